@@ -46,7 +46,7 @@ class Suite:
 
     def library(self, folder: Path) -> Library:
         """All its kernels for a CPU, built into ``folder`` as the manifest says."""
-        return load(build(self.manifest, folder, targets=[CPU]).report.library)
+        return load(build(self.manifest, folder, targets=[CPU], kernels=self.on_cpus).report.library)
 
     def _case(self, name: str) -> Case:
         """The kernel ``name``, elaborated once."""
