@@ -8,6 +8,7 @@ from agree import agree, elaborated
 
 import tilec.language as T
 from tilec.backends.pipeline import lower
+from tilec.ir.guards import Guard
 from tilec.targets import parse_target
 
 M, N, K, TILE = 192, 128, 256, 64
@@ -87,3 +88,98 @@ def test_results_staged_by_their_author(kind):
     a, b = operands()
     expected = np.maximum(np.matmul(*wide(a, b)), 0)
     takes("matmul", staged(kind), [a, b], expected, rule="only passed through")
+
+
+# ---- where a sum starts ----
+
+
+def started(kind):
+    """C = A B, or plus what C held, or a bias; the last axis has run-time extents where ``kind`` says so."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, T.dynamic("depth")), "float16"),
+        B: T.Tensor((T.dynamic("depth"), N), "float16"),
+        bias: T.Tensor((N,), "float16"),
+        C: T.Tensor((M, N), "float16"),
+    ):
+        depth = A.shape[1]
+        with T.Kernel(T.ceildiv(N, TILE), T.ceildiv(M, TILE), threads=128) as (bx, by):
+            A_shared, B_shared = (
+                T.alloc_shared((TILE, TILE), "float16"),
+                T.alloc_shared((TILE, TILE), "float16"),
+            )
+            acc = T.alloc_fragment((TILE, TILE), "float32")
+            if kind == "beta":
+                T.copy(C[by * TILE, bx * TILE], acc)
+            if kind == "bias":
+                for i, j in T.Parallel(TILE, TILE):
+                    acc[i, j] = bias[bx * TILE + j]
+            for ko in T.Pipelined(T.ceildiv(depth, TILE), num_stages=2):
+                T.copy(A[by * TILE, ko * TILE], A_shared)
+                T.copy(B[ko * TILE, bx * TILE], B_shared)
+                if kind == "name":
+                    start = ko * TILE
+                    T.gemm(A_shared, B_shared, acc, clear_accum=start < TILE)
+                elif kind == "branch":
+                    if ko == 0:
+                        T.clear(acc)
+                    T.gemm(A_shared, B_shared, acc)
+                else:
+                    T.gemm(A_shared, B_shared, acc, clear_accum=(ko == 0) if kind == "clear" else False)
+            T.copy(acc, C[by * TILE, bx * TILE])
+
+    return kernel
+
+
+@pytest.mark.parametrize("kind", ["clear", "name", "branch", "beta", "bias"])
+def test_where_a_sum_starts(kind):
+    a, b, bias, c = operands((N,), (M, N))
+    more = {"bias": bias, "beta": c}.get(kind, 0)
+    expected = np.matmul(*wide(a, b)) + np.float32(more)
+    rule = "behind its loop" if kind in ("bias", "beta") else "cleared before its loop"
+    inputs = [a, b, bias, *([c] if kind == "beta" else [])]
+    takes("matmul", started(kind), inputs, expected, dims={"depth": Guard(div=8)}, rule=rule)
+
+
+# ---- loops that nobody has pipelined ----
+
+
+def serial(kind):
+    """C = A B over a plain loop."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")
+    ):
+        with T.Kernel(T.ceildiv(N, TILE), T.ceildiv(M, TILE), threads=128) as (bx, by):
+            A_shared, B_shared = (
+                T.alloc_shared((TILE, TILE), "float16"),
+                T.alloc_shared((TILE, TILE), "float16"),
+            )
+            acc = T.alloc_fragment((TILE, TILE), "float32")
+            T.clear(acc)
+            if kind == "serial":
+                for ko in T.serial(K // TILE):
+                    T.copy(A[by * TILE, ko * TILE], A_shared)
+                    T.copy(B[ko * TILE, bx * TILE], B_shared)
+                    T.gemm(A_shared, B_shared, acc)
+            elif kind == "step":
+                for k in T.serial(0, K, TILE):
+                    T.copy(A[by * TILE, k], A_shared)
+                    T.copy(B[k, bx * TILE], B_shared)
+                    T.gemm(A_shared, B_shared, acc)
+            else:
+                for ko in range(K // TILE):
+                    T.copy(A[by * TILE, ko * TILE], A_shared)
+                    T.copy(B[ko * TILE, bx * TILE], B_shared)
+                    T.gemm(A_shared, B_shared, acc)
+            T.copy(acc, C[by * TILE, bx * TILE])
+
+    return kernel
+
+
+@pytest.mark.parametrize("kind", ["serial", "step", "range"])
+def test_a_loop_that_nobody_has_pipelined(kind):
+    a, b = operands()
+    takes("matmul", serial(kind), [a, b], np.matmul(*wide(a, b)), rule="is pipelined in 4 stages")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
+from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
@@ -86,3 +89,125 @@ def test_a_tile_that_values_pass_through_is_not_written(body):
 )
 def test_a_tile_that_others_see_stays(body):
     assert made(ForwardPassages(), body) == ""
+
+
+# ---- where sums start ----
+
+PRODUCT = "gemm(tile[0:+64, 0:+64], tile[0:+64, 0:+64], sum[0:+64, 0:+64], clear={})\n"
+SUM = 'sum = alloc(float32, (64, 64), "local.fragment")\n'
+USED = "copy(sum[0:+64, 0:+64], Z[0:+64, 0:+64])\n"
+
+
+def loop(clear: str, head: str = "pipelined(0, n, num_stages=2)", before: str = "") -> str:
+    return f"for k in {head}:\n    {before}{PRODUCT.format(clear)}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SUM + loop("k == 0"),
+        SUM + loop("k < 1"),
+        SUM + loop("k == n - 4", "serial(n - 4, n, 1)"),
+        SUM + loop("k // 32 == 0", "serial(0, n, 32)"),
+        SUM + "fill(sum[0:+64, 0:+64], 1.0)\n" + loop("k == 0", "serial(0, 4, 1)"),
+        SUM + "for t in serial(0, 9, 1):\n    for k in serial(0, n, 1):\n        " + PRODUCT.format("k == 0"),
+        SUM + loop("False", before="if k == 0:\n        fill(sum[0:+64, 0:+64], 0.0)\n    "),
+    ],
+    ids=["first", "below one", "run-time start", "steps", "trips are known", "a loop around it", "branch"],
+)
+def test_what_is_cleared_in_the_first_trip_is_cleared_before(body):
+    text = made(ClearBeforeLoops(), body + USED)
+    assert "clear=False" in text
+    assert "if k" not in text
+    assert text.index("fill(sum[0:+64, 0:+64], 0.0)") < text.index("for k")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SUM + loop("k == 1"),
+        SUM + loop("k < 2"),
+        SUM + loop("k == 0", "serial(n, n + 4, 1)"),
+        SUM + loop("k != 0"),
+        SUM + "fill(sum[0:+64, 0:+64], 1.0)\n" + loop("k == 0"),
+        SUM + "for t in serial(0, 9, 1):\n    for k in serial(0, t, 1):\n        " + PRODUCT.format("k == 0"),
+        SUM + loop("k == 0", before="copy(sum[0:+64, 0:+64], Z[0:+64, 0:+64])\n    "),
+    ],
+    ids=[
+        "another trip",
+        "two trips",
+        "another start",
+        "the rest",
+        "no trip",
+        "no trip of some",
+        "read before",
+    ],
+)
+def test_other_conditions_stay(body):
+    assert made(ClearBeforeLoops(), body + USED) == ""
+
+
+FIRST = "copy(Y[0:+64, 0:+64], sum[0:+64, 0:+64])\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SUM + FIRST + loop("False"),
+        SUM + "for i, j in parallel(64, 64):\n    sum[i, j] = X[0, j] * 2.0\n" + loop("False"),
+        SUM + FIRST + "for t in serial(0, 2, 1):\n    " + PRODUCT.format("False"),
+    ],
+)
+def test_a_sum_that_starts_elsewhere_starts_from_zero(body):
+    text = made(StartFromZero(), body + USED)
+    assert text.index("fill(sum") < text.index("gemm(") < text.index("sum[i0, i1] = sum[i0, i1] + ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SUM + FIRST + loop("k == 0"),
+        SUM + "copy(Y[0:+32, 0:+64], sum[0:+32, 0:+64])\n" + loop("False"),
+        SUM + FIRST + "fill(Y[0:+64, 0:+64], cast(float16, 1))\n" + loop("False"),
+        SUM + FIRST + loop("False", before="copy(sum[0:+64, 0:+64], tile[0:+64, 0:+64])\n    "),
+        SUM + FIRST + "copy(sum[0:+64, 0:+64], Z[0:+64, 0:+64])\n" + loop("False"),
+    ],
+    ids=["cleared", "a part", "changed", "read in the loop", "read before"],
+)
+def test_other_starts_stay(body):
+    assert made(StartFromZero(), body + USED) == ""
+
+
+# ---- loops that nobody has pipelined ----
+
+FILL = "copy(X[0:+64, k * 32:+32], big[0:+64, 0:+32])\n    "
+BIG = SUM + 'big = alloc(float32, ({}, 32), "shared.dyn")\n'
+
+
+@pytest.mark.parametrize(("rows", "stages"), [(64, 4), (512, 3), (768, 2)])
+def test_stages_are_as_many_as_fit(rows, stages):
+    body = BIG.format(rows) + loop("False", "serial(0, n, 1)", FILL)
+    assert f"for k in pipelined(0, n, num_stages={stages})" in made(PipelineLoads(), body)
+
+
+def test_a_loop_of_steps_counts_trips():
+    text = made(PipelineLoads(), BIG.format(64) + loop("False", "serial(8, n, 16)", FILL))
+    assert "for k in pipelined(0, (n - 8 + 15) // 16, num_stages=4)" in text
+    assert "(8 + k * 16) * 32" in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BIG.format(1024) + loop("False", "serial(0, n, 1)", FILL),
+        BIG.format(64) + loop("False", "serial(0, n, 1)"),
+        BIG.format(64) + "for k in serial(0, n, 1):\n    " + FILL,
+        BIG.format(64) + loop("False", "serial(0, n, 1)", "if k > n - 2:\n        break\n    " + FILL),
+        BIG.format(64)
+        + loop("False", "serial(0, n, 1)", "copy(Y[0:+64, 0:+32], big[0:+64, 0:+32])\n    ")
+        + "    copy(sum[0:+64, 0:+64], Y[0:+64, 0:+64])\n",
+    ],
+    ids=["no room", "no load", "no product", "left early", "loads what it stores"],
+)
+def test_other_loops_stay(body):
+    assert made(PipelineLoads(), body) == ""

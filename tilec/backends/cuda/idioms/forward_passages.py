@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.idioms.flow import LOOPS, is_read_next, overwrites, reads, touches
+from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import (
     dtype_of,
-    inlined,
     int_value,
-    linear_in,
     loads,
     same_all,
     substitute,
     transform,
-    walk,
 )
-from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import (
-    Bind,
     Block,
     Copy,
     Gemm,
@@ -70,36 +64,6 @@ class ForwardPassages(LaunchPass):
         return with_notes(replace(launch, body=body), [_NOTE.format(tile) for tile in rewrite.passed])
 
 
-@dataclass(frozen=True, eq=False)
-class _Writing:
-    """What a statement writes to ``tile``: ``value`` at ``tile[vars + starts]`` for each of ``axes``, which
-    are the variable, the start and the extent; no variable for axes of one element. ``rest`` is what else
-    the statement does."""
-
-    tile: Var
-    axes: tuple[tuple[Var | None, int, int], ...]
-    value: Expr
-    rest: tuple[Stmt, ...]
-
-    @property
-    def sources(self) -> set[Var]:
-        """What the value is read from."""
-        return {load.source for load in loads(self.value)}
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the value is one element, converted at most: as cheap to read again as from the tile."""
-        value = self.value
-        while isinstance(value, tirx.Cast):
-            value = value.value
-        return isinstance(value, TensorLoad) and value.source.scope() == "global"
-
-    @property
-    def rank(self) -> int:
-        """How many variables there are."""
-        return sum(var is not None for var, _, _ in self.axes)
-
-
 class _Forwarding:
     """Rewrites blocks; ``passed`` are the names of tiles whose writers are gone."""
 
@@ -127,7 +91,9 @@ class _Forwarding:
 
     def _passed(self, stmts: list[Stmt], place: int, after: Block) -> list[Stmt] | None:
         """The statements from ``place`` on without the passage that starts there; None where none does."""
-        for writing in _writings(stmts[place]):
+        for writing in writings(stmts[place]):
+            if writing.tile.scope() != "shared.dyn" and not writing.is_plain:
+                continue
             made = _forwarded(writing, tuple(stmts[place + 1 :]), after)
             multiplies = any(isinstance(stmt, Gemm) for stmt in stmts)
             if made is None or (multiplies and _brings(writing)):
@@ -137,67 +103,15 @@ class _Forwarding:
         return None
 
 
-def _brings(writing: _Writing) -> bool:
+def _brings(writing: Writing) -> bool:
     """Whether a tile is filled from a tensor: beside products that is a load ahead of its use."""
     return any(source.scope().startswith("global") for source in writing.sources)
-
-
-# ---- writers ----
-
-
-def _writings(stmt: Stmt) -> Iterator[_Writing]:
-    """What a statement writes to tiles on chip, tile by tile."""
-    loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.dst.buffer.scope() != "global" else stmt
-    if not isinstance(loop, Parallel) or not all(isinstance(part, (Bind, Store)) for part in loop.body):
-        return
-    names = {part.var: part.value for part in loop.body if isinstance(part, Bind)}
-    for place, store in enumerate(loop.body):
-        if not isinstance(store, Store) or store.buffer.scope() not in ("shared.dyn", "local.fragment"):
-            continue
-        others = (*loop.body[:place], *loop.body[place + 1 :])
-        value = inlined(store.value, names)
-        axes = _axes(store, loop)
-        if (
-            axes is None
-            or any(touches(other, store.buffer) for other in others)
-            or any(is_foreign(node) for node in walk(value))
-        ):
-            continue
-        sources = {load.source for load in loads(value)}
-        if store.buffer in sources or sources & written_in(loop.body[place + 1 :]):
-            continue
-        writing = _Writing(store.buffer, axes, value, _without(loop, others))
-        if store.buffer.scope() == "shared.dyn" or writing.is_plain:
-            yield writing
-
-
-def _without(loop: Parallel, others: Block) -> tuple[Stmt, ...]:
-    return (replace(loop, body=others),) if any(isinstance(part, Store) for part in others) else ()
-
-
-def _axes(store: Store, loop: Parallel) -> tuple[tuple[Var | None, int, int], ...] | None:
-    """The axes of a tile that a loop writes, every variable on one of its own; None for other indices, and
-    where they may lie outside of the tile."""
-    found: list[tuple[Var | None, int, int]] = []
-    for index, size in zip(store.indices, static_extents(store.buffer), strict=True):
-        linear = linear_in(index, loop.vars)
-        start = int_value(linear[-1]) if linear else None
-        moving = [place for place, factor in enumerate(linear[:-1]) if int_value(factor) != 0]
-        if start is None or len(moving) > 1 or any(int_value(linear[place]) != 1 for place in moving):
-            return None
-        var = loop.vars[moving[0]] if moving else None
-        extent = int_value(loop.extents[moving[0]]) if moving else 1
-        if extent is None or start < 0 or start + extent > size:
-            return None
-        found.append((var, start, extent))
-    used = [var for var, _, _ in found if var is not None]
-    return tuple(found) if len(set(used)) == len(used) == len(loop.vars) else None
 
 
 # ---- readers ----
 
 
-def _forwarded(writing: _Writing, behind: Block, after: Block) -> Block | None:
+def _forwarded(writing: Writing, behind: Block, after: Block) -> Block | None:
     """The statements behind a writer that read its value instead of its tile; None where one of them needs
     the tile, or what the value is made of has changed, or where none reads the tile."""
     end = next((place for place, stmt in enumerate(behind) if overwrites(stmt, writing.tile)), len(behind))
@@ -208,7 +122,7 @@ def _forwarded(writing: _Writing, behind: Block, after: Block) -> Block | None:
     return None if seen else (*made, *behind[end:])
 
 
-def _reading(block: Block, writing: _Writing) -> Block | None:
+def _reading(block: Block, writing: Writing) -> Block | None:
     """Statements that read the value of a writer instead of its tile; None where one cannot."""
     made: list[Stmt] = []
     changed = False
@@ -221,7 +135,7 @@ def _reading(block: Block, writing: _Writing) -> Block | None:
     return tuple(made)
 
 
-def _reader(stmt: Stmt, writing: _Writing) -> Stmt | None:
+def _reader(stmt: Stmt, writing: Writing) -> Stmt | None:
     """The same of one statement that names the tile."""
     if isinstance(stmt, If) and writing.tile not in buffers(stmt):
         blocks = [made for inner in children(stmt) if (made := _reading(inner, writing)) is not None]
@@ -235,7 +149,7 @@ def _reader(stmt: Stmt, writing: _Writing) -> Stmt | None:
 class _Reader:
     """One loop that reads a tile."""
 
-    def __init__(self, loop: Parallel, writing: _Writing) -> None:
+    def __init__(self, loop: Parallel, writing: Writing) -> None:
         self._loop, self._writing = loop, writing
         self._fits = writing.is_plain or len(loop.vars) == writing.rank
         self._analyzer = sym.Analyzer()

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
+from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
 from tilec.lowering.passes.base import Pass
 
-IDIOMS: tuple[Pass, ...] = (ForwardPassages(), DropIdleTiles())
+IDIOMS: tuple[Pass, ...] = (
+    ForwardPassages(),
+    ClearBeforeLoops(),
+    StartFromZero(),
+    DropIdleTiles(),
+    PipelineLoads(),
+)
