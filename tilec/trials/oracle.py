@@ -94,8 +94,8 @@ class Oracle:
             values = self._values(variant, dims, rng)
             if special:
                 plant_special(self._kernel, values, rng)
-            outputs = self._interpret(variant, values, dims)
-            racing = self._may_race and not _equal(outputs, self._interpret(variant, values, dims, True))
+            outputs, are_doubtful = self._interpret(variant, values, dims)
+            problem = self._doubt(variant, values, dims, outputs, are_doubtful)
         except UnsupportedError as error:  # groups that only run at the same time, say: the reference is left
             known = None if special else self.referred(values)
             return known or Expectation({}, {}, problem=error.what)
@@ -103,10 +103,25 @@ class Oracle:
             return Expectation({}, {}, problem=error.what)
         except Exception as error:  # the author's function may raise anything for dims that it does not know
             return Expectation({}, {}, problem=f"inputs raised {type(error).__name__}: {error}")
-        if racing:
-            return Expectation({}, {}, problem="blocks race for these inputs; the manifest may give others")
+        if problem:
+            return Expectation({}, {}, problem=f"{problem} for these inputs; the manifest may give others")
         made = Expectation(values, outputs)
         return made if special else self._refer(made)
+
+    def _doubt(
+        self,
+        variant: VariantFacts,
+        values: Mapping[str, Any],
+        dims: Mapping[str, int],
+        outputs: Mapping[str, np.ndarray],
+        are_doubtful: bool,
+    ) -> str:
+        """Why outputs may be others, too: the order of blocks, or of terms, decides."""
+        if self._may_race and not _equal(outputs, self._interpret(variant, values, dims, reverse=True)[0]):
+            return "blocks race"
+        if are_doubtful and not _equal(outputs, self._interpret(variant, values, dims, spoils=True)[0]):
+            return "sums overflow in one order of their terms and not in another"
+        return ""
 
     @property
     def _may_race(self) -> bool:
@@ -133,8 +148,9 @@ class Oracle:
         variant: VariantFacts,
         values: Mapping[str, Any],
         dims: Mapping[str, int],
-        reverse: bool = False,
-    ) -> dict[str, np.ndarray]:
+        **ways: bool,
+    ) -> tuple[dict[str, np.ndarray], bool]:
+        """The outputs, and whether the order of a sum decides whether it overflows."""
         from tilec.ir.interp.interpreter import run
         from tilec.ir.text.parser import parse_kernel
 
@@ -146,8 +162,9 @@ class Oracle:
                     arguments[param.name][...] = values[param.name]
             else:
                 arguments[param.name] = values[param.name]
-        run(parse_kernel(variant.ir_text), list(arguments.values()), dims, reverse=reverse)
-        return {param.name: arguments[param.name] for param in self._kernel.params if param.is_written}
+        are_doubtful = run(parse_kernel(variant.ir_text), list(arguments.values()), dims, **ways)
+        written = {param.name: arguments[param.name] for param in self._kernel.params if param.is_written}
+        return written, are_doubtful
 
     def _refer(self, found: Expectation) -> Expectation:
         """``found`` with the reference's outputs instead, where the author gave one that takes these dims."""

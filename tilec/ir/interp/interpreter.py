@@ -24,8 +24,16 @@ from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.ir.num_sms import INTERPRETED, NUM_SMS
 
 
-def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reverse: bool = False) -> None:
-    """Runs ``kernel`` in place.
+def run(
+    kernel: ir.Kernel,
+    args: Sequence[Any],
+    dims: Mapping[str, int],
+    *,
+    reverse: bool = False,
+    spoils: bool = False,
+) -> bool:
+    """Runs ``kernel`` in place. Returns whether it has sums that overflow in one order of their terms and not
+    in another, or not in the same way; here they are what they are in float64, rounded once.
 
     Args:
         kernel: a verified kernel.
@@ -34,6 +42,7 @@ def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reve
         dims: the value of every dimension by name; pinned ones may be left out, and the number of
             multiprocessors.
         reverse: run the blocks of each launch in reverse order; where that changes results, blocks race.
+        spoils: make NaN of the sums that the order decides; where that changes results, they depend on it.
 
     Raises:
         InputError: arguments that the kernel does not take.
@@ -41,11 +50,12 @@ def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reve
         UnsupportedError: a node or function without a meaning here.
     """
     kernel = widened(in_order(kernel))
-    machine = Machine(reverse)
+    machine = Machine(reverse, spoils)
     with np.errstate(all="ignore"):
         _bind_dims(machine, kernel, dims)
         _bind_params(machine, kernel, args)
         machine.block(kernel.body, True)
+    return machine.sums.are_doubtful
 
 
 def _bind_dims(machine: Machine, kernel: ir.Kernel, dims: Mapping[str, int]) -> None:

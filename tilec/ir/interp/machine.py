@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilec.ir.interp import sparse, threads, tile
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.parallel import Accumulation, Plan, plan
 from tilec.ir.interp.storage import Storage
+from tilec.ir.interp.sums import Sums
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma, Return, Sync, ThreadReduce
 from tilec.ir.places import place_of
@@ -38,11 +40,13 @@ class _Trip:
 
 class Machine:
     """The state of one call and the statements' meanings. ``reverse``: a grid's last block runs first.
+    ``spoils``: as `Sums` has it.
 
     ``threads`` is the grid of threads while they run statements each, ``ended`` those that have ended."""
 
-    def __init__(self, reverse: bool = False) -> None:
+    def __init__(self, reverse: bool = False, spoils: bool = False) -> None:
         self.reverse = reverse
+        self.sums = Sums(spoils)
         self.state = State()
         self.threads: tuple[int, ...] = ()
         self.ended: Any = False
@@ -298,7 +302,7 @@ def _gemm(machine: Machine, stmt: ir.Gemm, mask: Any) -> None:
     storage, start, extent = machine.box(stmt.c)
     old = storage.load_box(start, extent)
     old = np.zeros_like(old) if machine.value(stmt.clear) else old
-    storage.store_box(start, tile.matmul(a, b, old))
+    storage.store_box(start, machine.sums.matmul(a, b, old))
 
 
 @register(ir.SparseGemm)
@@ -312,14 +316,17 @@ def _sparse_gemm(machine: Machine, stmt: ir.SparseGemm, mask: Any) -> None:
     storage, start, extent = machine.box(stmt.c)
     old = storage.load_box(start, extent)
     old = np.zeros_like(old) if machine.value(stmt.clear) else old
-    storage.store_box(start, tile.matmul(sparse.expanded(a, e), b, old))
+    storage.store_box(start, machine.sums.matmul(sparse.expanded(a, e), b, old))
 
 
 @register(ir.Reduce)
 def _reduce(machine: Machine, stmt: ir.Reduce, mask: Any) -> None:
     _outside(machine, stmt)
     storage, start, extent = machine.box(stmt.dst)
-    new = tile.reduce(stmt.kind, machine.read(stmt.src), stmt.axis, storage.dtype, stmt.nan_propagate)
+    src = machine.read(stmt.src)
+    new = tile.reduce(stmt.kind, src, stmt.axis, storage.dtype, stmt.nan_propagate)
+    if stmt.kind == "sum":
+        new = machine.sums.checked(new, src, lambda terms: terms.sum(axis=stmt.axis))
     new = new.reshape(extent)
     if not stmt.clear:
         new = tile.combine(stmt.kind, storage.load_box(start, extent), new, stmt.nan_propagate)
@@ -330,7 +337,11 @@ def _reduce(machine: Machine, stmt: ir.Reduce, mask: Any) -> None:
 def _scan(machine: Machine, stmt: ir.Scan, mask: Any) -> None:
     _outside(machine, stmt)
     storage, start, extent = machine.box(stmt.dst)
-    new = tile.scan(stmt.kind, machine.read(stmt.src), stmt.axis, storage.dtype, stmt.reverse)
+    src = machine.read(stmt.src)
+    new = tile.scan(stmt.kind, src, stmt.axis, storage.dtype, stmt.reverse)
+    if stmt.kind == "sum":
+        form = partial(tile.scan, "sum", axis=stmt.axis, dtype=np.dtype(np.float64), reverse=stmt.reverse)
+        new = machine.sums.checked(new, src, form)
     storage.store_box(start, tile.reshaped(new, extent))
 
 

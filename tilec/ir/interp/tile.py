@@ -1,4 +1,4 @@
-"""Tile statements on NumPy arrays: Copy, Fill, Gemm, Reduce, Scan, and the updates of Atomic."""
+"""Tile statements on NumPy arrays: Copy, Fill, Reduce, Scan, and the updates of Atomic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tilec.errors import EvalError
 from tilec.ir.interp.values import cast, highest, is_float, lowest
 
 _BITWISE = {"bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor}
-_EXACT = 2**53  # integers below it are exact in float64
 
 
 def reshaped(box: np.ndarray, extent: Sequence[int]) -> np.ndarray:
@@ -23,22 +22,6 @@ def reshaped(box: np.ndarray, extent: Sequence[int]) -> np.ndarray:
     if [n for n in box.shape if n != 1] != [n for n in extent if n != 1]:
         raise EvalError(f"copy of extents {box.shape} to {tuple(extent)}")
     return box.reshape(tuple(extent))
-
-
-def matmul(a: np.ndarray, b: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """``old + a @ b`` over the last two axes, in float64 (integers: exactly, modulo the result type)."""
-    rows, cols = a.reshape(a.shape[-2:]), b.reshape(b.shape[-2:])
-    wide = np.float64 if is_float(old.dtype) or _small(rows, cols) else np.int64
-    product: np.ndarray = (rows.astype(wide) @ cols.astype(wide)).reshape(old.shape)
-    if is_float(old.dtype):
-        return np.asarray(cast(old.astype(np.float64) + product, old.dtype))
-    return (old.astype(np.int64) + product.astype(np.int64)).astype(old.dtype)
-
-
-def _small(rows: np.ndarray, cols: np.ndarray) -> bool:
-    """Whether products of these integers add up exactly in float64."""
-    bits = 8 * (rows.dtype.itemsize + cols.dtype.itemsize)
-    return bool(rows.shape[1] << bits < _EXACT)
 
 
 def reduce(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, nan: bool) -> np.ndarray:

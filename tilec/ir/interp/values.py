@@ -51,7 +51,7 @@ def wide(value: Any) -> Any:
 
 @functools.cache
 def largest(dtype: np.dtype) -> float:
-    """The largest finite value of a float8 type."""
+    """The largest finite value of a float type."""
     import ml_dtypes
 
     return float(ml_dtypes.finfo(dtype).max)
