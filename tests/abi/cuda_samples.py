@@ -9,9 +9,9 @@ from functools import partial
 
 from samples import compiled, scalar, tensor
 
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.backends.cuda.launch import CudaLaunch, TensorMapCode, WindowCode
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
-from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord, VariantRecord
 from tilec.targets import Host
 
@@ -36,7 +36,7 @@ def cuda_image(prefix: str, target: str, launches: tuple[LaunchCode, ...], works
 
 
 def launch(symbol: str, grid: tuple[str, ...], **gpu: object) -> LaunchCode:
-    return LaunchCode(symbol, grid, (BLOCK, 1, 1), gpu=GpuLaunch(registers=24, static_shared=0, **gpu))
+    return LaunchCode(symbol, grid, (BLOCK, 1, 1), gpu=CudaLaunch(registers=24, static_shared=0, **gpu))
 
 
 def add_kernel(host: Host) -> KernelRecord:

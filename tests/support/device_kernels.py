@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+from tilec.backends.cuda.launch import LoweredCudaLaunch
+from tilec.lowering.lowered import LoweredKernel
 
 THREADS = 256
 LANES = 4
@@ -39,4 +40,4 @@ def add_func(dtype: str = "float32") -> Any:
 def add(dtype: str = "float32", **launch: Any) -> LoweredKernel:
     """`add_func` as a lowered kernel; ``launch`` overrides fields of its launch."""
     fields = {"grid": (f"(N + {THREADS * LANES - 1}) // {THREADS * LANES}",), "threads": (THREADS, 1, 1)}
-    return LoweredKernel("add", (LoweredLaunch(add_func(dtype), **{**fields, **launch}),))
+    return LoweredKernel("add", (LoweredCudaLaunch(add_func(dtype), **{**fields, **launch}),))

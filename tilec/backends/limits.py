@@ -18,7 +18,7 @@ class Limits:
     """``units``: multiprocessors or cores; ``ops``: operations per second of one unit by operand type ("" for
     the rest); ``bandwidth`` of memory and of the cache before it, bytes per second; ``launch``, ``block``:
     seconds that a launch and a block cost; ``shared_bytes``, ``threads``, ``blocks``: of a unit.
-    ``wants_tma``: products reach their rate where TMA brings the tiles."""
+    ``wants_bulk_copies``: products reach their rate where a unit of the device brings the tiles (TMA)."""
 
     units: int
     ops: Mapping[str, float]
@@ -29,7 +29,7 @@ class Limits:
     shared_bytes: int = 0
     threads: int = 0
     blocks: int = 1
-    wants_tma: bool = False
+    wants_bulk_copies: bool = False
 
     def peak(self, dtype: str) -> float:
         """Operations per second of the whole device for operands of a type."""

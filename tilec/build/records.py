@@ -11,15 +11,16 @@ from typing import Any
 
 from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Place, Remark
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import takes_num_sms
 from tilec.ir.roads import decode as decode_roads
-from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
+from tilec.package.family import package_family
 from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
+from tilec.targets import parse_target
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ def _remark(fields: list[Any], base: Path) -> Remark:
 
 
 def _image(fields: dict[str, Any], code: bytes) -> Image:
+    family = package_family(parse_target(fields["target"]))
     launches = (
         LaunchCode(
             **{
@@ -136,7 +138,7 @@ def _image(fields: dict[str, Any], code: bytes) -> Image:
                 "grid": tuple(one["grid"]),
                 "threads": tuple(one["threads"]),
                 "notes": tuple(one["notes"]),
-                "gpu": _gpu_launch(one["gpu"]),
+                "gpu": None if one["gpu"] is None else family.read_launch(one["gpu"]),
             }
         )
         for one in fields["launches"]
@@ -144,21 +146,6 @@ def _image(fields: dict[str, Any], code: bytes) -> Image:
     workspace = (WorkspaceSlice(**one) for one in fields["workspace"])
     plain = {name: fields[name] for name in ("target", "sha256", "compiler", "min_driver", "needs")}
     return Image(code=code, launches=tuple(launches), workspace=tuple(workspace), **plain)
-
-
-def _gpu_launch(fields: dict[str, Any] | None) -> GpuLaunch | None:
-    if fields is None:
-        return None
-    maps = tuple(_tensor_map(one) for one in fields["tensor_maps"])
-    return GpuLaunch(**{**fields, "cluster": tuple(fields["cluster"]), "tensor_maps": maps})
-
-
-def _tensor_map(fields: dict[str, Any]) -> TensorMapCode:
-    lists = {name: tuple(fields[name]) for name in ("extents", "strides", "box")}
-    window = fields["window"]
-    if window is not None:
-        window = WindowCode(**{name: tuple(values) for name, values in window.items()})
-    return TensorMapCode(**{**fields, **lists, "window": window})
 
 
 def _signature(fields: dict[str, Any]) -> Signature:

@@ -23,8 +23,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilec.lowering.lowered import TensorMapCode
-
 #: The functions of the runtime (runtime_c/src/lines.c) that CPU kernels which print or check call.
 RUNTIME_CALLS = frozenset(
     {"tilec_line_text", "tilec_line_int64", "tilec_line_uint64", "tilec_line_float64", "tilec_line_end",
@@ -33,43 +31,38 @@ RUNTIME_CALLS = frozenset(
 
 
 @dataclass(frozen=True)
-class GpuLaunch:
-    """What a CUDA launch takes. ``dynamic_shared`` bytes are asked for at launch; ``cluster``,
-    ``blocks_per_sm``, ``programmatic`` and ``cooperative`` as in `LoweredLaunch`. ``static_shared`` bytes,
+class DeviceLaunch:
+    """What a launch on a device beside the host takes. ``dynamic_shared`` bytes of shared memory are asked
+    for at launch; ``cluster`` as in `tilec.lowering.lowered.LoweredLaunch`. ``static_shared`` bytes,
     ``registers`` and ``stack`` bytes per thread and ``spills`` (bytes stored to and loaded from local memory)
-    are what the assembler reported: None in a PTX image, which the driver assembles. ``tensor_maps`` are its
-    last parameters.
-
-    A ``programmatic`` launch carries the attribute of programmatic dependent launch (cuLaunchKernelEx): it
-    may begin as soon as every block of the launch in front of it in the stream has executed
-    griddepcontrol.launch_dependents or ended, so its own code has to execute griddepcontrol.wait before it
-    reads or writes global memory. A lowering asks for it with ``LoweredLaunch(programmatic=True)``; code
-    without the wait, and targets before sm_90, are refused when they are compiled."""
+    are what the assembler reported, None where it did not. Families have more to say in classes of their
+    own."""
 
     dynamic_shared: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
-    blocks_per_sm: int = 0
-    programmatic: bool = False
-    cooperative: bool = False
     static_shared: int | None = None
     registers: int | None = None
     stack: int | None = None
     spills: int | None = None
-    tensor_maps: tuple[TensorMapCode, ...] = ()
+
+    @property
+    def num_tensor_maps(self) -> int:
+        """Parameters that the runtime encodes for each launch."""
+        return 0
 
 
 @dataclass(frozen=True)
 class LaunchCode:
     """One launch of a variant. ``grid`` has 1 to 3 integer texts; ``scratch_bytes`` is per worker (multiple
     of 64); ``notes`` are lines that `explain` shows, ``roads`` the text of those that statements take
-    (`tilec.ir.roads.encode`). ``gpu`` is what a CUDA launch needs beside."""
+    (`tilec.ir.roads.encode`). ``gpu`` is what a launch on a device beside the host needs."""
 
     symbol: str
     grid: tuple[str, ...]
     threads: tuple[int, int, int]
     scratch_bytes: int = 0
     notes: tuple[str, ...] = ()
-    gpu: GpuLaunch | None = None
+    gpu: DeviceLaunch | None = None
     roads: str = ""
 
 

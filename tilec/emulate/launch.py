@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilec.backends.cuda.launch import launches_of
 from tilec.emulate.clocks import Agents, Clocks, Hazard
 from tilec.emulate.group import WARP, Block, Cluster
 from tilec.emulate.memory import Memory, Part
@@ -21,7 +22,8 @@ from tilec.ir.interp.values import numpy_dtype
 from tilec.sizes import evaluate_size
 
 if TYPE_CHECKING:
-    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch, TensorMapCode
+    from tilec.backends.cuda.launch import LoweredCudaLaunch, TensorMapCode
+    from tilec.lowering.lowered import LoweredKernel
     from tilec.targets import Target
 
 _REFERENCE = re.compile(r"\{site:(\d+)\}")
@@ -47,7 +49,7 @@ class Emulator:
     def __init__(self, lowered: LoweredKernel, target: Target, *, multiprocessors: int = 2) -> None:
         from tilec.backends.cuda.codegen import images as cuda
 
-        if any(launch.cooperative for launch in lowered.launches):
+        if any(launch.cooperative for launch in launches_of(lowered)):
             raise UnsupportedError(
                 f"the emulator runs blocks one behind the other; those of {lowered.name} wait for all",
                 remedy="run it on a device, or split the kernel at T.sync_grid into two T.Kernel",
@@ -76,7 +78,7 @@ class Emulator:
             Memory(name, evaluate_size(text, named), written=False, is_global=True)
             for name, text in self.lowered.workspace
         ]
-        for launch, program in zip(self.lowered.launches, self.programs, strict=True):
+        for launch, program in zip(launches_of(self.lowered), self.programs, strict=True):
             for memory in (*shared, *memories, *spaces):
                 memory.renew(launch.programmatic)
             values = [*memories, *spaces, *scalars.values(), *dims.values()]
@@ -87,12 +89,13 @@ class Emulator:
     def blocks(self, dims: Mapping[str, Any]) -> int:
         """Thread blocks of all launches."""
         return sum(
-            math.prod(evaluate_size(text, dims) for text in launch.grid) for launch in self.lowered.launches
+            math.prod(evaluate_size(text, dims) for text in launch.grid)
+            for launch in launches_of(self.lowered)
         )
 
     def _launch(
         self,
-        launch: LoweredLaunch,
+        launch: LoweredCudaLaunch,
         program: Program,
         values: list[Any],
         tensors: list[Memory],
@@ -112,17 +115,17 @@ class Emulator:
             except (Stopped, Stuck) as problem:
                 raise self._error(problem, program) from problem
 
-    def _grid(self, launch: LoweredLaunch, dims: Mapping[str, Any]) -> tuple[int, int, int]:
+    def _grid(self, launch: LoweredCudaLaunch, dims: Mapping[str, Any]) -> tuple[int, int, int]:
         extents = [evaluate_size(text, dims) for text in launch.grid] + [1, 1, 1]
-        if launch.blocks_per_sm:
+        if launch.blocks_per_unit:
             size = launch.cluster[0]
-            room = launch.blocks_per_sm * self.multiprocessors // size * size
+            room = launch.blocks_per_unit * self.multiprocessors // size * size
             extents[0] = min(extents[0], max(room, size))
         return extents[0], extents[1], extents[2]
 
     def _cluster(
         self,
-        launch: LoweredLaunch,
+        launch: LoweredCudaLaunch,
         program: Program,
         first: int,
         size: int,
@@ -268,7 +271,7 @@ def _give_back(tensor: Tensor, memory: Memory) -> None:
         _flat(tensor.array)[:] = memory.bytes[: memory.size]
 
 
-def _maps(launch: LoweredLaunch, tensors: list[Memory], dims: Mapping[str, Any]) -> list[Any]:
+def _maps(launch: LoweredCudaLaunch, tensors: list[Memory], dims: Mapping[str, Any]) -> list[Any]:
     """The tensor maps of a launch."""
     return [_map(code, tensors[code.tensor], dims) for code in launch.tensor_maps]
 

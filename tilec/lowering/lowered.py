@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,48 +22,18 @@ def overlapping_pointers(func: PrimFunc) -> tuple[int, ...]:
     return tuple(int(place) for place in (func.attrs or {}).get(OVERLAPPING, ()))
 
 
-@dataclass(frozen=True)
-class WindowCode:
-    """The window of a tensor map that walks over images, per axis between channels and batch, innermost
-    first: the corners, counted from the first and the last pixel, and the steps between pixels."""
-
-    lower: tuple[int, ...]
-    upper: tuple[int, ...]
-    steps: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class TensorMapCode:
-    """A tensor map to encode (cuTensorMapEncodeTiled) from tensor parameter number ``tensor``, counted among
-    the tensors. Per axis, innermost first: ``extents`` in elements and, without the innermost, ``strides`` in
-    bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128 bytes. With a
-    ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels."""
-
-    tensor: int
-    dtype: str
-    extents: tuple[str, ...]
-    strides: tuple[str, ...]
-    box: tuple[int, ...]
-    swizzle: int
-    window: WindowCode | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class LoweredLaunch:
     """One launch. ``func`` has the entry signature that ``tilec.codegen.image`` describes: pointers as
     handles, no buffer map, no return value; its names carry no meaning. ``grid`` has 1 to 3 integer texts,
-    ``threads`` is the block size of a CUDA launch, ``scratch_bytes`` is per worker (CPU; multiple of 64),
+    ``threads`` is the block size on a device, ``scratch_bytes`` is per worker (CPU; multiple of 64),
     ``notes`` are the lines that `explain` shows, ``roads`` those of its statements, ``place`` is where the
     author wrote the launch.
 
-    CUDA alone: ``shared_bytes`` is dynamic shared memory, ``cluster`` the thread blocks of a cluster.
-    ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps
-    of gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x.
-    ``tensor_maps`` are the last parameters of ``func``. ``entry_registers`` are what each thread must have at
-    launch because the code hands them on (setmaxnreg); with fewer it would wait for ever. ``programmatic``
-    lets the launch begin before the one in front of it in the stream has ended (programmatic dependent
-    launch, from sm_90 on): its code must wait with griddepcontrol.wait before it touches global memory.
-    ``cooperative``: its blocks wait for each other, so that the device must hold all of them at once."""
+    On devices beside the host: ``shared_bytes`` of a block are asked for at launch, ``cluster`` is the blocks
+    that run together. ``blocks_per_unit`` above 0 marks a persistent kernel, which walks over its tiles from
+    its number along x in steps of the grid: the runtime starts at most that many blocks for each
+    multiprocessor. A family with more to say has a class of its own (`tilec.backends.cuda.launch`)."""
 
     func: PrimFunc
     grid: tuple[str, ...]
@@ -73,12 +43,19 @@ class LoweredLaunch:
     roads: tuple[Road, ...] = ()
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
-    blocks_per_sm: int = 0
-    entry_registers: int = 0
-    programmatic: bool = False
-    cooperative: bool = False
-    tensor_maps: tuple[TensorMapCode, ...] = ()
+    blocks_per_unit: int = 0
     place: Place | None = None
+
+    @property
+    def has_bulk_copies(self) -> bool:
+        """Whether a unit of the device moves its tiles, not its threads."""
+        return False
+
+    @property
+    def way(self) -> dict[str, object]:
+        """How ``func`` is launched, and what else of the launch decides how it runs."""
+        told = {"func", "notes", "roads", "place"}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in told}
 
 
 @dataclass(frozen=True, eq=False)

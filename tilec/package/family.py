@@ -4,9 +4,10 @@ A package looks families up in the table of `tilec.families`, which lies below i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
+from tilec.codegen.image import DeviceLaunch
 from tilec.families import Family, families, family_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class PackageFamily(Family):
     def arch_facts(self, spec: PackageSpec, target: Target) -> tuple[int, ...]:
         """What the runtime knows a target by beside its bits: arch_record.facts, at most four."""
         return ()
+
+    def read_launch(self, fields: Mapping[str, Any]) -> DeviceLaunch:
+        """`LaunchCode.gpu` from what JSON made of its fields."""
+        return DeviceLaunch(**{**fields, "cluster": tuple(fields["cluster"])})
 
     def check(self, kernel: KernelRecord, variant: VariantRecord) -> None:
         """Raises PackageError for a variant that the runtime of the family has no room for."""

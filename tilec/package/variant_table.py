@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from tilec.codegen.image import GpuLaunch, LaunchCode
+from tilec.codegen.image import DeviceLaunch, LaunchCode
 from tilec.dtypes import lookup
 from tilec.package.ctext import array, record, reference, row
 from tilec.package.escape import c_string
@@ -171,7 +171,7 @@ def _grids(variant: VariantRecord) -> list[str]:
 
 
 def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
-    gpu = launch.gpu or GpuLaunch()
+    gpu = launch.gpu or DeviceLaunch()
     return record(
         struct_size="sizeof(tilec_launch_info)",
         block=row(*launch.threads),
@@ -179,7 +179,7 @@ def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
         smem_static=gpu.static_shared or 0,
         smem_dynamic=gpu.dynamic_shared,
         registers=gpu.registers or 0,
-        num_tensor_maps=len(gpu.tensor_maps),
+        num_tensor_maps=gpu.num_tensor_maps,
         image_sha256=c_string(variant.image.sha256),
         scratch_bytes=launch.scratch_bytes,
     )

@@ -89,8 +89,8 @@ def _held(launch: LaunchShape, limits: Limits) -> int:
     fits = [limits.blocks, limits.threads // threads, REGISTER_FILE // (_PER_THREAD * threads)]
     if launch.shared_bytes:
         fits.append(limits.shared_bytes // (launch.shared_bytes + SYSTEM_SHARED_BYTES))
-    if launch.blocks_per_sm:
-        fits.append(launch.blocks_per_sm)
+    if launch.blocks_per_unit:
+        fits.append(launch.blocks_per_unit)
     return max(1, min(fits))
 
 
@@ -108,7 +108,7 @@ def _product_rate(launch: LaunchShape, share: _Share, dtype: str, limits: Limits
     rate = limits.peak(dtype) / limits.units / share.beside
     if not limits.threads:
         return rate
-    if limits.wants_tma and not launch.by_tma:
+    if limits.wants_bulk_copies and not launch.bulk_copies:
         rate *= _WITHOUT_TMA
     return rate * _PRODUCT_SHARE * math.pow(min(1.0, share.warps / _PRODUCT_WARPS), _PRODUCT_POWER)
 

@@ -22,15 +22,15 @@ _SYMBOL = "candidate"
 @dataclass(frozen=True)
 class LaunchShape:
     """One launch: ``grid`` as texts over dims; ``threads``, ``shared_bytes`` and ``cluster`` blocks;
-    ``blocks_per_sm``: at most so many walk over the grid, 0 for one block a tile. ``by_tma``: whether tiles
-    come by TMA, and products have warp roles."""
+    ``blocks_per_unit``: at most so many walk over the grid, 0 for one block a tile. ``bulk_copies``: whether
+    a unit of the device brings tiles (TMA), and products have warp roles."""
 
     grid: tuple[str, ...]
     threads: int
     shared_bytes: int = 0
     cluster: int = 1
-    blocks_per_sm: int = 0
-    by_tma: bool = False
+    blocks_per_unit: int = 0
+    bulk_copies: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,11 @@ def _examined(variant: Variant) -> Examined:
             one.threads[0] * one.threads[1] * one.threads[2],
             one.shared_bytes,
             one.cluster[0] * one.cluster[1] * one.cluster[2],
-            one.blocks_per_sm,
-            bool(one.tensor_maps),
+            one.blocks_per_unit,
+            one.has_bulk_copies,
         )
         for one in lowered.launches
     )
-    rest = [
-        (one.cluster, one.programmatic, one.cooperative, one.scratch_bytes, one.tensor_maps)
-        for one in lowered.launches
-    ]
-    digest = hashlib.sha256(f"{code}{launches}{rest}{lowered.options}".encode()).hexdigest()
+    ways = [one.way for one in lowered.launches]
+    digest = hashlib.sha256(f"{code}{ways}{lowered.options}".encode()).hexdigest()
     return Examined(digest, terms_of(kernel), launches, signature(kernel), format_kernel(kernel))

@@ -54,7 +54,7 @@ def _shape(launch: Launch, names: Mapping[Any, str]) -> LaunchShape:
         elif isinstance(stmt, nodes.Alloc) and stmt.buffer.scope() == "shared.dyn":
             shared += _bytes(stmt.buffer)
     grid = tuple(int_text(extent, names) for extent in launch.grid)
-    return LaunchShape(grid, math.prod(launch.threads), shared * stages, by_tma=True)
+    return LaunchShape(grid, math.prod(launch.threads), shared * stages, bulk_copies=True)
 
 
 def _bytes(buffer: Any) -> int:

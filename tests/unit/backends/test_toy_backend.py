@@ -12,6 +12,7 @@ from toy_backend import ToyBackend
 from toy_device import NUMBER, RAN
 
 import tilec
+import tilec.language as T
 from tilec.bench.run import Request, bench_library
 from tilec.build.library import build
 from tilec.build.stages import stage_names, stage_text
@@ -190,6 +191,20 @@ def test_configs_are_tuned_on_it(tmp_path) -> None:
     assert {row.outcome for row in result.rows} == {"ok"}
     assert len(result.rows) == 2
     assert outcome.entries[0].device == "toy"
+
+
+def test_kernels_in_process_run_on_it(made) -> None:
+    @T.prim_func
+    def double(A: T.Tensor((16,), "float32"), B: T.Tensor((16,), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            for i in T.Parallel(4):
+                B[bx * 4 + i] = A[bx * 4 + i] * 2
+
+    kernel, (a, b) = tilec.compile(double, target="toy"), np.arange(32, dtype="float32").reshape(2, 16)
+    kernel(OnToy(a), OnToy(b))
+    assert (b == 2 * a).all()
+    assert kernel.get_kernel_source() in RAN[-1]
+    assert kernel.get_profiler().device == "toy"
 
 
 def _toy_variant(library) -> int:

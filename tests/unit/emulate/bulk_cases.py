@@ -6,7 +6,7 @@ import numpy as np
 from case_kernels import SYNC_PROXIES, Case, Inputs, asm, fill, floats, packed, words
 from memory_cases import box_case, committed
 
-from tilec.lowering.lowered import TensorMapCode, WindowCode
+from tilec.backends.cuda.launch import TensorMapCode, WindowCode
 
 
 def image_cases() -> list[Case]:

@@ -13,7 +13,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.lowered import LoweredKernel, LoweredLaunch, TensorMapCode
+from tilec.backends.cuda.launch import LoweredCudaLaunch, TensorMapCode
+from tilec.lowering.lowered import LoweredKernel
 
 Inputs = Callable[[np.random.Generator], np.ndarray]
 
@@ -112,7 +113,7 @@ _HEAD = """__device__ __forceinline__ void {name}(const unsigned* in, unsigned* 
 """
 
 
-def launch(case: Case) -> LoweredLaunch:
+def launch(case: Case) -> LoweredCudaLaunch:
     """The kernel of a case: parameters are its input, its output and its tensor maps."""
     name = f"run_{case.name}"
     maps = "".join(f", unsigned long long map{at}" for at in range(len(case.maps)))
@@ -141,8 +142,14 @@ def launch(case: Case) -> LoweredLaunch:
             T.evaluate(
                 T.cuda.func_call(name, *args, *(T.address_of(each) for each in given), source_code=source)
             )
-    return LoweredLaunch(builder.get(), (str(case.blocks),), (case.threads, 1, 1), shared_bytes=case.shared,
-                         cluster=(case.cluster, 1, 1), tensor_maps=case.maps)  # fmt: skip
+    return LoweredCudaLaunch(
+        builder.get(),
+        (str(case.blocks),),
+        (case.threads, 1, 1),
+        shared_bytes=case.shared,
+        cluster=(case.cluster, 1, 1),
+        tensor_maps=case.maps,
+    )
 
 
 def lowered(case: Case) -> LoweredKernel:

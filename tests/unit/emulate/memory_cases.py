@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from case_kernels import SYNC_PROXIES, Case, asm, fill, read_back, words
 
-from tilec.lowering.lowered import TensorMapCode
+from tilec.backends.cuda.launch import TensorMapCode
 
 # ---- matrices of 8 x 8 ----
 

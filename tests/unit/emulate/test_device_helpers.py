@@ -22,9 +22,10 @@ import tilec.backends.cuda.device as device
 from tilec.backends.cuda.device import barriers, exchange, floats, matrices, moves, packed, says
 from tilec.backends.cuda.device.atomics import DTYPES, atomic
 from tilec.backends.cuda.device.helper import Helper
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.emulate import Emulator, Tensor, calls
 from tilec.errors import EmulationError
-from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
 
 THREADS, WORDS = 32, 16
@@ -159,7 +160,7 @@ def device_function(*types: str):
             yield *tensors, thread
 
 
-def launch(call: Call, types: list[str]) -> LoweredLaunch:
+def launch(call: Call, types: list[str]) -> LoweredCudaLaunch:
     """Parameters: 16 words a thread, those that come back, an array a value, four cells, and results."""
     with IRBuilder() as builder, device_function(*types) as (words, back, *values, cells, results, thread):
         shared = T.alloc_buffer((THREADS * WORDS,), "uint32", scope="shared.dyn", align=1024)
@@ -188,7 +189,7 @@ def launch(call: Call, types: list[str]) -> LoweredLaunch:
         for number, registers in enumerate(held.values(), 1):
             for at in range(int(registers.shape[0])):
                 T.buffer_store(back, bits_of(registers[at]), [number * 2 * THREADS * WORDS + 2 * own + at])
-    return LoweredLaunch(builder.get(), ("1",), (THREADS, 1, 1), shared_bytes=THREADS * WORDS * 4)
+    return LoweredCudaLaunch(builder.get(), ("1",), (THREADS, 1, 1), shared_bytes=THREADS * WORDS * 4)
 
 
 def filled(dtype: str, words, own):
@@ -237,7 +238,7 @@ def test_text_and_meaning_agree(name, monkeypatch, capfd):
     assert capfd.readouterr().err == said
 
 
-def meetings() -> LoweredLaunch:
+def meetings() -> LoweredCudaLaunch:
     """A phase of an mbarrier with bytes, and one with arrivals alone."""
     with IRBuilder() as builder, device_function("uint32") as (out, thread):
         memory = T.alloc_buffer((4,), "uint64", scope="shared.dyn", align=1024)
@@ -264,7 +265,7 @@ def meetings() -> LoweredLaunch:
         T.evaluate(barriers.wait(word, True).call(at, int32(1)))
         T.evaluate(barriers.WAIT_CLUSTER.call(address, tirx.const(1, "uint32")))
         T.buffer_store(out, tirx.Cast("uint32", thread) + tirx.const(1, "uint32"), [thread])
-    return LoweredLaunch(builder.get(), ("1",), (THREADS, 1, 1), shared_bytes=32)
+    return LoweredCudaLaunch(builder.get(), ("1",), (THREADS, 1, 1), shared_bytes=32)
 
 
 @pytest.mark.parametrize("reads", [False, True])

@@ -13,12 +13,13 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.codegen.images import source
 from tilec.backends.cuda.device.floats import ONE_PLUS_ERF
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.warp_roles.epilogue import one_plus_erf
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import Emulator, Tensor
 from tilec.ir.guards import Guard
-from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+from tilec.lowering.lowered import LoweredKernel
 
 THREADS = 256
 
@@ -38,7 +39,7 @@ def device_function() -> Any:
 def computed(values: np.ndarray) -> np.ndarray:
     """1 + erf of 16 * THREADS values."""
     result = np.zeros_like(values)
-    launch = LoweredLaunch(device_function(), ("16",), (THREADS, 1, 1))
+    launch = LoweredCudaLaunch(device_function(), ("16",), (THREADS, 1, 1))
     Emulator(LoweredKernel("kernel", (launch,), ()), SM90A).run(
         [Tensor(values, "x"), Tensor(result, "y")], {}, {}
     )

@@ -9,6 +9,7 @@ from tilec.backends.base import Backend, CodeGenerator
 
 if TYPE_CHECKING:
     from tilec.backends.ceilings import Ceilings
+    from tilec.backends.cuda.launch import CudaLaunch
     from tilec.backends.limits import Limits
     from tilec.errors import Place
     from tilec.ir.nodes import Kernel
@@ -70,6 +71,12 @@ class CudaBackend(Backend):
 
         gpu = gpu_of(target)
         return (gpu.capability, min_driver(spec, target.name), int(gpu.exact), int(gpu.is_ptx))
+
+    def read_launch(self, fields: Mapping[str, Any]) -> CudaLaunch:
+        """With tensor maps."""
+        from tilec.backends.cuda.launch import read_launch
+
+        return read_launch(fields)
 
     def check(self, kernel: KernelRecord, variant: VariantRecord) -> None:
         """The tensor maps of a variant have a place each."""

@@ -56,5 +56,5 @@ def gpu_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
         shared,
         threads,
         blocks,
-        wants_tma=capability == 90 and target.gpu.exact,
+        wants_bulk_copies=capability == 90 and target.gpu.exact,
     )

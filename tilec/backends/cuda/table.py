@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tilec.codegen.image import GpuLaunch
+from tilec.backends.cuda.launch import CudaLaunch, TensorMapCode, WindowCode
 from tilec.dtypes import lookup
-from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.package.checks import check_count
 from tilec.package.ctext import array, record, reference, row
 from tilec.package.escape import c_string
@@ -79,7 +78,7 @@ def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: Tex
     of launches are ``<prefix>_launch_infos``."""
     images = list(cuda_images(spec))
     variants = [variant for variant in kernel.variants if is_cuda(variant)]
-    launches = [launch.gpu or GpuLaunch() for variant in variants for launch in variant.image.launches]
+    launches = [launch for variant in variants for launch in _launches(variant)]
     symbols = [launch.symbol for variant in variants for launch in variant.image.launches]
     infos = _launch_places(kernel)
     maps = [_map_row(kernel, found) for launch in launches for found in launch.tensor_maps]
@@ -115,6 +114,12 @@ def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: Tex
     )
 
 
+def _launches(variant: VariantRecord) -> list[CudaLaunch]:
+    """What its launches take."""
+    found = [launch.gpu or CudaLaunch() for launch in variant.image.launches]
+    return [launch for launch in found if isinstance(launch, CudaLaunch)]
+
+
 def _launch_places(kernel: KernelRecord) -> list[int]:
     """Where the launches of CUDA variants stand among those of all variants."""
     owners = [variant for variant in kernel.variants for _ in variant.image.launches]
@@ -128,8 +133,7 @@ def cuda_reference(kernel: KernelRecord, prefix: str, number: int) -> str:
 
 def check_maps(kernel: KernelRecord, variant: VariantRecord, most: int) -> None:
     """Raises PackageError for more than ``most`` tensor maps."""
-    launches = [launch.gpu for launch in variant.image.launches if launch.gpu]
-    maps = sum(len(launch.tensor_maps) for launch in launches)
+    maps = sum(launch.num_tensor_maps for launch in _launches(variant))
     check_count(kernel, "tensor maps in one variant", maps, most)
 
 

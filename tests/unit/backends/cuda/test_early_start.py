@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import elaborate, load_entry
-from tilec.lowering.lowered import LoweredLaunch
 from tilec.targets import parse_target
 
 SHIPPED = Path(__file__).parents[4] / "examples" / "kernels"
@@ -19,7 +19,7 @@ WAIT, NEXT = "griddepcontrol_wait", "griddepcontrol_launch_dependents"
 PRODUCT = {"bM": 128, "bN": 128, "bK": 64, "num_stages": 3, "threads": 128}
 
 
-def compiled(entry: str, target: str, **config: object) -> tuple[LoweredLaunch, str]:
+def compiled(entry: str, target: str, **config: object) -> tuple[LoweredCudaLaunch, str]:
     """The launch of a shipped kernel and its CUDA source."""
     names = ("M", "N", "K") if "gemm" in entry else ("n",)
     dims = {name: Guard(div=8) for name in names}

@@ -303,7 +303,7 @@ def test_tensor_maps_are_data():
     assert (a.extents, a.strides, a.box, a.swizzle) == (("K", "M"), ("(K) * 2",), (64, 128), 128)
     assert (b.extents, b.box) == (("N", "K"), (64, 64))
     assert (c.tensor, c.box, c.swizzle) == (2, (64, 64), 128)
-    assert lowered.launches[0].blocks_per_sm == 1
+    assert lowered.launches[0].blocks_per_unit == 1
 
 
 EIGHT_BITS = """

@@ -10,6 +10,7 @@ import pytest
 import tilec.backends.cuda
 from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore
 from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.matmul.nodes import GatherLoad, WarpgroupGemm
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.strategies import STRATEGIES
@@ -19,7 +20,6 @@ from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Plan, Strategy,
 from tilec.backends.cuda.warp_roles.unfit import Unfit, no_roles
 from tilec.ir.nodes import Kernel, Stmt
 from tilec.ir.text.parser import parse_kernel
-from tilec.lowering.lowered import LoweredLaunch
 from tilec.lowering.passes.base import rewrite_launches
 from tilec.targets import parse_target
 
@@ -62,7 +62,7 @@ class Taking(Strategy):
         return Plan(replace(launch, body=(Toy(),))) if self.answer else None
 
     def lower(self, kernel, launch, target, marks):
-        return LoweredLaunch(None, ("1",), launch.threads, notes=(self.name,))
+        return LoweredCudaLaunch(None, ("1",), launch.threads, notes=(self.name,))
 
 
 def assigned(*strategies: Strategy) -> Kernel:

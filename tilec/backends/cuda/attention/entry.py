@@ -21,6 +21,7 @@ from tilec.backends.cuda.device.exchange import UNIFORM_LINE
 from tilec.backends.cuda.emit.early_start import starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.statements import emit_marked
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch, take_registers
@@ -32,7 +33,6 @@ from tilec.ir.nodes import Alloc, Block, Stmt, walk
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, spelled
-from tilec.lowering.lowered import LoweredLaunch
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
 
     kind, schedule = AttentionRoles, "attention"
 
-    def lower(self) -> LoweredLaunch:
+    def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""
         consumers = self.roles.roles.consumers
         early = self.roles.order.counter is not None or starts_early(self.launch, self.target)
@@ -59,7 +59,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
             (" * ".join(f"({text})" for text in grid_texts(self.kernel, self.launch)),),
             f"a loading warpgroup, multiplying ones {consumers}, rows in registers",
             [self._note()],
-            blocks_per_sm=1,
+            blocks_per_unit=1,
             programmatic=early,
             entry_registers=self.roles.roles.entry_registers,
         )

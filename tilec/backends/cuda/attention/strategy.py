@@ -22,8 +22,8 @@ from tilec.ir.roads import Road
 from tilec.lowering.analysis.roads import road_of
 
 if TYPE_CHECKING:
+    from tilec.backends.cuda.launch import LoweredCudaLaunch
     from tilec.ir.nodes import Kernel, Launch
-    from tilec.lowering.lowered import LoweredLaunch
     from tilec.targets import Target
 
 
@@ -39,7 +39,7 @@ class Attention(Strategy):
         products = sum(isinstance(stmt, Gemm) for stmt in walk(launch.body))
         return plan(kernel, launch, target) if products > 1 else None
 
-    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredCudaLaunch:
         """Its kernel."""
         return AttentionEntry(kernel, launch, target, marks).lower()
 

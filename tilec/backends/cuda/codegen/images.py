@@ -19,8 +19,9 @@ from tilec.backends.cuda.codegen.cubin import read_cubin
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
 from tilec.backends.cuda.codegen.text import cuda_text
 from tilec.backends.cuda.device.atomics import SWAP_BYTE, SWAP_BYTE_CODE
+from tilec.backends.cuda.launch import CudaLaunch, LoweredCudaLaunch, launches_of
 from tilec.codegen.failures import failure
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, Kind
 from tilec.ir import options
 from tilec.ir.roads import Road, encode, in_order, road_at
@@ -30,7 +31,7 @@ from tilec.targets import GpuLimits, Target
 if TYPE_CHECKING:
     import tvm
 
-    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+    from tilec.lowering.lowered import LoweredKernel
 
 _RESTRICT = "__restrict__ "
 #: TVM's calling convention of a device kernel.
@@ -152,7 +153,7 @@ def check_limits(lowered: LoweredKernel, target: Target) -> None:
 
 def _check_waits(lowered: LoweredKernel, target: Target, text: str) -> None:
     """A launch that may begin early and does not wait would read what the one in front has yet to write."""
-    asked = any(launch.programmatic for launch in lowered.launches)
+    asked = any(launch.programmatic for launch in launches_of(lowered))
     if asked and "griddepcontrol.wait" not in text:
         raise failure(lowered, target, "a programmatic launch has no griddepcontrol.wait")
     if asked and _gpu(target).capability < _FIRST_PROGRAMMATIC:
@@ -187,7 +188,7 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
     native = _tvm_target(target)
     functions = {
         f"{symbol_prefix}_{index}": _kernel(launch, f"{symbol_prefix}_{index}", native)
-        for index, launch in enumerate(lowered.launches)
+        for index, launch in enumerate(launches_of(lowered))
     }
     try:
         with native, tvm.transform.PassContext(opt_level=3):
@@ -196,7 +197,7 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
         raise failure(lowered, target, problem) from problem
 
 
-def _kernel(launch: LoweredLaunch, symbol: str, native: Any) -> Any:
+def _kernel(launch: LoweredCudaLaunch, symbol: str, native: Any) -> Any:
     """The device kernel of a launch, named ``symbol``. Its pointers do not alias; those of a cooperative one
     may, as far as the compiler knows: what it has read through one, other blocks may have written since."""
     return (
@@ -243,7 +244,7 @@ def _launch_code(
     target: Target,
     reports: dict[str, KernelReport],
 ) -> LaunchCode:
-    launch = lowered.launches[index]
+    launch = launches_of(lowered)[index]
     if _gpu(target).is_ptx:
         roads = encode(launch.roads)
         return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch), roads)
@@ -265,24 +266,24 @@ def _launch_code(
     return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu, roads)
 
 
-def _gpu_launch(launch: LoweredLaunch) -> GpuLaunch:
+def _gpu_launch(launch: LoweredCudaLaunch) -> CudaLaunch:
     """What is known before the assembler has run."""
-    return GpuLaunch(
+    return CudaLaunch(
         dynamic_shared=launch.shared_bytes,
         cluster=launch.cluster,
-        blocks_per_sm=launch.blocks_per_sm,
+        blocks_per_sm=launch.blocks_per_unit,
         programmatic=launch.programmatic,
         cooperative=launch.cooperative,
         tensor_maps=launch.tensor_maps,
     )
 
 
-def _losses(launch: LoweredLaunch, report: KernelReport) -> list[Road]:
+def _losses(launch: LoweredCudaLaunch, report: KernelReport) -> list[Road]:
     """What the assembler says of a launch that costs time."""
     return [road_at(launch.place, "machine code", how, loss) for how, loss in report.losses()]
 
 
-def _notes(launch: LoweredLaunch, report: KernelReport) -> tuple[str, ...]:
+def _notes(launch: LoweredCudaLaunch, report: KernelReport) -> tuple[str, ...]:
     if report.spills is not None:
         return launch.notes
     return (*launch.notes, "the assembler gave no report: whether registers spill is not known")

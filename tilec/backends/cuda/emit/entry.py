@@ -30,6 +30,7 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.raster import banded
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
 from tilec.backends.cuda.passes.open_barriers import cluster_shape
 from tilec.backends.cuda.passes.place_shared import pool_bytes
@@ -44,7 +45,7 @@ from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+from tilec.lowering.lowered import LoweredKernel
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -64,7 +65,7 @@ def lower_kernel(kernel: Kernel, target: Target, marks: bool = False) -> Lowered
     return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
 
 
-def _lowered(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+def _lowered(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredCudaLaunch:
     if isinstance(launch.strategy, Strategy):
         return launch.strategy.lower(kernel, launch, target, marks)
     return _Entry(kernel, launch, target, marks).lower()
@@ -79,7 +80,7 @@ class _Entry:
     target: Target
     marks: bool = False
 
-    def lower(self) -> LoweredLaunch:
+    def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""
         ctx = DeviceContext(
             self.target,
@@ -113,7 +114,7 @@ class _Entry:
         notes = [*self.launch.notes, *self.launch.schedule.without_effect("threads")]
         if is_asked(self.launch) and not early:
             notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
-        return LoweredLaunch(
+        return LoweredCudaLaunch(
             func,
             grid_texts(self.kernel, self.launch),
             self.launch.threads,

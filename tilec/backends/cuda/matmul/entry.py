@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.emit.early_start import WAIT, is_asked
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.matmul.context import MatmulContext
 from tilec.backends.cuda.matmul.emit_early import EarlyLoads, loads_early
 from tilec.backends.cuda.matmul.emit_head import emit_head
@@ -41,7 +42,6 @@ from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
-from tilec.lowering.lowered import LoweredLaunch
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -58,7 +58,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
 
     kind, schedule = MatmulRoles, "products"
 
-    def lower(self) -> LoweredLaunch:
+    def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""
         order, parts = self.roles.order, self.roles.roles
         texts = [f"({text})" for text in grid_texts(self.kernel, self.launch)]
@@ -71,7 +71,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             f"loading warps {parts.loaders}, multiplying warpgroups {parts.consumers}",
             notes(self.launch, self.roles),
             cluster=(order.cluster, 1, 1),
-            blocks_per_sm=0 if self.launch.schedule.persistent is False else 1,
+            blocks_per_unit=0 if self.launch.schedule.persistent is False else 1,
             entry_registers=parts.entry_registers,
             programmatic=is_asked(self.launch),
         )

@@ -20,8 +20,8 @@ from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
+    from tilec.backends.cuda.launch import LoweredCudaLaunch
     from tilec.ir.nodes import Kernel, Launch
-    from tilec.lowering.lowered import LoweredLaunch
     from tilec.targets import Target
 
 
@@ -36,7 +36,7 @@ class Matmul(Strategy):
         """One pipelined product."""
         return plan(kernel, launch, target)
 
-    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredCudaLaunch:
         """Its kernel."""
         return MatmulEntry(kernel, launch, target, marks).lower()
 

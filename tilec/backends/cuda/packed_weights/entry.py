@@ -9,6 +9,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early
 from tilec.backends.cuda.emit.raster import asked_group, banded
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.packed_weights.assign import OTHER_REGISTERS
 from tilec.backends.cuda.packed_weights.emit import emit_loads, emit_products
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
@@ -24,7 +25,6 @@ from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.staging import finish_stores
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
-from tilec.lowering.lowered import LoweredLaunch
 from tilec.targets import REGISTER_FILE, SYSTEM_SHARED_BYTES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
 
     kind, schedule = PackedProduct, "packed_weights"
 
-    def lower(self) -> LoweredLaunch:
+    def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""
         cluster, texts = self.roles.cluster, list(grid_texts(self.kernel, self.launch))
         if cluster > 1:

@@ -15,8 +15,8 @@ from tilec.ir.roads import Road
 from tilec.lowering.analysis.roads import road_of
 
 if TYPE_CHECKING:
+    from tilec.backends.cuda.launch import LoweredCudaLaunch
     from tilec.ir.nodes import Kernel, Launch
-    from tilec.lowering.lowered import LoweredLaunch
     from tilec.targets import Target
 
 
@@ -31,7 +31,7 @@ class PackedWeights(Strategy):
         """One pipelined product whose first operand a loop of arithmetic makes."""
         return plan(kernel, launch, target) if is_candidate(launch) else None
 
-    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredCudaLaunch:
         """Its kernel."""
         return PackedEntry(kernel, launch, target, marks).lower()
 

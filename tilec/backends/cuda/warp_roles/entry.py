@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, when
 from tilec.backends.cuda.warp_roles.context import RoleContext
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
@@ -18,7 +19,6 @@ from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.roads import roads_of
 from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.ir.nodes import Kernel, Launch, Stmt
-from tilec.lowering.lowered import LoweredLaunch
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -48,11 +48,11 @@ class Entry(ABC, Generic[R, C]):
 
     def lowered(
         self, grid: Sequence[str], how: str, notes: Iterable[str], together: int = 1, **facts: Any
-    ) -> LoweredLaunch:
+    ) -> LoweredCudaLaunch:
         """The function and how to launch it: ``how`` its warps work, ``together`` blocks at least share a
         multiprocessor; ``facts`` are further fields."""
         asked = self.launch.schedule.without_effect(self.schedule)
-        return LoweredLaunch(
+        return LoweredCudaLaunch(
             self._function(together),
             tuple(grid),
             self.launch.threads,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.launch import TensorMapCode, WindowCode
 from tilec.backends.cuda.warp_roles.build import i32, let
 from tilec.backends.cuda.warp_roles.context import TileContext
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, Window
@@ -17,7 +18,6 @@ from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam
 from tilec.lowering.emission.parameters import TRAVELS, names, spelled
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.emission.texts import int_text
-from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:

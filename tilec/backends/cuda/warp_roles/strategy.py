@@ -38,7 +38,7 @@ from tilec.ir.options import NO_ROLES
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
-    from tilec.lowering.lowered import LoweredLaunch
+    from tilec.backends.cuda.launch import LoweredCudaLaunch
     from tilec.targets import Target
 
 R = TypeVar("R", bound=Stmt)
@@ -65,7 +65,7 @@ class Strategy(ir.Strategy, ABC):
         not meet a condition, CompileError for one whose config asks for more than there is."""
 
     @abstractmethod
-    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+    def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredCudaLaunch:
         """The code of a launch behind all passes; ``marks`` as in
         `tilec.backends.cuda.emit.context.DeviceContext`."""
 
