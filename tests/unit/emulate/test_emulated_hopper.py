@@ -30,7 +30,7 @@ from tilec.build.frontend import elaborate_variant
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
-from tilec.language.frontend.elaborate import load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.trials.oracle import Author
 
 GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
@@ -156,6 +156,21 @@ TALL = {"bM": 192, "bN": 128, "threads": 384}
 def test_tiles_without_a_trip(size, tile):
     dims = {"tokens": 390, "keys": 150, "H": 1, "Hkv": 1, "B": 4, "D": size}
     assert Beside(ragged(size, **tile), SM90A, Author(inputs=uneven)).run(dims) == []
+
+
+def test_tiles_whose_trips_only_memory_knows_are_one_section():
+    """Two blocks of queries times all positions that 32 bits can number is more than 32 bits can number."""
+    guards = dict.fromkeys(("batch_size", "UQ", "UKV"), Guard())
+    sizes = {"heads": 1, "groups": 1, "dim": 64}
+    families = Path(__file__).parents[2] / "kernels"
+    entry = load_entry("attention_forward.py:gqa_varlen_fwd", families)
+    inputs = load_entry("attention_forward.py:gqa_varlen_fwd_inputs", families)
+    config = {"block_M": 64, "block_N": 64, "num_stages": 2, "threads": 128}
+    guards |= {name: Guard(eq=size) for name, size in sizes.items()}
+    kernel = elaborate(entry, name="ragged", dims=guards, args={}, config=config)
+    assert lower(kernel, SM90A, until="assign_roles").launches[-1].strategy is not None
+    author = Author(inputs=lambda dims, rng: inputs(dims, rng, groups=1))
+    assert Beside(kernel, SM90A, author).run({**sizes, "batch_size": 1, "UQ": 80, "UKV": 90}) == []
 
 
 def test_tiles_without_a_trip_given_back_before_all_warps_have_them():

@@ -120,7 +120,7 @@ def _places(tile: Var, extents: list[Var], section: Var | None) -> list[Expr]:
     positions: Expr = extents[1]
     for extent in extents[2:]:
         positions = positions * extent
-    size = let("section_tiles", extents[0] * section)
+    size = let("section_tiles", extents[0] * T.min(section, positions))
     number = let("section_number", T.truncdiv(tile, size))
     inside = let("in_section", tile - number * size)
     width = let("section_width", T.min(section, positions - number * section))
