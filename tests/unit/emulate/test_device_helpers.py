@@ -86,8 +86,9 @@ def samples() -> dict[str, list[Call]]:
                    for dtype in DTYPES for kind in ("add", "max", "min", "or", "load", "store")
                    for order in (("relaxed", "seq_cst") if dtype in ("int32", "float16") else ("relaxed",))
                    if (helper := atomic(kind, dtype, order))],
-        "cp_async": [Call(moves.cp_async(size), {2: np.where(LANES % 3, size, 0).astype(np.int32)},
-                          ("shared", "global")) for size in (4, 8, 16)],
+        "cp_async": [Call(moves.cp_async(size, evict), {2: np.where(LANES % 3, size, 0).astype(np.int32)},
+                          ("shared", "global"))
+                     for size in (4, 8, 16) for evict in (None, *moves.EVICTION)],
         "move": [Call(moves.move(size), {1: np.int64(LANES % 2), 3: np.int64(LANES % 3)}, places)
                  for size in (4, 8, 16) for places in (("shared", "global"), ("global", "shared"))]
                 + [Call(moves.move(size), {1: one, 3: one * 0}, places)

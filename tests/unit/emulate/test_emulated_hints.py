@@ -49,6 +49,31 @@ def scaled(loop: dict[str, Any]) -> Kernel:
     return checked(main)
 
 
+def gathered(loop: dict[str, Any]) -> Kernel:
+    """A product of rows that a table names; the loop that brings them has hints."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 128), "float16"),
+        at: T.Tensor((64,), "int32"),
+        B: T.Tensor((128, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(2, num_stages=2):
+                for i, j in T.Parallel(64, 64, annotations=loop):
+                    a[i, j] = A[at[i], k * 64 + j]
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, acc)
+            T.copy(acc, C)
+
+    return checked(main)
+
+
 def checked(entry: Any) -> Kernel:
     kernel = elaborate(entry, name="kernel", dims={}, args={}, config={})
     assert format_kernel(parse_kernel(format_kernel(kernel))) == format_kernel(kernel)
@@ -86,6 +111,23 @@ def test_an_eviction_policy_is_the_hint_of_a_bulk_copy():
         assert roads == []
 
 
+@pytest.mark.parametrize("when", ["first", "last"])
+def test_an_eviction_policy_is_the_hint_of_a_copy_ahead(when):
+    text, roads = compiled(product({"eviction_policy": f"evict_{when}"}, {}), SM80)
+    assert f"createpolicy.fractional.L2::evict_{when}.b64 policy; " in text
+    assert "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, none, policy" in text
+    assert "tilec_cp_async_16(" in text
+    assert roads == []
+
+
+def test_a_gather_ahead_has_hints():
+    text, roads = compiled(gathered({"eviction_policy": "evict_first"}), SM80)
+    assert "tilec_cp_async_16_evict_first(" in text
+    assert roads == []
+    assert "tilec_cp_async_4(" in compiled(gathered({"coalesced_width": 2}), SM80)[0]
+    assert "at_at" not in compiled(gathered({"prefer_instruction": "sync"}), SM80)[0]
+
+
 def test_a_load_stays_in_its_trip():
     text, roads = compiled(product({"prefer_instruction": "sync"}, {}), SM80)
     assert text.count("tilec_cp_async") < compiled(product({}, {}), SM80)[0].count("tilec_cp_async")
@@ -115,7 +157,7 @@ def test_iterations_go_to_the_threads_that_are_named():
     ("kernel", "target", "why"),
     [
         (lambda: product({"prefer_instruction": "tma"}, {}), SM80, "TMA loads tiles"),
-        (lambda: product({"eviction_policy": "evict_first"}, {}), SM80, "to TMA alone"),
+        (lambda: product({}, {"eviction_policy": "evict_first"}), SM80, "vectors have none"),
         (lambda: product({"coalesced_width": 8}, {}), SM90A, "TMA moves boxes"),
         (lambda: product({"coalesced_width": 32}, {}), SM80, "8 are aligned"),
         (lambda: scaled({"prefer_async": True}), SM80, "fills no shared tile"),

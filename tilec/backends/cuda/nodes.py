@@ -34,11 +34,13 @@ class ThreadLoop(Stmt):
 @dataclass(frozen=True, eq=False)
 class AsyncCopy(Stmt):
     """``dst = src`` by cp.async in pieces of ``width`` elements; it is complete after a `WaitGroup` that
-    covers its group. Elements outside of ``src`` become 0."""
+    covers its group. Elements outside of ``src`` become 0. Its lines leave the L2 cache ``evict`` ("first" or
+    "last"), None for in the common order."""
 
     src: Region
     dst: Writes[Region]
     width: int
+    evict: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +49,13 @@ class AsyncGather(Stmt):
     memory behind a condition (0 where it fails), for all values of ``vars``. Pieces of ``width`` elements
     along the last variable share the condition."""
 
-    syntax = "async_gather(*extents, width=)"
+    syntax = "async_gather(*extents, width=, evict=)"
 
     vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]
     body: Block
     width: int
+    evict: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

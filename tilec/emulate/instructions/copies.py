@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tilec.backends.cuda.device.moves import EVICTION
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import as_bits, instruction
+from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 from tilec.emulate.memory import At
 
 
@@ -24,8 +25,9 @@ def _groups(g: Group, warp: int) -> dict[str, Any]:
 @instruction("cp.async.ca", "cp.async.cg")
 def copy(g: Group, m: Any, parts: tuple[str, ...], to: Any, source: At, size: Any, *more: Any) -> None:
     """``size`` bytes for each lane. A further operand is the count of bytes to read, with zeros behind them,
-    or a predicate that says to read none."""
+    or a predicate that says to read none; the last one of a copy with a hint is the policy of the cache."""
     length = int(size)
+    more = more[:-1] if "L2::cache_hint" in parts else more
     lanes = np.arange(g.count) if m is None else np.flatnonzero(m)
     if len(lanes) == 0:
         return
@@ -69,6 +71,16 @@ def _read(source: At, offsets: np.ndarray, count: int, length: int, access: Any)
         return source.memory.read(offsets, length, access)
     parts = [source.memory.read(offsets + byte, 1, access) for byte in range(count)]
     return np.concatenate(parts, axis=1)
+
+
+@instruction("createpolicy.fractional", outputs=1)
+def policy(g: Group, m: Any, parts: tuple[str, ...]) -> tuple[int]:
+    """A policy of the L2 cache, which no result depends on."""
+    known = {f"L2::evict_{when}": number for when, number in EVICTION.items()}
+    number = next((known[part] for part in parts if part in known), None)
+    if number is None:
+        raise unknown(parts)
+    return (number,)
 
 
 @instruction("cp.async.commit_group")

@@ -14,7 +14,7 @@ from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of
 
 _LEAVE = "leave it out"
-_EVICT = "leave it out, or name the tensor by evict_first or evict_last in a config where TMA moves it"
+_EVICT = "leave it out, or load the tile in a T.Pipelined of two stages or more"
 _AHEAD = "use T.Pipelined with two stages or more, and aligned rows of one type"
 
 
@@ -26,8 +26,8 @@ def hinted(stmt: Stmt) -> Hints | None:
 def unmet(hints: Hints, kind: str, width: int = 0) -> Iterator[Loss]:
     """What a statement on a road of ``kind``, by vectors of ``width`` elements, does not obey."""
     by_tma, ahead = kind == "tma", kind in ("tma", "cp.async")
-    if hints.eviction is not None and not by_tma:
-        yield Loss("", f"eviction_policy means something to TMA alone, {kind} has none here", _EVICT)
+    if hints.eviction is not None and not ahead:
+        yield Loss("", f"TMA and cp.async have an eviction_policy, {kind} have none", _EVICT)
     if hints.prefer_instruction == "tma" and not by_tma:
         yield Loss("", "TMA loads tiles of products and attention on sm_90a and stores their results", _LEAVE)
     if hints.prefer_instruction == "cp_async" and kind != "cp.async":

@@ -30,7 +30,7 @@ class Load(ABC):
     statement, or the one inside that names the tile; ``places`` are the expressions that decide what it
     reads, ``vars`` variables of its own."""
 
-    stmt: Stmt
+    stmt: Copy | Parallel
     writer: Stmt
     tile: Var
     source: Var
@@ -81,7 +81,8 @@ class CopyLoad(Load):
         src, dst = self.stmt.src, self.stmt.dst
         start = tuple(substitute(inlined(start, values), trip) for start in src.start)
         where = Region(tile, (version, *dst.start), (1, *dst.extent))
-        return AsyncCopy(replace(src, start=start), where, width, loc=self.stmt.loc)
+        evict = self.stmt.hints.eviction
+        return AsyncCopy(replace(src, start=start), where, width, evict, loc=self.stmt.loc)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +113,8 @@ class GatherLoad(Load):
         if moved.cond is not None:
             value = tirx.if_then_else(moved.cond, value, tirx.const(0, str(self.tile.dtype)))
         store = Store(tile, (version, *moved.vars), value, loc=self.stmt.loc)
-        return AsyncGather(moved.vars, moved.extents, (store,), width, loc=self.stmt.loc)
+        evict = self.stmt.hints.eviction
+        return AsyncGather(moved.vars, moved.extents, (store,), width, evict, loc=self.stmt.loc)
 
 
 def load_of(stmt: Stmt) -> Load | None:

@@ -20,19 +20,32 @@ _REMOTE = {
 }
 
 
+#: Policies of the L2 cache: what createpolicy.fractional.L2::evict_first and ::evict_last give for all lines
+#: of a copy, as assembled for sm_80 to sm_90a.
+EVICTION = {"first": 0x12F0000000000000, "last": 0x14F0000000000000}
+
+
 @cache
-def cp_async(size: int) -> Helper:
-    """Starts a copy of ``size`` bytes into shared memory: zeros where the last argument is 0."""
+def cp_async(size: int, evict: str | None = None) -> Helper:
+    """Starts a copy of ``size`` bytes into shared memory: zeros where the last argument is 0. Lines of the
+    source leave the L2 cache ``evict``, one of `EVICTION`, by a policy that the assembler makes a constant of
+    its GPU."""
     name, cache_ = f"tilec_cp_async_{size}", "cg" if size == 16 else "ca"
+    instruction, policy, make, given = f"cp.async.{cache_}.shared.global", "", "", ""
+    if evict is not None:
+        name, instruction = f"{name}_evict_{evict}", f"{instruction}.L2::cache_hint"
+        policy = f"createpolicy.fractional.L2::evict_{evict}.b64"
+        make, given = f".reg .b64 policy; {policy} policy; ", ", policy"
 
     def meaning(lanes: Lanes, to: Any, source: Any, count: Any) -> None:
-        lanes.ptx(f"cp.async.{cache_}.shared.global", lanes.shared(to), source, size, count == 0)
+        hint = (lanes.ptx(policy),) if policy else ()
+        lanes.ptx(instruction, lanes.shared(to), source, size, count == 0, *hint)
 
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(void* dst, const void* src, int bytes) {{
   unsigned address = (unsigned)__cvta_generic_to_shared(dst);
-  asm volatile("{{ .reg .pred none; setp.eq.s32 none, %2, 0; "
-               "cp.async.{cache_}.shared.global [%0], [%1], {size}, none; }}"
+  asm volatile("{{ .reg .pred none; setp.eq.s32 none, %2, 0; {make}"
+               "{instruction} [%0], [%1], {size}, none{given}; }}"
                :: "r"(address), "l"(src), "r"(bytes) : "memory");
 }}
 """, meaning)  # fmt: skip

@@ -50,4 +50,4 @@ def _piece(stmt: AsyncCopy, store: Store, ctx: DeviceContext) -> tirx.Stmt:
     count: Expr = full
     if conds:
         count = tirx.Select(ctx.value(all_of(conds)), full, tirx.const(0, "int32"))
-    return call(cp_async(size).call(target.data.ptr_to([to]), origin.data.ptr_to([start]), count))
+    return call(cp_async(size, stmt.evict).call(target.data.ptr_to([to]), origin.data.ptr_to([start]), count))

@@ -81,7 +81,7 @@ class _Gather:
             start, count = self._start(indices), self._count(indices, piece)
         origin, target = ctx.storage(self.source.source), ctx.storage(self.store.buffer)
         to = target.data.ptr_to([self._target(piece)])
-        copy = call(cp_async(self.size).call(to, origin.data.ptr_to([start]), count))
+        copy = call(cp_async(self.size, self.stmt.evict).call(to, origin.data.ptr_to([start]), count))
         return guarded(copy, [ctx.value(guard) for guard in piece.guards])
 
     # ---- what pieces share ----

@@ -12,14 +12,12 @@ from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, uses
-from tilec.ir.hints import Hints
 from tilec.ir.layout_algebra import chunk, stacked
 from tilec.ir.nodes import (
     Alloc,
     Bind,
     Block,
     Break,
-    Copy,
     For,
     If,
     Kernel,
@@ -112,7 +110,7 @@ class _Planner(ScopedRewrite):
             load = load_of(stmt)
             if load is None:
                 continue
-            hints = stmt.hints if isinstance(stmt, Copy) else Hints()
+            hints = load.stmt.hints
             if hints.prefer_instruction == "sync":
                 self._roads.append(road_of(stmt, "waits", _IN_TURN))
                 continue
@@ -185,7 +183,7 @@ class _Planner(ScopedRewrite):
         width = load.width(_bindings(loop.body), self.facts)
         layout = self._asked(load.tile)
         width = width if layout is None else min(width, chunk(layout))
-        most = load.stmt.hints.coalesced_width if isinstance(load.stmt, Copy) else None
+        most = load.stmt.hints.coalesced_width
         width = width if most is None else min(width, 1 << (most.bit_length() - 1))
         return width if width * element_bytes(str(load.tile.dtype)) in _ASYNC_BYTES else 0
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.device.moves import EVICTION
 from tilec.backends.cuda.warp_roles.build import coordinate, ptx, u32
-from tilec.backends.cuda.warp_roles.tma import EVICTION
 from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
 

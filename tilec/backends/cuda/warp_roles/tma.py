@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 #: Limits of a box and of the steps between its rows.
 LARGEST_BOX, STRIDE_BYTES, MOST_AXES = 256, 16, 5
-#: Policies of the L2 cache (createpolicy.fractional.L2::evict_first and ::evict_last over all lines).
-EVICTION = {"first": 0x12F0000000000000, "last": 0x14F0000000000000}
 
 
 def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts) -> TensorMap:
