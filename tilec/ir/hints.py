@@ -34,6 +34,17 @@ class Hints:
         return {name: value for name, value in pairs if value is not None}
 
     @property
+    def unheard(self) -> tuple[str, ...]:
+        """The names of those that a loop of one thread, element by element, does not obey."""
+        kept = {
+            "disable_tma": self.disable_tma,
+            "coalesced_width": self.coalesced_width == 1,
+            "prefer_instruction": self.prefer_instruction == "sync",
+            "eviction_policy": self.eviction is None,
+        }
+        return tuple(name for name in self.given if not kept.get(name))
+
+    @property
     def avoids_tma(self) -> bool:
         """Whether a copy is to go another way than TMA."""
         return bool(self.disable_tma) or self.prefer_instruction in ("cp_async", "sync")

@@ -247,7 +247,7 @@ def _plain_stmt(stmt: Stmt, launch: Launch | None) -> Sequence[Stmt]:
     if isinstance(stmt, _BARRIERS):
         return []
     if isinstance(stmt, BulkLoad):
-        return [Copy(stmt.src, stmt.dst, loc=stmt.loc)]
+        return [Copy(stmt.src, stmt.dst, stmt.hints, loc=stmt.loc)]
     if isinstance(stmt, Group):
         inner = _plain(stmt.body, launch)
         if launch is None or not launch.thread_vars or not inner:

@@ -381,7 +381,8 @@ class Launch(Stmt):
     have the meaning of `tilec.ir.nodes.threads`; there are none where nothing depends on a thread's index.
 
     ``roads`` and ``notes`` are what lowering has decided and says of it so far, ``strategy`` the way that it
-    has chosen, None for the common one; no printed text has them."""
+    has chosen, None for the common one, and ``asked`` then the statements that have hints or layouts of their
+    author; no printed text has them."""
 
     syntax = "launch(*grid, threads=!, hints=schedule)"
 
@@ -394,6 +395,7 @@ class Launch(Stmt):
     roads: Aside[tuple[Road, ...]] = ()
     notes: Aside[tuple[str, ...]] = ()
     strategy: Aside[Strategy | None] = None
+    asked: Aside[tuple[Stmt, ...]] = ()
 
 
 @dataclass(frozen=True, eq=False)

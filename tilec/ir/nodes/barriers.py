@@ -11,9 +11,10 @@ block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilec.ir.hints import Hints
 from tilec.ir.stmt import At, Block, Defines, Region, Signals, Stmt, Writes
 
 if TYPE_CHECKING:
@@ -125,13 +126,14 @@ class ClusterCopy(Stmt):
     """``dst = src`` as a Copy, or into ``dst`` of the block of rank ``block`` in its cluster, where it is a
     shared tile: complete behind one arrival at ``barrier[index]`` of that block, where there is a barrier."""
 
-    syntax = "cluster_copy(src, dst, block=, barrier[index]=)"
+    syntax = "cluster_copy(src, dst, block=, barrier[index]=, hints=)"
 
     src: Region
     dst: Writes[Region]
     block: Expr | None = None
     barrier: Signals[Buffer | None] = None
     index: At[Expr | None] = None
+    hints: Hints = field(default_factory=Hints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +142,11 @@ class BulkLoad(Stmt):
     phase of ``barrier[index]`` that is under way; no one may rely on it earlier, or on its coming later.
     ``alone``: a single thread runs it."""
 
-    syntax = "bulk_load(src, dst, barrier[index], alone=)"
+    syntax = "bulk_load(src, dst, barrier[index], alone=, hints=)"
 
     src: Region
     dst: Writes[Region]
     barrier: Signals[Buffer]
     index: At[Expr]
     alone: bool = False
+    hints: Hints = field(default_factory=Hints)

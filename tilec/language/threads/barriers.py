@@ -13,6 +13,8 @@ from tilec.language.tiles.boxes import box, meet
 from tilec.language.tiles.copies import copy
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import unheeded
+from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value, check_alive, expression, resolve, stored_value
 
@@ -199,10 +201,14 @@ def tma_copy(
     a barrier, other memories, and hints that are out of range."""
     construct = "T.tma_copy"
     _check_hints(construct, cluster_mask, leader_scope_threads)
+    if leader_scope_threads is not None:
+        unheeded(construct, "tilec chooses the thread that issues a copy", "leave leader_scope_threads out")
     source, target = box(src, construct), box(dst, construct)
     scopes = (source.buffer.scope(), target.buffer.scope())
     if scopes[0] == "shared.dyn" and scopes[1].startswith("global"):
-        return copy(src, dst, eviction_policy=eviction_policy, annotations=annotations)
+        return copy(
+            src, dst, eviction_policy=eviction_policy, prefer_instruction="tma", annotations=annotations
+        )
     if not (scopes[0].startswith("global") and scopes[1] == "shared.dyn"):
         raise source_error(
             SourceValueError,
@@ -226,7 +232,9 @@ def tma_copy(
     ):
         raise unsupported("T.tma_copy of a reinterpreted buffer", remedy="use T.copy")
     at = _one(construct, barrier)
-    return _emit(construct, ir.BulkLoad(source.region(), target.region(), at.of.var, at.index, loc=loc()))
+    hints = hints_of(construct, {"eviction_policy": eviction_policy}, annotations)
+    stmt = ir.BulkLoad(source.region(), target.region(), at.of.var, at.index, hints=hints, loc=loc())
+    return _emit(construct, stmt)
 
 
 def copy_cluster(
@@ -248,6 +256,14 @@ def copy_cluster(
     of that block, or behind a barrier of the cluster. Raises `SourceValueError` for other memories, and for a
     barrier without a block."""
     construct = "T.copy_cluster"
+    given = {
+        "eviction_policy": eviction_policy,
+        "coalesced_width": coalesced_width,
+        "loop_layout": loop_layout,
+    }
+    hints = hints_of(construct, given, annotations)
+    if cluster_mask is not None:
+        unheeded(construct, "each block of cluster_mask brings the tile itself", "leave it out")
     source, target = meet(box(src, construct), box(dst, construct), construct)
     if isinstance(source.buffer, View) or isinstance(target.buffer, View):
         raise unsupported(f"{construct} of a reinterpreted buffer", remedy="copy the buffer itself")
@@ -259,7 +275,7 @@ def copy_cluster(
             remedy="give dst_block, the rank in its cluster of the block that gets the tile",
         )
     if dst_block is None:
-        return _emit(construct, ir.ClusterCopy(source.region(), target.region(), loc=loc()))
+        return _emit(construct, ir.ClusterCopy(source.region(), target.region(), hints=hints, loc=loc()))
     if target.buffer.scope() != "shared.dyn" or source.buffer.dtype != target.buffer.dtype:
         raise source_error(
             SourceValueError,
@@ -270,8 +286,9 @@ def copy_cluster(
         )
     block = stored_value(dst_block, "int32", construct)
     at = None if remote_barrier is None else _one(construct, remote_barrier)
-    place = (None, None) if at is None else (at.of.var, at.index)
-    return _emit(construct, ir.ClusterCopy(source.region(), target.region(), block, *place, loc=loc()))
+    signal, number = (None, None) if at is None else (at.of.var, at.index)
+    stmt = ir.ClusterCopy(source.region(), target.region(), block, signal, number, hints, loc=loc())
+    return _emit(construct, stmt)
 
 
 def _check_hints(construct: str, mask: Any, leaders: Any) -> None:

@@ -17,6 +17,7 @@ from tilec.ir.exprs import walk
 from tilec.ir.nodes.threads import PER_THREAD, Sync
 from tilec.language.threads.mixed_loops import dealt_out, fill_in_every_thread, nest, refusal, with_own
 from tilec.language.threads.thread_loops import thread_copy, thread_fill, thread_reduce, thread_scan
+from tilec.language.threads.threads_hints import losses_of_threads
 from tilec.language.values.access import expressions_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def settle(launch: ir.Launch) -> ir.Launch:
-    """The launch in the form in which it enters the kernel."""
+    """The launch in the form in which it enters the kernel, and what of its hints that form cannot obey."""
+    settled = _settled(launch)
+    return replace(settled, roads=(*settled.roads, *losses_of_threads(launch, settled)))
+
+
+def _settled(launch: ir.Launch) -> ir.Launch:
     if not launch.thread_vars:
         return _without_threads(replace(launch, body=without_return(pruned(launch.body, Sync))))
     return replace(launch, body=_Threads(launch).block(launch.body))

@@ -47,8 +47,8 @@ def hints_of(construct: str, given: Mapping[str, Any], annotations: Any = None) 
 
 
 def say_unheeded(construct: str, hints: Hints, why: str) -> None:
-    """A loss of the launch for each of ``hints`` of a statement that can obey none of them."""
-    for name in hints.given:
+    """A loss of the launch for each of ``hints`` of a statement that goes element by element."""
+    for name in hints.unheard:
         unheeded(construct, f"{name} means nothing here, {why}", "leave it out")
 
 

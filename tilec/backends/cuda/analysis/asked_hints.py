@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.loops import loop_extents
@@ -14,20 +14,33 @@ from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of
 
 _LEAVE = "leave it out"
+#: What moves elements -> its name.
+_MOVES = {
+    "tma": "TMA",
+    "cp.async": "cp.async",
+    "gathered": "a warp's gathers",
+    "registers": "stores from registers",
+    "vectors": "vectors",
+    "elements": "loops over elements",
+    "threads": "loops of threads",
+}
 _EVICT = "leave it out, or load the tile in a T.Pipelined of two stages or more"
 _AHEAD = "use T.Pipelined with two stages or more, and aligned rows of one type"
 
 
-def hinted(stmt: Stmt) -> Hints | None:
-    """What the author asks of a copy or a loop; None where there is nothing."""
-    return stmt.hints if isinstance(stmt, (Copy, Parallel)) and stmt.hints.given else None
+def hinted(launch: Launch) -> tuple[Copy | Parallel, ...]:
+    """The copies and loops of a launch of which their author asks something."""
+    found = (stmt for stmt in walk(launch.body) if isinstance(stmt, (Copy, Parallel)))
+    return tuple(stmt for stmt in found if stmt.hints.given)
 
 
 def unmet(hints: Hints, kind: str, width: int = 0) -> Iterator[Loss]:
     """What a statement on a road of ``kind``, by vectors of ``width`` elements, does not obey."""
-    by_tma, ahead = kind == "tma", kind in ("tma", "cp.async")
+    by_tma, ahead, name = kind == "tma", kind in ("tma", "cp.async"), _MOVES[kind]
+    if hints.avoids_tma and by_tma:
+        yield Loss("", "a launch with warp roles moves this tile by TMA alone", _LEAVE)
     if hints.eviction is not None and not ahead:
-        yield Loss("", f"TMA and cp.async have an eviction_policy, {kind} have none", _EVICT)
+        yield Loss("", f"TMA and cp.async have an eviction_policy, {name} have none", _EVICT)
     if hints.prefer_instruction == "tma" and not by_tma:
         yield Loss("", "TMA loads tiles of products and attention on sm_90a and stores their results", _LEAVE)
     if hints.prefer_instruction == "cp_async" and kind != "cp.async":
@@ -35,7 +48,7 @@ def unmet(hints: Hints, kind: str, width: int = 0) -> Iterator[Loss]:
     if hints.prefer_async and not ahead:
         yield Loss("", "the loop fills no shared tile ahead of a pipelined loop's trips", _AHEAD)
     if hints.loop_layout is not None and ahead:
-        yield Loss("", f"loop_layout gives iterations to threads, {kind} has an order of its own", _LEAVE)
+        yield Loss("", f"loop_layout gives iterations to threads, {name} has an order of its own", _LEAVE)
     if hints.coalesced_width is not None and by_tma:
         yield Loss("", "coalesced_width counts elements of a thread, TMA moves boxes", _LEAVE)
     elif hints.coalesced_width is not None and width < hints.coalesced_width:
@@ -48,21 +61,17 @@ def said(stmt: Stmt, hints: Hints, kind: str, width: int = 0) -> tuple[Road, ...
     return tuple(road_of(stmt, kind, "not as its author asks", loss) for loss in unmet(hints, kind, width))
 
 
-def roads_of_roles(launch: Launch) -> tuple[Road, ...]:
-    """What is not obeyed in a launch whose warps get roles: TMA moves tiles, threads the rest."""
-    found = ((stmt, hints) for stmt in walk(launch.body) if (hints := hinted(stmt)) is not None)
-    return tuple(road for stmt, hints in found for road in said(stmt, hints, _kind(stmt), 1))
+def roads_of_roles(launch: Launch, taken: Sequence[Road]) -> tuple[Road, ...]:
+    """What is not obeyed in a launch whose warps have roles and whose statements have ``taken`` these roads:
+    what has none that moves elements is a loop of threads."""
+    kinds = {(road.file, road.line): road.kind for road in taken if road.kind in _MOVES}
+    found = ((stmt, _place(stmt)) for stmt in launch.asked if isinstance(stmt, (Copy, Parallel)))
+    kept = ((stmt, kinds.get(place, "vectors")) for stmt, place in found)
+    return tuple(road for stmt, kind in kept for road in said(stmt, stmt.hints, kind, 1))
 
 
-def _kind(stmt: Stmt) -> str:
-    """How roles carry out a copy or a loop."""
-    by_tma = isinstance(stmt, Copy) and not stmt.hints.avoids_tma
-    return "tma" if by_tma and _is_outside(stmt) else "vectors"
-
-
-def _is_outside(stmt: Stmt) -> bool:
-    assert isinstance(stmt, Copy)
-    return any(str(region.buffer.scope()).startswith("global") for region in (stmt.src, stmt.dst))
+def _place(stmt: Stmt) -> tuple[str, int]:
+    return ("", 0) if stmt.loc is None else (stmt.loc.file, stmt.loc.line)
 
 
 def layout_loss(loop: Parallel, warps: int) -> Loss | None:

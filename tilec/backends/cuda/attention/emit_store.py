@@ -8,7 +8,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import BoxStore
-from tilec.backends.cuda.warp_roles.build import coordinate, emits, i32, ptx, u32, when
+from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, u32, when
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores, first_thread, group_barrier
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
@@ -63,7 +63,8 @@ def _send(stmt: BoxStore, columns: int, ctx: AttentionContext) -> None:
     axis = next(at for at, extent in enumerate(stmt.map.box) if extent == ROWS)
     start = [coordinate(ctx.value(index)) for index in stmt.start]
     start[axis] = start[axis] + ctx.warpgroup * ROWS
+    name, policy = cached(STORE.format(rank=len(start)), stmt.evict)
     for column in range(0, columns, stmt.map.box[-1]):
         at = [*start[:-1], start[-1] + column]
-        ptx(STORE.format(rank=len(start)), ctx.map_of(stmt.map), *reversed(at), _slab(stmt, ctx, column))
+        ptx(name, ctx.map_of(stmt.map), *reversed(at), _slab(stmt, ctx, column), *policy)
     ptx("cp.async.bulk.commit_group")

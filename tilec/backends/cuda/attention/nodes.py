@@ -158,12 +158,13 @@ class RowMask(Stmt):
 class BoxStore(Stmt):
     """A fragment of 16-bit elements goes to the box of the map's buffer at ``start``, through staging memory
     ``staging`` (all warpgroups' rows below each other), which may be the tile of a ring: the stage at hand.
-    Elements outside of the buffer are dropped."""
+    Elements outside of the buffer are dropped. ``evict``: "first" or "last" to leave the L2 cache."""
 
     src: Region
     map: Writes[TensorMap]
     start: tuple[Expr, ...]
     staging: Scratch[Buffer]
+    evict: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,9 @@ def staged_stores(block: Block, facts: Facts) -> tuple[Block, tuple[Var, ...]]:
 
 
 def _staged(loop: Parallel, facts: Facts) -> tuple[Stmt, ...] | None:
-    if len(loop.vars) != 2 or len(loop.body) != 1 or not isinstance(loop.body[0], Store):
+    if loop.hints.avoids_tma or len(loop.vars) != 2:
+        return None
+    if len(loop.body) != 1 or not isinstance(loop.body[0], Store):
         return None
     store = loop.body[0]
     buffer, extents = store.buffer, tuple(int_value(extent) or 0 for extent in loop.extents)
@@ -62,7 +64,7 @@ def _staged(loop: Parallel, facts: Facts) -> tuple[Stmt, ...] | None:
     return (
         Alloc(held, loc=loop.loc),
         Parallel(loop.vars, loop.extents, (own,), loc=loop.loc),
-        BoxStore(Region(held, (zero, zero), shape), found, start, staging, loc=loop.loc),
+        BoxStore(Region(held, (zero, zero), shape), found, start, staging, loop.hints.eviction, loc=loop.loc),
     )
 
 

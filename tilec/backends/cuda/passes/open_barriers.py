@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.backends.cuda.passes.split_loops import serial_loops
@@ -131,7 +132,9 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) ->
         "mend what keeps the launch from warp roles, or use T.copy in a T.Pipelined loop, which runs ahead"
     )
     roads.append(road_of(stmt, "threads", "loads of threads", Loss("tma", why, remedy)))
-    whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    whole = Copy(stmt.src, stmt.dst, stmt.hints, loc=stmt.loc)
+    if stmt.alone:
+        roads += said(stmt, stmt.hints, "threads", 1)
     copy = serial_loops(expand_copy(whole)) if stmt.alone else whole
     if stmt.barrier not in announced:
         return [copy]
@@ -146,13 +149,14 @@ def _sends(launch: Launch) -> bool:
 
 def _cluster_copy(stmt: ClusterCopy, roads: list[Road]) -> list[Stmt]:
     """A plain copy, or stores by all threads to another block, and behind them the arrival of one thread."""
-    whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    whole = Copy(stmt.src, stmt.dst, stmt.hints, loc=stmt.loc)
     if stmt.block is None:
         roads.append(road_of(stmt, "threads", "T.copy_cluster: each block brings the tile itself"))
         return [whole]
     why, remedy = "stores to another block's memory have no vectors", "let each block load the tile by T.copy"
     how = "T.copy_cluster stores element by element to the other block"
     roads.append(road_of(stmt, "elements", how, Loss("vectors", why, remedy)))
+    roads += said(stmt, stmt.hints, "elements", 1)
     block = stmt.block
 
     def remote(inner: Block) -> list[Stmt]:

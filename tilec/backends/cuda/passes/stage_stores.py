@@ -13,6 +13,7 @@ from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.ir.exprs import dtype_of, loads, substitute
+from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.accesses import accesses
@@ -111,8 +112,8 @@ class _Staging(ScopedRewrite):
         out = Store(store.buffer, indices, tirx.BufferLoad(tile, list(fresh)), loc=store.loc)
         return [
             Alloc(tile, layout=swizzled(tile), loc=loop.loc),
-            replace(loop, body=(*loop.body[:-1], kept)),
-            Parallel(fresh, extents, (out,), loc=loop.loc),
+            replace(loop, body=(*loop.body[:-1], kept), hints=Hints()),
+            Parallel(fresh, extents, (out,), loop.hints, loc=loop.loc),
         ]
 
 

@@ -59,6 +59,13 @@ def ptx(name: str, *args: Any) -> None:
     run(instruction(name)(*args))
 
 
+def cached(name: str, evict: str | None) -> tuple[str, tuple[Expr, ...]]:
+    """A bulk copy whose lines leave the L2 cache ``evict``: its name, and the operand that says so."""
+    if evict is None:
+        return name, ()
+    return f"{name}.L2::cache_hint", (tirx.const(moves.EVICTION[evict], "uint64"),)
+
+
 def i32(value: int) -> Expr:
     """An int32 constant."""
     return tirx.const(value, "int32")

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.device.moves import EVICTION
-from tilec.backends.cuda.warp_roles.build import coordinate, ptx, u32
+from tilec.backends.cuda.warp_roles.build import cached, coordinate, ptx, u32
 from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
 #: To the same place in both blocks of a cluster, whose barriers there count the bytes.
 _TO_BOTH = ".multicast::cluster"
-_CACHED = ".L2::cache_hint"
 
 
 def emit_load(
@@ -43,9 +41,9 @@ def emit_load(
     extra = [tirx.Cast("uint16", ctx.value(offset)) for offset in reversed(load.offsets)]
     if to_both:
         name, extra = name + _TO_BOTH, [*extra, tirx.const(0b11, "uint16")]
-    if load.evict is not None:
-        name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[load.evict], "uint64")]
+    name, policy = cached(name, load.evict)
+    behind = (barrier, *extra, *policy)
     slab_bytes = (int_value(tile.shape[-2]) or 1) * width * element_bytes(str(tile.dtype))
     for slab in range(-(-(int_value(load.dst.extent[-1]) or 1) // width)):
         at = [*start[:-1], start[-1] + slab * width]
-        ptx(name, first + u32(slab * slab_bytes), ctx.map_of(load.map), *reversed(at), barrier, *extra)
+        ptx(name, first + u32(slab * slab_bytes), ctx.map_of(load.map), *reversed(at), *behind)

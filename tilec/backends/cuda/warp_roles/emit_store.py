@@ -11,8 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.vectors import vector_width
-from tilec.backends.cuda.device.moves import EVICTION
-from tilec.backends.cuda.warp_roles.build import coordinate, i32, let, ptx, put, registers, u32, when
+from tilec.backends.cuda.warp_roles.build import cached, coordinate, i32, let, ptx, put, registers, u32, when
 from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
 from tilec.backends.cuda.warp_roles.staging import (
@@ -265,9 +264,7 @@ def _send(stmt: TileStore, ctx: TileContext, buffer: Expr, chunk: int) -> None:
     last = stmt.body[-1]
     assert isinstance(last, Store)
     assert stmt.map is not None
-    name, extra = STORE.format(rank=len(last.indices)), []
-    if stmt.evict is not None:
-        name, extra = name + ".L2::cache_hint", [tirx.const(EVICTION[stmt.evict], "uint64")]
+    name, policy = cached(STORE.format(rank=len(last.indices)), stmt.evict)
     for offset, start in boxes(stmt, ctx, chunk, tuple(last.indices)):
-        ptx(name, ctx.map_of(stmt.map), *map(coordinate, reversed(start)), buffer + u32(offset), *extra)
+        ptx(name, ctx.map_of(stmt.map), *map(coordinate, reversed(start)), buffer + u32(offset), *policy)
     ptx("cp.async.bulk.commit_group")

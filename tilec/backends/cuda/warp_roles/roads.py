@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.asked_hints import roads_of_roles
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.ir.nodes import Block, Launch, Stmt, walk
 from tilec.ir.roads import Loss, Road, in_order
@@ -19,8 +20,8 @@ def roads_of(launch: Launch, body: Block, how: str, others: list[Road] | None = 
     """The roads of a launch that is carried out as ``how`` says and of the statements in ``body``; ``others``
     are those that emission found."""
     own = in_line_of(Road("T.Kernel", "warp_roles", how), launch)
-    found = (road for stmt in walk(body) for road in roads(stmt))
-    return in_order((own, *launch.roads, *found, *(others or ())))
+    found = [*(road for stmt in walk(body) for road in roads(stmt)), *(others or ())]
+    return in_order((own, *launch.roads, *found, *roads_of_roles(launch, found)))
 
 
 @singledispatch

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from tilec.backends.cuda.analysis.asked_hints import roads_of_roles
+from tilec.backends.cuda.analysis.asked_hints import hinted
 from tilec.backends.cuda.warp_roles.asked_layouts import layouts_of_roles
 from tilec.backends.cuda.warp_roles.plain_groups import without_groups
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
@@ -134,9 +134,9 @@ class AssignRoles(Pass):
                 reasons.append(unfit)
                 continue
             if plan is not None:
-                asked = (*layouts_of_roles(launch), *roads_of_roles(launch))
-                roads = (*without_refusals(plan.launch.roads), *asked)
-                return (*plan.before, replace(plan.launch, roads=roads, strategy=strategy))
+                roads = (*without_refusals(plan.launch.roads), *layouts_of_roles(launch))
+                taken = replace(plan.launch, roads=roads, strategy=strategy, asked=hinted(launch))
+                return (*plan.before, taken)
         raise next(iter(reasons), Unfit("it is of no kind that gets roles"))
 
 
