@@ -141,7 +141,7 @@ class Case:
     def called_in(self, library: Library) -> dict[str, np.ndarray]:
         """The arguments after a call of the kernel in a library of its manifest."""
         arrays = self.arrays()
-        library.kernels[self._plan.name](**arrays)
+        library.kernels[self._plan.name](**self.dims, **arrays)
         return arrays
 
     def called(self) -> dict[str, np.ndarray]:
