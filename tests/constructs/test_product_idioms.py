@@ -183,3 +183,61 @@ def serial(kind):
 def test_a_loop_that_nobody_has_pipelined(kind):
     a, b = operands()
     takes("matmul", serial(kind), [a, b], np.matmul(*wide(a, b)), rule="is pipelined in 4 stages")
+
+
+# ---- blocks that walk over tiles ----
+
+BLOCKS = 4
+
+
+@T.macro
+def product(A, B, C, A_shared, B_shared, acc, by, bx):
+    """One tile of C."""
+    for ko in T.Pipelined(K // TILE, num_stages=2):
+        T.copy(A[by * TILE, ko * TILE], A_shared)
+        T.copy(B[ko * TILE, bx * TILE], B_shared)
+        T.gemm(A_shared, B_shared, acc, clear_accum=(ko == 0))
+    T.copy(acc, C[by * TILE, bx * TILE])
+
+
+def walking(kind):
+    """C = A B by a few blocks; rows and columns come as run-time sizes."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((T.dynamic("rows"), K), "float16"),
+        B: T.Tensor((K, T.dynamic("columns")), "float16"),
+        C: T.Tensor((T.dynamic("rows"), T.dynamic("columns")), "float16"),
+    ):
+        down, across = T.ceildiv(A.shape[0], TILE), T.ceildiv(B.shape[1], TILE)
+
+        with T.Kernel(BLOCKS, threads=128) as block:
+            A_shared, B_shared = (
+                T.alloc_shared((TILE, TILE), "float16"),
+                T.alloc_shared((TILE, TILE), "float16"),
+            )
+            acc = T.alloc_fragment((TILE, TILE), "float32")
+
+            if kind == "persistent":
+                for by, bx in T.Persistent([down, across], BLOCKS, block):
+                    product(A, B, C, A_shared, B_shared, acc, by, bx)
+            elif kind == "steps":
+                for tile in T.serial(block, down * across, BLOCKS):
+                    product(A, B, C, A_shared, B_shared, acc, tile // across, tile % across)
+            else:
+                for wave in range(T.ceildiv(down * across, BLOCKS)):
+                    tile = wave * BLOCKS + block
+                    first = tile // (2 * across) * 2
+                    size = T.min(down - first, 2)
+                    if tile < down * across:
+                        by, bx = first + tile % (2 * across) % size, tile % (2 * across) // size
+                        product(A, B, C, A_shared, B_shared, acc, by, bx)
+
+    return kernel
+
+
+@pytest.mark.parametrize("kind", ["persistent", "steps", "groups"])
+def test_blocks_that_walk_over_tiles(kind):
+    a, b = operands()
+    dims = {"rows": Guard(div=8), "columns": Guard(div=8)}
+    takes("matmul", walking(kind), [a, b], np.matmul(*wide(a, b)), dims=dims, rule="is a grid of tiles")

@@ -6,6 +6,7 @@ import pytest
 
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
 from tilec.ir.text.parser import parse_kernel
@@ -211,3 +212,94 @@ def test_a_loop_of_steps_counts_trips():
 )
 def test_other_loops_stay(body):
     assert made(PipelineLoads(), body) == ""
+
+
+# ---- blocks that walk over tiles ----
+
+WALK = """
+kernel("walk")
+rows = dim(int32, div=8)
+X = tensor(float32, (rows, 64), ("rows", "64"), access="in")
+Z = tensor(float32, (rows, 512), ("rows", "512"), access="out")
+sums = tensor(float32, (512,), ("512",), access="inout")
+with launch(6, threads=(128, 1, 1)) as (bx,):
+    tile = alloc(float32, (64, 64), "local.fragment")
+    total = alloc(float32, (64, 64), "local.fragment")
+"""
+LOAD_X = "copy(X[y * 64:+64, 0:+64], tile[0:+64, 0:+64])\n"
+STORE_Z = "copy(tile[0:+64, 0:+64], Z[y * 64:+64, x * 64:+64])\n"
+BODY = LOAD_X + STORE_Z
+ROWS = "(rows + 63) // 64"
+
+
+def walked(head: str, body: str) -> str:
+    """What `OpenTileLoops` makes of a loop."""
+    inner = "".join(f"        {line}\n" for line in body.splitlines())
+    kernel = parse_kernel(f"{WALK}    {head}:\n{inner}")
+    found = format_kernel(OpenTileLoops().apply(kernel, SM90A))
+    return "" if found == format_kernel(kernel) else found
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "grid"),
+    [
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\n" + BODY, "80"),
+        ("for w in serial(0, 8, 1)", "y = (w * 6 + bx) // 8\nx = (w * 6 + bx) % 8\n" + BODY, "48"),
+        ("for w in serial(0, 8, 1)", "y = (bx * 8 + w) // 8\nx = (bx * 8 + w) % 8\n" + BODY, "48"),
+        (
+            "for w in serial(0, 8, 1)",
+            "t = w * 6 + bx\ny = t % 5\nx = t // 5\nif x < 8:\n    " + LOAD_X + "    " + STORE_Z,
+            "40",
+        ),
+        (
+            f"for w in serial(0, ({ROWS} * 8 + 5) // 6, 1)",
+            f"t = w * 6 + bx\ny = t // 8\nx = t % 8\nif t < {ROWS} * 8:\n    " + LOAD_X + "    " + STORE_Z,
+            f"{ROWS} * 8",
+        ),
+        (
+            f"for t in serial(bx, {ROWS} * 8, 6)",
+            "y = t // 8\nx = t % 8\natomic_add(sums[x], 1.0)\n" + BODY,
+            f"{ROWS} * 8",
+        ),
+    ],
+    ids=["steps", "waves", "runs", "a limit that is found", "a limit that is said", "added up"],
+)
+def test_blocks_that_walk_over_tiles_become_a_grid(head, body, grid):
+    text = walked(head, body)
+    assert f"with launch({grid}, threads" in text
+    assert "serial" not in text
+    assert "if " not in text
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("for t in serial(bx, 80, 5)", "y = t // 8\nx = t % 8\n" + BODY),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = bx\n" + BODY),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 7\n" + BODY),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8 // 2\n" + BODY),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\n" + STORE_Z),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\n" + BODY + "sums[x] = 1.0\n"),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\natomic_max(sums[x], 1.0)\n" + BODY),
+        (
+            "for t in serial(bx, 80, 6)",
+            "y = t // 8\nx = t % 8\n" + BODY + "copy(Z[0:+64, 0:+64], total[0:+64, 0:+64])\n",
+        ),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\nif x > 6:\n    break\n" + BODY),
+        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\ngrid_barrier()\n" + BODY),
+    ],
+    ids=[
+        "other steps",
+        "the block's own column",
+        "columns meet",
+        "tiles meet",
+        "a tile is carried on",
+        "an element meets",
+        "a maximum",
+        "reads others' tiles",
+        "left early",
+        "blocks meet",
+    ],
+)
+def test_other_walks_stay(head, body):
+    assert walked(head, body) == ""

@@ -137,7 +137,7 @@ def _reading(block: Block, writing: Writing) -> Block | None:
 
 def _reader(stmt: Stmt, writing: Writing) -> Stmt | None:
     """The same of one statement that names the tile."""
-    if isinstance(stmt, If) and writing.tile not in buffers(stmt):
+    if isinstance(stmt, If) and writing.tile not in set(buffers(stmt)):
         blocks = [made for inner in children(stmt) if (made := _reading(inner, writing)) is not None]
         return with_children(stmt, blocks) if len(blocks) == len(children(stmt)) else None
     loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt

@@ -11,7 +11,7 @@ from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_guard
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
-from tilec.backends.cuda.warp_roles.epilogue import check_arithmetic, check_elements, conditioned
+from tilec.backends.cuda.warp_roles.epilogue import check_call, check_elements, conditioned
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
 from tilec.ir.exprs import int_value, loads, walk
@@ -217,7 +217,7 @@ def _head(before: Block) -> tuple[Stmt, ...]:
     for stmt in found:
         with about(stmt, "compute it before the launch, or with other arithmetic"):
             for node in (part for expr in all_expressions(stmt) for part in walk(expr)):
-                check_arithmetic(node)
+                check_call(node)
     return found
 
 

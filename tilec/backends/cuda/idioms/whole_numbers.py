@@ -1,0 +1,43 @@
+"""Index arithmetic as that of whole numbers: without the casts that give it room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, Var
+
+from tilec.ir.exprs import dtype_of, transform, walk
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+_WIDE = "int64"
+
+
+class WholeNumbers:
+    """Expressions over 64-bit names, one for each variable: what two statements compute in integers of
+    different widths can be compared. Index arithmetic stays in its types (`tilec.ir.analysis.widen`)."""
+
+    def __init__(self) -> None:
+        self._names: dict[Var, Var] = {}
+
+    def name(self, var: Var) -> Var:
+        """The name that stands for a variable."""
+        return self._names.setdefault(var, tirx.Var(str(var.name), _WIDE))
+
+    def of(self, expr: Expr) -> Expr | None:
+        """An expression over these names; None for one that calls, reads memory or has other types."""
+        opaque = any(isinstance(node, (Call, TensorLoad)) or not _is_integer(node) for node in walk(expr))
+        return None if opaque else transform(expr, self._visit)
+
+    def _visit(self, node: Expr) -> Expr | None:
+        if isinstance(node, Var):
+            return self.name(node)
+        if isinstance(node, tirx.IntImm):
+            return tirx.const(int(node.value), _WIDE)
+        return transform(node.value, self._visit) if isinstance(node, tirx.Cast) else None
+
+
+def _is_integer(node: Expr) -> bool:
+    return dtype_of(node) in ("int32", "int64", "bool")
