@@ -71,6 +71,11 @@ class Stmt:
 
     loc: Aside[Loc | None] = field(default=None, repr=False)
 
+    @property
+    def update(self) -> str:
+        """What this one does to the memory that its class updates: "updates", "writes" alone, or "reads"."""
+        return "updates"
+
 
 Block: TypeAlias = tuple[Stmt, ...]
 

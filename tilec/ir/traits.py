@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilec.ir.stmt import Buffer
 
 #: The words of memory whose elements a statement reads, and writes.
-_READ, _WRITTEN = ("", "updates"), ("writes", "updates")
+_READ, _WRITTEN = ("", "reads", "updates"), ("writes", "updates")
 
 
 def _leaves(owner: Any, word: str = "") -> Iterator[tuple[type, str, Any]]:
@@ -66,7 +66,8 @@ def scratch(stmt: Stmt) -> tuple[Buffer, ...]:
 
 
 def _memory(stmt: Stmt, words: tuple[str, ...]) -> Iterator[Buffer]:
-    return (value for kind, word, value in _leaves(stmt) if kind is Memory and word in words)
+    found = ((word, value) for kind, word, value in _leaves(stmt) if kind is Memory)
+    return (value for word, value in found if (stmt.update if word == "updates" else word) in words)
 
 
 def _loaded(stmt: Stmt) -> Iterator[Buffer]:

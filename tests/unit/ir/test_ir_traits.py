@@ -70,6 +70,23 @@ def test_products_update_their_sums():
     assert (list(read(gemm)), written(gemm)) == ([a, b, c], (c,))
 
 
+@pytest.mark.parametrize(
+    ("kind", "reads", "writes"), [("add", True, True), ("load", True, False), ("store", False, True)]
+)
+def test_an_atomic_that_only_loads_or_stores_is_no_update(kind, reads, writes):
+    x = buffer("x", (8,))
+    stmt = ir.Atomic(kind, x, (i32(0),), i32(1))
+    assert (list(read(stmt)), written(stmt)) == ([x] * reads, (x,) * writes)
+    assert list(buffers(stmt)) == [x]
+
+
+@pytest.mark.parametrize("clear", [True, False])
+def test_a_reduction_that_clears_its_sums_does_not_read_them(clear):
+    x, s = shared("x", (8, 4)), shared("s", (8,))
+    stmt = ir.Reduce("sum", region(x), region(s), 1, clear)
+    assert (list(read(stmt)), written(stmt)) == ([x] if clear else [x, s], (s,))
+
+
 def test_names_are_those_of_blocks_or_of_what_follows():
     i, s = var("i"), shared("s", (8,))
     loop = ir.For("serial", i, i32(0), i32(8), i32(1), (ir.Alloc(s),))

@@ -159,6 +159,11 @@ class Atomic(Stmt):
         """The dtype of ``prev``."""
         return (str(buffer.dtype),)
 
+    @property
+    def update(self) -> str:
+        """Loads and stores are no updates."""
+        return {"load": "reads", "store": "writes"}.get(self.kind, "updates")
+
 
 @dataclass(frozen=True, eq=False)
 class Copy(Stmt):
@@ -235,6 +240,11 @@ class Reduce(Stmt):
     axis: int
     clear: bool
     nan_propagate: bool = False
+
+    @property
+    def update(self) -> str:
+        """What is cleared first is not read."""
+        return "writes" if self.clear else "updates"
 
 
 @dataclass(frozen=True, eq=False)

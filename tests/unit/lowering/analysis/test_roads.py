@@ -164,7 +164,7 @@ def test_a_kernel_without_a_statement_for_a_road_misses_it(asked):
 
 
 def test_attention_that_does_not_fit_blames_its_product():
-    kernels = Path(__file__).parents[3] / "examples" / "kernels"
+    kernels = Path(__file__).parents[4] / "examples" / "kernels"
     strides = dict.fromkeys(("q_batch", "q_row", "kv_batch", "kv_row"), Guard(div=8))
     dims = {**dict.fromkeys(("B", "Sq", "Sk", "H", "Hkv"), Guard()), "D": Guard(eq=64), **strides}
     args, config = {"dtype": "float32"}, {"bM": 128, "bN": 64, "threads": 256}
