@@ -21,6 +21,8 @@ from tilec.package.templates import render
 from tilec.settings import read_settings
 
 _KIND = "runtime"
+#: The objects that this process has met, by their keys: a few of less than 100 kB.
+_met: dict[str, bytes] = {}
 #: The runtime's loops run a few rounds: unrolled or vectorised they only fill caches that callers need.
 _SHORT_LOOPS = ("-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-unroll-loops")
 
@@ -94,21 +96,20 @@ def compile_c(
 
 
 def runtime_object(toolchain: Toolchain, text: Path, folder: Path) -> Path:
-    """The object, in ``folder``, of a `runtime_source` for shared libraries: from the cache, else compiled
-    and, where the cache can be written, kept there. Raises CompileError."""
-    settings = read_settings()
-    if not settings.cache:
-        return compile_c(toolchain, (text,), folder)[0]
-    store, key = Store(settings.cache_dir), _key(toolchain, text)
-    known = store.get(_KIND, key)
-    if known is None:
-        (made,) = compile_c(toolchain, (text,), folder)
-        with contextlib.suppress(OSError):
-            store.put(_KIND, key, made.read_bytes())
-        return made
+    """The object, in ``folder``, of a `runtime_source` for shared libraries: one that this process has met,
+    else the cache's, else compiled and, where the cache can be written, kept there. Raises CompileError."""
+    settings, key = read_settings(), _key(toolchain, text)
+    store = Store(settings.cache_dir) if settings.cache else None
+    code = _met.get(key) or (store.get(_KIND, key) if store else None)
+    if code is None:
+        code = compile_c(toolchain, (text,), folder)[0].read_bytes()
+        if store:
+            with contextlib.suppress(OSError):
+                store.put(_KIND, key, code)
+    _met[key] = code
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{text.stem}.o"
-    path.write_bytes(known)
+    path.write_bytes(code)
     return path
 
 

@@ -16,7 +16,7 @@ from tilec.package.runtime import runtime_object, runtime_source
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The C files that are compiled from here on, with a cache of its own."""
+    """The C files that are compiled from here on, by a process that has met none, with a cache of its own."""
     names: list[str] = []
     compile_all = Toolchain.compile
 
@@ -25,6 +25,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         return compile_all(self, sources, *args, **options)
 
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(runtime, "_met", {})
     monkeypatch.setattr(Toolchain, "compile", noted)
     return names
 
@@ -39,8 +40,13 @@ def make(folder: Path, name: str = "demo", text: str = "") -> str:
     return hashlib.sha256(made.read_bytes()).hexdigest()
 
 
-def test_libraries_of_one_kind_share_it(compiled: list[str], tmp_path: Path) -> None:
-    assert make(tmp_path / "one") == make(tmp_path / "two", "other")
+def test_libraries_of_one_kind_share_it(
+    compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make(tmp_path / "one")
+    assert make(tmp_path / "two", "other") == first
+    monkeypatch.setattr(runtime, "_met", {})
+    assert make(tmp_path / "three") == first, "another process finds it in the cache"
     assert compiled == ["demo_runtime.c"]
 
 
@@ -59,12 +65,11 @@ def test_what_it_is_made_of_decides(
     assert len(compiled) == 4
 
 
-def test_without_a_cache_it_is_compiled(
-    compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("setting", ["0", "1"])
+def test_a_process_makes_it_once_without_a_cache(
+    compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    monkeypatch.setenv("TILEC_CACHE", "0")
-    assert make(tmp_path) == make(tmp_path)
     (tmp_path / "cache").write_text("a file, where a cache cannot be")
-    monkeypatch.delenv("TILEC_CACHE")
-    make(tmp_path)
-    assert len(compiled) == 3
+    monkeypatch.setenv("TILEC_CACHE", setting)
+    assert make(tmp_path) == make(tmp_path)
+    assert compiled == ["demo_runtime.c"]
