@@ -1262,11 +1262,14 @@ def _chain(content: bytes, layout: str) -> list[tuple[int, ...]]:
 
 
 def _needs_problem(data: _Bytes, sections: Mapping[str, _Section], entries: Sequence[tuple[int, int]]) -> str:
-    """Names begin in the table of strings, and what versions are asked of is loaded."""
+    """Names of libraries, each once, begin in the table of strings; what versions are asked of is loaded."""
     strings = _section_bytes(data, sections[".dynstr"])
     places = [value for tag, value in entries if tag in (_NEEDED, _SONAME)]
     if any(place >= len(strings) or (place and strings[place - 1]) for place in places):
         return "its dynamic section names libraries at places where no name begins"
+    names = [_name(strings, place) for place in places]
+    if len(set(names)) < len(names) or not all(b".so" in name for name in names):
+        return "its dynamic section names a library twice, or what is none"
     loaded = {_name(strings, value) for tag, value in entries if tag == _NEEDED}
     versions = sections.get(".gnu.version_r")
     records = [] if versions is None else _chain(_section_bytes(data, versions), "<HHIII")
