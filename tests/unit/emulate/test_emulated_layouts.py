@@ -146,6 +146,55 @@ def test_warp_roles_say_which_layouts_they_have():
     assert Beside(kernel, SM90A).run({}) == []
 
 
+def held(i: Any, j: Any) -> Any:
+    """The thread and the register of an accumulator's element."""
+    return i // 16 * 32 + i % 8 * 4 + j % 8 // 2, j // 8 * 4 + i // 8 % 2 * 2 + j % 2
+
+
+def test_warp_roles_obey_who_asks_for_their_accumulators():
+    kernel = product(sums=T.Fragment((64, 64), held), columns=64, rows=64)
+    text, (road,) = compiled(kernel, SM90A)
+    assert "wgmma" in text
+    assert road.loss is None
+    other = product(sums=T.Fragment((64, 64), lambda i, j: (i * 2 + j // 32, j % 32)), columns=64, rows=64)
+    (road,) = compiled(other, SM90A)[1]
+    assert "fragments those of wgmma" in str(road.loss)
+
+
+def of_groups(asked: Any) -> Kernel:
+    """A fragment of the second group of warps, and one of all of them."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 64)), B: T.Tensor((16, 64)), C: T.Tensor((16, 64))):
+        with T.Kernel(1, threads=256):
+            f = T.alloc_fragment((16, 64), "float32")
+            g = T.alloc_fragment((16, 64), "float32")
+            T.annotate_layout({f: asked})
+            T.copy(A, g)
+            T.copy(g, C)
+            with T.ws(1):
+                T.copy(A, f)
+                for i, j in T.Parallel(16, 64):
+                    B[i, j] = f[i, j] * 2
+
+    return elaborated(main)
+
+
+@TARGETS
+def test_a_fragment_of_one_group_lies_as_its_author_says(target):
+    kernel = of_groups(T.Fragment((16, 64), lambda i, j: (j % 8 * 16 + i, j // 8)))
+    assert layouts(kernel, target)["f"] == "16:1@lane, 2:16@lane 4:1@warp 8:1@reg"
+    (road,) = compiled(kernel, target)[1]
+    assert road.loss is None
+    assert Beside(kernel, target).run({}) == []
+
+
+def test_a_fragment_of_a_group_takes_no_more_threads_than_it_has():
+    kernel = of_groups(T.Fragment((16, 64), lambda i, j: (j % 16 * 16 + i, j // 16)))
+    (road,) = compiled(kernel, SM80)[1]
+    assert "it takes 8 warps, 4 share f" in str(road.loss)
+
+
 def refused(asked: Callable[[Any, Any, Any], dict[Any, Any]]) -> Road:
     """What is said of a layout that is not obeyed."""
 

@@ -40,8 +40,8 @@ def layout_road(alloc: Alloc, how: str, loss: Loss | None = None) -> Road:
 def obeyed(
     launch: Launch, warps: Mapping[Var, int], addressed: Set[Var]
 ) -> tuple[dict[Var, Layout], tuple[Road, ...]]:
-    """The layouts that are obeyed, and what is to be said of all. ``warps`` of the block hold each
-    fragment, 0 for one of a group; foreign code has the addresses of tiles that are ``addressed``."""
+    """The layouts that are obeyed, and what is to be said of all. ``warps``: how many of them hold each
+    fragment; foreign code has the addresses of tiles that are ``addressed``."""
     found: dict[Var, Layout] = {}
     roads = []
     for alloc in asked(launch):
@@ -61,9 +61,8 @@ def _of_fragment(tile: Var, layout: Layout, warps: int) -> Loss | None:
     odd = [term for term in lanes if term.space == "lane" and (_is_odd(term.size) or _is_odd(term.stride))]
     held, registers = extent_of(layout, "warp"), extent_of(layout, "reg")
     conditions = (
-        (warps == 0, f"{tile.name} belongs to a group of threads", "leave T.annotate_layout out"),
         (bool(odd), "lanes hold parts whose number is no power of two", "spread it over 2 to 32 lanes"),
-        (held > max(warps, 1) or warps % held != 0, f"it takes {held} warps, {warps} share {tile.name}",
+        (held > warps or warps % held != 0, f"it takes {held} warps, {warps} share {tile.name}",
          f"spread it over threads whose number divides {32 * warps}"),
         (registers > _REGISTERS, f"it takes {registers} registers", "spread it over more threads"),
     )  # fmt: skip

@@ -16,8 +16,9 @@ pass adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
@@ -84,9 +85,7 @@ class _Inference:
     def run(self) -> Launch:
         """The launch with layouts."""
         teams = _teams(self.launch.body, self.warps)
-        of_groups = {buffer for key, team in teams.items() if key is not None
-                     for stmt in team.stmts for buffer in buffers(stmt)}  # fmt: skip
-        holders = {buffer: 0 if buffer in of_groups else self.warps for buffer in self.fragments}
+        holders = {buffer: _holders(buffer, teams, self.warps) for buffer in self.fragments}
         self.layouts, roads = obeyed(self.launch, holders, self.addressed)
         asked = frozenset(self.layouts)
         for team in teams.values():
@@ -223,6 +222,18 @@ class _Team:
 
     warps: int
     stmts: list[Stmt] = field(default_factory=list)
+
+    @cached_property
+    def used(self) -> set[Var]:
+        """The tiles that their statements name."""
+        named = (walk((stmt,)) if isinstance(stmt, Parallel) else (stmt,) for stmt in self.stmts)
+        inside = (stmt for part in named for stmt in part if not isinstance(stmt, Alloc))
+        return {buffer for stmt in inside for buffer in buffers(stmt)}
+
+
+def _holders(fragment: Var, teams: Mapping[tuple[int, int] | None, _Team], warps: int) -> int:
+    """The warps that hold a fragment: those of the group that it belongs to, else all."""
+    return min((team.warps for team in teams.values() if fragment in team.used), default=warps)
 
 
 def _teams(block: Block, warps: int) -> dict[tuple[int, int] | None, _Team]:

@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
-from tilec.backends.cuda.analysis.asked_layouts import asked, layout_road
+from collections.abc import Iterator
+
+from tilec.backends.cuda.analysis.asked_layouts import layout_road
+from tilec.backends.cuda.analysis.fragments import accumulator_layout
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.warp_roles.ring import tile_layout
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
+from tilec.backends.cuda.nodes import WarpTile
+from tilec.backends.cuda.warp_roles.nodes import TileStore
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
+from tilec.ir.exprs import loads
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
-from tilec.ir.nodes import Alloc, Copy, Launch, walk
+from tilec.ir.nodes import Alloc, Launch, walk
 from tilec.ir.roads import Loss, Road
-from tilec.lowering.emission.storage import element_bytes
+from tilec.ir.traits import expressions
 
+#: Rows of an instruction that one warp holds, and columns that its lanes share.
+_WARP_ROWS, _WARP_COLUMNS = 16, 8
 _REMEDY = "leave T.annotate_layout out; only launches without warp roles obey it"
 
 
 def layouts_of_roles(launch: Launch) -> tuple[Road, ...]:
-    """What becomes of the layouts that the author of a launch asks for when its warps get roles."""
-    losses = ((alloc, _loss(alloc, launch)) for alloc in asked(launch))
+    """What has become, behind all passes, of the layouts that the author of a launch asks for."""
+    asking = [stmt for stmt in launch.asked if isinstance(stmt, Alloc)]
+    held = _held(launch) if asking else []
+    losses = ((alloc, _loss(alloc, held)) for alloc in asking)
     return tuple(layout_road(alloc, "laid out as TMA and wgmma take it", loss) for alloc, loss in losses)
 
 
-def _loss(alloc: Alloc, launch: Launch) -> Loss | None:
-    """None for an operand whose author asks for the very order that TMA writes and wgmma reads."""
+def _held(launch: Launch) -> list[tuple[str, Layout | None]]:
+    """The layouts of tiles by name, those of the sums of products among them."""
+    allocs = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
+    sums = {name: layout for stmt in walk(launch.body) if isinstance(stmt, TileStore)
+            for name, layout in _sums(stmt)}  # fmt: skip
+    names = [(str(stmt.buffer.name), stmt.layout) for stmt in allocs]
+    return [(name, sums.get(name) if layout is None else layout) for name, layout in names]
+
+
+def _sums(store: TileStore) -> Iterator[tuple[str, Layout]]:
+    """The fragment that a store takes elements from, where each warpgroup has 64 of its rows."""
+    if store.rows != ROWS or store.turned or store.parts != 1:
+        return
+    rows, columns = store.extents
+    tile = WarpTile("", (rows // _WARP_ROWS, 1), (1, columns // _WARP_COLUMNS), 0)
+    for load in (each for stmt in walk(store.body) for expr in expressions(stmt) for each in loads(expr)):
+        fragment = load.source
+        if fragment.scope() == "local.fragment" and static_extents(fragment) == store.extents:
+            yield str(fragment.name), accumulator_layout(tile)
+
+
+def _loss(alloc: Alloc, held: list[tuple[str, Layout | None]]) -> Loss | None:
+    """None where a tile, or each version of it in a ring, lies as its author asks."""
     assert alloc.asked is not None
-    loaded = any(
-        isinstance(stmt, Copy) and stmt.dst.buffer.same_as(alloc.buffer) for stmt in walk(launch.body)
-    )
-    if loaded and canonical(alloc.asked.layout) == _of_roles(alloc):
+    wanted, name = canonical(alloc.asked.layout), str(alloc.buffer.name)
+    found = [_of_one(layout, len(wanted.digits)) for tile, layout in held if tile == name]
+    if found and all(layout == wanted for layout in found):
         return None
     why = f"tiles of TMA and wgmma have slabs of {ROW_BYTES} bytes in one order, and fragments those of wgmma"
     return Loss("", why, _REMEDY)
 
 
-def _of_roles(alloc: Alloc) -> Layout | None:
-    """The layout of an operand of roles."""
-    shape, dtype = static_extents(alloc.buffer), str(alloc.buffer.dtype)
-    if len(shape) != 2 or shape[1] * element_bytes(dtype) % ROW_BYTES:
+def _of_one(layout: Layout | None, rank: int) -> Layout | None:
+    """The layout of one version of a tile with ``rank`` axes."""
+    if layout is None:
         return None
-    made = tile_layout((1, *shape), dtype)
-    return canonical(Layout(made.digits[1:], made.swizzle))
+    return canonical(Layout(layout.digits[len(layout.digits) - rank :], layout.swizzle))

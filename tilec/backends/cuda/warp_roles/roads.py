@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.asked_hints import roads_of_roles
+from tilec.backends.cuda.warp_roles.asked_layouts import layouts_of_roles
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.ir.nodes import Block, Launch, Stmt, walk
 from tilec.ir.roads import Loss, Road, in_order
@@ -21,7 +22,8 @@ def roads_of(launch: Launch, body: Block, how: str, others: list[Road] | None = 
     are those that emission found."""
     own = in_line_of(Road("T.Kernel", "warp_roles", how), launch)
     found = [*(road for stmt in walk(body) for road in roads(stmt)), *(others or ())]
-    return in_order((own, *launch.roads, *found, *roads_of_roles(launch, found)))
+    asked = (*layouts_of_roles(launch), *roads_of_roles(launch, found))
+    return in_order((own, *launch.roads, *found, *asked))
 
 
 @singledispatch

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from tilec.backends.cuda.analysis.asked_hints import hinted
-from tilec.backends.cuda.warp_roles.asked_layouts import layouts_of_roles
+from tilec.backends.cuda.analysis.asked_layouts import asked
 from tilec.backends.cuda.warp_roles.plain_groups import without_groups
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
 from tilec.errors import CompileError, UnsupportedError
@@ -134,8 +134,8 @@ class AssignRoles(Pass):
                 reasons.append(unfit)
                 continue
             if plan is not None:
-                roads = (*without_refusals(plan.launch.roads), *layouts_of_roles(launch))
-                taken = replace(plan.launch, roads=roads, strategy=strategy, asked=hinted(launch))
+                roads, asking = without_refusals(plan.launch.roads), (*asked(launch), *hinted(launch))
+                taken = replace(plan.launch, roads=roads, strategy=strategy, asked=asking)
                 return (*plan.before, taken)
         raise next(iter(reasons), Unfit("it is of no kind that gets roles"))
 
