@@ -546,14 +546,14 @@ def _chunks(array, chunk=16):
     return array.reshape(array.shape[0], -1, chunk, *array.shape[2:])
 
 
-def chunk_cumsum_reference(G):
-    return _chunks(G).cumsum(2, dtype=np.float64).reshape(G.shape)
+def chunk_cumsum_reference(G, chunk=16):
+    return _chunks(G, chunk).cumsum(2, dtype=np.float64).reshape(G.shape)
 
 
 def _gates(dims, rng):
     """Log decays summed within chunks: falling, as they are negative."""
     B, S, H = (dims[name] for name in ("B", "S", "H"))
-    return chunk_cumsum_reference(-rng.uniform(0.01, 0.3, (B, S, H)))
+    return chunk_cumsum_reference(-rng.uniform(0.01, 0.3, (B, S, H)), dims.get("chunk", 16))
 
 
 def _keys(dims, rng, width="DK"):
@@ -564,13 +564,13 @@ def _keys(dims, rng, width="DK"):
 
 def _strict(K, Beta, G, chunk=16):
     """(B, chunks, H, chunk, chunk) of chunk_kkt."""
-    k, beta, g = (_chunks(wide(x)).swapaxes(2, 3) for x in (K, Beta, G))
+    k, beta, g = (_chunks(wide(x), chunk).swapaxes(2, 3) for x in (K, Beta, G))
     product = (k * beta[..., None]) @ k.swapaxes(-1, -2) * np.exp(g[..., :, None] - g[..., None, :])
     return np.tril(product, -1)
 
 
-def chunk_kkt_reference(K, Beta, G):
-    found = _strict(K, Beta, G).swapaxes(2, 3)
+def chunk_kkt_reference(K, Beta, G, chunk=16):
+    found = _strict(K, Beta, G, chunk).swapaxes(2, 3)
     return found.reshape(*K.shape[:3], found.shape[-1])
 
 
@@ -580,7 +580,7 @@ def chunk_kkt_inputs(dims, rng):
 
 
 def chunk_solve_reference(A):
-    a = _chunks(A).swapaxes(2, 3)
+    a = _chunks(A, A.shape[-1]).swapaxes(2, 3)
     inverse = np.linalg.inv(np.eye(a.shape[-1]) + np.tril(a, -1))
     return inverse.swapaxes(2, 3).reshape(A.shape)
 
@@ -590,7 +590,7 @@ def chunk_solve_inputs(dims, rng):
 
 
 def recompute_w_u_reference(K, V, Beta, G, A):
-    k, v, beta, g, a = (_chunks(wide(x)).swapaxes(2, 3) for x in (K, V, Beta, G, A))
+    k, v, beta, g, a = (_chunks(wide(x), A.shape[-1]).swapaxes(2, 3) for x in (K, V, Beta, G, A))
     w = a @ (k * (beta * np.exp(g))[..., None])
     u = a @ (v * beta[..., None])
     return tuple(x.swapaxes(2, 3).reshape(like.shape) for x, like in ((w, K), (u, V)))
@@ -598,11 +598,12 @@ def recompute_w_u_reference(K, V, Beta, G, A):
 
 def recompute_w_u_inputs(dims, rng):
     K, beta, G = chunk_kkt_inputs(dims, rng)
-    return [K, _keys(dims, rng, "DV"), beta, G, chunk_solve_reference(chunk_kkt_reference(K, beta, G))]
+    strict = chunk_kkt_reference(K, beta, G, dims.get("chunk", 16))
+    return [K, _keys(dims, rng, "DV"), beta, G, chunk_solve_reference(strict)]
 
 
-def chunk_delta_h_reference(K, W, U, G, initial_state):
-    k, w, u, g = (_chunks(wide(x)).swapaxes(2, 3) for x in (K, W, U, G))
+def chunk_delta_h_reference(K, W, U, G, initial_state, chunk=16):
+    k, w, u, g = (_chunks(wide(x), chunk).swapaxes(2, 3) for x in (K, W, U, G))
     B, N, H, _, DK = k.shape
     state = wide(initial_state).copy()
     hidden, fresh = np.zeros((B, N, H, DK, u.shape[-1])), np.zeros(u.shape)
@@ -623,7 +624,8 @@ def chunk_delta_h_inputs(dims, rng):
 
 
 def chunk_o_reference(Q, K, V, HIDDEN, G):
-    q, k, v, g = (_chunks(wide(x)).swapaxes(2, 3) for x in (Q, K, V, G))
+    chunk = Q.shape[1] // HIDDEN.shape[1]
+    q, k, v, g = (_chunks(wide(x), chunk).swapaxes(2, 3) for x in (Q, K, V, G))
     past = (q * np.exp(g)[..., None]) @ wide(HIDDEN)
     scores = np.tril(q @ k.swapaxes(-1, -2) * np.exp(np.minimum(g[..., :, None] - g[..., None, :], 0)))
     out = (past + scores @ v) * Q.shape[3] ** -0.5
@@ -632,7 +634,7 @@ def chunk_o_reference(Q, K, V, HIDDEN, G):
 
 def chunk_o_inputs(dims, rng):
     K, W, U, G, state = chunk_delta_h_inputs(dims, rng)
-    hidden, _, fresh = chunk_delta_h_reference(K, W, U, G, state)
+    hidden, _, fresh = chunk_delta_h_reference(K, W, U, G, state, dims.get("chunk", 16))
     return [_keys(dims, rng), K, fresh, hidden, G]
 
 

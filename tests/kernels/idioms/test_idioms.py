@@ -33,10 +33,11 @@ ATTENTION = {
     "grouped_bwd": {"S": 128, "H": 2},
     "seqlen_kv": 128, "max_seqlen_pad": 192, "seq_len": 72, "seq_len_kv": 80, "seqlen": 256,
     "UQ": 200, "UKV": 210, "total": 80,
-    "sparse_mla": {"seq_len": 3}, "chunk_linear_fwd": {"S": 128},
+    "sparse_mla": {"seq_len": 2}, "chunk_linear_fwd": {"S": 128},
     "chunk_linear_bwd": {"S": 128}, "M": 136, "N": 264, "K": 328, "ring_running_on": {"M": 264, "K": 136},
     "ring_attention": {"Sk": 384}, "multicast_pair": {"N": 256}, "multicast_2x2": {"M": 256, "N": 256},
     "ragged_192_rows": {"heads": 2}, "native_sparse": {"seq_len": 70, "heads": 16},
+    "delta_kkt": {"S": 128}, "delta_states": {"S": 128}, "delta_outputs": {"S": 128}, "gqa_bwd": {"heads": 2},
     "mla_by_hand": {"H": 64, "Sk": 192}, "compressed": {"S": 160, "H": 2}, "gated_chunks": {"S": 128},
     "cluster_of_4": {"M": 512}, "cluster_split_k": {"K": 256},
 }  # fmt: skip
