@@ -243,11 +243,6 @@ class Target:
         return self.family == "cpu"
 
     @property
-    def feature_mask(self) -> int:
-        """``bits`` as the 64-bit word that the runtime compares with what it detected."""
-        return sum(bit.mask for bit in self.bits)
-
-    @property
     def required_mask(self) -> int:
         """``bits`` with everything that they require in turn, as the mask that dispatch compares."""
         requires = {item.bit: item.requires for item in DETECTION}

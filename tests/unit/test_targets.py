@@ -17,7 +17,6 @@ def test_features_are_put_in_canonical_order():
     assert target.name == "x86-64-v4+vnni+avx512bf16"
     assert target.mattr == ("+avx512vnni", "+avx512bf16")
     assert target.bits == (CpuBit.X86_64_V4, CpuBit.VNNI, CpuBit.AVX512BF16)
-    assert target.feature_mask == 0b11100
 
 
 @pytest.mark.parametrize(

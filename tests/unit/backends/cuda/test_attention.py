@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reasons import no_roles
 
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
@@ -20,7 +21,6 @@ from tilec.backends.cuda.attention.nodes import (
 )
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.warp_roles.strategy import roles_of
-from tilec.backends.cuda.warp_roles.unfit import no_roles
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reasons import no_roles
 from tvm import tirx
 from tvm.ir import Var
 
@@ -13,7 +14,7 @@ from tilec.backends.cuda.codegen.images import source
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.packing import Packing, packing_of
 from tilec.backends.cuda.warp_roles.strategy import roles_of
-from tilec.backends.cuda.warp_roles.unfit import Unfit, no_roles
+from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reasons import no_roles
 
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.nodes import WarpGemm
-from tilec.backends.cuda.warp_roles.unfit import no_roles
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from reasons import no_roles
 
 import tilec.backends.cuda
 from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore
@@ -17,7 +18,7 @@ from tilec.backends.cuda.strategies import STRATEGIES
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.roads import roads
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Plan, Strategy, rewrite_roles, with_roles
-from tilec.backends.cuda.warp_roles.unfit import Unfit, no_roles
+from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.nodes import Kernel, Stmt
 from tilec.ir.text.parser import parse_kernel
 from tilec.lowering.passes.base import rewrite_launches

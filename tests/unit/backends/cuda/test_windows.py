@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reasons import no_roles
 from told import told
 
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.matmul.nodes import MatrixView, WindowCopy
-from tilec.backends.cuda.warp_roles.unfit import no_roles
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard

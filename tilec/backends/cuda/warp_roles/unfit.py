@@ -77,9 +77,3 @@ def without_roles(launch: Launch, unfit: Unfit) -> Launch:
 def without_refusals(roads: Iterable[Road]) -> tuple[Road, ...]:
     """The roads without the reasons why there are no warp roles."""
     return tuple(road for road in roads if road.loss is None or road.loss.road != "warp_roles")
-
-
-def no_roles(launch: Launch) -> str | None:
-    """Why the warps of a launch got no roles."""
-    found = (road.loss for road in launch.roads if road.loss is not None)
-    return next((loss.condition for loss in found if loss.road == "warp_roles"), None)
