@@ -15,7 +15,8 @@ import tilec.language as T
 from tilec import dtypes
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.language.values.value import Dim, apply
+from tilec.language.values.operators import apply
+from tilec.language.values.value import Dim
 
 
 def evaluate(make, dtype="float32", count=1, **inputs):

@@ -52,7 +52,7 @@ def const(value: Any, dtype: Any = None) -> Any:
 
 def convert(value: Any) -> Any:
     """A number, an expression or a list of them as expressions."""
-    from tilec.language.values.value import wrap
+    from tilec.language.values.operands import wrap
 
     return [convert(each) for each in value] if isinstance(value, (list, tuple)) else wrap(value)
 

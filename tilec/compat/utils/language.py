@@ -9,9 +9,11 @@ from typing import Any
 from tilec.errors import SourceTypeError
 from tilec.language.tiles.buffers import Buffer, Element, Slice, extents_of
 from tilec.language.tiles.element_pointers import access_ptr
+from tilec.language.values.operands import expression
+from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, expression
+from tilec.language.values.value import Value
 from tilec.packages import names_of_others
 
 

@@ -7,7 +7,7 @@ text.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from tilec.ir.hints import ASKED, Hints
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.schedule import SCHEDULED, Schedule
 from tilec.ir.stmt import Memory, Part, Required, Value, blocks, parts
+from tilec.ir.text.calls import Call, asked_of, called
 from tilec.ir.text.expr_parser import ExprParser, dtype_name, fail
 from tilec.ir.text.forms import DTYPES, Form, form_of, key_of, statements
 
@@ -73,24 +74,24 @@ class _Parser(ExprParser):
         options = tuple(head.literal("options", {}).items())
         return ir.Kernel(head.literal(0), params, dims, body, head.literal("doc", ""), options)
 
-    def _head(self, node: ast.stmt) -> _Call:
-        call = _called(node.value) if isinstance(node, ast.Expr) else None
+    def _head(self, node: ast.stmt) -> Call:
+        call = called(node.value) if isinstance(node, ast.Expr) else None
         if call is None or call.word != "kernel":
             raise fail(node, "the first line must be kernel(name)")
         return call
 
-    def _declare_scalars(self, lines: list[tuple[ast.stmt, tuple[str, _Call] | None]]) -> None:
+    def _declare_scalars(self, lines: list[tuple[ast.stmt, tuple[str, Call] | None]]) -> None:
         for _, found in lines:
             if found is None or found[1].word not in ("dim", "scalar") or not found[1].args:
                 continue
             name, call = found
             self.scope.setdefault(name, tirx.Var(name, dtype_name(call.args[0])))
 
-    def _dim(self, name: str, call: _Call) -> ir.Dim:
+    def _dim(self, name: str, call: Call) -> ir.Dim:
         guard = Guard(*(call.literal(key, default) for key, default in _GUARD.items()))
         return ir.Dim(call.literal("name", name), self.scope[name] if call.args else None, guard)
 
-    def _param(self, name: str, call: _Call) -> ir.Param:
+    def _param(self, name: str, call: Call) -> ir.Param:
         own = call.literal("name", name)
         if call.word == "scalar":
             var = self.scope[name]
@@ -102,7 +103,7 @@ class _Parser(ExprParser):
         output, pointer = call.literal("output", False), call.literal("pointer", False)
         return ir.TensorParam(own, buffer, extents, strides, access, output, pointer)
 
-    def _buffer(self, name: str, call: _Call, scope: str) -> tirx.Var:
+    def _buffer(self, name: str, call: Call, scope: str) -> tirx.Var:
         strides = [self.expr(item) for item in call.items("strides")]
         shape = [self.expr(item) for item in call.items(1)]
         return self._memory(name, dtype_name(call.arg(0)), shape, scope, strides)
@@ -155,7 +156,7 @@ class _Parser(ExprParser):
         return node.value if isinstance(node, ast.Constant) else self.expr(node)
 
     def _assign(self, node: ast.Assign) -> ir.Stmt:
-        target, call = node.targets[0], _called(node.value)
+        target, call = node.targets[0], called(node.value)
         if call is not None and call.word in self._words:
             return self._formed(call, target)
         if isinstance(target, ast.Subscript):
@@ -172,7 +173,7 @@ class _Parser(ExprParser):
             raise fail(node, f"expected an element, found {ast.unparse(node)}")
         return self.variable(node.value), tuple(self.expr(item) for item in self.indices(node.slice))
 
-    def _alloc(self, name: str, call: _Call) -> ir.Alloc:
+    def _alloc(self, name: str, call: Call) -> ir.Alloc:
         init, layout = call.keywords.get("init"), call.literal("layout", None)
         value = None if init is None else self.expr(init)
         buffer = self._buffer(name, call, call.literal(2))
@@ -186,8 +187,8 @@ class _Parser(ExprParser):
     def _loop(self, node: ast.For) -> ir.Stmt:
         return self._formed(self._known(node.iter, node), node.target, node.body)
 
-    def _known(self, node: ast.AST, whole: ast.stmt) -> _Call:
-        call = _called(node)
+    def _known(self, node: ast.AST, whole: ast.stmt) -> Call:
+        call = called(node)
         if call is None or call.word not in self._words:
             raise fail(whole, f"no statement of the IR: {ast.unparse(whole).splitlines()[0]}")
         return call
@@ -195,7 +196,7 @@ class _Parser(ExprParser):
     # Statements in the form of their class
 
     def _formed(
-        self, call: _Call, target: ast.AST | None = None, body: list[ast.stmt] | None = None
+        self, call: Call, target: ast.AST | None = None, body: list[ast.stmt] | None = None
     ) -> ir.Stmt:
         kind, key = self._words[call.word]
         form = form_of(kind)
@@ -211,7 +212,7 @@ class _Parser(ExprParser):
         made: ir.Stmt = kind(**values, **self._blocks(kind, body or []))
         return made
 
-    def _arguments(self, call: _Call, kind: Any) -> dict[str, Any]:
+    def _arguments(self, call: Call, kind: Any) -> dict[str, Any]:
         """The fields among the arguments of a call."""
         values: dict[str, Any] = {}
         left = list(call.args)
@@ -226,7 +227,7 @@ class _Parser(ExprParser):
                 values |= self._missing(part, call) if node is None else self._at(node, part)
         return values
 
-    def _missing(self, part: Part, call: _Call) -> dict[str, Any]:
+    def _missing(self, part: Part, call: Call) -> dict[str, Any]:
         if part.default is not Required:
             return {}
         if type(None) in part.types or bool in part.types:
@@ -247,7 +248,7 @@ class _Parser(ExprParser):
         if part.kind is Layout:
             return parse_layout(ast.literal_eval(node))
         if part.kind is Schedule:
-            return Schedule(**_asked(node, SCHEDULED))
+            return Schedule(**asked_of(node, SCHEDULED))
         if part.kind is Hints:
             return _hints(node)
         if isinstance(node, ast.Tuple) and part.kind is not object:
@@ -266,7 +267,7 @@ class _Parser(ExprParser):
 
     def _part(self, node: ast.AST, part: Part) -> Any:
         """A dataclass in a field."""
-        call = _called(node)
+        call = called(node)
         kinds: dict[str, Any] = {form_of(kind).words[""]: kind for kind in part.types if is_dataclass(kind)}
         if call is None or call.word not in kinds:
             raise fail(node, f"expected one of {', '.join(kinds)}, found {ast.unparse(node)}")
@@ -278,7 +279,7 @@ class _Parser(ExprParser):
 
     def _declare(self, node: ast.AST) -> Any:
         """``declare(name, dtype, ...)`` among the arguments."""
-        call = _called(node)
+        call = called(node)
         if call is None or call.word != "declare" or not isinstance(call.arg(0), ast.Name):
             raise fail(node, f"expected a declaration, found {ast.unparse(node)}")
         return self._declared(call.arg(0).id, [dtype_name(call.arg(1)), *call.args[2:]])  # type: ignore[attr-defined]
@@ -294,7 +295,7 @@ class _Parser(ExprParser):
             name, dtype, shape, ast.literal_eval(scope) if isinstance(scope, ast.AST) else scope
         )
 
-    def _defined(self, target: Any, form: Form, call: _Call, given: Any) -> dict[str, Any]:
+    def _defined(self, target: Any, form: Form, call: Call, given: Any) -> dict[str, Any]:
         """The names that a statement defines; ``given``: what its class says of them."""
         names = [] if target is None else [item.id for item in self.indices(target)]  # type: ignore[attr-defined]
         if given and names:
@@ -312,7 +313,7 @@ class _Parser(ExprParser):
             made = made[take:]
         return found
 
-    def _operands(self, call: _Call, values: dict[str, Any]) -> tuple[Any, ...]:
+    def _operands(self, call: Call, values: dict[str, Any]) -> tuple[Any, ...]:
         """The names of a function among the arguments, for its expression."""
         function = call.arg(0)
         if not isinstance(function, ast.Lambda):
@@ -342,7 +343,7 @@ class _Parser(ExprParser):
         call = self._known(item.context_expr, node)
         return self._formed(call, None, node.body) if item.optional_vars is None else self._launch(call, node)
 
-    def _launch(self, call: _Call, node: ast.With) -> ir.Launch:
+    def _launch(self, call: Call, node: ast.With) -> ir.Launch:
         named = self.indices(node.items[0].optional_vars)  # type: ignore[arg-type]
         with_threads = len(named) == 2 and all(isinstance(part, ast.Tuple) for part in named)
         pairs = [part.elts for part in named] if with_threads else [named, []]  # type: ignore[attr-defined]
@@ -357,46 +358,11 @@ class _Parser(ExprParser):
         return ir.Continue()
 
 
-class _Call:
-    """``word(args, key=value)`` with access to literal parts."""
-
-    def __init__(self, node: ast.Call, word: str) -> None:
-        self.node, self.word, self.args = node, word, node.args
-        self.keywords = {item.arg: item.value for item in node.keywords if item.arg}
-
-    def arg(self, place: int) -> ast.expr:
-        """The positional argument at ``place``."""
-        if place >= len(self.args):
-            raise fail(self.node, f"{self.word} needs {place + 1} arguments")
-        return self.args[place]
-
-    def literal(self, key: int | str, default: Any = None) -> Any:
-        """A Python literal: by position, or by keyword with a default."""
-        node = self.arg(key) if isinstance(key, int) else self.keywords.get(key)
-        return default if node is None else ast.literal_eval(node)
-
-    def items(self, key: int | str) -> list[ast.expr]:
-        """The entries of a tuple argument; none for a missing keyword."""
-        node = self.arg(key) if isinstance(key, int) else self.keywords.get(key)
-        if node is not None and not isinstance(node, ast.Tuple):
-            raise fail(node, f"expected a tuple, found {ast.unparse(node)}")
-        return [] if node is None else node.elts
-
-
 def _hints(node: ast.AST) -> Hints:
     """What a copy or a loop asks for."""
-    given = _asked(node, ASKED)
+    given = asked_of(node, ASKED)
     layout = given.pop("loop_layout", None)
     return Hints(**given, loop_layout=layout and parse_layout(layout))
-
-
-def _asked(node: ast.AST, known: Container[str]) -> dict[str, Any]:
-    """What is asked for, by key; IRError for a key that is not ``known``."""
-    given = dict(ast.literal_eval(node))
-    unknown = next((key for key in given if key not in known), None)
-    if unknown is not None:
-        raise fail(node, f"nothing asks for {unknown}")
-    return given
 
 
 _PARAMS = ("tensor", "scalar")
@@ -413,18 +379,11 @@ _STATEMENTS: dict[type, Callable[[_Parser, Any], ir.Stmt]] = {
 }
 
 
-def _called(node: ast.AST) -> _Call | None:
-    """The call that ``node`` is, of a bare word."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _Call(node, node.func.id)
-    return None
-
-
-def _definition(node: ast.stmt) -> tuple[str, _Call] | None:
+def _definition(node: ast.stmt) -> tuple[str, Call] | None:
     """``name = dim(...)`` and its like at the top of the text."""
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
         return None
-    call = _called(node.value)
+    call = called(node.value)
     known = call is not None and call.word in ("dim", "alloc", *_PARAMS)
     return (node.targets[0].id, call) if known and call is not None else None
 

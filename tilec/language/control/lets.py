@@ -7,9 +7,10 @@ from typing import Any
 
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import typed_value
+from tilec.language.values.operands import wrap
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, resolve, wrap
+from tilec.language.values.value import Value, resolve
 
 
 class Let:

@@ -15,8 +15,9 @@ from tilec.language.values.annotations import known_annotations, unheeded
 from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.layouts import Fragment
+from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, expression, resolve, stored_value
+from tilec.language.values.value import Value, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,9 +24,10 @@ from tilec.language.threads.launches import BlockIndex, Kernel
 from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
 from tilec.language.values.builder import Builder, Frame, is_variable
 from tilec.language.values.conversions import condition
+from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Loaded, Value, Vector, Word, apply, check_alive, is_number, resolve
+from tilec.language.values.value import Loaded, Value, Vector, Word, check_alive, is_number, resolve
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,

@@ -14,10 +14,11 @@ from tilec.language.tiles.signatures import Var as dimension
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition, tirx_function, typed_value
 from tilec.language.values.integers import bitwise_not, truncdiv, truncmod
+from tilec.language.values.operators import apply
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import NAMES as DTYPES
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply
+from tilec.language.values.value import Value
 from tilec.language.values.vectors import Broadcast, Ramp
 
 _OPERATORS = {

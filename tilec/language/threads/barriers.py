@@ -15,8 +15,9 @@ from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import unheeded
 from tilec.language.values.asked_hints import hints_of
+from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, check_alive, expression, resolve, stored_value
+from tilec.language.values.value import Value, check_alive, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -18,8 +18,9 @@ from tilec.language.threads.launches import current_launch
 from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition
+from tilec.language.values.operands import wrap
 from tilec.language.values.places import loc, source_error
-from tilec.language.values.value import Value, is_number, resolve, wrap
+from tilec.language.values.value import Value, is_number, resolve
 
 #: Threads of a warp group.
 _GROUP = 4 * WARP

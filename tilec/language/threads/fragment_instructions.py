@@ -19,9 +19,10 @@ from tilec.language.threads.launches import current_launch
 from tilec.language.tiles.buffers import Buffer, Element, Handle
 from tilec.language.tiles.element_pointers import ElementPointer
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import cast_value, expression, wrap
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, cast_value, expression, resolve, wrap
+from tilec.language.values.value import Value, resolve
 
 #: The short names of dtypes that `ptx_mma` takes.
 _SHORT = {

@@ -10,8 +10,9 @@ from tilec.ir.nodes import threads as ir
 from tilec.language.threads.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition
+from tilec.language.values.operands import stored_value, wrap
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, is_number, resolve, stored_value, wrap
+from tilec.language.values.value import Value, is_number, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

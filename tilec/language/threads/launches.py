@@ -9,8 +9,9 @@ from tilec.ir import nodes as ir
 from tilec.ir.schedule import Schedule
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder, Frame
+from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error, unsupported
-from tilec.language.values.value import Value, expression, resolve
+from tilec.language.values.value import Value, resolve
 
 DEFAULT_THREADS = 128
 _AXES = ("bx", "by", "bz")

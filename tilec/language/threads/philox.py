@@ -15,9 +15,11 @@ from tilec.language.tiles.memory import alloc_var
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Frame
 from tilec.language.values.intrinsics import Select
+from tilec.language.values.operands import cast_value, expression, wrap
+from tilec.language.values.operators import apply
 from tilec.language.values.places import loc
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, cast_value, expression, wrap
+from tilec.language.values.value import Value
 
 #: Multipliers and increments of the key (Salmon et al., table 2).
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

@@ -14,9 +14,11 @@ from tilec.ir import nodes as ir
 from tilec.language.threads.launches import current_launch
 from tilec.language.threads.philox import WIDE, Origin, Stream, bound, start, wide
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import cast_value, wrap
+from tilec.language.values.operators import apply
 from tilec.language.values.places import loc, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, cast_value, wrap
+from tilec.language.values.value import Value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -17,9 +17,11 @@ from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder
 from tilec.language.values.intrinsics import FUNCTIONS as MATH
 from tilec.language.values.intrinsics import Select
+from tilec.language.values.operands import cast_value, wrap
+from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, cast_value, wrap
+from tilec.language.values.value import Value
 
 PHILOX, XORWOW = "curandStatePhilox4_32_10_t", "curandStateXORWOW_t"
 #: Names of curand's states -> what starts a stream; the last two are its own shorter names.

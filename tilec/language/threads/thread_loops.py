@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
 from tilec.language.tiles.reductions import combine, identity
+from tilec.language.values.operands import stored_value
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Value, stored_value
+from tilec.language.values.value import Value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

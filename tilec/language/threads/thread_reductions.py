@@ -13,8 +13,9 @@ from tilec.language.tiles.buffers import Element
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Frame
 from tilec.language.values.conversions import condition
+from tilec.language.values.operands import stored_value, wrap
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, resolve, stored_value, wrap
+from tilec.language.values.value import Value, resolve
 
 _NAME = "T.tvm_thread_allreduce"
 SCOPE = "reduce_scope"

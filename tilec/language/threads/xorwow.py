@@ -19,8 +19,10 @@ from tilec.language.threads.philox import SINGLE, WIDE, Origin, When, bound, wor
 from tilec.language.tiles.memory import alloc_local, alloc_var
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Frame
+from tilec.language.values.operands import cast_value, wrap
+from tilec.language.values.operators import apply
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, cast_value, wrap
+from tilec.language.values.value import Value
 
 _WORD, _FLAG = make_dtype("uint32"), make_dtype("int32")
 _WORDS, _BITS = 5, 160

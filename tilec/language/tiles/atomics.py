@@ -11,8 +11,9 @@ from tilec.language.tiles.buffers import Buffer, Element, Slice
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import check_annotations, unheeded
+from tilec.language.values.operands import stored_value
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, resolve, stored_value
+from tilec.language.values.value import Value, resolve
 
 _WIDE = ("int32", "uint32", "int64", "uint64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

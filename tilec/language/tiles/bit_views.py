@@ -9,9 +9,9 @@ from tilec.ir import nodes as ir
 from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.tiles.views import View, ViewElement
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import expression, stored_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -9,8 +9,9 @@ from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.tiles.buffers import Buffer, Element, Slice, extents_of
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error
-from tilec.language.values.value import expression, resolve
+from tilec.language.values.value import resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
+from tilec.language.values.arithmetic import Arithmetic
+from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import (
-    Arithmetic,
-    Value,
-    Vector,
-    check_alive,
-    expression,
-    is_number,
-    resolve,
-    stored_value,
-)
+from tilec.language.values.value import Value, Vector, check_alive, is_number, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -14,8 +14,9 @@ from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import check_annotations
 from tilec.language.values.asked_hints import hints_of, say_unheeded
+from tilec.language.values.operands import stored_value
 from tilec.language.values.places import loc, source_error
-from tilec.language.values.value import is_number, stored_value
+from tilec.language.values.value import is_number
 
 if TYPE_CHECKING:
     pass

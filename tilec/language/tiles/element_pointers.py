@@ -12,8 +12,9 @@ from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition
 from tilec.language.values.intrinsics import if_then_else
+from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error, unsupported
-from tilec.language.values.value import Value, expression, resolve
+from tilec.language.values.value import Value, resolve
 
 _ACCESS = ("r", "w", "rw")
 

@@ -16,9 +16,10 @@ from tilec.language.tiles.memory import alloc_var
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import tirx_function
 from tilec.language.values.namespace import namespace
+from tilec.language.values.operands import wrap
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, wrap
+from tilec.language.values.value import Value
 
 #: What authors call no result.
 _NOTHING = ("handle", "void")

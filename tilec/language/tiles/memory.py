@@ -11,10 +11,11 @@ from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
 from tilec.language.tiles.reshape import entries_of
 from tilec.language.tiles.signatures import Tensor
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import check_storage
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Deferred, Value, expression, stored_value
+from tilec.language.values.value import Deferred, Value
 
 _SHARED = ("shared", "shared.dyn")
 

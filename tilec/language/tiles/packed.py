@@ -21,10 +21,12 @@ from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import tirx_function
 from tilec.language.values.intrinsics import if_then_else
+from tilec.language.values.operands import cast_value, expression
+from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import element_of
-from tilec.language.values.value import Value, apply, cast_value, expression
+from tilec.language.values.value import Value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

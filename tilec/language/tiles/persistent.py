@@ -12,8 +12,9 @@ from tilec.language.control.loops import Nest
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import known_annotations, unheeded
 from tilec.language.values.intrinsics import FUNCTIONS
+from tilec.language.values.operands import expression, wrap
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, expression, resolve, wrap
+from tilec.language.values.value import Value, resolve
 
 
 @dataclass

@@ -12,8 +12,9 @@ from tilec.language.values import session as sessions
 from tilec.language.values.annotations import check_annotations
 from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.intrinsics import if_then_else
+from tilec.language.values.operands import expression, wrap
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, expression, wrap
+from tilec.language.values.value import Value
 
 
 def transpose(src: Any, dst: Any, annotations: Any = None) -> None:

@@ -15,8 +15,9 @@ from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition
 from tilec.language.values.intrinsics import FUNCTIONS
+from tilec.language.values.operands import cast_value, wrap
 from tilec.language.values.places import source_error, unsupported
-from tilec.language.values.value import Value, cast_value, resolve, wrap
+from tilec.language.values.value import Value, resolve
 
 _OPERATIONS = ("sum", "max", "min", "bitand", "bitor", "bitxor")
 

@@ -13,8 +13,9 @@ from tilec.language.tiles.views import View
 from tilec.language.values import intrinsics
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import check_annotations
+from tilec.language.values.operands import cast_value, wrap
 from tilec.language.values.places import loc, source_error
-from tilec.language.values.value import Value, cast_value, wrap
+from tilec.language.values.value import Value
 
 
 def reduce_sum(

@@ -10,9 +10,10 @@ from tilec.language.tiles.bit_views import Retyped
 from tilec.language.tiles.buffers import Buffer
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import expression, resolve
+from tilec.language.values.value import resolve
 
 
 def reshape(src: Buffer, shape: Any) -> Buffer:

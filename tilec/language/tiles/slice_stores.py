@@ -17,8 +17,9 @@ from tilec.language.tiles.buffers import SLICE_OPERATIONS, Buffer, Element, Slic
 from tilec.language.tiles.copies import copy, fill
 from tilec.language.tiles.tile_loops import element_at, long_extents
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Loaded, Value, Vector, Word, expression
+from tilec.language.values.value import Loaded, Value, Vector, Word
 from tilec.language.values.vectors import reinterpret_bits
 
 if TYPE_CHECKING:

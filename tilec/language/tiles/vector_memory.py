@@ -11,20 +11,11 @@ from typing import Any
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.tiles.buffers import Buffer, Element, Slice
 from tilec.language.values.intrinsics import if_then_else
+from tilec.language.values.operands import cast_value, cast_vector, expression, lanes_of, wrap
+from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import (
-    Loaded,
-    Value,
-    Vector,
-    Word,
-    apply,
-    cast_value,
-    cast_vector,
-    expression,
-    lanes_of,
-    wrap,
-)
+from tilec.language.values.value import Loaded, Value, Vector, Word
 from tilec.language.values.vectors import reinterpret_bits
 
 #: Names of the language -> bits that they move.

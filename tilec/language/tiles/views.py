@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tilec.ir import nodes as ir
 from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import expression
 from tilec.language.values.places import loc, unsupported
-from tilec.language.values.value import expression
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

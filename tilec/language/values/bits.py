@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError
 from tilec.language.values.integers import clz, popcount
+from tilec.language.values.operands import cast_value, wrap
+from tilec.language.values.operators import apply, negative
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, cast_value, negative, wrap
+from tilec.language.values.value import Value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

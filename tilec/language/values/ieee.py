@@ -9,9 +9,11 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.values.conversions import tirx_function
+from tilec.language.values.operands import cast_value, wrap
+from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, cast_value, wrap
+from tilec.language.values.value import Value
 
 _MODES = ("rn", "rz", "ru", "rd")
 

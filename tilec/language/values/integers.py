@@ -8,9 +8,11 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.values.conversions import common, tirx_function
+from tilec.language.values.operands import cast_value, wrap
+from tilec.language.values.operators import apply, invert
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Value, apply, cast_value, invert, is_symbolic, wrap
+from tilec.language.values.value import Value, is_symbolic
 
 
 def floordiv(a: Any, b: Any) -> Any:

@@ -13,22 +13,12 @@ from tilec.ir import nodes as ir
 from tilec.language.values import bits, ieee, integers, vectors
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import common, condition, tirx_function
+from tilec.language.values.operands import cast_value, cast_vector, expression, wrap
+from tilec.language.values.operators import absolute, apply
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import is_dtype_like
-from tilec.language.values.value import (
-    Value,
-    Vector,
-    absolute,
-    apply,
-    cast_value,
-    cast_vector,
-    expression,
-    is_number,
-    is_symbolic,
-    resolve,
-    wrap,
-)
+from tilec.language.values.value import Value, Vector, is_number, is_symbolic, resolve
 from tilec.language.values.vectors import lanewise, reinterpret_bits
 
 #: Float functions of one argument that TVM has under the same name.

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.language.values import session as sessions
+from tilec.language.values.operands import wrap
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, is_number, resolve, wrap
+from tilec.language.values.value import Value, is_number, resolve
 
 if TYPE_CHECKING:
     import numpy as np

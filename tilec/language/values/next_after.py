@@ -9,8 +9,10 @@ from tilec.dtypes import FLOAT_FORMATS
 from tilec.language.values import session as sessions
 from tilec.language.values.intrinsics import FUNCTIONS as _FUNCTIONS
 from tilec.language.values.intrinsics import Select, call_function, isnan, reinterpret, same_float
+from tilec.language.values.operands import cast_value, wrap
+from tilec.language.values.operators import apply
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, cast_value, wrap
+from tilec.language.values.value import Value
 from tilec.language.values.vectors import lanewise
 
 _SINGLE, _WORD = make_dtype("float32"), make_dtype("uint32")

@@ -7,8 +7,10 @@ from typing import Any
 
 from tilec.errors import SourceValueError
 from tilec.language.values.intrinsics import extreme
+from tilec.language.values.operands import cast_vector
+from tilec.language.values.operators import absolute, apply
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Vector, absolute, apply, cast_vector
+from tilec.language.values.value import Vector
 from tilec.language.values.vectors import lanewise
 
 PAIRS = ("float16x2", "bfloat16x2", "float32x2")
