@@ -15,6 +15,7 @@ from pathlib import Path
 import tilec.language as T
 from tilec.language.frontend.constructs import FAMILIES
 from tilec.language.frontend.constructs import promises as lines
+from tilec.language.threads import hints
 from tilec.language.values.refusal import Refusal
 
 #: The letters of levels.
@@ -61,7 +62,7 @@ def state(name: str, kind: str) -> str:
         return "refused"
     if kind == "cuda" and name in SINCE_SM_90A:
         return "sm_90a"
-    return "ignored" if promised[kind == "cpu"] == "ignored" else "works"
+    return "ignored" if promised[kind == "cpu"] == "ignored" or name in hints.UNHEEDED else "works"
 
 
 def rows(family: str) -> list[Row]:

@@ -15,8 +15,8 @@ from tilec.language.values.places import source_error
 
 _REGISTERS = "registers are shared out by tilec and the assembler"
 _ATTRIBUTES = "attributes of functions and blocks mean nothing here"
-#: Hints that nothing obeys -> why.
-_UNHEEDED = {
+#: Hints that add nothing -> why.
+_WHY = {
     "set_max_nreg": _REGISTERS,
     "inc_max_nreg": _REGISTERS,
     "dec_max_nreg": _REGISTERS,
@@ -29,6 +29,8 @@ _UNHEEDED = {
     "sblock_attr": _ATTRIBUTES,
     "annotate_padding": "shared tiles are swizzled, not padded",
 }
+#: All hints that nothing obeys.
+UNHEEDED = (*_WHY, "annotate_l2_hit_ratio")
 #: Calls that are accepted and add nothing: barriers and waits have no meaning while every statement is
 #: complete, and seen by the block, before the next one.
 _SILENT = (
@@ -161,5 +163,5 @@ def _unheeded(name: str, why: str) -> Callable[..., None]:
 
 SILENT: dict[str, Callable[..., None]] = {
     **{name: _silent(name) for name in _SILENT},
-    **{name: _unheeded(name, why) for name, why in _UNHEEDED.items()},
+    **{name: _unheeded(name, why) for name, why in _WHY.items()},
 }
