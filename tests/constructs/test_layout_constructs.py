@@ -153,6 +153,24 @@ def test_layouts_change_no_result():
     agree(main, a, expected=a * 2)
 
 
+def test_layouts_of_tensors_may_have_runtime_extents():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(X: T.Tensor((n, 8), "float32"), Y: T.Tensor((n, 8), "float32")):
+        with T.Kernel(T.ceildiv(n, 16), threads=32) as bx:
+            s = T.alloc_shared((16, 8), "float32")
+            turned = T.Layout(X.shape, lambda i, j: [i // 8, j, i % 8])
+            T.annotate_layout({X: turned, s: turned})
+            T.copy(X[bx * 16, 0], s)
+            T.copy(s, Y[bx * 16, 0])
+
+    x = np.arange(20 * 8, dtype=np.float32).reshape(20, 8)
+    agree(main, x, expected=x)
+    with pytest.raises(SourceValueError, match="in a layout is not known while building"):
+        T.Layout((n, 8), lambda i, j: [i, j]).get_output_shape()
+
+
 @pytest.mark.parametrize("order", ["row", "column", "mlx"])
 def test_walks_over_the_grid_change_no_result(order):
     @T.prim_func

@@ -48,7 +48,7 @@ def _digit_map(buffer: Buffer, layout: Layout | Callable[..., Any]) -> DigitMap:
         raise UnfitLayout(f"{name} is in {whose}", "annotate shared tiles and fragments")
     shape = tuple(int(extent) for extent in buffer.shape)
     made = layout if isinstance(layout, Layout) else Layout(shape, layout)
-    if made.shape != shape:
+    if not all(isinstance(extent, int) for extent in made.shape) or made.shape != shape:
         why = f"the layout is one of {made.shape}, {name} is a tile of {shape}"
         raise UnfitLayout(why, "give a layout of the tile's shape")
     return digit_map(made, scope == "local.fragment")

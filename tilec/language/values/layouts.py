@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 class Layout:
     """``T.Layout(shape, forward_fn)``: ``forward_fn(*indices)`` gives one or more physical indices of an
-    element; without it elements lie in row-major order. Extents are build-time integers."""
+    element; without it elements lie in row-major order. Extents of tiles are build-time integers; those of a
+    tensor may be runtime values, for which nothing lists its elements."""
 
     def __init__(self, shape: Any, forward_fn: Callable[..., Any] | None = None) -> None:
         self.shape = _extents(shape)
@@ -296,26 +297,36 @@ def _many(found: Any) -> list[Any]:
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
-def _extents(shape: Any) -> tuple[int, ...]:
+def _extents(shape: Any) -> tuple[Any, ...]:
     entries = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(_integer(entry) for entry in entries)
+    return tuple(_extent(entry) for entry in entries)
+
+
+def _extent(entry: Any) -> Any:
+    known = _known(entry)
+    return entry if known is None else known
 
 
 def _integer(value: Any) -> int:
-    value = resolve(value)
-    known = sessions.constant(value.expr) if isinstance(value, Value) else value
-    if isinstance(known, (int, float)) and is_number(known):
-        return int(known)
+    known = _known(value)
+    if known is not None:
+        return known
     raise source_error(
         SourceValueError,
-        f"{value!r} in a layout is not known while building",
+        f"{resolve(value)!r} in a layout is not known while building",
         construct="T.Layout",
         remedy="compute places from the indices and Python integers",
     )
 
 
-def _all(shape: Sequence[int]) -> itertools.product[tuple[int, ...]]:
-    return itertools.product(*map(range, shape))
+def _known(value: Any) -> int | None:
+    value = resolve(value)
+    known = sessions.constant(value.expr) if isinstance(value, Value) else value
+    return int(known) if isinstance(known, (int, float)) and is_number(known) else None
+
+
+def _all(shape: Sequence[Any]) -> itertools.product[tuple[int, ...]]:
+    return itertools.product(*(range(_integer(extent)) for extent in shape))
 
 
 def _row_major(indices: Sequence[Any], shape: Sequence[int]) -> Any:
