@@ -34,6 +34,11 @@ _HOLDS = {
 }
 
 
+def has_wgmma(target: Target) -> bool:
+    """Whether warpgroups multiply together, and bulk copies are counted by barriers: on sm_90a alone."""
+    return target.gpu is not None and target.gpu.exact and target.gpu.capability == 90
+
+
 def gpu_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
     """Of a GPU that the driver describes by ``facts``; none: a usual one of the target."""
     assert target.gpu is not None

@@ -83,8 +83,11 @@ class Sync(Stmt):
 class WarpTile:
     """How warps share one product and what each issues.
 
-    ``instruction`` is mma.sync's shape ("m16n8k16"); ``warps`` rows and columns of warps, ``tiles`` rows and
-    columns of instructions that one warp issues per step along K, ``steps`` the steps of one product."""
+    ``instruction`` is mma.sync's shape ("m16n8k16") or wgmma's ("m64n128k16"); ``warps`` rows and columns of
+    warps, ``tiles`` rows of instructions and columns of eight elements that one warp has per step along K,
+    ``steps`` the steps of one product. By wgmma the warps of a warpgroup have 16 rows each of an
+    instruction's 64, and rows of instructions follow each other in steps of 64; by mma.sync a warp's rows lie
+    together."""
 
     syntax = "warp_tile(instruction, warps=, tiles=, steps=)"
 
@@ -92,6 +95,11 @@ class WarpTile:
     warps: tuple[int, int]
     tiles: tuple[int, int]
     steps: int
+
+    @property
+    def of_warpgroups(self) -> bool:
+        """Whether a warpgroup issues an instruction together."""
+        return self.instruction.startswith("m64")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +127,79 @@ class SparseWarpGemm(WarpGemm):
 
     e: Region
     trans_e: bool
+
+
+@dataclass(frozen=True, eq=False)
+class WarpgroupProduct(WarpGemm):
+    """A WarpGemm by wgmma, which runs in the background until a `ProductsWait` covers it: ``a`` in shared
+    memory or, of 16 bits, in a fragment. ``types`` are those in the instruction's name."""
+
+    syntax = "wgmma(a, b, c, trans_a=, trans_b=, clear=, tile=, types=)"
+
+    types: str
+
+    @property
+    def width(self) -> int:
+        """Columns of one instruction."""
+        return int(self.tile.instruction[len("m64n") :].partition("k")[0])
+
+
+@dataclass(frozen=True, eq=False)
+class ProductsWait(Stmt):
+    """Waits until at most ``pending`` products of this warpgroup are under way; ``sums`` are the accumulators
+    that are complete from here on."""
+
+    syntax = "wgmma_wait(pending, *sums)"
+
+    pending: int
+    sums: Updates[tuple[Region, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class ProxyFence(Stmt):
+    """What the threads that run it have written to shared memory is seen by wgmma and TMA behind the next
+    barrier."""
+
+    syntax = "proxy_fence()"
+
+
+@dataclass(frozen=True, eq=False)
+class BoxLoad(Stmt):
+    """``dst = src`` by TMA, started by one of the threads that run it: from global memory into a shared tile,
+    zeros from outside of the tensor. The phase of ``barrier[index]`` counts its bytes. ``evict``: "first" or
+    "last" to leave the L2."""
+
+    syntax = "box_load(src, dst, barrier[index], evict=)"
+
+    src: Region
+    dst: Writes[Region]
+    barrier: Signals[Buffer]
+    index: At[Expr]
+    evict: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GiveBack(Stmt):
+    """The warps that run it are done with ``tiles``, whose loads may overwrite them: an arrival at
+    ``barrier[index]``, of a thread for each warpgroup where products alone have read them (``once``), else of
+    every thread. Behind the products that read the tiles, wherever it stands."""
+
+    syntax = "give_back(barrier[index], *tiles, once=)"
+
+    barrier: Signals[Buffer]
+    index: At[Expr]
+    tiles: tuple[Buffer, ...]
+    once: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class SetRegisters(Stmt):
+    """Each thread of the warpgroups that run it has ``count`` registers from here on (setmaxnreg)."""
+
+    syntax = "set_registers(count, more=!)"
+
+    count: int
+    more: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.backends.cuda.attention.strategy import Attention
 from tilec.backends.cuda.idioms.order import IDIOMS
+from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
@@ -19,10 +20,11 @@ STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Attention(), Matmul())
 #: What all launches go through first.
 _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
 
-#: Launches that fit get roles; all others go the way of older GPUs.
+#: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     *_FIRST,
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
+    SplitRoles(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 from tilec.ir.exprs import dtype_of, int_value, loads
 from tilec.ir.nodes import (
+    Assume,
     Bind,
     Block,
     For,
@@ -38,8 +40,14 @@ class ScopedRewrite:
         return replace(self.launch, body=body)
 
     def block(self, block: Block) -> Block:
-        """The rewritten block."""
-        return tuple(new for stmt in block for new in self.stmt(stmt))
+        """The rewritten block; what it assumes holds to its end."""
+        made: list[Stmt] = []
+        with ExitStack() as known:
+            for stmt in block:
+                if isinstance(stmt, Assume):
+                    known.enter_context(self.facts.remember(stmt.cond))
+                made += self.stmt(stmt)
+        return tuple(made)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """What a statement becomes; by default itself over rewritten blocks."""

@@ -8,42 +8,56 @@ from collections.abc import Sequence
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.ir.layout import Digit, Layout
 
-WARP = 32
+WARP, WARPS_OF_A_GROUP = 32, 4
 
 
 def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1)) -> Layout:
-    """The accumulator of mma.m16n8 over all warps: a lane holds two neighbours of row lane // 4 and two
-    of the row 8 below (PTX ISA, "Matrix Fragments for mma.m16n8k16"). ``slices`` are rows and columns of
-    products that lie side by side in one fragment."""
+    """The accumulator of mma.m16n8 or wgmma.m64 over all warps: a lane holds two neighbours of row lane // 4
+    and two of the row 8 below (PTX ISA, "Matrix Fragments for mma.m16n8k16", "Register Fragments and Shared
+    Memory Matrix Layouts" of wgmma). ``slices`` are rows and columns of products that lie side by side in one
+    fragment."""
     rows, columns = tile.tiles
     count = rows * columns * 4
     i = (
         Digit(8, 4, "lane"),
         Digit(2, 2, "reg"),
-        Digit(rows, columns * 4, "reg"),
-        Digit(tile.warps[0], tile.warps[1], "warp"),
+        *_row_digits(tile, columns * 4),
         Digit(slices[0], count * slices[1], "reg"),
     )
     j = (
         Digit(2, 1, "reg"),
         Digit(4, 1, "lane"),
         Digit(columns, 4, "reg"),
-        Digit(tile.warps[1], 1, "warp"),
+        Digit(tile.warps[1], _warp_step(tile), "warp"),
         Digit(slices[1], count, "reg"),
     )
     return Layout((i, j))
 
 
-def operand_layout(tile: WarpTile) -> Layout:
-    """The A operand of mma.m16n8k16 for all K of a product: the registers of an accumulator (16 bits each) in
-    the same order. Warps side by side along N hold copies."""
-    rows, count = tile.tiles[0], tile.steps * 2
-    i = (
-        Digit(8, 4, "lane"),
-        Digit(2, 2, "reg"),
-        Digit(rows, count * 4, "reg"),
-        Digit(tile.warps[0], tile.warps[1], "warp"),
+def _warp_step(tile: WarpTile) -> int:
+    """From a warp to the one beside it: in the next warpgroup, where these multiply."""
+    return WARPS_OF_A_GROUP if tile.of_warpgroups else 1
+
+
+def _row_digits(tile: WarpTile, stride: int) -> tuple[Digit, ...]:
+    """Which warp and register hold the rows of a tile beyond the 16 of an instruction of mma.sync, registers
+    of a row of instructions being ``stride`` apart."""
+    down, across = tile.warps
+    rows = tile.tiles[0]
+    if not tile.of_warpgroups:
+        return Digit(rows, stride, "reg"), Digit(down, across, "warp")
+    return (
+        Digit(WARPS_OF_A_GROUP, 1, "warp"),
+        Digit(rows, stride, "reg"),
+        Digit(down // WARPS_OF_A_GROUP, across * WARPS_OF_A_GROUP, "warp"),
     )
+
+
+def operand_layout(tile: WarpTile) -> Layout:
+    """The A operand of mma.m16n8k16, and of wgmma, for all K of a product: the registers of an accumulator
+    (16 bits each) in the same order. Warps side by side along N hold copies."""
+    count = tile.steps * 2
+    i = (Digit(8, 4, "lane"), Digit(2, 2, "reg"), *_row_digits(tile, count * 4))
     return Layout((i, (Digit(2, 1, "reg"), Digit(4, 1, "lane"), Digit(count, 4, "reg"))))
 
 

@@ -29,6 +29,7 @@ from tilec.lowering.emission.storage import compute_type, convert, decode, encod
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cuda.warp_roles.nodes import TensorMap
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Stmt
 
@@ -49,13 +50,14 @@ class DeviceContext(Context):
 
     ``digits`` are the parts of the variables of the loops around, ``hoisted`` pairs element reads with the
     registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
-    writes to memory that others see, ``pool`` the block's shared memory, ``ahead`` the registers of operands
-    that are loaded in the trip before, by their names. ``thread``, ``warp`` and ``warps`` are those of the
-    group that runs a statement, ``block_...`` those of the block; ``group`` is its first thread and how many
-    they are (None: all of the block), ``overlapping`` the names of tensors that may share memory,
-    ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that are left,
-    ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say which
-    lines of the author's file the statements behind them come from."""
+    writes to memory that others see, ``pool`` the block's shared memory, ``pool_address`` its address there
+    and ``places`` the bytes at which tiles begin, ``maps`` the parameters that are tensor maps, ``ahead`` the
+    registers of operands that are loaded in the trip before, by their names. ``thread``, ``warp`` and
+    ``warps`` are those of the group that runs a statement, ``block_...`` those of the block; ``group`` is its
+    first thread and how many they are (None: all of the block), ``overlapping`` the names of tensors that may
+    share memory, ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that
+    are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say
+    which lines of the author's file the statements behind them come from."""
 
     processor = "CUDA"
 
@@ -63,6 +65,9 @@ class DeviceContext(Context):
     lane: Expr | None = None
     warp: Expr | None = None
     pool: Var | None = None
+    pool_address: Expr | None = None
+    places: dict[Var, int] = field(default_factory=dict)
+    maps: dict[TensorMap, Expr] = field(default_factory=dict)
     warps: int = 1
     once: Expr | None = None
     fragments: dict[Var, Fragment] = field(default_factory=dict)
@@ -153,6 +158,11 @@ class DeviceContext(Context):
         bits = tirx.BufferLoad(fragment.data, [self.register(expr.source, indices)])
         value = bits if raw else self.decode(bits, dtype)
         return value if not conds else tirx.Select(self.bounds(expr.source, conds), value, zero)
+
+    def shared_place(self, tile: Var) -> Expr:
+        """The address of a tile in shared memory, as instructions take it."""
+        assert self.pool_address is not None
+        return self.pool_address + tirx.const(self.places[tile], "uint32")
 
     def register(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
         """The register of one element of a fragment that this thread holds."""

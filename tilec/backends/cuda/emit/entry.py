@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from tvm import ir as tvm_ir
 from tvm import tirx
+from tvm.tirx.script import builder as T
 
 import tilec.backends.cuda.emit.atomic
 import tilec.backends.cuda.emit.cluster
@@ -20,10 +21,12 @@ import tilec.backends.cuda.emit.reduce
 import tilec.backends.cuda.emit.rotated
 import tilec.backends.cuda.emit.scan
 import tilec.backends.cuda.emit.sparse
-import tilec.backends.cuda.emit.threads  # noqa: F401  (registers the code of statements)
+import tilec.backends.cuda.emit.threads
+import tilec.backends.cuda.general.emit_product  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.threads import warps_of
+from tilec.backends.cuda.analysis.units import tiles_of_units
 from tilec.backends.cuda.device.intrinsics import register_intrinsics
 from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
@@ -31,9 +34,13 @@ from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_fo
 from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.raster import banded
 from tilec.backends.cuda.launch import LoweredCudaLaunch
+from tilec.backends.cuda.general.emit_box import maps_of
+from tilec.backends.cuda.general.registers import entry_registers
 from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
 from tilec.backends.cuda.passes.open_barriers import cluster_shape
 from tilec.backends.cuda.passes.place_shared import pool_bytes
+from tilec.backends.cuda.warp_roles.parameters import map_code
+from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.strategy import Strategy
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import all_of, dtype_of
@@ -92,6 +99,8 @@ class _Entry:
             overlapping=named(self.launch),
         )
         params, setup = EntryParameters(self.kernel).open(ctx)
+        maps = maps_of(self.launch)
+        ctx.maps = {found: tirx.Var(f"map_{number}", T.TensorMap().ty) for number, found in enumerate(maps)}
         shared = pool_bytes(self.launch)
         indices, binds = self._indices(ctx)
         pool = self._pool(shared, ctx)
@@ -107,7 +116,9 @@ class _Entry:
         for var, tag, extent in reversed(indices):
             axis = tirx.IterVar(tvm_ir.Range(tirx.const(0), extent), var, tirx.IterVar.ThreadIndex, tag)
             code = tirx.AttrStmt(axis, "thread_extent", extent, code)
-        func = marked(tirx.PrimFunc(params, code).with_attr("tirx.noalias", True), self.kernel)
+        func = marked(
+            tirx.PrimFunc([*params, *ctx.maps.values()], code).with_attr("tirx.noalias", True), self.kernel
+        )
         blocks = self.launch.schedule.min_blocks_per_sm
         if blocks is not None:
             func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
@@ -126,6 +137,8 @@ class _Entry:
             cluster=cluster_shape(self.launch),
             programmatic=early,
             cooperative=has_grid_meet(self.launch.body),
+            tensor_maps=tuple(map_code(found, self.kernel) for found in maps),
+            entry_registers=entry_registers(self.launch),
         )
 
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
@@ -168,8 +181,15 @@ class _Entry:
     def _pool(self, size: int, ctx: DeviceContext) -> list[tirx.Stmt]:
         if size == 0:
             return []
-        ctx.pool = tirx.decl_buffer((size,), "uint8", name="pool", scope="shared.dyn")
-        return [tirx.AllocBuffer(ctx.pool)]
+        if not tiles_of_units(self.launch.body):
+            ctx.pool = tirx.decl_buffer((size,), "uint8", name="pool", scope="shared.dyn")
+            return [tirx.AllocBuffer(ctx.pool)]
+        ctx.pool = tirx.decl_buffer(
+            (size,), "uint8", name="pool", scope="shared.dyn", data_alignment=TILE_ALIGNMENT
+        )
+        address = T.cuda.cvta_generic_to_shared(ctx.pool.ptr_to([0]))
+        ctx.pool_address = tirx.Var("shared", address.ty)
+        return [tirx.AllocBuffer(ctx.pool), tirx.Bind(ctx.pool_address, address)]
 
 
 def _has_blocks(launch: Launch) -> Expr:

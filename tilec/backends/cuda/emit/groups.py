@@ -88,6 +88,7 @@ def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
     ]
     if stmt.cluster:
         ctx.cluster_barriers.add(stmt.barrier)
+    if stmt.cluster or ctx.pool_address is not None:
         parts.append(call(instruction("fence.mbarrier_init.release.cluster")()))
     return guarded(sequence(parts), [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
 

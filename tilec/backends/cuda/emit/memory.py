@@ -108,6 +108,7 @@ def _shared(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.pool is not None
     layout = stmt.layout or Layout.row_major(static_shape(stmt.buffer))
     data = flat_memory(stmt.buffer, layout.size, ctx, "shared.dyn", layout, kind=SharedStorage)
+    ctx.places[stmt.buffer] = stmt.place[1]
     return tirx.DeclBuffer(data, data=ctx.pool.ptr_to([stmt.place[1]]))
 
 

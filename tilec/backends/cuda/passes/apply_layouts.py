@@ -25,11 +25,11 @@ from tilec.backends.cuda.analysis.tiles import (
     result_layout,
     slices_of,
     static_extents,
-    swizzled,
     whole_tile,
 )
 from tilec.backends.cuda.analysis.uniform import is_everywhere, staged_scalars
 from tilec.backends.cuda.analysis.versions import with_buffers
+from tilec.backends.cuda.analysis.wgmma import operand_in_memory
 from tilec.backends.cuda.nodes import AsyncGather, BlockReduce, BlockScan, ThreadLoop, WarpGemm
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.returns import Rest
@@ -310,7 +310,7 @@ class LayoutRewrite:
         if alike(self.layouts[gemm.a.buffer], Layout((*lead, *operand_layout(gemm.tile).digits))):
             return [gemm]
         tile = self._shared(gemm.a.buffer)
-        self.layouts[tile] = swizzled(tile)
+        self.layouts[tile] = operand_in_memory(gemm, tile, False)
         return [self._moved(gemm.a.buffer, tile, gemm), replace(gemm, a=replace(gemm.a, buffer=tile))]
 
     def _product_apart(self, gemm: WarpGemm) -> list[Stmt]:

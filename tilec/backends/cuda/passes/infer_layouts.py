@@ -35,7 +35,8 @@ from tilec.backends.cuda.analysis.loops import (
 from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
-from tilec.backends.cuda.nodes import BlockScan, WarpGemm
+from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs
+from tilec.backends.cuda.nodes import BlockScan, BoxLoad, WarpGemm, WarpgroupProduct
 from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.spread_scans import scan_layout
 from tilec.ir.analysis.uniform import Uniformity
@@ -88,6 +89,7 @@ class _Inference:
         holders = {buffer: _holders(buffer, teams, self.warps) for buffer in self.fragments}
         self.layouts, roads = obeyed(self.launch, holders, self.addressed)
         asked = frozenset(self.layouts)
+        self._boxes()
         for team in teams.values():
             self._infer(team)
             roads += self._hints(team)
@@ -103,10 +105,20 @@ class _Inference:
         check_registers(found)
         return found
 
+    def _boxes(self) -> None:
+        """Operands that TMA brings lie in its patterns."""
+        stmts = list(walk(self.launch.body))
+        operands = {
+            region.buffer for stmt in stmts if isinstance(stmt, WarpGemm) for region in (stmt.a, stmt.b)
+        }
+        for stmt in stmts:
+            if isinstance(stmt, BoxLoad) and stmt.dst.buffer in operands and slab_bytes(stmt.dst.buffer):
+                self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))
+
     def _infer(self, team: _Team) -> None:
         """The layouts of what some warps hold and run."""
         whole, self.warps = self.warps, team.warps
-        for stmt in team.stmts:
+        for stmt in sorted(team.stmts, key=lambda stmt: not isinstance(stmt, WarpgroupProduct)):
             if isinstance(stmt, WarpGemm):
                 self._anchor(stmt)
             elif isinstance(stmt, LaneLoad):
@@ -144,7 +156,7 @@ class _Inference:
             self.layouts.setdefault(gemm.a.buffer, Layout((*lead, *operand_layout(gemm.tile).digits)))
         for region, across in ((gemm.a, gemm.trans_a), (gemm.b, not gemm.trans_b)):
             if region.buffer.scope() == "shared.dyn":
-                self.layouts.setdefault(region.buffer, swizzled(region.buffer, across))
+                self.layouts.setdefault(region.buffer, operand_in_memory(gemm, region.buffer, across))
 
     def _rows(self, stmt: LaneLoad) -> None:
         """A tile of which lanes load rows of 16 bytes; not one that foreign code gets the address of."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
+from tilec.backends.cuda.passes.fence_proxies import FenceProxies
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
+from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
 from tilec.backends.cuda.passes.place_shared import PlaceShared
 from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.private_copies import PrivateCopies
@@ -44,6 +46,8 @@ CUDA_PASSES: tuple[Pass, ...] = (
     StageStores(),
     InferLayouts(),
     PlaceShared(),
+    PlaceProductWaits(),
     Synchronise(),
+    FenceProxies(),
     RotateProducts(),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.backends.cuda.analysis.threads import has_groups
+from tilec.backends.cuda.analysis.units import ALIGNMENT, alignment_of, tiles_of_units
 from tilec.errors import CompileError, Kind
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk, with_children
 from tilec.ir.places import place_of
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Tiles start at multiples of this: eight rows of 16 bytes, the period of swizzles.
-ALIGNMENT = 128
 #: Tiles of so many bytes share them with no other tile: the barrier between the two costs more.
 SMALL = 1024
 _SHARED = ("shared.dyn", "shared.barrier")
@@ -55,14 +54,16 @@ def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     unused = ALWAYS if apart else Lifetime(0, 0)
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[Var, int] = {}
+    of_units = tiles_of_units(launch.body)
     for alloc in _in_turn(launch, brief):
+        unit = alignment_of(alloc) if alloc.buffer in of_units else ALIGNMENT
         size = _aligned(tile_bytes(alloc))
         life = lives.get(alloc.buffer, unused) if size > SMALL else ALWAYS
         offset = 0
         for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
             if offset + size <= start:
                 break
-            offset = max(offset, end)
+            offset = max(offset, -(-end // unit) * unit)
         offsets[alloc.buffer] = offset
         placed.append((offset, offset + size, life))
     return PoolPlan(offsets, max((end for _, end, _ in placed), default=0))

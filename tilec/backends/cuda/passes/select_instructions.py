@@ -10,10 +10,13 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.fit_operands import fit
 from tilec.backends.cuda.analysis.mma import dtypes, extents, sparse_tile, warp_tile
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
-from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpTile
+from tilec.backends.cuda.analysis.tiles import alike, whole_tile
+from tilec.backends.cuda.analysis.wgmma import group_tile, slab_bytes, slabs
+from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
+from tilec.ir.foreign import addressed
 from tilec.ir.nodes import (
     PRODUCTS,
     Alloc,
@@ -29,10 +32,14 @@ from tilec.ir.nodes import (
     SparseGemm,
     Stmt,
     Store,
+    walk,
 )
+from tilec.ir.nodes.barriers import WARPGROUP, Group
 from tilec.ir.nodes.threads import LaneMma
+from tilec.ir.options import NO_ROLES
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -42,10 +49,16 @@ from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.layout import Layout
     from tilec.targets import Target
 
 #: Accumulators of plain products: what partial sums are held in, by the type of the result.
 _SUMS = {"float16": "float32", "bfloat16": "float32"}
+#: What puts a product on the tensor cores of a warpgroup.
+_FIT_GROUPS = (
+    "give T.gemm tiles of 64 rows for each 128 threads, or as many columns, and operands in rows of a"
+    " multiple of 32 bytes"
+)
 #: What puts a product on tensor cores.
 _FIT = (
     "multiply 16-bit floats, float32 (as TF32) or 8-bit types with sums in float32 or int32, by tiles of"
@@ -54,25 +67,79 @@ _FIT = (
 
 
 class SelectInstructions(Pass):
-    """In: Gemm, SparseGemm. Out: WarpGemm where mma.sync has the types and the tile, with operands in a type
-    and a place that it takes (a copy through shared memory where they are not), SparseWarpGemm where mma.sp
-    has them (a dense tile and its product where not); else a Parallel of dot products."""
+    """In: Gemm, SparseGemm. Out: WarpgroupProduct where wgmma has the types and the tile, WarpGemm where
+    mma.sync has them, with operands in a type and a place that it takes (a copy through shared memory where
+    they are not), SparseWarpGemm where mma.sp has them (a dense tile and its product where not); else a
+    Parallel of dot products."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without Gemm."""
-        return rewrite_launches(kernel, lambda launch: _rewritten(launch, target))
+        against = kernel.option(NO_ROLES)
+        return rewrite_launches(kernel, lambda launch: _Selection(launch, target, against).run())
 
 
-def _rewritten(launch: Launch, target: Target) -> Launch:
-    roads: list[Road] = []
-    policies: dict[Var, int] = {}
+class _Selection:
+    """The products of one launch. ``against``: the pass config that keeps it from wgmma."""
 
-    def rewrite(block: Block, warps: int) -> list[Stmt]:
-        agreed = (_agreed(stmt, policies) for stmt in block)
-        return [new for stmt in agreed for new in _selected(stmt, warps, target, roads)]
+    def __init__(self, launch: Launch, target: Target, against: object) -> None:
+        self.launch, self.target, self.against = launch, target, against
+        self.roads: list[Road] = []
+        self._policies: dict[Var, int] = {}
+        odd = (stmt for stmt in walk(launch.body) if isinstance(stmt, Group) and stmt.first % WARPGROUP)
+        self._odd = {inner for group in odd for inner in walk(group.body)}
+        allocs = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
+        self._asked = {stmt.buffer: stmt.asked.layout for stmt in allocs if stmt.asked is not None}
+        self._addressed = {
+            buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
+        }
 
-    body = rewrite_teams(launch.body, warps_of(launch), rewrite)
-    return with_roads(replace(launch, body=body), roads)
+    def run(self) -> Launch:
+        """The launch without Gemm."""
+        body = rewrite_teams(self.launch.body, warps_of(self.launch), self._block)
+        return with_roads(replace(self.launch, body=body), self.roads)
+
+    def _block(self, block: Block, warps: int) -> list[Stmt]:
+        agreed = (_agreed(stmt, self._policies) for stmt in block)
+        return [new for stmt in agreed for new in self._selected(stmt, warps)]
+
+    def _selected(self, stmt: Stmt, warps: int) -> list[Stmt]:
+        if isinstance(stmt, SparseGemm):
+            return _sparse(stmt, warps, self.target, self.roads)
+        if isinstance(stmt, LaneMma):
+            self.roads.append(road_of(stmt, "mma.sync", f"{stmt.instruction} {stmt.shape} by hand"))
+        if not isinstance(stmt, Gemm):
+            return [stmt]
+        if not has_wgmma(self.target):
+            return _by_warps(stmt, warps, self.target, self.roads)
+        reason = self._obstacle(stmt)
+        found = reason or group_tile(stmt, warps)
+        if isinstance(found, str):
+            loss = Loss("wgmma", found, _FIT_GROUPS)
+            return _by_warps(stmt, warps, self.target, self.roads, loss)
+        tile, types = found
+        self.roads.append(road_of(stmt, "wgmma", f"wgmma {tile.instruction}"))
+        before, product, after = _placed(stmt, tile)
+        return [*before, WarpgroupProduct(**vars(product), types=types), *after]
+
+    def _obstacle(self, gemm: Gemm) -> str | None:
+        """What of the launch keeps a product from wgmma."""
+        if self.against is not None:
+            return f"the pass config {self.against} is set"
+        if gemm in self._odd:
+            return f"its group of threads does not begin with a warpgroup of {WARPGROUP}"
+        if not _is_slice(gemm.c):
+            return "its result is no equal slice of a fragment"
+        for tile in (gemm.a.buffer, gemm.b.buffer):
+            if tile in self._addressed:
+                return f"foreign code gets the address of {tile.name}"
+            layout = self._asked.get(tile)
+            if layout is not None and tile.scope() == "shared.dyn" and not _is_slab(tile, layout):
+                return f"T.annotate_layout gives {tile.name} another order than wgmma reads"
+        return None
+
+
+def _is_slab(tile: Var, layout: Layout) -> bool:
+    return slab_bytes(tile) != 0 and alike(layout, slabs(tile))
 
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
@@ -82,13 +149,10 @@ def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
     return replace(stmt, policy=policies.setdefault(stmt.c.buffer, stmt.policy))
 
 
-def _selected(stmt: Stmt, warps: int, target: Target, roads: list[Road]) -> list[Stmt]:
-    if isinstance(stmt, SparseGemm):
-        return _sparse(stmt, warps, target, roads)
-    if isinstance(stmt, LaneMma):
-        roads.append(road_of(stmt, "mma.sync", f"{stmt.instruction} {stmt.shape} by hand"))
-    if not isinstance(stmt, Gemm):
-        return [stmt]
+def _by_warps(
+    stmt: Gemm, warps: int, target: Target, roads: list[Road], lost: Loss | None = None
+) -> list[Stmt]:
+    """By mma.sync, or as dot products; ``lost``: why not by wgmma."""
     fitted = fit(stmt, target)
     tile = warp_tile(fitted.gemm, warps, target)
     if not isinstance(tile, str) and not _is_slice(fitted.gemm.c):
@@ -98,9 +162,10 @@ def _selected(stmt: Stmt, warps: int, target: Target, roads: list[Road]) -> list
             road_of(stmt, "dots", "dot products without tensor cores", Loss("tensor_cores", tile, _FIT))
         )
         return _plain(stmt)
-    for loss in fitted.losses or (None,):
+    for loss in (*fitted.losses, *([] if lost is None else [lost])) or (None,):
         roads.append(road_of(stmt, "mma.sync", f"mma.sync {tile.instruction}", loss))
-    return [*fitted.before, *_on_tensor_cores(fitted.gemm, tile), *fitted.after]
+    before, product, after = _placed(fitted.gemm, tile)
+    return [*fitted.before, *before, product, *after, *fitted.after]
 
 
 def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> list[Stmt]:
@@ -111,7 +176,11 @@ def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> 
     if isinstance(tile, str):
         loss = Loss("", tile, "give T.gemm_sp types, extents and a place of its sums that mma.sp takes")
         roads.append(road_of(gemm, "mma.sync", DENSE, loss))
-        return [new for part in expand_sparse(gemm) for new in _selected(part, warps, target, roads)]
+        return [
+            new
+            for part in expand_sparse(gemm)
+            for new in (_by_warps(part, warps, target, roads) if isinstance(part, Gemm) else [part])
+        ]
     without_wgmma = Loss("warp_roles", "T.gemm_sp has no form with wgmma.mma_async.sp", "use T.gemm for it")
     lost = without_wgmma if target.name == "sm_90a" else None
     roads.append(road_of(gemm, "mma.sync", f"mma.sp {tile.instruction}", lost))
@@ -133,8 +202,8 @@ def _is_slice(region: Region) -> bool:
     return all(int_value(whole) % int_value(part) == 0 for whole, part in sizes)  # type: ignore[operator]
 
 
-def _on_tensor_cores(gemm: Gemm, tile: WarpTile) -> list[Stmt]:
-    """The product, with copies of operands that are not where the instruction takes them."""
+def _placed(gemm: Gemm, tile: WarpTile) -> tuple[list[Stmt], WarpGemm, list[Stmt]]:
+    """The product on tensor cores, and copies of operands that are not where the instruction takes them."""
     before: list[Stmt] = []
     after: list[Stmt] = []
     a, b, c = gemm.a, gemm.b, gemm.c
@@ -145,7 +214,7 @@ def _on_tensor_cores(gemm: Gemm, tile: WarpTile) -> list[Stmt]:
     if c.buffer.scope() != "local.fragment":
         c = _fragment(c, gemm, before, after)
     product = WarpGemm(a, b, c, gemm.trans_a, gemm.trans_b, gemm.clear, tile, loc=gemm.loc)
-    return [*before, product, *after]
+    return before, product, after
 
 
 def _is_register_operand(gemm: Gemm) -> bool:

@@ -66,7 +66,6 @@ class RoleContext(DeviceContext):
     base: Expr = field(default_factory=_zero)
     warpgroup: Expr = field(default_factory=_zero)
     own: Expr = field(default_factory=_zero)
-    maps: dict[TensorMap, Expr] = field(default_factory=dict)
     held: dict[Var, Var] = field(default_factory=dict)
 
     def mark(self, stmt: Stmt) -> None:

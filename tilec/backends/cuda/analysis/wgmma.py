@@ -1,0 +1,183 @@
+"""wgmma: which products it takes as they stand, how warpgroups share a tile, how operands lie in shared
+memory.
+
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multiple of 8 up to 256 (of integers
+8, 24 or a multiple of 16; TVM's table ends at 224), K 32 bytes. B is read from shared memory, A from there or
+from registers. Operands lie in slabs of 128, 64 or 32 bytes of their contiguous dimension, whose 16-byte
+chunks are swapped in the pattern that TMA writes, too. 16-bit operands may have either dimension contiguous,
+all others K alone.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tvm import sym
+
+from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
+from tilec.backends.cuda.analysis.mma import dtypes, extents
+from tilec.backends.cuda.analysis.tiles import static_extents, swizzled
+from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
+from tilec.ir.exprs import int_value
+from tilec.ir.layout import Digit, Layout, Swizzle
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tvm.ir import Var
+
+    from tilec.ir.nodes import Gemm, Region
+
+ROWS, STEP_BYTES, WIDEST = 64, 32, 256
+#: Rows after which the pattern of a slab repeats, and bytes of a chunk that it moves.
+GROUP_ROWS, CHUNK = 8, 16
+#: Bytes of a slab's rows, widest first.
+SLABS = (128, 64, 32)
+
+FLOATS = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+INTEGERS, WIDEST_INTEGERS = {"int8": "s8", "uint8": "u8"}, 224
+
+
+def instruction_types(types: tuple[str, str, str]) -> str | None:
+    """The types of A, B and C in an instruction's name, PTX's order C, A, B; None where wgmma lacks them."""
+    a, b, c = types
+    if a in INTEGERS and b in INTEGERS:
+        return f"s32.{INTEGERS[a]}.{INTEGERS[b]}" if c == "int32" else None
+    if (a, b, c) == ("float32", "float32", "float32"):
+        return "f32.tf32.tf32"
+    if a not in FLOATS or b not in FLOATS or c != "float32":
+        return None
+    return f"f32.{FLOATS[a]}.{FLOATS[b]}" if a == b or element_bytes(a) == element_bytes(b) == 1 else None
+
+
+def group_tile(gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
+    """How ``warps`` warps, from a warpgroup's first one on, compute a product, and the types of the
+    instruction; or the reason why wgmma cannot."""
+    types, sizes = dtypes(gemm), extents(gemm)
+    spelled = instruction_types(types)
+    if spelled is None:
+        return f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}"
+    if sizes is None:
+        return "its extents are run-time values"
+    if warps % WARPS_OF_A_GROUP:
+        return f"{warps} warps are no whole warpgroups"
+    rows, columns, depth = sizes
+    shared = _shares(rows, columns, warps // WARPS_OF_A_GROUP, types[2], gemm)
+    if shared is None:
+        groups = warps // WARPS_OF_A_GROUP
+        return f"{groups} warpgroups cannot share {rows} x {columns} sums, {ROWS} rows by 8 columns"
+    reason = next(_obstacles(gemm, depth, types), None)
+    if reason is not None:
+        return reason
+    down, across, width = shared
+    tile = WarpTile(
+        f"m{ROWS}n{width}k{STEP_BYTES // element_bytes(types[0])}",
+        (WARPS_OF_A_GROUP * down, across),
+        (rows // ROWS // down, columns // across // 8),
+        depth * element_bytes(types[0]) // STEP_BYTES,
+    )
+    return tile, spelled
+
+
+def _shares(rows: int, columns: int, groups: int, dtype: str, gemm: Gemm) -> tuple[int, int, int] | None:
+    """Rows and columns of warpgroups and the columns of an instruction: as many rows of warpgroups as there
+    are rows for, as B is then read by all of them at once."""
+    for down in range(groups, 0, -1):
+        across = groups // down
+        if groups % down or rows % (ROWS * down) or columns % across:
+            continue
+        width = _width(columns // across, dtype)
+        if width is not None and (across == 1 or _is_cut(gemm, columns // across)):
+            return down, across, width
+    return None
+
+
+def _width(columns: int, dtype: str) -> int | None:
+    """The columns of one instruction among those of a warpgroup: as many as can be."""
+    most = WIDEST_INTEGERS if dtype == "int32" else WIDEST
+    for count in range(1, columns // 8 + 1):
+        width = columns // count
+        if columns % count or width > most or width % 8:
+            continue
+        if dtype != "int32" or width in (8, 24) or width % 16 == 0:
+            return width
+    return None
+
+
+def _is_cut(gemm: Gemm, columns: int) -> bool:
+    """Whether B may be taken in parts of so many columns."""
+    return gemm.trans_b or columns * element_bytes(str(gemm.b.buffer.dtype)) % slab_bytes(gemm.b.buffer) == 0
+
+
+def _obstacles(gemm: Gemm, depth: int, types: tuple[str, str, str]) -> Iterator[str]:
+    size = element_bytes(types[0])
+    if depth * size % STEP_BYTES:
+        yield f"K = {depth} is no multiple of {STEP_BYTES // size}"
+    for name, region, across in (("A", gemm.a, gemm.trans_a), ("B", gemm.b, not gemm.trans_b)):
+        if region.buffer.scope() != "shared.dyn":
+            continue
+        if across and element_bytes(str(region.buffer.dtype)) != 2:
+            yield f"{name} of {region.buffer.dtype} is stored across K"
+        if not is_operand(region):
+            yield f"{region.buffer.name} is no tile, or part of one, that descriptors describe"
+    if gemm.c.buffer.scope() == "local.fragment" and not _has_constant_place(gemm.c):
+        yield f"which part of {gemm.c.buffer.name} it adds to is known at run time only"
+
+
+def _has_constant_place(region: Region) -> bool:
+    """Whether the registers of sums are known."""
+    return all(int_value(start) is not None for start in region.start[-2:])
+
+
+def is_operand(region: Region) -> bool:
+    """Whether a region of a shared tile lies as descriptors say: slabs of whole groups of rows."""
+    shape = static_extents(region.buffer)
+    if len(shape) < 2 or slab_bytes(region.buffer) == 0 or shape[-2] % GROUP_ROWS:
+        return False
+    width = slab_bytes(region.buffer) // element_bytes(str(region.buffer.dtype))
+    whole = int_value(region.extent[-1]) == shape[-1]
+    units = (GROUP_ROWS, 1 if whole else width)
+    if any(int_value(extent) != 1 for extent in region.extent[:-2]):
+        return False
+    return all(_is_multiple(start, unit) for start, unit in zip(region.start[-2:], units, strict=True)) and (
+        whole or (int_value(region.extent[-1]) or 0) % width == 0
+    )
+
+
+def _is_multiple(start: object, unit: int) -> bool:
+    known = int_value(start)
+    if known is not None:
+        return known % unit == 0
+    found = sym.Analyzer().modular_set(start)
+    return found.coeff % unit == 0 and found.base % unit == 0
+
+
+def slab_bytes(tile: Var) -> int:
+    """Bytes of a row of one slab of an operand: the widest that divide its rows; 0 where none does."""
+    size = static_extents(tile)[-1] * element_bytes(str(tile.dtype))
+    return next((slab for slab in SLABS if size % slab == 0), 0)
+
+
+def operand_in_memory(gemm: WarpGemm, tile: Var, across: bool) -> Layout:
+    """Where a shared operand of a product lies, ``across`` its K: as descriptors say, or as ldmatrix likes
+    it."""
+    return slabs(tile) if isinstance(gemm, WarpgroupProduct) else swizzled(tile, across)
+
+
+def slabs(tile: Var) -> Layout:
+    """Slab after slab of columns, all rows of a slab one below the other; leading dimensions are versions."""
+    return _slabs(static_extents(tile), element_bytes(str(tile.dtype)), slab_bytes(tile))
+
+
+@lru_cache(maxsize=256)
+def _slabs(shape: tuple[int, ...], size: int, slab: int) -> Layout:
+    *lead, rows, columns = shape
+    width, stride = slab // size, rows * columns
+    digits = []
+    for extent in reversed(lead):
+        digits.insert(0, (Digit(extent, stride),))
+        stride *= extent
+    digits += [(Digit(rows, width),), (Digit(width, 1), Digit(columns // width, rows * width))]
+    return Layout(tuple(digits), Swizzle(width=slab // CHUNK, unit=CHUNK // size, row=SLABS[0] // size))

@@ -1,0 +1,98 @@
+"""Which copies from tensors to shared tiles TMA carries out: boxes of the tensor, whole tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.wgmma import slab_bytes
+from tilec.backends.cuda.warp_roles.nodes import TensorMap
+from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX, STRIDE_BYTES, check_tensor
+from tilec.backends.cuda.warp_roles.unfit import Unfit, need
+from tilec.ir.exprs import int_value
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.ir.layout import Layout
+    from tilec.ir.stmt import Region
+    from tilec.lowering.analysis.facts import Facts
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """How a tile moves: boxes of ``map``, ``count`` of them along the tensor's last axis, ``step`` bytes of
+    the tile from one to the next."""
+
+    map: TensorMap
+    count: int
+    step: int
+
+    @property
+    def bytes(self) -> int:
+        """Of all boxes."""
+        return self.count * self.step
+
+
+def check_box(src: Region, tile: Region, facts: Facts) -> None:
+    """Unfit where TMA cannot bring a region of a tensor to a tile, or to a version of one, in any layout."""
+    size = element_bytes(str(tile.buffer.dtype))
+    name = tile.buffer.name
+    need(str(src.buffer.scope()) == "global", f"{src.buffer.name} is no tensor of the call")
+    need(
+        str(src.buffer.dtype) == str(tile.buffer.dtype),
+        f"{name} is converted on its way",
+        remedy=f"allocate it with the type of {src.buffer.name}",
+    )
+    shape, wide = _wide(tile), [int_value(extent) for extent in src.extent if int_value(extent) != 1]
+    need(
+        None not in wide and wide == shape and int_value(src.extent[-1]) == static_extents(tile.buffer)[-1],
+        f"{name} is no box of {src.buffer.name}",
+        remedy="copy whole tiles, the tensor's last axis along that of the tile",
+    )
+    need(len(shape) <= 2 or shape[-1] * size in (32, 64, 128), f"{name} has more than two axes")
+    need(
+        max(shape[:-1], default=1) <= LARGEST_BOX,
+        f"a box of {' x '.join(map(str, shape))} is beyond {LARGEST_BOX}",
+        remedy=f"choose tiles of up to {LARGEST_BOX} rows",
+    )
+    need(
+        shape[-1] * size % STRIDE_BYTES == 0,
+        f"rows of {shape[-1]} {tile.buffer.dtype} are no multiple of {STRIDE_BYTES} bytes",
+        remedy="choose wider tiles",
+    )
+    need(
+        slab_bytes(tile.buffer) != 0 or shape[-1] <= LARGEST_BOX,
+        f"rows of {shape[-1]} elements are beyond {LARGEST_BOX}",
+    )
+    check_tensor(src.buffer, facts)
+
+
+def _wide(tile: Region) -> list[int]:
+    """The extents of a tile's region beyond 1, or its last one."""
+    found = [int_value(extent) or 0 for extent in tile.extent if int_value(extent) != 1]
+    return found or [1]
+
+
+def boxes_of(src: Region, tile: Var, layout: Layout | None) -> Boxes:
+    """The boxes of a copy that `check_box` has let pass, by the layout of the tile."""
+    size = element_bytes(str(tile.dtype))
+    swizzle = 0 if layout is None or layout.swizzle is None else layout.swizzle.width * 16
+    box = [int_value(extent) or 1 for extent in src.extent]
+    columns = box[-1]
+    box[-1] = swizzle // size if swizzle else columns
+    step = size
+    for extent in box:
+        step *= extent
+    return Boxes(TensorMap(src.buffer, tuple(box), swizzle), -(-columns // box[-1]), step)
+
+
+def is_box(src: Region, tile: Region, facts: Facts) -> bool:
+    """Whether TMA brings a region to a tile."""
+    try:
+        check_box(src, tile, facts)
+    except Unfit:
+        return False
+    return True

@@ -1,0 +1,88 @@
+"""BoxLoad as TMA, GiveBack and SetRegisters: what producers and consumers of rings say to each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.device import barriers
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.general.boxes import boxes_of
+from tilec.backends.cuda.nodes import BoxLoad, GiveBack, SetRegisters
+from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
+from tilec.backends.cuda.warp_roles.emit_load import LOAD
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Alloc, Launch, walk
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+def maps_of(launch: Launch) -> list[TensorMap]:
+    """The tensor maps of a launch, each once, in the order of their use."""
+    layouts = {stmt.buffer: stmt.layout for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    found: list[TensorMap] = []
+    for stmt in walk(launch.body):
+        if isinstance(stmt, BoxLoad):
+            made = boxes_of(stmt.src, stmt.dst.buffer, layouts[stmt.dst.buffer]).map
+            if not any(same_map(made, known) for known in found):
+                found.append(made)
+    return found
+
+
+def same_map(one: TensorMap, other: TensorMap) -> bool:
+    """Whether two maps are the same."""
+    return one.buffer.same_as(other.buffer) and (one.box, one.swizzle) == (other.box, other.swizzle)
+
+
+def _argument(found: TensorMap, ctx: DeviceContext) -> Expr:
+    return next(argument for known, argument in ctx.maps.items() if same_map(known, found))
+
+
+@emits(BoxLoad)
+def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
+    tile = stmt.dst.buffer
+    storage = ctx.storage(tile)
+    made = boxes_of(stmt.src, tile, storage.layout)
+    place = ctx.shared_place(tile) + _version(stmt, made.bytes, ctx)
+    at = [coordinate(ctx.value(start)) for start in stmt.src.start]
+    barrier = T.cuda.cvta_generic_to_shared(ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)]))
+    name, policy = cached(LOAD.format(rank=len(at), mode="tile"), stmt.evict)
+    address = T.address_of(_argument(made.map, ctx))
+    with when(first_of_group(ctx)):
+        for number in range(made.count):
+            start = [*at[:-1], at[-1] + i32(number * made.map.box[-1])]
+            ptx(name, place + u32(number * made.step), address, *reversed(start), barrier, *policy)
+
+
+def first_of_group(ctx: DeviceContext) -> Expr:
+    """Whether this is the first of the threads that share the work."""
+    return tirx.EQ(ctx.thread, i32(0))
+
+
+def _version(stmt: BoxLoad, size: int, ctx: DeviceContext) -> Expr:
+    """Bytes from the beginning of a tile to the version that is filled."""
+    lead = len(stmt.dst.start) - sum(int_value(extent) != 1 for extent in stmt.dst.extent)
+    total: Expr = u32(0)
+    for start, extent in zip(stmt.dst.start[:lead], stmt.dst.buffer.shape[:lead], strict=True):
+        total = total * u32(int_value(extent) or 1) + u32(ctx.value(start))
+    return ctx.facts.analyzer.simplify(total * u32(size))
+
+
+@emits(GiveBack)
+def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
+    assert ctx.thread is not None
+    place = ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])
+    if not stmt.once:
+        run(barriers.ARRIVE.call(place))
+        return
+    with when(tirx.EQ(tirx.truncmod(ctx.thread, i32(WARPGROUP)), i32(0))):
+        run(barriers.ARRIVE.call(place))
+
+
+@emits(SetRegisters)
+def _set_registers(stmt: SetRegisters, ctx: DeviceContext) -> None:
+    ptx(f"setmaxnreg.{'inc' if stmt.more else 'dec'}.sync.aligned.u32", stmt.count)

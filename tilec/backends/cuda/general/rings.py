@@ -1,0 +1,236 @@
+"""Which shared tiles a producer fills: the loads that bring boxes, the rings that they go to, their
+stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.tiles import alike, is_whole
+from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
+from tilec.backends.cuda.general.boxes import is_box
+from tilec.backends.cuda.general.slices import Program
+from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.exprs import int_value
+from tilec.ir.foreign import addressed
+from tilec.ir.nodes import Alloc, Bind, Block, Copy, Gemm, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.traits import buffers, expressions, written
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.emission.memory import tile_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+#: Stages of a ring that a loop without num_stages fills, and bytes of shared memory that barriers take.
+_STAGES, _RESERVED = 2, 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """Tiles that are loaded together: ``bytes`` of one stage, and ``stages`` of them. ``by_products``:
+    nothing but products reads them."""
+
+    tiles: tuple[Var, ...]
+    stages: int
+    bytes: int
+    by_products: bool
+
+    @property
+    def name(self) -> str:
+        """The names of its tiles."""
+        return "_".join(str(tile.name) for tile in self.tiles)
+
+
+def plan_rings(kernel: Kernel, launch: Launch, program: Program, target: Target) -> tuple[Ring, ...]:
+    """The rings of a launch. Unfit where there is none, or no room for them."""
+    loads = _loads(kernel, launch, program)
+    if not loads:
+        raise Unfit("no load of it is a box that TMA brings")
+    rings = [_ring(tiles, loads, launch, program) for tiles in _together(loads, launch)]
+    return _fitted(rings, launch, target)
+
+
+# ---- loads ----
+
+
+def _loads(kernel: Kernel, launch: Launch, program: Program) -> dict[Var, list[Copy]]:
+    """The tiles that boxes fill, and their loads."""
+    boxes = _boxes(kernel, launch)
+    allocs = {stmt.buffer: stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    named = {buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)}
+    found: dict[Var, list[Copy]] = {}
+    for tile, alloc in allocs.items():
+        writers = [stmt for stmt in walk(launch.body) if tile in written(stmt)]
+        filled = bool(writers) and all(stmt in boxes for stmt in writers)
+        if filled and tile not in named and _has_slabs(alloc) and _is_ring(tile, launch.body):
+            found[tile] = writers  # type: ignore[assignment]
+    return {tile: copies for tile, copies in found.items() if _are_known(copies, program)}
+
+
+def _are_known(copies: Sequence[Copy], program: Program) -> bool:
+    """Whether a producer knows where to load from."""
+    try:
+        for copy in copies:
+            program.needed(copy)
+    except Unfit:
+        return False
+    return True
+
+
+def _has_slabs(alloc: Alloc) -> bool:
+    """Whether no layout is asked for that TMA does not write."""
+    if alloc.asked is None:
+        return True
+    return slab_bytes(alloc.buffer) != 0 and alike(alloc.asked.layout, slabs(alloc.buffer))
+
+
+class _Boxes(ScopedRewrite):
+    """Collects the copies that TMA carries out."""
+
+    found: Set[Stmt]
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        if (
+            isinstance(stmt, Copy)
+            and stmt.dst.buffer.scope() == "shared.dyn"
+            and not stmt.hints.avoids_tma
+            and is_whole(stmt.dst)
+            and is_box(stmt.src, stmt.dst, self.facts)
+        ):
+            self.found = {*self.found, stmt}
+        return super().stmt(stmt)
+
+
+def _boxes(kernel: Kernel, launch: Launch) -> Set[Stmt]:
+    changed, walker = changed_in(launch), _Boxes(kernel, launch)
+    walker.found = set()
+    walker.block(launch.body)
+    return {stmt for stmt in walker.found if isinstance(stmt, Copy) and stmt.src.buffer not in changed}
+
+
+def _is_ring(tile: Var, body: Block) -> bool:
+    """Whether every use of a tile stands behind its load in the same block or in one inside, and loads of one
+    block alone around it."""
+    return all(_is_covered(tile, stmt, chain) for stmt, chain in _chains(body) if tile in set(buffers(stmt)))
+
+
+def _chains(
+    body: Block, outer: tuple[tuple[Block, int], ...] = ()
+) -> Iterator[tuple[Stmt, tuple[tuple[Block, int], ...]]]:
+    """Every statement, with the blocks around it and its position in each."""
+    for position, stmt in enumerate(body):
+        chain = (*outer, (body, position))
+        yield stmt, chain
+        for inner in children(stmt):
+            yield from _chains(inner, chain)
+
+
+def _is_covered(tile: Var, stmt: Stmt, chain: tuple[tuple[Block, int], ...]) -> bool:
+    levels = [(block, position) for block, position in chain if any(fills(each, tile) for each in block)]
+    if len(levels) != 1:
+        return False
+    block, position = levels[0]
+    first = next(index for index, each in enumerate(block) if fills(each, tile))
+    return first <= position if fills(stmt, tile) else first < position
+
+
+def fills(stmt: Stmt, tile: Var) -> bool:
+    """Whether a statement itself writes a tile."""
+    return tile in written(stmt)
+
+
+# ---- rings ----
+
+
+def _together(loads: Mapping[Var, list[Copy]], launch: Launch) -> list[tuple[Var, ...]]:
+    """Tiles whose loads follow each other everywhere and that are first used by the same statement."""
+    groups: list[tuple[Var, ...]] = []
+    for run in _runs(launch.body, loads):
+        groups += [run] if run not in groups else []
+    alone: list[tuple[Var, ...]] = []
+    for tile in loads:
+        of_tile = [run for run in groups if tile in run]
+        made = of_tile[0] if len(of_tile) == 1 and _agree(of_tile[0], groups) else (tile,)
+        alone += [made] if made not in alone else []
+    return alone
+
+
+def _agree(run: tuple[Var, ...], groups: Sequence[tuple[Var, ...]]) -> bool:
+    return all(run == other or not set(run) & set(other) for other in groups)
+
+
+def _runs(block: Block, loads: Mapping[Var, list[Copy]]) -> Iterator[tuple[Var, ...]]:
+    """The tiles of each run of loads in a block and those inside, apart where their first uses are."""
+    run: dict[Var, Stmt | None] = {}
+    for position, stmt in enumerate(block):
+        tile = stmt.dst.buffer if isinstance(stmt, Copy) and stmt.dst.buffer in loads else None
+        if tile is not None:
+            run[tile] = next((each for each in block[position + 1 :] if _uses(each, tile)), None)
+        elif not isinstance(stmt, Bind):
+            yield from _by_use(run)
+            run = {}
+        for inner in children(stmt):
+            yield from _runs(inner, loads)
+    yield from _by_use(run)
+
+
+def _by_use(run: Mapping[Var, Stmt | None]) -> Iterator[tuple[Var, ...]]:
+    for use in dict.fromkeys(run.values()):
+        yield tuple(tile for tile, first in run.items() if first is use)
+
+
+def _uses(stmt: Stmt, tile: Var) -> bool:
+    return any(tile in set(buffers(inner)) for inner in walk((stmt,)))
+
+
+def _ring(tiles: tuple[Var, ...], loads: Mapping[Var, list[Copy]], launch: Launch, program: Program) -> Ring:
+    copies = [copy for tile in tiles for copy in loads[tile]]
+    stages = max(_stages(copy, program) for copy in copies)
+    readers = [stmt for stmt in walk(launch.body) if set(tiles) & set(buffers(stmt)) and stmt not in copies]
+    size = sum(tile_bytes(Alloc(tile)) for tile in tiles)
+    return Ring(tiles, stages, size, all(isinstance(stmt, Gemm) for stmt in readers))
+
+
+def _stages(load: Copy, program: Program) -> int:
+    """As many as the loop around it asks for; one where there is none."""
+    loop = next((stmt for stmt in reversed(program.around[load]) if hasattr(stmt, "body")), None)
+    if loop is None:
+        return 1
+    return max(_STAGES, loop.num_stages) if isinstance(loop, Pipelined) else _STAGES
+
+
+def _fitted(rings: list[Ring], launch: Launch, target: Target) -> tuple[Ring, ...]:
+    """The rings with as many stages as there is room for; the largest one loses them first."""
+    assert target.gpu is not None
+    tiles = {tile for ring in rings for tile in ring.tiles}
+    others = sum(tile_bytes(stmt) for stmt in walk(launch.body)
+                 if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn" and stmt.buffer not in
+                 tiles)  # fmt: skip
+    room = target.gpu.shared_bytes - _RESERVED - others
+    while sum(ring.stages * ring.bytes for ring in rings) > room:
+        largest = max(
+            (ring for ring in rings if ring.stages > 1),
+            key=lambda ring: ring.stages * ring.bytes,
+            default=None,
+        )
+        if largest is None:
+            raise Unfit(
+                "its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles"
+            )
+        rings = [replace(ring, stages=ring.stages - 1) if ring is largest else ring for ring in rings]
+    return tuple(rings)
+
+
+def versions(ring: Ring) -> dict[Var, Var]:
+    """For each tile of a ring the tile of all of its stages."""
+    return {
+        tile: tirx.decl_buffer((ring.stages, *(int_value(extent) or 1 for extent in tile.shape)),
+                               str(tile.dtype), name=str(tile.name), scope="shared.dyn")
+        for tile in ring.tiles
+    }  # fmt: skip

@@ -1,0 +1,189 @@
+"""Where threads wait for products that run in the background, and where tiles go back to their producer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
+from tilec.backends.cuda.passes.place_shared import sharing
+from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase
+from tilec.ir.nodes.threads import Sync
+from tilec.ir.traits import buffers, written
+from tilec.lowering.passes.base import LaunchPass
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+#: Statements by which others learn that this group is done with what it read.
+_TELLING = (Arrive, NamedArrive, Sync)
+
+
+@dataclass(frozen=True)
+class _Issued:
+    """A product that is under way, and the tiles that go back when it is complete."""
+
+    product: WarpgroupProduct
+    returns: tuple[GiveBack, ...] = ()
+
+
+UnderWay = tuple[_Issued, ...]
+
+
+class PlaceProductWaits(LaunchPass):
+    """In: WarpgroupProducts in the order of their issue. Out: ProductsWait before every statement that
+    touches a result, writes an operand or tells others to, for no more products than it needs: they end in
+    order. A GiveBack goes behind the wait for the last product that reads its tiles. Products whose loop does
+    not need them before its next trip stay under way over its end, and what they read goes back there;
+    nothing is under way when a branch or a group ends."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its waits."""
+        if not any(isinstance(stmt, WarpgroupProduct) for stmt in walk(launch.body)):
+            return launch
+        return replace(launch, body=_Waits(sharing(launch.body)).closed(launch.body))
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Walks blocks with what is under way. ``sharing``: the tiles on the bytes of another one."""
+
+    sharing: Mapping[Var, frozenset[Var]]
+
+    def closed(self, block: Block) -> Block:
+        """A block at whose end nothing is under way."""
+        made, left = self.opened(block, ())
+        return (*made, *_wait(left, len(left)))
+
+    def opened(self, block: Block, under_way: UnderWay) -> tuple[Block, UnderWay]:
+        """A block with its waits, and the products that are under way behind it."""
+        made: list[Stmt] = []
+        for stmt in block:
+            if isinstance(stmt, GiveBack):
+                reader = _last_reader(stmt, under_way)
+                if reader is not None:
+                    issued = under_way[reader]
+                    later = replace(issued, returns=(*issued.returns, stmt))
+                    under_way = (*under_way[:reader], later, *under_way[reader + 1 :])
+                    continue
+            around = bool(children(stmt)) and _multiplies(stmt)
+            count = len(under_way) if around else self._needed(under_way, stmt)
+            made += _wait(under_way, count)
+            under_way = under_way[count:]
+            if not around:
+                made.append(stmt)
+                under_way = (*under_way, _Issued(stmt)) if isinstance(stmt, WarpgroupProduct) else under_way
+            elif isinstance(stmt, For):
+                before, under_way = self._loop(stmt)
+                made += before
+            else:
+                made.append(with_children(stmt, [self.closed(inner) for inner in children(stmt)]))
+        return tuple(made), under_way
+
+    def _loop(self, loop: For) -> tuple[Block, UnderWay]:
+        """A loop, and the products that are under way behind it: those that its last trip leaves. They are
+        under way when the next one begins, and complete behind the last product that it issues; before the
+        first trip there may be none, which waits do not mind."""
+        body, left = self.opened(loop.body, ())
+        if not left:
+            return (replace(loop, body=body),), ()
+        held = {stmt: _Held(stmt) for issued in left for stmt in issued.returns}
+        carried = tuple(replace(issued, returns=_held(issued, held)) for issued in left)
+        body, under_way = self.opened(loop.body, carried)
+        old = [issued for issued in under_way if any(issued is each for each in carried)]
+        kept = tuple(issued for issued in under_way if not any(issued is each for each in carried))
+        if [issued.product for issued in kept] != [issued.product for issued in left]:
+            return (replace(loop, body=self.closed(loop.body)),), ()
+        body = _behind_last(body, (*_wait(under_way, len(old)), *(each.keep() for each in held.values())))
+        allocs = [each.alloc() for each in held.values()]
+        return (*allocs, replace(loop, body=body)), carried
+
+    def _needed(self, under_way: UnderWay, stmt: Stmt) -> int:
+        """How many of the oldest products have to be complete before a statement."""
+        needed = [self._must_wait(stmt, issued.product) for issued in under_way]
+        return max((index + 1 for index, must in enumerate(needed) if must), default=0)
+
+    def _must_wait(self, stmt: Stmt, product: WarpgroupProduct) -> bool:
+        """Whether a statement touches what a product writes, or may change what it reads. Products may add to
+        one accumulator one after the other."""
+        if isinstance(stmt, (Bind, WaitPhase, GiveBack)):
+            return False
+        if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
+            return False
+        operands = {product.a.buffer, product.b.buffer}
+        operands |= {other for tile in operands for other in self.sharing.get(tile, ())}
+        return any(
+            isinstance(inner, _TELLING)
+            or product.c.buffer in set(buffers(inner))
+            or bool(operands & set(written(inner)))
+            for inner in walk((stmt,))
+        )
+
+
+class _Held:
+    """The stage that goes back in the next trip; -1 before the first one."""
+
+    def __init__(self, stmt: GiveBack) -> None:
+        self._stmt = stmt
+        name = f"{stmt.barrier.name}_held"
+        self._stage = tirx.decl_buffer((1,), "int32", name=name, scope="local.var")
+
+    def alloc(self) -> Stmt:
+        """Its variable."""
+        return Alloc(self._stage, init=tirx.const(-1, "int32"))
+
+    def keep(self) -> Stmt:
+        """The stage of this trip is kept."""
+        return Store(self._stage, (tirx.const(0, "int32"),), self._stmt.index)
+
+    def later(self) -> GiveBack:
+        """Gives back the stage that was kept."""
+        return replace(self._stmt, index=tirx.BufferLoad(self._stage, [tirx.const(0, "int32")]))
+
+
+def _held(issued: _Issued, held: Mapping[GiveBack, _Held]) -> tuple[GiveBack, ...]:
+    return tuple(held[stmt].later() for stmt in issued.returns)
+
+
+def _last_reader(stmt: GiveBack, under_way: UnderWay) -> int | None:
+    """The last product under way that reads a tile of those that go back."""
+    tiles = set(stmt.tiles)
+    numbers = [
+        index
+        for index, issued in enumerate(under_way)
+        if tiles & {issued.product.a.buffer, issued.product.b.buffer}
+    ]
+    return max(numbers, default=None)
+
+
+def _behind_last(block: Block, added: Block) -> Block:
+    """``block`` with statements behind its last product."""
+    last = max(index for index, stmt in enumerate(block) if isinstance(stmt, WarpgroupProduct))
+    return (*block[: last + 1], *added, *block[last + 1 :])
+
+
+def _multiplies(stmt: Stmt) -> bool:
+    return any(isinstance(inner, WarpgroupProduct) for inner in walk((stmt,)))
+
+
+def _wait(under_way: UnderWay, count: int) -> list[Stmt]:
+    """The wait for the ``count`` oldest products, behind which what they read goes back."""
+    if not count:
+        return []
+    done, left = under_way[:count], {issued.product.c.buffer for issued in under_way[count:]}
+    sums = {issued.product.c.buffer: issued.product.c for issued in done}
+    complete = tuple(region for buffer, region in sums.items() if buffer not in left)
+    waits: list[Stmt] = [ProductsWait(len(under_way) - count, complete)]
+    return waits + [_given(stmt) for issued in done for stmt in issued.returns]
+
+
+def _given(stmt: GiveBack) -> Stmt:
+    """A stage goes back: one that was kept in a trip before only if there was one."""
+    if not isinstance(stmt.index, TensorLoad):
+        return stmt
+    return If(stmt.index >= tirx.const(0, "int32"), (stmt,))
