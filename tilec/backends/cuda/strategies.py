@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.attention.strategy import Attention
-from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.general.split_roles import SplitRoles
+from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers

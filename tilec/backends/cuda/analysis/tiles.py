@@ -99,6 +99,12 @@ def is_whole(region: Region) -> bool:
     )
 
 
+def is_slice(region: Region) -> bool:
+    """Whether an accumulator is a whole fragment, or one of equal slices of it."""
+    sizes = zip(region.buffer.shape, region.extent, strict=True)
+    return all(int_value(whole) % int_value(part) == 0 for whole, part in sizes)  # type: ignore[operator]
+
+
 def static_extents(buffer: Var) -> tuple[int, ...]:
     """The extents of an on-chip tile."""
     return tuple(int_value(extent) or 0 for extent in buffer.shape)

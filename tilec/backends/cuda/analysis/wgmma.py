@@ -17,10 +17,14 @@ from tvm import sym
 
 from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
 from tilec.backends.cuda.analysis.mma import dtypes, extents
-from tilec.backends.cuda.analysis.tiles import static_extents, swizzled
+from tilec.backends.cuda.analysis.tiles import alike, is_slice, static_extents, swizzled
 from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
 from tilec.ir.exprs import int_value
+from tilec.ir.foreign import addressed
 from tilec.ir.layout import Digit, Layout, Swizzle
+from tilec.ir.nodes import Alloc, walk
+from tilec.ir.nodes.barriers import WARPGROUP, Group
+from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Var
 
-    from tilec.ir.nodes import Gemm, Region
+    from tilec.ir.nodes import Gemm, Launch, Region
 
 ROWS, STEP_BYTES, WIDEST = 64, 32, 256
 #: Rows after which the pattern of a slab repeats, and bytes of a chunk that it moves.
@@ -50,6 +54,43 @@ def instruction_types(types: tuple[str, str, str]) -> str | None:
     if a not in FLOATS or b not in FLOATS or c != "float32":
         return None
     return f"f32.{FLOATS[a]}.{FLOATS[b]}" if a == b or element_bytes(a) == element_bytes(b) == 1 else None
+
+
+class Chooser:
+    """Which products of a launch wgmma carries out. ``against``: the pass config that keeps it from that."""
+
+    def __init__(self, launch: Launch, against: object) -> None:
+        self._against = against
+        odd = (stmt for stmt in walk(launch.body) if isinstance(stmt, Group) and stmt.first % WARPGROUP)
+        self._odd = {inner for group in odd for inner in walk(group.body)}
+        allocs = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
+        self._asked = {stmt.buffer: stmt.asked.layout for stmt in allocs if stmt.asked is not None}
+        self._addressed = {
+            buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
+        }
+
+    def product(self, gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
+        """As `group_tile`, with what of the launch keeps a product from wgmma."""
+        return self._obstacle(gemm) or group_tile(gemm, warps)
+
+    def _obstacle(self, gemm: Gemm) -> str | None:
+        if self._against is not None:
+            return f"the pass config {self._against} is set"
+        if gemm in self._odd:
+            return f"its group of threads does not begin with a warpgroup of {WARPGROUP}"
+        if not is_slice(gemm.c):
+            return "its result is no equal slice of a fragment"
+        for tile in (gemm.a.buffer, gemm.b.buffer):
+            if tile in self._addressed:
+                return f"foreign code gets the address of {tile.name}"
+            layout = self._asked.get(tile)
+            if layout is not None and tile.scope() == "shared.dyn" and not _is_slab(tile, layout):
+                return f"T.annotate_layout gives {tile.name} another order than wgmma reads"
+        return None
+
+
+def _is_slab(tile: Var, layout: Layout) -> bool:
+    return slab_bytes(tile) != 0 and alike(layout, slabs(tile))
 
 
 def group_tile(gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
@@ -113,6 +154,8 @@ def _is_cut(gemm: Gemm, columns: int) -> bool:
 
 def _obstacles(gemm: Gemm, depth: int, types: tuple[str, str, str]) -> Iterator[str]:
     size = element_bytes(types[0])
+    if gemm.a.buffer.scope() == "local.fragment" and size != 2:
+        yield f"{gemm.a.buffer.name} holds {types[0]} in registers"
     if depth * size % STEP_BYTES:
         yield f"K = {depth} is no multiple of {STEP_BYTES // size}"
     for name, region, across in (("A", gemm.a, gemm.trans_a), ("B", gemm.b, not gemm.trans_b)):

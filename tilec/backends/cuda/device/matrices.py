@@ -92,6 +92,39 @@ __device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned
 
 
 @cache
+def integer_wgmma(instruction: str, count: int) -> Helper:
+    """wgmma into ``count`` signed sums of each thread, which TVM's table of instructions has as unsigned ones
+    alone: both operands by descriptors, ``adds`` whether the sums are kept."""
+    name = f"tilec_{instruction.replace('.', '_')}"
+
+    def meaning(lanes: Lanes, sums: Any, a: Any, b: Any, adds: Any) -> None:
+        lanes.ptx(instruction, (sums.registers, [sums.index + place for place in range(count)]), a, b, adds)
+
+    held = ", ".join(f"%{place}" for place in range(count))
+    outputs = ", ".join(f'"+r"(sums[{place}])' for place in range(count))
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(int* sums, unsigned long a, unsigned long b, unsigned adds) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "
+               "{instruction} {{{held}}}, %{count}, %{count + 1}, p; }}"
+               : {outputs} : "l"(a), "l"(b), "r"(adds));
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
+def integer_pin(count: int) -> Helper:
+    """Keeps what reads ``count`` signed sums behind this point, as
+    `tilec.backends.cuda.device.exchange.pin`."""
+    name = f"tilec_pin_int_{count}"
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(int* sums) {{
+#pragma unroll
+  for (int i = 0; i < {count}; ++i) asm volatile("" : "+r"(sums[i]) :: "memory");
+}}
+""", lambda lanes, sums: None)  # fmt: skip
+
+
+@cache
 def sparse_mma(instruction: str, dtype: str) -> Helper:
     """mma.sp into sums of ``dtype``: values of A, two steps of B, the values' places."""
     kind, letter, _ = _SUMS[dtype]

@@ -33,9 +33,9 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.raster import banded
-from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.general.emit_box import maps_of
 from tilec.backends.cuda.general.registers import entry_registers
+from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
 from tilec.backends.cuda.passes.open_barriers import cluster_shape
 from tilec.backends.cuda.passes.place_shared import pool_bytes

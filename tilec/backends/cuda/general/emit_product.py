@@ -11,6 +11,7 @@ from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
 from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS, ROWS, STEP_BYTES, slab_bytes
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.exchange import pin
+from tilec.backends.cuda.device.matrices import integer_pin, integer_wgmma
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.memory import Fragment
@@ -119,15 +120,18 @@ class _Product:
 
     def _instruction(self, name: str, template: Any, row: int, first: int, operands: list[Expr]) -> Any:
         """One instruction, like ``template`` where there is one."""
+        if self.stmt.types.startswith("s32"):
+            data = self.ctx.fragments[self.stmt.c.buffer].data
+            start = self.base + (row * self.columns + first) // 2
+            return integer_wgmma(name, self.stmt.width // 2).call(data.ptr_to([start]), *operands)
         sums = self._sums(row, first)
         if template is not None:
             return with_operands(template, dict(enumerate([*sums, *operands])))
-        whole, narrow = self.stmt.types.startswith("s32"), self._size != 2
-        signs = [] if whole else [1, 1]
+        narrow = self._size != 2
         sides = [int(not self.stmt.trans_b)] if self._from_registers else [
             int(self.stmt.trans_a), int(not self.stmt.trans_b)]  # fmt: skip
         *rest, adds = operands
-        return instruction(name)(*sums, *rest, T.ptx.pred(adds), *signs, *([] if narrow else sides))
+        return instruction(name)(*sums, *rest, T.ptx.pred(adds), 1, 1, *([] if narrow else sides))
 
     @property
     def _size(self) -> int:
@@ -192,7 +196,9 @@ def _wait(stmt: ProductsWait, ctx: DeviceContext) -> None:
     for region in stmt.sums:
         fragment = ctx.fragments[region.buffer]
         count = extent_of(fragment.layout, "reg")
-        run(pin(str(fragment.data.dtype), count).call(fragment.data.ptr_to([0])))
+        dtype = str(fragment.data.dtype)
+        made = integer_pin(count) if dtype == "int32" else pin(dtype, count)
+        run(made.call(fragment.data.ptr_to([0])))
 
 
 @emits(ProxyFence)

@@ -16,7 +16,7 @@ from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
 from tilec.ir.foreign import addressed
-from tilec.ir.nodes import Alloc, Bind, Block, Copy, Gemm, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.nodes import Alloc, Bind, Block, Copy, Kernel, Launch, Pipelined, Stmt, children, walk
 from tilec.ir.traits import buffers, expressions, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in
@@ -47,12 +47,15 @@ class Ring:
         return "_".join(str(tile.name) for tile in self.tiles)
 
 
-def plan_rings(kernel: Kernel, launch: Launch, program: Program, target: Target) -> tuple[Ring, ...]:
-    """The rings of a launch. Unfit where there is none, or no room for them."""
+def plan_rings(
+    kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt], target: Target
+) -> tuple[Ring, ...]:
+    """The rings of a launch whose products ``wide`` wgmma carries out. Unfit where there is none, or no room
+    for them."""
     loads = _loads(kernel, launch, program)
     if not loads:
         raise Unfit("no load of it is a box that TMA brings")
-    rings = [_ring(tiles, loads, launch, program) for tiles in _together(loads, launch)]
+    rings = [_ring(tiles, loads, launch, program, wide) for tiles in _together(loads, launch)]
     return _fitted(rings, launch, target)
 
 
@@ -189,12 +192,18 @@ def _uses(stmt: Stmt, tile: Var) -> bool:
     return any(tile in set(buffers(inner)) for inner in walk((stmt,)))
 
 
-def _ring(tiles: tuple[Var, ...], loads: Mapping[Var, list[Copy]], launch: Launch, program: Program) -> Ring:
+def _ring(
+    tiles: tuple[Var, ...],
+    loads: Mapping[Var, list[Copy]],
+    launch: Launch,
+    program: Program,
+    wide: Set[Stmt],
+) -> Ring:
     copies = [copy for tile in tiles for copy in loads[tile]]
     stages = max(_stages(copy, program) for copy in copies)
     readers = [stmt for stmt in walk(launch.body) if set(tiles) & set(buffers(stmt)) and stmt not in copies]
     size = sum(tile_bytes(Alloc(tile)) for tile in tiles)
-    return Ring(tiles, stages, size, all(isinstance(stmt, Gemm) for stmt in readers))
+    return Ring(tiles, stages, size, all(stmt in wide for stmt in readers))
 
 
 def _stages(load: Copy, program: Program) -> int:

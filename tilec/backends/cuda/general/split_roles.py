@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
-from tilec.backends.cuda.analysis.wgmma import group_tile
+from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.registers import HANDED_ON
 from tilec.backends.cuda.general.rings import Ring, fills, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
@@ -78,16 +78,16 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     try:
-        _check(launch)
+        wide = _check(launch)
         program = Program.of(launch.body, changed_in(launch))
-        rings = plan_rings(kernel, launch, program, target)
+        rings = plan_rings(kernel, launch, program, wide, target)
         return _Roles(launch, program, rings).made()
     except Unfit as unfit:
         return without_roles(launch, unfit)
 
 
-def _check(launch: Launch) -> None:
-    """Unfit for a launch whose threads cannot be given roles."""
+def _check(launch: Launch) -> set[Stmt]:
+    """The products that wgmma carries out. Unfit for a launch whose threads cannot be given roles."""
     check_launch(launch)
     threads = thread_count(launch)
     need(
@@ -99,9 +99,12 @@ def _check(launch: Launch) -> None:
     odd = next((stmt for stmt in walk(launch.body) if isinstance(stmt, (AllocBarrier, Sync, GridMeet))), None)
     need(odd is None, "its author orders threads by barriers", odd)
     products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
-    found = [group_tile(gemm, threads // _WARP) for gemm in products]
-    reason = next((each for each in found if isinstance(each, str)), None)
-    need(any(not isinstance(each, str) for each in found), str(reason), products[0])
+    chooser = Chooser(launch, None)
+    found = {gemm: chooser.product(gemm, threads // _WARP) for gemm in products}
+    reason = next((each for each in found.values() if isinstance(each, str)), None)
+    wide: set[Stmt] = {gemm for gemm, each in found.items() if not isinstance(each, str)}
+    need(bool(wide), str(reason), products[0])
+    return wide
 
 
 class _Place:

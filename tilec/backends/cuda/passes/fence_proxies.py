@@ -52,7 +52,7 @@ def _rewritten(block: Block, rewrite: BlockRewrite) -> Block:
     thread's."""
     inside = (
         stmt
-        if isinstance(stmt, ThreadLoop)
+        if isinstance(stmt, (ThreadLoop, AsyncGather))
         else with_children(stmt, [_rewritten(inner, rewrite) for inner in children(stmt)])
         for stmt in block
     )

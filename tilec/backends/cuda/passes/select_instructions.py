@@ -10,13 +10,12 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.fit_operands import fit
 from tilec.backends.cuda.analysis.mma import dtypes, extents, sparse_tile, warp_tile
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
-from tilec.backends.cuda.analysis.tiles import alike, whole_tile
-from tilec.backends.cuda.analysis.wgmma import group_tile, slab_bytes, slabs
+from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
+from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
-from tilec.ir.foreign import addressed
 from tilec.ir.nodes import (
     PRODUCTS,
     Alloc,
@@ -32,14 +31,11 @@ from tilec.ir.nodes import (
     SparseGemm,
     Stmt,
     Store,
-    walk,
 )
-from tilec.ir.nodes.barriers import WARPGROUP, Group
 from tilec.ir.nodes.threads import LaneMma
 from tilec.ir.options import NO_ROLES
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
-from tilec.ir.traits import expressions
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -49,7 +45,6 @@ from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.layout import Layout
     from tilec.targets import Target
 
 #: Accumulators of plain products: what partial sums are held in, by the type of the result.
@@ -82,16 +77,10 @@ class _Selection:
     """The products of one launch. ``against``: the pass config that keeps it from wgmma."""
 
     def __init__(self, launch: Launch, target: Target, against: object) -> None:
-        self.launch, self.target, self.against = launch, target, against
+        self.launch, self.target = launch, target
         self.roads: list[Road] = []
         self._policies: dict[Var, int] = {}
-        odd = (stmt for stmt in walk(launch.body) if isinstance(stmt, Group) and stmt.first % WARPGROUP)
-        self._odd = {inner for group in odd for inner in walk(group.body)}
-        allocs = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
-        self._asked = {stmt.buffer: stmt.asked.layout for stmt in allocs if stmt.asked is not None}
-        self._addressed = {
-            buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
-        }
+        self._chooser = Chooser(launch, against)
 
     def run(self) -> Launch:
         """The launch without Gemm."""
@@ -111,8 +100,7 @@ class _Selection:
             return [stmt]
         if not has_wgmma(self.target):
             return _by_warps(stmt, warps, self.target, self.roads)
-        reason = self._obstacle(stmt)
-        found = reason or group_tile(stmt, warps)
+        found = self._chooser.product(stmt, warps)
         if isinstance(found, str):
             loss = Loss("wgmma", found, _FIT_GROUPS)
             return _by_warps(stmt, warps, self.target, self.roads, loss)
@@ -120,26 +108,6 @@ class _Selection:
         self.roads.append(road_of(stmt, "wgmma", f"wgmma {tile.instruction}"))
         before, product, after = _placed(stmt, tile)
         return [*before, WarpgroupProduct(**vars(product), types=types), *after]
-
-    def _obstacle(self, gemm: Gemm) -> str | None:
-        """What of the launch keeps a product from wgmma."""
-        if self.against is not None:
-            return f"the pass config {self.against} is set"
-        if gemm in self._odd:
-            return f"its group of threads does not begin with a warpgroup of {WARPGROUP}"
-        if not _is_slice(gemm.c):
-            return "its result is no equal slice of a fragment"
-        for tile in (gemm.a.buffer, gemm.b.buffer):
-            if tile in self._addressed:
-                return f"foreign code gets the address of {tile.name}"
-            layout = self._asked.get(tile)
-            if layout is not None and tile.scope() == "shared.dyn" and not _is_slab(tile, layout):
-                return f"T.annotate_layout gives {tile.name} another order than wgmma reads"
-        return None
-
-
-def _is_slab(tile: Var, layout: Layout) -> bool:
-    return slab_bytes(tile) != 0 and alike(layout, slabs(tile))
 
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
@@ -155,7 +123,7 @@ def _by_warps(
     """By mma.sync, or as dot products; ``lost``: why not by wgmma."""
     fitted = fit(stmt, target)
     tile = warp_tile(fitted.gemm, warps, target)
-    if not isinstance(tile, str) and not _is_slice(fitted.gemm.c):
+    if not isinstance(tile, str) and not is_slice(fitted.gemm.c):
         tile = "its result is no equal slice of a fragment"
     if isinstance(tile, str):
         roads.append(
@@ -171,7 +139,7 @@ def _by_warps(
 def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> list[Stmt]:
     """By mma.sp, or as a product of a dense tile."""
     tile = sparse_tile(gemm, warps, target)
-    if not isinstance(tile, str) and not _is_slice(gemm.c):
+    if not isinstance(tile, str) and not is_slice(gemm.c):
         tile = "its result is no equal slice of a fragment"
     if isinstance(tile, str):
         loss = Loss("", tile, "give T.gemm_sp types, extents and a place of its sums that mma.sp takes")
@@ -194,12 +162,6 @@ def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> 
     turned = gemm.trans_a, gemm.trans_b
     product = SparseWarpGemm(a, b, c, *turned, gemm.clear, tile, e, gemm.trans_e, loc=gemm.loc)
     return [*before, product, *after]
-
-
-def _is_slice(region: Region) -> bool:
-    """Whether an accumulator is a whole fragment, or one of equal slices of it."""
-    sizes = zip(region.buffer.shape, region.extent, strict=True)
-    return all(int_value(whole) % int_value(part) == 0 for whole, part in sizes)  # type: ignore[operator]
 
 
 def _placed(gemm: Gemm, tile: WarpTile) -> tuple[list[Stmt], WarpGemm, list[Stmt]]:
