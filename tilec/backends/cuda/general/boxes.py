@@ -9,7 +9,7 @@ from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX, STRIDE_BYTES, check_tensor
-from tilec.backends.cuda.warp_roles.unfit import Unfit, need
+from tilec.backends.cuda.warp_roles.unfit import need
 from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
 
@@ -87,12 +87,3 @@ def boxes_of(src: Region, tile: Var, layout: Layout | None) -> Boxes:
     for extent in box:
         step *= extent
     return Boxes(TensorMap(src.buffer, tuple(box), swizzle), -(-columns // box[-1]), step)
-
-
-def is_box(src: Region, tile: Region, facts: Facts) -> bool:
-    """Whether TMA brings a region to a tile."""
-    try:
-        check_box(src, tile, facts)
-    except Unfit:
-        return False
-    return True

@@ -11,9 +11,9 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import alike, is_whole
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
-from tilec.backends.cuda.general.boxes import is_box
+from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.slices import Program
-from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import int_value
 from tilec.ir.foreign import addressed
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, Kernel, Launch, Pipelined, Stmt, children, walk
@@ -49,41 +49,81 @@ class Ring:
 
 def plan_rings(
     kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt], target: Target
-) -> tuple[Ring, ...]:
-    """The rings of a launch whose products ``wide`` wgmma carries out. Unfit where there is none, or no room
-    for them."""
-    loads = _loads(kernel, launch, program)
+) -> tuple[tuple[Ring, ...], Mapping[Stmt, str]]:
+    """The rings of a launch whose products ``wide`` wgmma carries out, and why other loads do not fill any.
+    Unfit where there is no ring, or no room."""
+    found = _Loads(kernel, launch, program)
+    loads = found.of_rings()
     if not loads:
-        raise Unfit("no load of it is a box that TMA brings")
+        first = next(iter(found.kept), None)
+        raise Unfit("no load of it is a box that TMA brings" if first is None else found.kept[first], first)
     rings = [_ring(tiles, loads, launch, program, wide) for tiles in _together(loads, launch)]
-    return _fitted(rings, launch, target)
+    return _fitted(rings, launch, target), found.kept
 
 
 # ---- loads ----
 
 
-def _loads(kernel: Kernel, launch: Launch, program: Program) -> dict[Var, list[Copy]]:
-    """The tiles that boxes fill, and their loads."""
-    boxes = _boxes(kernel, launch)
-    allocs = {stmt.buffer: stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
-    named = {buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)}
-    found: dict[Var, list[Copy]] = {}
-    for tile, alloc in allocs.items():
-        writers = [stmt for stmt in walk(launch.body) if tile in written(stmt)]
-        filled = bool(writers) and all(stmt in boxes for stmt in writers)
-        if filled and tile not in named and _has_slabs(alloc) and _is_ring(tile, launch.body):
-            found[tile] = writers  # type: ignore[assignment]
-    return {tile: copies for tile, copies in found.items() if _are_known(copies, program)}
+def is_load(stmt: Stmt) -> bool:
+    """Whether a statement copies from a tensor to a shared tile."""
+    return (
+        isinstance(stmt, Copy)
+        and str(stmt.src.buffer.scope()).startswith("global")
+        and str(stmt.dst.buffer.scope()) == "shared.dyn"
+    )
 
 
-def _are_known(copies: Sequence[Copy], program: Program) -> bool:
-    """Whether a producer knows where to load from."""
-    try:
-        for copy in copies:
-            program.needed(copy)
-    except Unfit:
-        return False
-    return True
+class _Loads(ScopedRewrite):
+    """Sorts the loads of a launch: those that TMA carries out, and why it does not (``kept``)."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, program: Program) -> None:
+        super().__init__(kernel, launch)
+        self.kept: dict[Stmt, str] = {}
+        self._program, self._changed = program, changed_in(launch)
+        self.block(launch.body)
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Nothing is rewritten."""
+        if is_load(stmt):
+            try:
+                self._check(stmt)  # type: ignore[arg-type]
+            except Unfit as unfit:
+                self.kept[stmt] = str(unfit)
+        return super().stmt(stmt)
+
+    def _check(self, load: Copy) -> None:
+        """Unfit for a load that a producer cannot carry out by TMA."""
+        need(not load.hints.avoids_tma, "its author keeps it from TMA")
+        need(is_whole(load.dst), f"{load.dst.buffer.name} is filled in part")
+        need(load.src.buffer not in self._changed, f"the launch writes {load.src.buffer.name}")
+        check_box(load.src, load.dst, self.facts)
+        self._program.needed(load)
+
+    def of_rings(self) -> dict[Var, list[Copy]]:
+        """The tiles that loads fill, and these."""
+        body = self.launch.body
+        allocs = {stmt.buffer: stmt for stmt in walk(body) if isinstance(stmt, Alloc)}
+        named = {buffer for stmt in walk(body) for expr in expressions(stmt) for buffer in addressed(expr)}
+        found: dict[Var, list[Copy]] = {}
+        for tile, alloc in allocs.items():
+            writers = [stmt for stmt in walk(body) if tile in written(stmt)]
+            loads = [stmt for stmt in writers if is_load(stmt)]
+            if not loads or any(load in self.kept for load in loads):
+                continue
+            reason = None
+            if len(loads) < len(writers):
+                reason = f"other statements write {tile.name}, too"
+            elif tile in named:
+                reason = f"foreign code gets the address of {tile.name}"
+            elif not _has_slabs(alloc):
+                reason = f"T.annotate_layout gives {tile.name} another order than TMA writes"
+            elif not _is_ring(tile, body):
+                reason = f"{tile.name} is used where its load does not stand before"
+            if reason is None:
+                found[tile] = loads  # type: ignore[assignment]
+            else:
+                self.kept |= dict.fromkeys(loads, reason)
+        return found
 
 
 def _has_slabs(alloc: Alloc) -> bool:
@@ -91,30 +131,6 @@ def _has_slabs(alloc: Alloc) -> bool:
     if alloc.asked is None:
         return True
     return slab_bytes(alloc.buffer) != 0 and alike(alloc.asked.layout, slabs(alloc.buffer))
-
-
-class _Boxes(ScopedRewrite):
-    """Collects the copies that TMA carries out."""
-
-    found: Set[Stmt]
-
-    def stmt(self, stmt: Stmt) -> list[Stmt]:
-        if (
-            isinstance(stmt, Copy)
-            and stmt.dst.buffer.scope() == "shared.dyn"
-            and not stmt.hints.avoids_tma
-            and is_whole(stmt.dst)
-            and is_box(stmt.src, stmt.dst, self.facts)
-        ):
-            self.found = {*self.found, stmt}
-        return super().stmt(stmt)
-
-
-def _boxes(kernel: Kernel, launch: Launch) -> Set[Stmt]:
-    changed, walker = changed_in(launch), _Boxes(kernel, launch)
-    walker.found = set()
-    walker.block(launch.body)
-    return {stmt for stmt in walker.found if isinstance(stmt, Copy) and stmt.src.buffer not in changed}
 
 
 def _is_ring(tile: Var, body: Block) -> bool:

@@ -9,7 +9,7 @@ first use and give it back behind the last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.registers import HANDED_ON
-from tilec.backends.cuda.general.rings import Ring, fills, plan_rings, versions
+from tilec.backends.cuda.general.rings import Ring, fills, is_load, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import ArriveOnce, BoxLoad, GiveBack, GridMeet, SetRegisters
@@ -41,6 +41,7 @@ from tilec.ir.nodes import (
     Pipelined,
     Stmt,
     Store,
+    While,
     children,
     walk,
     with_children,
@@ -48,15 +49,15 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Group, WaitPhase
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.options import NO_ROLES
+from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import buffers
-from tilec.lowering.analysis.roads import road_of, with_notes, with_roads
+from tilec.lowering.analysis.roads import in_line_of, road_of, with_roads
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.roads import Road
     from tilec.targets import Target
 
 #: Threads of the warp that loads.
@@ -80,8 +81,8 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     try:
         wide = _check(launch)
         program = Program.of(launch.body, changed_in(launch))
-        rings = plan_rings(kernel, launch, program, wide, target)
-        return _Roles(launch, program, rings).made()
+        rings, kept = plan_rings(kernel, launch, program, wide, target)
+        return _Roles(launch, program, rings, kept).made()
     except Unfit as unfit:
         return without_roles(launch, unfit)
 
@@ -148,10 +149,12 @@ def _value(buffer: Var) -> Expr:
 
 
 class _Roles:
-    """The roles of one launch."""
+    """The roles of one launch. ``kept``: why loads stay with those who compute."""
 
-    def __init__(self, launch: Launch, program: Program, rings: tuple[Ring, ...]) -> None:
-        self.launch, self.program, self.rings = launch, program, rings
+    def __init__(
+        self, launch: Launch, program: Program, rings: tuple[Ring, ...], kept: Mapping[Stmt, str]
+    ) -> None:
+        self.launch, self.program, self.rings, self.kept = launch, program, rings, kept
         self.threads = thread_count(launch)
         self.tiles = {tile: made for ring in rings for tile, made in versions(ring).items()}
         self.full = {ring: _barriers(ring, "full") for ring in rings}
@@ -183,12 +186,19 @@ class _Roles:
             body=body,
             roads=without_refusals(self.launch.roads),
         )
-        return with_notes(with_roads(made, self.roads), [self._note()])
-
-    def _note(self) -> str:
         stages = ", ".join(f"{tile.name} {ring.stages}" for ring in self.rings for tile in ring.tiles)
         groups = self.threads // WARPGROUP
-        return f"a loading warp, {groups} warpgroups that compute, TMA rings of {stages} stages"
+        how = f"a loading warp, computing warpgroups {groups}, TMA rings of {stages} stages"
+        own = in_line_of(Road("T.Kernel", "warp_roles", f"warp roles: {how}"), self.launch)
+        return with_roads(made, (own, *self.roads, *self._left()))
+
+    def _left(self) -> Iterator[Road]:
+        """Loads of loops that stay with those who compute, and why."""
+        for stmt, around in self.program.around.items():
+            if not is_load(stmt) or self._is_load(stmt) or not any(map(_is_loop, around)):
+                continue
+            loss = Loss("tma", self.kept[stmt], "see what TMA takes in docs/cuda.md")
+            yield road_of(stmt, "threads", "loaded by the threads that compute, in its trip", loss)
 
     def _registers(self, registers: tuple[int, int] | None, role: int) -> Block:
         return () if registers is None else (SetRegisters(registers[role], bool(role)),)
@@ -269,7 +279,7 @@ class _Roles:
             start=(stage, *(zero for _ in tile.shape)),
             extent=(1, *load.dst.extent),
         )
-        self.roads.append(road_of(load, "TMA", f"TMA, ring of {ring.stages} stages"))
+        self.roads.append(road_of(load, "tma", f"TMA, ring of {ring.stages} stages"))
         return BoxLoad(load.src, dst, self.full[ring], stage, load.hints.eviction, loc=load.loc)
 
     # ---- the consumers ----
@@ -312,6 +322,10 @@ class _Roles:
         for index in uses:
             redirected = {tile: (self.tiles[tile], stage) for tile in ring.tiles}
             (stmts[index],) = with_versions((stmts[index],), redirected)
+
+
+def _is_loop(stmt: Stmt) -> bool:
+    return isinstance(stmt, (For, Pipelined, While))
 
 
 def _uses(stmt: Stmt, ring: Ring) -> bool:
