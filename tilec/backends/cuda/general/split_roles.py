@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.loads_ahead import load_of
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
 from tilec.backends.cuda.analysis.wgmma import Chooser
@@ -84,7 +85,8 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         rings, kept = plan_rings(kernel, launch, program, wide, target)
         return _Roles(launch, program, rings, kept).made()
     except Unfit as unfit:
-        return without_roles(launch, unfit)
+        told = unfit.stmt is None and without_refusals(launch.roads) != launch.roads
+        return launch if told else without_roles(launch, unfit)
 
 
 def _check(launch: Launch) -> set[Stmt]:
@@ -193,11 +195,18 @@ class _Roles:
         return with_roads(made, (own, *self.roads, *self._left()))
 
     def _left(self) -> Iterator[Road]:
-        """Loads of loops that stay with those who compute, and why."""
+        """Loads of loops that stay with those who compute, and why: what a strategy has said of them, too."""
+        said = {road.line: road.loss for road in self.launch.roads if road not in without_refusals([road])}
         for stmt, around in self.program.around.items():
-            if not is_load(stmt) or self._is_load(stmt) or not any(map(_is_loop, around)):
+            if self._is_load(stmt) or not any(map(_is_loop, around)):
                 continue
-            loss = Loss("tma", self.kept[stmt], "see what TMA takes in docs/cuda.md")
+            known = None if stmt.loc is None else said.get(stmt.loc.line)
+            if is_load(stmt):
+                loss = Loss("tma", self.kept[stmt], "docs/cuda.md lists what TMA takes")
+            elif load_of(stmt) is not None and known is not None:
+                loss = replace(known, road="tma")
+            else:
+                continue
             yield road_of(stmt, "threads", "loaded by the threads that compute, in its trip", loss)
 
     def _registers(self, registers: tuple[int, int] | None, role: int) -> Block:
