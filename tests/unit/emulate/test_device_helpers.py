@@ -115,9 +115,10 @@ def samples() -> dict[str, list[Call]]:
     }  # fmt: skip
 
 
-#: In programs of their own: barriers below, traps as an error, meetings of a grid on no emulator.
+#: In programs of their own: barriers below, traps as an error, meetings of a grid on no emulator; products of
+#: a warpgroup in tests of all their types (`tests/constructs/test_gemm_constructs.py`).
 APART = {"OPEN", "ARRIVE", "ARRIVE_EXPECT", "ARRIVE_REMOTE", "EXPECT", "COMPLETE", "wait", "WAIT_CLUSTER",
-         "trapped", "GRID_MEET"}  # fmt: skip
+         "trapped", "GRID_MEET", "integer_wgmma", "integer_pin"}  # fmt: skip
 
 
 def is_helper(value: object) -> bool:

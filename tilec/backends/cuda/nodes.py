@@ -147,11 +147,12 @@ class WarpgroupProduct(WarpGemm):
 @dataclass(frozen=True, eq=False)
 class ProductsWait(Stmt):
     """Waits until at most ``pending`` products of this warpgroup are under way; ``sums`` are the accumulators
-    that are complete from here on."""
+    that are complete from here on, ``tiles`` what those products have read until now."""
 
-    syntax = "wgmma_wait(pending, *sums)"
+    syntax = "wgmma_wait(pending, *tiles, sums=)"
 
     pending: int
+    tiles: tuple[Buffer, ...]
     sums: Updates[tuple[Region, ...]]
 
 

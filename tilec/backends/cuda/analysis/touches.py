@@ -12,6 +12,7 @@ from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
     JoinThreads,
+    ProductsWait,
     SparseWarpGemm,
     ThreadLoop,
     WarpGemm,
@@ -117,6 +118,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(reads | own, own | _shared([stmt.buffer]))
     if isinstance(stmt, AsyncCopy):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
+    if isinstance(stmt, ProductsWait):
+        return Touched(_shared(stmt.tiles))
     if isinstance(stmt, WarpGemm):
         places = [stmt.e.buffer] if isinstance(stmt, SparseWarpGemm) else []
         return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer, *places]))

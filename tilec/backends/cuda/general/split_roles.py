@@ -25,7 +25,7 @@ from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import ArriveOnce, BoxLoad, GiveBack, GridMeet, SetRegisters
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.backends.cuda.warp_roles.strategy import check_launch
+from tilec.backends.cuda.warp_roles.strategy import check_hints, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import dtype_of
@@ -83,6 +83,7 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         wide = _check(launch)
         program = Program.of(launch.body, changed_in(launch))
         rings, kept = plan_rings(kernel, launch, program, wide, target)
+        _check_left(program, rings, kept)
         return _Roles(launch, program, rings, kept).made()
     except Unfit as unfit:
         told = unfit.stmt is None and without_refusals(launch.roads) != launch.roads
@@ -92,6 +93,7 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
 def _check(launch: Launch) -> set[Stmt]:
     """The products that wgmma carries out. Unfit for a launch whose threads cannot be given roles."""
     check_launch(launch)
+    check_hints(launch)
     threads = thread_count(launch)
     need(
         threads % WARPGROUP == 0 and threads // WARPGROUP in HANDED_ON,
@@ -108,6 +110,19 @@ def _check(launch: Launch) -> set[Stmt]:
     wide: set[Stmt] = {gemm for gemm, each in found.items() if not isinstance(each, str)}
     need(bool(wide), str(reason), products[0])
     return wide
+
+
+def _check_left(program: Program, rings: tuple[Ring, ...], kept: Mapping[Stmt, str]) -> None:
+    """Unfit for a launch with loads that would run ahead of their trips by cp.async and not by TMA: they
+    would wait in every trip beside rings."""
+    tiles = {tile for ring in rings for tile in ring.tiles}
+    for stmt, around in program.around.items():
+        load = load_of(stmt)
+        ahead = any(isinstance(loop, Pipelined) and loop.num_stages > 1 for loop in around)
+        if load is None or not ahead or load.tile in tiles:
+            continue
+        if str(load.source.dtype) == str(load.tile.dtype):
+            raise Unfit(kept.get(stmt, f"the places of {load.source.name} are computed"), stmt)
 
 
 class _Place:

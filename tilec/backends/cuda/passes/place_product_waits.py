@@ -11,6 +11,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import sharing
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, children, walk, with_children
 from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase
 from tilec.ir.nodes.threads import Sync
@@ -92,6 +93,8 @@ class _Waits:
         body, left = self.opened(loop.body, ())
         if not left:
             return (replace(loop, body=body),), ()
+        if not all(_may_stay(issued, loop) for issued in left):
+            return (replace(loop, body=self.closed(loop.body)),), ()
         held = {stmt: _Held(stmt) for issued in left for stmt in issued.returns}
         carried = tuple(replace(issued, returns=_held(issued, held)) for issued in left)
         body, under_way = self.opened(loop.body, carried)
@@ -146,6 +149,18 @@ class _Held:
         return replace(self._stmt, index=tirx.BufferLoad(self._stage, [tirx.const(0, "int32")]))
 
 
+def _may_stay(issued: _Issued, loop: For) -> bool:
+    """Whether a product may be under way when the next trip of its loop begins. What it holds until that trip
+    has issued its own products may not be what the producer needs for them."""
+    if issued.product not in loop.body:
+        return False
+    given = [stmt for stmt in walk(loop.body) if isinstance(stmt, GiveBack)]
+    return all(
+        sum(other.barrier.same_as(stmt.barrier) for other in given) < (int_value(stmt.barrier.shape[0]) or 1)
+        for stmt in issued.returns
+    )
+
+
 def _held(issued: _Issued, held: Mapping[GiveBack, _Held]) -> tuple[GiveBack, ...]:
     return tuple(held[stmt].later() for stmt in issued.returns)
 
@@ -178,7 +193,9 @@ def _wait(under_way: UnderWay, count: int) -> list[Stmt]:
     done, left = under_way[:count], {issued.product.c.buffer for issued in under_way[count:]}
     sums = {issued.product.c.buffer: issued.product.c for issued in done}
     complete = tuple(region for buffer, region in sums.items() if buffer not in left)
-    waits: list[Stmt] = [ProductsWait(len(under_way) - count, complete)]
+    tiles = [region.buffer for issued in done for region in (issued.product.a, issued.product.b)]
+    shared = tuple(tile for tile in dict.fromkeys(tiles) if tile.scope() == "shared.dyn")
+    waits: list[Stmt] = [ProductsWait(len(under_way) - count, shared, complete)]
     return waits + [_given(stmt) for issued in done for stmt in issued.returns]
 
 

@@ -125,7 +125,7 @@ class AssignRoles(Pass):
     def _taken(self, kernel: Kernel, launch: Launch, target: Target) -> Block:
         """The launch with the roles of the first strategy that takes it; Unfit with the first reason where
         none does."""
-        _check_hints(launch)
+        check_hints(launch)
         reasons = []
         for strategy in self.strategies:
             try:
@@ -140,7 +140,7 @@ class AssignRoles(Pass):
         raise next(iter(reasons), Unfit("it is of no kind that gets roles"))
 
 
-def _check_hints(launch: Launch) -> None:
+def check_hints(launch: Launch) -> None:
     """Unfit for a launch with a load that its author keeps from TMA."""
     for stmt in ir.walk(launch.body):
         if isinstance(stmt, ir.Copy) and stmt.hints.avoids_tma and stmt.dst.buffer.scope() == "shared.dyn":
