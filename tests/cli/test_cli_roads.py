@@ -155,7 +155,7 @@ def test_build_says_what_is_lost_and_inspect_finds_it_in_the_library(
         assert "asks for vectors" in built.err
     summary = json.loads(tilec("build", path, "-j", "1", "--json").out)
     (lost,) = summary["losses"]
-    assert (lost["kernel"], lost["line"], lost["loss"]["road"]) == ("table", 35, "vectors")
+    assert (lost["kernel"], lost["line"], lost["loss"]["road"]) == ("table", 30, "vectors")
     shown = tilec("inspect", "dist/roads", "--roads").out
     assert "table on x86-64-v3, variants 0" in shown
     assert "loop over i is scalar" in shown
