@@ -114,11 +114,12 @@ def write_folder(library: Path, out: Path, found: list[dict[str, Any]], blobs: B
     listed = {"library": name, "others": {}, "tables": tables, "cases": found}
     (out / "cases.json").write_text(json.dumps(listed, indent=1))
     shutil.copy(library, out / name)
-    _copy_shared(out / "tilec")
+    copy_shared(out / "tilec")
     shutil.copytree(HERE / "runner", out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def _copy_shared(out: Path) -> None:
+def copy_shared(out: Path) -> None:
+    """What the runner takes from tilec, into the folder of its package."""
     for file in SHARED:
         target = out / file
         target.parent.mkdir(parents=True, exist_ok=True)

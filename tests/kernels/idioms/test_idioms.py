@@ -78,3 +78,17 @@ def test_kernels_lower_for_gpus(suite: Suite, name: str) -> None:
 @pytest.mark.parametrize(("suite", "name", "target"), ON_GPUS, ids=title)
 def test_emulated_gpus_agree_with_the_reference(suite: Suite, name: str, target: Target) -> None:
     suite.case(name).check_emulated(target)
+
+
+def test_every_idiom_is_timed_with_work_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    benchmarks = FOLDER.parents[2] / "benchmarks" / "gpu"
+    monkeypatch.syspath_prepend(benchmarks)
+    monkeypatch.syspath_prepend(benchmarks / "idioms_runner")
+    from idioms import read_rows
+    from peers import PEERS
+
+    rows = read_rows()
+    assert {row.run.plan.name for row in rows} == {name for _, name in CASES}
+    assert all(row.run.flops > 0 and (row.plain is None or row.plain.flops > 0) for row in rows)
+    assert {row.torch for row in rows if row.torch} <= PEERS.keys()

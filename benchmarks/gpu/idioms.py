@@ -1,0 +1,205 @@
+"""Builds the idioms of tests/kernels/idioms into a folder that times them on a machine with a GPU.
+
+    python benchmarks/gpu/idioms.py [--out DIR] [--kernel GLOB]...
+
+Prints the road of each statement on sm_90a. The folder holds the libraries, the shapes at which kernels are
+timed, and run.py, which needs Python, NumPy and torch there, but not tilec: it times each kernel beside its
+plain form and beside torch, and writes JSON and the table of docs/performance.md. Shapes are the `points` of
+the kernels' `tune` tables, the work is in idioms_work.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bundle import copy_shared
+
+from tilec.build.library import build
+from tilec.ir.roads import Road
+from tilec.manifest import KernelPlan, load_manifest
+from tilec.manifest.document import tomllib
+from tilec.package.inspect import read_library
+from tilec.package.model import ParamRecord, evaluate
+from tilec.trials.facts import KernelFacts
+from tilec.trials.library import read_facts
+from tilec.trials.oracle import Author, authors
+
+HERE = Path(__file__).resolve().parent
+IDIOMS = HERE.parents[1] / "tests" / "kernels" / "idioms"
+MANIFESTS = (IDIOMS / "idioms.toml", IDIOMS / "attention.toml", HERE / "plain_forms.toml")
+TARGET = "sm_90a"
+#: Values that integers are drawn from where no author gives them.
+_RANGES = {"int8": (-8, 8), "uint8": (0, 256), "int32": (-(2**31), 2**31 - 1)}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A kernel at the dims at which it is timed; ``flops``: of its work, 0 where none are counted."""
+
+    plan: KernelPlan
+    dims: Mapping[str, int]
+    flops: int
+
+    @property
+    def label(self) -> str:
+        """Kernel and open dims."""
+        return " ".join([self.plan.name, *(f"{dim}={size}" for dim, size in self.dims.items())])
+
+
+class Folder:
+    """What is written for the machine with the GPU; ``runs``: how, by label."""
+
+    def __init__(self, out: Path) -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        self.out = out
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.integers: dict[str, np.ndarray] = {}
+
+    def add(self, manifest: Path, runs: Iterable[Run]) -> None:
+        """Builds the kernels of ``manifest`` that ``runs`` name."""
+        own = {plan.name for plan in load_manifest(manifest).kernels}
+        runs = [run for run in runs if run.plan.name in own]
+        if not runs:
+            return
+        names = list(dict.fromkeys(run.plan.name for run in runs))
+        folder = Path("dist") / "idioms" / manifest.stem
+        library = build(manifest, folder, targets=[TARGET], kernels=names).report.library
+        shutil.copy(library, self.out / library.name)
+        facts = {each.name: each for each in read_facts(library)}
+        roads, known = read_library(library).roads(), authors(manifest)
+        for run in runs:
+            kernel = facts[run.plan.name]
+            self.runs[run.label] = {
+                "kernel": kernel.name,
+                "library": library.name,
+                "dims": run.dims,
+                "flops": run.flops,
+                "params": list(self._params(kernel, known.get(kernel.name, Author()), run.dims)),
+                "roads": [_road(road) for launch in roads[kernel.variants[0].id] for road in launch],
+            }
+
+    def _params(
+        self, kernel: KernelFacts, author: Author, dims: Mapping[str, int]
+    ) -> Iterator[dict[str, Any]]:
+        """How the machine makes each argument: floats by their mean and deviation, integers as they are."""
+        read = [param for param in kernel.params if param.access != "out"]
+        given = author.inputs(dict(dims), np.random.default_rng(0)) if author.inputs else [None] * len(read)
+        values = dict(zip((param.name for param in read), given, strict=True))
+        for param in kernel.params:
+            value = values.get(param.name)
+            if not param.is_tensor:
+                yield {"name": param.name, "scalar": 1.0 if value is None else value}
+                continue
+            made = {"name": param.name, "dtype": param.dtype, "written": param.is_written}
+            made["shape"] = param.shape(dims)
+            yield made | self._contents(f"{kernel.name}.{param.name}", param, value)
+
+    def _contents(self, key: str, param: ParamRecord, value: Any) -> dict[str, Any]:
+        if value is None:
+            return {"range": _RANGES[param.dtype]} if param.dtype in _RANGES else {"mean": 0.0, "std": 1.0}
+        array = np.asarray(value)
+        if "int" in param.dtype or param.dtype == "bool":
+            self.integers[key] = array.astype(param.dtype)
+            return {"integers": key}
+        some = array.reshape(-1)[: 1 << 20].astype(np.float32)
+        return {"mean": float(some.mean()), "std": float(some.std())}
+
+    def finish(self, rows: list[dict[str, Any]]) -> None:
+        """Writes what the runner reads, and the runner."""
+        content = {"runs": self.runs, "rows": rows}
+        (self.out / "rows.json").write_text(json.dumps(content, indent=1))
+        np.savez_compressed(self.out / "integers.npz", **self.integers)
+        copy_shared(self.out / "tilec")
+        shutil.copy(HERE / "runner" / "timing.py", self.out)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(HERE / "idioms_runner", self.out, dirs_exist_ok=True, ignore=ignored)
+
+
+def main() -> None:
+    """Builds, writes the folder, prints the roads."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--out", type=Path, default=Path("dist/gpu-idioms"))
+    parser.add_argument("--kernel", action="append", metavar="GLOB", help="these kernels alone; repeatable")
+    options = parser.parse_args()
+    rows = [
+        row for row in read_rows() if any(fnmatch(row.run.plan.name, glob) for glob in options.kernel or "*")
+    ]
+    runs = {run.label: run for row in rows for run in (row.run, row.plain) if run}
+    folder = Folder(options.out)
+    for manifest in MANIFESTS:
+        folder.add(manifest, runs.values())
+    for row in rows:
+        print(row.run.label)
+        for road in folder.runs[row.run.label]["roads"]:
+            print(f"    {road['place']:24s} {road['statement']:40s} {road['road']}")
+    folder.finish([row.record() for row in rows])
+    print(f"on the machine with the GPU: python3 {options.out}/run.py")
+
+
+@dataclass(frozen=True)
+class Row:
+    """An idiom, its plain form, and what torch does of its work; ``same``: whether with the same results."""
+
+    run: Run
+    plain: Run | None
+    torch: str | None
+    same: bool
+
+    def record(self) -> dict[str, Any]:
+        """For the runner."""
+        plain = self.plain.label if self.plain else None
+        return {"run": self.run.label, "plain": plain, "torch": self.torch, "same": self.same}
+
+
+def read_rows() -> list[Row]:
+    """One row for each idiom."""
+    plans = {plan.name: plan for manifest in MANIFESTS for plan in load_manifest(manifest).kernels}
+    idioms = [plan for manifest in MANIFESTS[:-1] for plan in load_manifest(manifest).kernels]
+    work = tomllib.loads((HERE / "idioms_work.toml").read_text())["work"]
+    return [_row(plan, plans, work) for plan in idioms]
+
+
+def _row(plan: KernelPlan, plans: Mapping[str, KernelPlan], work: list[dict[str, Any]]) -> Row:
+    own = _work(work, plan.name)
+    dims = timed_dims(plan)
+    run = Run(plan, dims, _flops(own, dims))
+    plain = own.get("plain")
+    if plain in (None, plan.name):
+        return Row(run, None, own.get("torch"), own.get("same", False))
+    beside = timed_dims(plans[plain])
+    beside = dims if dims.keys() == beside.keys() else beside  # the same shape where it has the same dims
+    form = Run(plans[plain], beside, _flops(_work(work, plain), beside))
+    return Row(run, form, own.get("torch"), own.get("same", False))
+
+
+def _work(work: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next((each for each in work if any(fnmatch(name, glob) for glob in each["kernels"])), {})
+
+
+def _flops(work: Mapping[str, Any], dims: Mapping[str, int]) -> int:
+    return evaluate(work["flops"], dims) if work else 0
+
+
+def timed_dims(plan: KernelPlan) -> dict[str, int]:
+    """The dims at which a kernel is timed: those of its first point for tuning, and the pinned ones."""
+    pinned = {dim: guard.eq for dim, guard in plan.variants[0].dims.items() if guard.eq is not None}
+    return {**pinned, **plan.entry.tune.points[0]}
+
+
+def _road(road: Road) -> dict[str, str]:
+    loss = str(road.loss) if road.loss else ""
+    said = {"place": road.place, "statement": road.statement, "kind": road.kind, "road": road.instruction}
+    return {**said, "loss": loss}
+
+
+if __name__ == "__main__":
+    main()
