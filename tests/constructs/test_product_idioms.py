@@ -218,7 +218,10 @@ def walking(kind):
             )
             acc = T.alloc_fragment((TILE, TILE), "float32")
 
-            if kind == "persistent":
+            if kind == "columns":
+                for bx in T.serial(across):
+                    product(A, B, C, A_shared, B_shared, acc, block, bx)
+            elif kind == "persistent":
                 for by, bx in T.Persistent([down, across], BLOCKS, block):
                     product(A, B, C, A_shared, B_shared, acc, by, bx)
             elif kind == "steps":
@@ -236,7 +239,7 @@ def walking(kind):
     return kernel
 
 
-@pytest.mark.parametrize("kind", ["persistent", "steps", "groups"])
+@pytest.mark.parametrize("kind", ["persistent", "steps", "groups", "columns"])
 def test_blocks_that_walk_over_tiles(kind):
     a, b = operands()
     dims = {"rows": Guard(div=8), "columns": Guard(div=8)}

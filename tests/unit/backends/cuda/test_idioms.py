@@ -9,6 +9,8 @@ from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
+from tilec.ir.nodes.barriers import GridBarrier
+from tilec.ir.text.forms import small
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
@@ -261,8 +263,19 @@ def walked(head: str, body: str) -> str:
             "y = t // 8\nx = t % 8\natomic_add(sums[x], 1.0)\n" + BODY,
             f"{ROWS} * 8",
         ),
+        ("for x in serial(0, 8, 1)", "y = bx\n" + BODY, "6, 8"),
+        ("for w in serial(0, 8, 1)", "y = w * 6 + bx\nx = (bx * 8 + w) % 8\n" + BODY, "6, 8"),
     ],
-    ids=["steps", "waves", "runs", "a limit that is found", "a limit that is said", "added up"],
+    ids=[
+        "steps",
+        "waves",
+        "runs",
+        "a limit that is found",
+        "a limit that is said",
+        "added up",
+        "own axis",
+        "two orders",
+    ],
 )
 def test_blocks_that_walk_over_tiles_become_a_grid(head, body, grid):
     text = walked(head, body)
@@ -286,7 +299,7 @@ def test_blocks_that_walk_over_tiles_become_a_grid(head, body, grid):
             "y = t // 8\nx = t % 8\n" + BODY + "copy(Z[0:+64, 0:+64], total[0:+64, 0:+64])\n",
         ),
         ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\nif x > 6:\n    break\n" + BODY),
-        ("for t in serial(bx, 80, 6)", "y = t // 8\nx = t % 8\ngrid_barrier()\n" + BODY),
+        ("for t in serial(bx, 80, 6)", f"y = t // 8\nx = t % 8\n{small(GridBarrier)}()\n" + BODY),
     ],
     ids=[
         "other steps",

@@ -10,8 +10,8 @@ from tvm import sym, tirx
 from tvm.ir import Var
 
 from tilec.backends.cuda.idioms.flow import is_read_next
-from tilec.backends.cuda.idioms.tile_boxes import are_apart, boxes_of
-from tilec.backends.cuda.idioms.whole_numbers import WholeNumbers
+from tilec.backends.cuda.idioms.tile_boxes import are_apart
+from tilec.backends.cuda.idioms.whole_numbers import WholeNumbers, is_zero
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same, transform, uses
 from tilec.ir.nodes import (
@@ -32,7 +32,7 @@ from tilec.ir.nodes import (
     Store,
     walk,
 )
-from tilec.ir.traits import expressions
+from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass
@@ -40,126 +40,128 @@ from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tvm.ir import Expr
 
 #: What trips may hold: nothing that speaks to other blocks or leaves the loop.
 _PLAIN = (Alloc, Assume, Atomic, Bind, Copy, Fill, For, Gemm, If, Parallel, Pipelined, Reduce, Store)
-#: Up to which tile a limit is looked for.
+#: Up to which tile a limit is looked for; axes of a grid.
 _MOST_TILES = 1 << 30
+_MOST_AXES = 3
 _NOTE = "its loop over tiles is a grid of tiles, over which blocks stay as the launch's roles have it"
 
 
 class OpenTileLoops(LaunchPass):
     """In: a launch whose blocks walk over tiles (T.Persistent, a loop over waves, one from the block's number
-    on in steps of the grid). Out: a grid with a block for each tile, in the order of the author's arithmetic,
-    where trips leave nothing to each other: no tile, fragment or scalar that one writes and the next one
-    reads, and no element of a tensor that two of them touch and one writes (atomic additions aside)."""
+    on in steps of the grid, several columns of tiles for each block). Out: a grid with a block for each tile,
+    in the order of the author's arithmetic, where trips leave nothing to each other: no tile, fragment or
+    scalar that one writes and the next one reads, and no element of a tensor that two of them touch and one
+    writes (atomic additions aside)."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch over tiles."""
-        if named(launch) or launch.thread_vars or len(launch.grid) != 1 or not launch.body:
+        loop = launch.body[-1] if launch.body else None
+        if named(launch) or launch.thread_vars or not isinstance(loop, For):
             return launch
-        tiles = _tiles(launch)
-        if tiles is None or not _is_independent(launch, tiles):
+        if not all(isinstance(stmt, (Alloc, Bind)) for stmt in launch.body[:-1]):
             return launch
-        made = replace(launch, grid=(_short(tiles.count),), block_vars=(tiles.number,), body=tiles.body)
-        return with_notes(made, [_NOTE])
+        found = (tiles for walked in _walks(launch, loop) if (tiles := walked.tiles()) is not None)
+        made = next((tiles for tiles in found if _is_independent(launch, tiles)), None)
+        return launch if made is None else with_notes(_over(launch, made), [_NOTE])
 
 
 @dataclass(frozen=True, eq=False)
 class _Tiles:
-    """The tiles of a launch: ``body`` for each ``number`` from 0 to ``count``."""
+    """The tiles of a launch: ``body`` for each ``number`` from 0 to ``count``, on the grid's ``axis``."""
 
+    axis: int
     number: Var
     count: Expr
     body: Block
 
 
-def _tiles(launch: Launch) -> _Tiles | None:
-    """The tiles over which the loop that ends a launch walks; None where there is none."""
-    *head, loop = launch.body
-    if not isinstance(loop, For) or not all(isinstance(stmt, (Alloc, Bind)) for stmt in head):
-        return None
-    names = {stmt.var: stmt.value for stmt in head if isinstance(stmt, Bind)}
-    (block,) = launch.block_vars
-    own = {var: value for var, value in names.items() if uses(inlined(value, names), (block,))}
-    kept = tuple(stmt for stmt in head if not (isinstance(stmt, Bind) and stmt.var in own))
-    ends = (inlined(part, names) for part in (loop.start, loop.stop, loop.step))
-    walked = _Walk(block, launch.grid[0], loop.var, *ends)
-    tile = tirx.Var("tile", dtype_of(block))
-    body = walked.numbered(map_block(loop.body, lambda expr: inlined(expr, own)), tile)
-    if body is None:
-        return None
-    count, body = _without_guard(body, names, tile, walked)
-    return None if any(True for _ in loads(count)) else _Tiles(tile, count, (*kept, *body))
+def _over(launch: Launch, tiles: _Tiles) -> Launch:
+    """A launch with a block for each tile."""
+    grid, block_vars = list(launch.grid), list(launch.block_vars)
+    count = int_value(tiles.count)
+    grid[tiles.axis : tiles.axis + 1] = [tiles.count if count is None else count]
+    block_vars[tiles.axis : tiles.axis + 1] = [tiles.number]
+    return replace(launch, grid=tuple(grid), block_vars=tuple(block_vars), body=tiles.body)
 
 
+def _walks(launch: Launch, loop: For) -> Iterator[_Walk]:
+    """The ways in which a loop may count tiles: along an axis of the grid, or along one of its own."""
+    names = {stmt.var: stmt.value for stmt in launch.body if isinstance(stmt, Bind)}
+    start, stop, step = (inlined(part, names) for part in (loop.start, loop.stop, loop.step))
+    if any(uses(end, launch.block_vars) for end in (stop, step)):
+        return
+    whole, analyzer = WholeNumbers(), sym.Analyzer()
+    var, trips = whole.name(loop.var), whole.of(stop)
+    counts = int_value(start) == 0 and int_value(step) == 1
+    if trips is None:
+        return
+    for axis, (block, extent) in enumerate(zip(launch.block_vars, launch.grid, strict=True)):
+        size = tirx.const(extent, dtype_of(block)) if isinstance(extent, int) else extent
+        grid, name = whole.of(size), whole.name(block)
+        if grid is None:
+            continue
+        if whole.equal(start, block) and whole.equal(step, size):
+            yield _Walk(launch, loop, axis, whole, var, stop, trips)
+        elif counts:
+            waves = isinstance(trips, tirx.FloorDiv) and same(trips.b, grid)
+            least = trips.a - grid + 1 if waves else trips * grid
+            for number in (var * grid + name, name * trips + var):
+                yield _Walk(launch, loop, axis, whole, number, analyzer.simplify(stop * size), least)
+    if counts and len(launch.grid) < _MOST_AXES:
+        yield _Walk(launch, loop, len(launch.grid), whole, var, stop, trips)
+
+
+@dataclass(frozen=True, eq=False)
 class _Walk:
-    """Which tiles a block takes in a loop: its ``block`` of ``grid``, the loop's variable and ends."""
+    """Tiles that trips of a loop are, by their ``number`` in ``whole`` numbers: ``count`` of them, and no
+    less than ``least``."""
 
-    def __init__(self, block: Var, grid: int | Expr, var: Var, start: Expr, stop: Expr, step: Expr) -> None:
-        self._whole, self._analyzer = WholeNumbers(), sym.Analyzer()
-        self._block, self._var, self._grid = block, var, _expr(grid, block)
-        self._start, self._stop, self._step = start, stop, step
+    launch: Launch
+    loop: For
+    axis: int
+    whole: WholeNumbers
+    number: Expr
+    count: Expr
+    least: Expr
 
-    def numbered(self, body: Block, tile: Var) -> Block | None:
-        """``body`` over the number of its tile; None where that is not all that it knows of its block."""
-        if any(uses(end, (self._block,)) for end in (self._stop, self._step)):
+    def tiles(self) -> _Tiles | None:
+        """The tiles; None where their number is not all that a trip knows of its block."""
+        names = {stmt.var: stmt.value for stmt in self.launch.body if isinstance(stmt, Bind)}
+        gone = {self.loop.var, *self.launch.block_vars[self.axis : self.axis + 1]}
+        own = {var: value for var, value in names.items() if uses(inlined(value, names), gone)}
+        kept = [stmt for stmt in self.launch.body[:-1] if not (isinstance(stmt, Bind) and stmt.var in own)]
+        tile = tirx.Var("tile", dtype_of(self.launch.block_vars[0]))
+        inner = map_block(self.loop.body, lambda expr: self._numbered(inlined(expr, own), tile))
+        if any(uses(expr, gone) for stmt in walk(inner) for expr in expressions(stmt)):
             return None
-        numbers = self._numbers()
-        made = map_block(body, lambda expr: transform(expr, lambda node: self._tile(node, numbers, tile)))
-        left = {self._block, self._var}
-        if any(uses(expr, left) for stmt in walk(made) for expr in expressions(stmt)):
+        count, body = _without_guard(inner, names, tile, self)
+        if any(True for _ in loads(count)) or uses(count, self.launch.block_vars):
             return None
-        return made
-
-    @property
-    def _in_steps(self) -> bool:
-        """Whether the loop goes from the block's number on in steps of the grid."""
-        return self._equal(self._start, self._block) and self._equal(self._step, self._grid)
-
-    def _numbers(self) -> list[Expr]:
-        """What counts tiles, as whole numbers: each in one trip of one block."""
-        block, var = self._whole.name(self._block), self._whole.name(self._var)
-        grid, stop = self._whole.of(self._grid), self._whole.of(self._stop)
-        if grid is None or stop is None:
-            return []
-        if self._in_steps:
-            return [var]
-        waves = int_value(self._start) == 0 and int_value(self._step) == 1
-        return [var * grid + block, block * stop + var] if waves else []
-
-    def _tile(self, node: Expr, numbers: list[Expr], tile: Var) -> Expr | None:
-        """The number of a tile in place of what counts it."""
-        if not isinstance(node, (tirx.Add, Var)) or dtype_of(node) not in ("int32", "int64"):
-            return None
-        value = self._whole.of(node)
-        found = value is not None and any(self._is_zero(value - number) for number in numbers)
-        return cast_to(tile, dtype_of(node)) if found else None
-
-    @property
-    def count(self) -> Expr:
-        """How many tiles there may be."""
-        return self._stop if self._in_steps else self._analyzer.simplify(self._stop * self._grid)
+        return _Tiles(self.axis, tile, count, (*kept, *body))
 
     def has(self, limit: Expr) -> bool:
-        """Whether there are known to be so many tiles: n where waves are n / grid, rounded up."""
-        waves, grid, many = (self._whole.of(part) for part in (self._stop, self._grid, limit))
-        if waves is None or grid is None or many is None:
-            return False
-        least = waves if self._in_steps else waves * grid
-        if not self._in_steps and isinstance(waves, tirx.FloorDiv) and same(waves.b, grid):
-            least = waves.a - grid + 1
-        return bool(self._analyzer.can_prove(many <= least))
+        """Whether there are known to be so many tiles."""
+        many = self.whole.of(limit)
+        return many is not None and bool(sym.Analyzer().can_prove(many <= self.least))
 
-    def _equal(self, one: Expr, other: Expr) -> bool:
-        left, right = self._whole.of(one), self._whole.of(other)
-        return left is not None and right is not None and self._is_zero(left - right)
+    def _numbered(self, expr: Expr, tile: Var) -> Expr:
+        """``expr`` with the number of a tile in place of what counts it."""
 
-    def _is_zero(self, value: Expr) -> bool:
-        return int_value(self._analyzer.simplify(value)) == 0
+        def visit(node: Expr) -> Expr | None:
+            if not isinstance(node, (tirx.Add, Var)) or dtype_of(node) not in ("int32", "int64"):
+                return None
+            value = self.whole.of(node)
+            return (
+                cast_to(tile, dtype_of(node)) if value is not None and is_zero(value - self.number) else None
+            )
+
+        return transform(expr, visit)
 
 
 # ---- the tiles that there are ----
@@ -174,7 +176,7 @@ def _without_guard(body: Block, names: Mapping[Var, Expr], tile: Var, walked: _W
     if not isinstance(guard, If) or guard.orelse or not alone:
         return walked.count, body
     limit = _limit(inlined(guard.cond, names), tile)
-    if limit is None:
+    if limit is None or uses(limit, walked.launch.block_vars):
         return walked.count, body
     count = limit if walked.has(limit) else sym.Analyzer().simplify(tirx.min(limit, walked.count))
     return count, (*body[:-1], *guard.then)
@@ -187,7 +189,7 @@ def _limit(cond: Expr, tile: Var) -> Expr | None:
     if positive is None or any(True for _ in loads(cond)):
         return None
     linear = linear_in(positive, [tile])
-    if linear and int_value(linear[0]) == -1:
+    if linear and int_value(linear[0]) == -1 and not uses(linear[1], (tile,)):
         return linear[1]
     return _searched(cond, tile)
 
@@ -232,16 +234,7 @@ def _is_independent(launch: Launch, tiles: _Tiles) -> bool:
     if any(is_read_next(tiles.body, buffer) for buffer in kept):
         return False
     added = {stmt.buffer for stmt in walk(tiles.body) if isinstance(stmt, Atomic)}
-    boxes = boxes_of(tiles.body)
-    if any(box.buffer in added for box in boxes):
+    others = (stmt for stmt in walk(tiles.body) if not isinstance(stmt, Atomic))
+    if any(buffer in added for stmt in others for buffer in buffers(stmt)):
         return False
-    return are_apart(boxes, tiles.number, tiles.count)
-
-
-def _short(count: Expr) -> int | Expr:
-    value = int_value(count)
-    return count if value is None else value
-
-
-def _expr(extent: int | Expr, var: Var) -> Expr:
-    return tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
+    return are_apart(tiles.body, tiles.number, tiles.count)

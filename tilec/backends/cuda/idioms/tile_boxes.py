@@ -10,7 +10,7 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
 from tilec.backends.cuda.analysis.distinct import distinct
-from tilec.backends.cuda.idioms.whole_numbers import WholeNumbers
+from tilec.backends.cuda.idioms.whole_numbers import WholeNumbers, is_zero
 from tilec.ir.exprs import (
     dtype_of,
     inlined,
@@ -19,12 +19,11 @@ from tilec.ir.exprs import (
     loads,
     operands,
     same,
-    same_all,
     uses,
     walk,
 )
-from tilec.ir.nodes import Bind, Block, Copy, For, Parallel, Pipelined, Region, Stmt, Store, children
-from tilec.ir.traits import expressions, regions
+from tilec.ir.nodes import Bind, Block, Copy, For, Parallel, Pipelined, Stmt, Store, children
+from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -34,96 +33,89 @@ _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Elements of a tensor from ``start`` on, ``extent`` on each axis (None: of unknown number)."""
+    """Elements of a tensor from ``start`` on, ``extent`` on each axis, in whole numbers; None for what is not
+    known."""
 
     buffer: Var
-    start: tuple[Expr, ...]
+    start: tuple[Expr | None, ...]
     extent: tuple[int | None, ...]
     is_written: bool
 
     def same_as(self, other: Box) -> bool:
         """Whether both are known to be the same elements."""
-        known = None not in self.extent and self.extent == other.extent
-        return known and self.buffer.same_as(other.buffer) and same_all(self.start, other.start)
+        pairs = zip(self.start, other.start, strict=True)
+        alike = all(a is not None and b is not None and is_zero(a - b) for a, b in pairs)
+        return alike and None not in self.extent and self.extent == other.extent
 
 
-def boxes_of(block: Block) -> list[Box]:
-    """The boxes of tensors that the statements of a block read and write, names inside it replaced."""
-    return list(_boxes(block, {}, {}))
-
-
-def are_apart(boxes: Sequence[Box], tile: Var, count: Expr) -> bool:
-    """Whether trips of different numbers ``tile``, from 0 to ``count``, touch different elements of the
-    tensors that one of them writes."""
+def are_apart(block: Block, tile: Var, count: Expr) -> bool:
+    """Whether runs of a block for different numbers ``tile``, from 0 to ``count``, touch different elements
+    of the tensors that one of them writes."""
+    numbers = WholeNumbers()
+    boxes = list(_Boxes(numbers).of(block, {}, {}))
     written = [box for box in boxes if box.is_written]
-    if not all(_Digits(box, tile, int_value(count)).tell_the_tile() for box in written):
+    name = numbers.name(tile)
+    if not all(_Digits(box, name, int_value(count)).tell_the_tile() for box in written):
         return False
     groups = {box.buffer: box for box in written}
     return all(box.same_as(groups[box.buffer]) for box in boxes if box.buffer in groups)
 
 
-def _boxes(block: Block, names: Mapping[Var, Expr], ranges: Mapping[Var, int | None]) -> Iterator[Box]:
-    names = dict(names)
-    for stmt in block:
-        if isinstance(stmt, Bind):
-            names[stmt.var] = inlined(stmt.value, names)
-        yield from _own(stmt, names, ranges)
-        for inner in children(stmt):
-            yield from _boxes(inner, names, {**ranges, **_ranges(stmt)})
+class _Boxes:
+    """The boxes of tensors that statements read and write."""
+
+    def __init__(self, numbers: WholeNumbers) -> None:
+        self._numbers = numbers
+
+    def of(self, block: Block, names: Mapping[Var, Expr], ranges: Mapping[Var, int | None]) -> Iterator[Box]:
+        """Those of a block; ``names`` stand for values, the variables of loops have so many values."""
+        names = dict(names)
+        for stmt in block:
+            if isinstance(stmt, Bind):
+                names[stmt.var] = inlined(stmt.value, names)
+            yield from self._own(stmt, names, ranges)
+            for inner in children(stmt):
+                yield from self.of(inner, names, {**ranges, **self._ranges(stmt)})
+
+    def _ranges(self, stmt: Stmt) -> dict[Var, int | None]:
+        if isinstance(stmt, Parallel):
+            names = map(self._numbers.name, stmt.vars)
+            return dict(zip(names, map(int_value, stmt.extents), strict=True))
+        return {self._numbers.name(stmt.var): None} if isinstance(stmt, (For, Pipelined)) else {}
+
+    def _own(self, stmt: Stmt, names: Mapping[Var, Expr], ranges: Mapping[Var, int | None]) -> Iterator[Box]:
+        """The boxes that a statement itself names."""
+        found: list[tuple[Var, bool, Sequence[Expr], Sequence[int | None]]] = []
+        if isinstance(stmt, Copy):
+            for region in (stmt.src, stmt.dst):
+                sizes = tuple(map(int_value, region.extent))
+                found.append((region.buffer, region is stmt.dst, region.start, sizes))
+        if isinstance(stmt, Store):
+            found.append((stmt.buffer, True, stmt.indices, (1,) * len(stmt.indices)))
+        for load in (load for expr in expressions(stmt) for load in loads(expr)):
+            found.append((load.source, False, tuple(load.indices), (1,) * len(load.indices)))
+        for buffer, is_written, start, extents in found:
+            if not buffer.scope().startswith("global"):
+                continue
+            places = [self._numbers.of(inlined(index, names)) for index in start]
+            axes = [_axis(place, size, ranges) for place, size in zip(places, extents, strict=True)]
+            yield Box(buffer, tuple(at for at, _ in axes), tuple(size for _, size in axes), is_written)
 
 
-def _ranges(stmt: Stmt) -> dict[Var, int | None]:
-    """How many values the variables of a loop have."""
-    if isinstance(stmt, Parallel):
-        return dict(zip(stmt.vars, map(int_value, stmt.extents), strict=True))
-    if isinstance(stmt, (For, Pipelined)):
-        return {stmt.var: None}
-    return {}
-
-
-def _own(stmt: Stmt, names: Mapping[Var, Expr], ranges: Mapping[Var, int | None]) -> Iterator[Box]:
-    """The boxes that a statement itself names."""
-    written: list[tuple[Var, tuple[Expr, ...]]] = []
-    if isinstance(stmt, Copy):
-        for region in regions(stmt):
-            if region.buffer.scope().startswith("global"):
-                yield _region(region, region is stmt.dst, names, ranges)
-    if isinstance(stmt, Store) and stmt.buffer.scope().startswith("global"):
-        written.append((stmt.buffer, stmt.indices))
-    read = [
-        (load.source, tuple(load.indices))
-        for expr in expressions(stmt)
-        for load in loads(expr)
-        if load.source.scope().startswith("global")
-    ]
-    for place, (buffer, indices) in enumerate((*written, *read)):
-        ends = [_axis(inlined(index, names), 1, ranges) for index in indices]
-        yield Box(buffer, tuple(at for at, _ in ends), tuple(size for _, size in ends), place < len(written))
-
-
-def _region(
-    region: Region, is_written: bool, names: Mapping[Var, Expr], ranges: Mapping[Var, int | None]
-) -> Box:
-    ends = [
-        _axis(inlined(start, names), int_value(extent), ranges)
-        for start, extent in zip(region.start, region.extent, strict=True)
-    ]
-    return Box(region.buffer, tuple(at for at, _ in ends), tuple(size for _, size in ends), is_written)
-
-
-def _axis(index: Expr, size: int | None, ranges: Mapping[Var, int | None]) -> tuple[Expr, int | None]:
+def _axis(
+    place: Expr | None, size: int | None, ranges: Mapping[Var, int | None]
+) -> tuple[Expr | None, int | None]:
     """Where the elements of an axis start, and how many there are over all values of loop variables."""
-    inner = [var for var in ranges if uses(index, (var,))]
-    if not inner:
-        return index, size
-    linear = linear_in(index, inner)
-    steps = [int_value(factor) for factor in linear[:-1]]
-    counts = [ranges[var] for var in inner]
-    if not linear or size is None:
-        return index, None
-    for step, count in zip(steps, counts, strict=True):
+    inner = [] if place is None else [var for var in ranges if uses(place, (var,))]
+    if place is None or size is None or not inner:
+        return place, size
+    linear = linear_in(place, inner)
+    if not linear:
+        return place, None
+    for factor, var in zip(linear[:-1], inner, strict=True):
+        step, count = int_value(factor), ranges[var]
         if step is None or step < 0 or count is None:
-            return index, None
+            return place, None
         size += step * (count - 1)
     return linear[-1], size
 
@@ -132,17 +124,15 @@ class _Digits:
     """What the place of a box tells of the number of its tile."""
 
     def __init__(self, box: Box, tile: Var, count: int | None) -> None:
-        numbers = WholeNumbers()
-        self._tile, self._count = numbers.name(tile), count
+        self._tile, self._count = tile, count
         self._analyzer = sym.Analyzer()
         most = (1 << 31) - 1 if count is None else max(count, 1)
-        ends = (tirx.const(end, dtype_of(self._tile)) for end in (0, most))
-        self._analyzer.bind(self._tile, tvm_ir.Range(*ends))
+        ends = (tirx.const(end, dtype_of(tile)) for end in (0, most))
+        self._analyzer.bind(tile, tvm_ir.Range(*ends))
         self._digits: list[Expr] = []
         for start, extent in zip(box.start, box.extent, strict=True):
-            value = numbers.of(start)
-            if extent is not None and value is not None:
-                self._take(value, extent)
+            if extent is not None and start is not None:
+                self._take(start, extent)
 
     def tell_the_tile(self) -> bool:
         """Whether boxes of different tiles never meet."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad, Var
 
-from tilec.ir.exprs import dtype_of, transform, walk
+from tilec.ir.exprs import dtype_of, int_value, transform, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -31,12 +31,22 @@ class WholeNumbers:
         opaque = any(isinstance(node, (Call, TensorLoad)) or not _is_integer(node) for node in walk(expr))
         return None if opaque else transform(expr, self._visit)
 
+    def equal(self, one: Expr, other: Expr) -> bool:
+        """Whether two expressions are known to be the same number."""
+        left, right = self.of(one), self.of(other)
+        return left is not None and right is not None and is_zero(left - right)
+
     def _visit(self, node: Expr) -> Expr | None:
         if isinstance(node, Var):
             return self.name(node)
         if isinstance(node, tirx.IntImm):
             return tirx.const(int(node.value), _WIDE)
         return transform(node.value, self._visit) if isinstance(node, tirx.Cast) else None
+
+
+def is_zero(value: Expr) -> bool:
+    """Whether the value of an expression is known to be 0."""
+    return int_value(sym.Analyzer().simplify(value)) == 0
 
 
 def _is_integer(node: Expr) -> bool:
