@@ -22,7 +22,8 @@ import tilec.backends.cuda.emit.rotated
 import tilec.backends.cuda.emit.scan
 import tilec.backends.cuda.emit.sparse
 import tilec.backends.cuda.emit.threads
-import tilec.backends.cuda.general.emit_product  # noqa: F401  (registers the code of statements)
+import tilec.backends.cuda.general.emit_product
+import tilec.backends.cuda.general.emit_tiles  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.threads import warps_of
@@ -36,6 +37,7 @@ from tilec.backends.cuda.emit.raster import banded
 from tilec.backends.cuda.general.emit_box import maps_of
 from tilec.backends.cuda.general.registers import entry_registers
 from tilec.backends.cuda.launch import LoweredCudaLaunch
+from tilec.backends.cuda.nodes import EachTile
 from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
 from tilec.backends.cuda.passes.open_barriers import cluster_shape
 from tilec.backends.cuda.passes.place_shared import pool_bytes
@@ -44,7 +46,7 @@ from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.strategy import Strategy
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import all_of, dtype_of
-from tilec.ir.nodes import Kernel, Launch
+from tilec.ir.nodes import Kernel, Launch, walk
 from tilec.ir.nvcc_flags import device_flags
 from tilec.ir.options import FLAGS
 from tilec.ir.roads import in_order
@@ -125,9 +127,10 @@ class _Entry:
         notes = [*self.launch.notes, *self.launch.schedule.without_effect("threads")]
         if is_asked(self.launch) and not early:
             notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
+        texts = grid_texts(self.kernel, self.launch)
         return LoweredCudaLaunch(
             func,
-            grid_texts(self.kernel, self.launch),
+            (" * ".join(f"({text})" for text in texts),) if self._walks else texts,
             self.launch.threads,
             notes=tuple(notes),
             roads=in_order(
@@ -139,19 +142,28 @@ class _Entry:
             cooperative=has_grid_meet(self.launch.body),
             tensor_maps=tuple(map_code(found, self.kernel) for found in maps),
             entry_registers=entry_registers(self.launch),
+            blocks_per_unit=int(self._walks),
         )
+
+    @property
+    def _walks(self) -> bool:
+        """Whether a block takes several tiles."""
+        return any(isinstance(stmt, EachTile) for stmt in walk(self.launch.body))
 
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
         """Thread axes with their extents, and the statements that name block, thread, lane and warp."""
         axes: list[tuple[Var, str, Expr]] = []
         binds: list[tirx.Stmt] = []
-        blocks = [tirx.Var(f"block_{axis}", "int32") for axis in _AXES[: len(self.launch.grid)]]
+        count = 1 if self._walks else len(self.launch.grid)
+        blocks = [tirx.Var(f"block_{axis}", "int32") for axis in _AXES[:count]]
         axes += [(block, f"blockIdx.{axis}", tirx.Var(f"grid_{axis}", "int32"))
                  for block, axis in zip(blocks, _AXES, strict=False)]  # fmt: skip
-        order, places = banded(self.launch, blocks)
-        binds += order
-        for var, extent, place in zip(self.launch.block_vars, self.launch.grid, places, strict=True):
+        for var, extent in zip(self.launch.block_vars, self.launch.grid, strict=True):
             ctx.facts.bind_range(var, 0, extent)
+        (ctx.tile_block, *_) = blocks
+        order, places = ([], []) if self._walks else banded(self.launch, blocks)
+        binds += order
+        for var, place in zip(self.launch.block_vars, places, strict=not self._walks):
             value = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
             binds.append(tirx.Bind(ctx.define(var), value))
         thread: Expr = tirx.const(0, "int32")

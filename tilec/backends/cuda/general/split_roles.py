@@ -19,11 +19,12 @@ from tilec.backends.cuda.analysis.loads_ahead import load_of
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
 from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.general.order import band_of, walks
 from tilec.backends.cuda.general.registers import HANDED_ON
 from tilec.backends.cuda.general.rings import Ring, fills, is_load, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import ArriveOnce, BoxLoad, GiveBack, GridMeet, SetRegisters
+from tilec.backends.cuda.nodes import ArriveOnce, BoxLoad, EachTile, GiveBack, GridMeet, SetRegisters
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.strategy import check_hints, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
@@ -185,12 +186,9 @@ class _Roles:
         allocs = {stmt.buffer: stmt for stmt in walk(self.launch.body) if isinstance(stmt, Alloc)}
         tiles = tuple(replace(allocs[tile], buffer=made, asked=None) for tile, made in self.tiles.items())
         registers = HANDED_ON[self.threads // WARPGROUP]
-        consumer = (
-            *self._registers(registers, 1),
-            *self._begin(self.reading),
-            *self._consumed(self.launch.body),
-        )
-        load = Group(self.threads, _WARP, (*self._begin(self.filling), *self._produced()))
+        consumed, produced = self._tiles(self._consumed(self.launch.body)), self._tiles(self._produced())
+        consumer = (*self._registers(registers, 1), *self._begin(self.reading), *consumed)
+        load = Group(self.threads, _WARP, (*self._begin(self.filling), *produced))
         producer: Stmt = load
         threads = self.threads + _WARP
         if registers is not None:
@@ -208,6 +206,14 @@ class _Roles:
         how = f"a loading warp, computing warpgroups {groups}, TMA rings of {stages} stages"
         own = in_line_of(Road("T.Kernel", "warp_roles", f"warp roles: {how}"), self.launch)
         return with_roads(made, (own, *self.roads, *self._left()))
+
+    def _tiles(self, body: Block) -> Block:
+        """What a role does, for every tile of a block that walks."""
+        if not walks(self.launch, self.program, self.threads):
+            return body
+        loads = [stmt for stmt in self.program.around if self._is_load(stmt)]
+        band = band_of(self.launch, self.program, loads)
+        return (EachTile(self.launch.block_vars, self.launch.grid, body, band),)
 
     def _left(self) -> Iterator[Road]:
         """Loads of loops that stay with those who compute, and why: what a strategy has said of them, too."""

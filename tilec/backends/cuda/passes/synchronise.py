@@ -15,6 +15,7 @@ from tilec.backends.cuda.analysis.threads import thread_count, warps_of
 from tilec.backends.cuda.analysis.touches import Open, Owners, Touched, Use, touched
 from tilec.backends.cuda.nodes import (
     AsyncGather,
+    EachTile,
     GridMeet,
     InitBarriers,
     Sync,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 
-_LOOPS = (For, Pipelined, While)
+_LOOPS = (For, Pipelined, While, EachTile)
 
 
 class Synchronise(LaunchPass):

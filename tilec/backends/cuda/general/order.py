@@ -1,0 +1,62 @@
+"""In which order blocks take the tiles of a grid: one each, or one after the other in bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm.tirx.analysis import undefined_vars
+
+from tilec.backends.cuda.general.registers import HANDED_ON
+from tilec.backends.cuda.general.slices import Program
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
+from tilec.ir.nodes import Bind, For, If, Launch, Pipelined, Stmt, While
+from tilec.ir.traits import expressions
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Tiles of a band along the second axis, where both axes share loads.
+_BAND = 16
+
+
+def walks(launch: Launch, program: Program, threads: int) -> bool:
+    """Whether blocks stay and take tile after tile: where one block has a multiprocessor's registers to
+    itself, so that its loads run ahead of its results, and all tiles take about as long."""
+    if launch.schedule.persistent is False or HANDED_ON[threads // WARPGROUP] is None:
+        return False
+    blocks = set(launch.block_vars)
+    control = (stmt for stmt in program.around if isinstance(stmt, (For, Pipelined, While, If)))
+    return (
+        not any(_depends_on(expr, program) & blocks for stmt in control for expr in expressions(stmt))
+        and not launch.schedule.cluster_dims
+    )
+
+
+def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:
+    """Tiles of a band: as many as the author asks for, else several where loads are shared along the first
+    axis and along the second one; 0 for tiles in the order of the grid."""
+    if len(launch.grid) < 2:
+        return 0
+    if launch.schedule.band is not None:
+        return launch.schedule.band
+    first, second = launch.block_vars[:2]
+    used = [{var for expr in expressions(load) for var in _depends_on(expr, program)} for load in loads]
+    along = any(first in names and second not in names for names in used)
+    across = any(second in names and first not in names for names in used)
+    return _BAND if along and across else 0
+
+
+def _depends_on(expr: Expr, program: Program) -> set[Var]:
+    """The names that a value comes from."""
+    found: set[Var] = set()
+    work = [expr]
+    while work:
+        for var in undefined_vars(work.pop()):
+            if var in found:
+                continue
+            found.add(var)
+            definer = program.definers.get(var)
+            if isinstance(definer, (Bind, For, Pipelined)):
+                work += expressions(definer)
+    return found
