@@ -34,17 +34,16 @@ def walks(launch: Launch, program: Program, threads: int) -> bool:
 
 
 def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:
-    """Tiles of a band: as many as the author asks for, else several where loads are shared along the first
-    axis and along the second one; 0 for tiles in the order of the grid."""
+    """Tiles of a band where loads are shared along the first axis and along the second one, as in products:
+    as many as the author asks for, or several. 0 elsewhere: there tiles in the order of the hardware are as
+    fast (attention of 4096 keys on an H200: 538 TFLOP/s, 521 where blocks stay)."""
     if len(launch.grid) < 2:
         return 0
-    if launch.schedule.band is not None:
-        return launch.schedule.band
     first, second = launch.block_vars[:2]
     used = [{var for expr in expressions(load) for var in _depends_on(expr, program)} for load in loads]
     along = any(first in names and second not in names for names in used)
     across = any(second in names and first not in names for names in used)
-    return _BAND if along and across else 0
+    return (launch.schedule.band or _BAND) if along and across else 0
 
 
 def _depends_on(expr: Expr, program: Program) -> set[Var]:

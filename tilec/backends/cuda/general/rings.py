@@ -3,6 +3,7 @@ stages."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,13 +15,29 @@ from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int_value, loads
 from tilec.ir.foreign import addressed
-from tilec.ir.nodes import Alloc, Bind, Block, Copy, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Gemm,
+    Kernel,
+    Launch,
+    Parallel,
+    Pipelined,
+    Stmt,
+    Store,
+    children,
+    walk,
+)
 from tilec.ir.traits import buffers, expressions, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.memory import tile_bytes
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -29,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Stages of a ring that a loop without num_stages fills, and bytes of shared memory that barriers take.
 _STAGES, _RESERVED = 2, 1024
+#: Stages that keep tensor cores busy, and bytes of elements that registers hold in pieces too small to store.
+_ENOUGH, _NARROW = 3, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,25 +250,47 @@ def _stages(load: Copy, program: Program) -> int:
 
 
 def _fitted(rings: list[Ring], launch: Launch, target: Target) -> tuple[Ring, ...]:
-    """The rings with as many stages as there is room for; the largest one loses them first."""
+    """The rings with as many stages as there is room for; the largest one loses them first. Results that
+    leave through shared memory are given room where that keeps `_ENOUGH` stages."""
     assert target.gpu is not None
     tiles = {tile for ring in rings for tile in ring.tiles}
-    others = sum(tile_bytes(stmt) for stmt in walk(launch.body)
-                 if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn" and stmt.buffer not in
-                 tiles)  # fmt: skip
+    allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.buffer not in tiles)
+    others = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
     room = target.gpu.shared_bytes - _RESERVED - others
-    while sum(ring.stages * ring.bytes for ring in rings) > room:
-        largest = max(
-            (ring for ring in rings if ring.stages > 1),
-            key=lambda ring: ring.stages * ring.bytes,
-            default=None,
-        )
-        if largest is None:
-            raise Unfit(
-                "its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles"
-            )
-        rings = [replace(ring, stages=ring.stages - 1) if ring is largest else ring for ring in rings]
-    return tuple(rings)
+    whole = _cut(rings, room)
+    if whole is None:
+        raise Unfit("its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles")
+    beside = _cut(rings, room - _staged_bytes(launch))
+    pairs = zip(whole, beside or (), strict=False)
+    fits = beside is not None and all(few.stages >= min(many.stages, _ENOUGH) for many, few in pairs)
+    return beside if fits and beside is not None else whole
+
+
+def _cut(rings: Sequence[Ring], room: int) -> tuple[Ring, ...] | None:
+    """The rings with stages taken away until they fit; None where they do not with one each."""
+    made = list(rings)
+    while sum(ring.stages * ring.bytes for ring in made) > room:
+        several = [ring for ring in made if ring.stages > 1]
+        if not several:
+            return None
+        largest = max(several, key=lambda ring: ring.stages * ring.bytes)
+        made = [replace(ring, stages=ring.stages - 1) if ring is largest else ring for ring in made]
+    return tuple(made)
+
+
+def _staged_bytes(launch: Launch) -> int:
+    """Bytes of the largest result of up to 16 bits that leaves registers for a tensor."""
+    sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
+    sizes = [0]
+    for stmt in walk(launch.body):
+        loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.src.buffer in sums else stmt
+        for store in loop.body if isinstance(loop, Parallel) else ():
+            if not isinstance(store, Store) or not store.buffer.scope().startswith("global"):
+                continue
+            size = element_bytes(str(store.buffer.dtype))
+            if size <= _NARROW and sums & {load.source for load in loads(store.value)}:
+                sizes.append(size * math.prod(int_value(extent) or 1 for extent in loop.extents))
+    return max(sizes)
 
 
 def versions(ring: Ring) -> dict[Var, Var]:

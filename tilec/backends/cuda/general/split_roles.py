@@ -209,10 +209,10 @@ class _Roles:
 
     def _tiles(self, body: Block) -> Block:
         """What a role does, for every tile of a block that walks."""
-        if not walks(self.launch, self.program, self.threads):
-            return body
         loads = [stmt for stmt in self.program.around if self._is_load(stmt)]
         band = band_of(self.launch, self.program, loads)
+        if not band or not walks(self.launch, self.program, self.threads):
+            return body
         return (EachTile(self.launch.block_vars, self.launch.grid, body, band),)
 
     def _left(self) -> Iterator[Road]:
