@@ -121,7 +121,7 @@ class _Entry:
         func = marked(
             tirx.PrimFunc([*params, *ctx.maps.values()], code).with_attr("tirx.noalias", True), self.kernel
         )
-        blocks = self.launch.schedule.min_blocks_per_sm
+        blocks = self.launch.schedule.min_blocks_per_sm or int(entry_registers(self.launch) > 0) or None
         if blocks is not None:
             func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
         notes = [*self.launch.notes, *self.launch.schedule.without_effect("threads")]
