@@ -145,7 +145,7 @@ def _peers(row: dict[str, Any], sets: list[Tensors]) -> tuple[dict[str, list[Cal
         made = [PEERS[row["torch"]](tensors) for tensors in sets]
         for call in made[0].values():
             call()
-    except (RuntimeError, TypeError, AttributeError) as problem:
+    except (RuntimeError, TypeError, AttributeError, KeyError) as problem:
         return {}, " ".join(str(problem).split())[:300]
     return {name: [calls[name] for calls in made] for name in made[0]}, ""
 
