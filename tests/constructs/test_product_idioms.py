@@ -187,8 +187,6 @@ def test_a_loop_that_nobody_has_pipelined(kind):
 
 # ---- blocks that walk over tiles ----
 
-BLOCKS = 4
-
 
 @T.macro
 def product(A, B, C, A_shared, B_shared, acc, by, bx):
@@ -201,17 +199,18 @@ def product(A, B, C, A_shared, B_shared, acc, by, bx):
 
 
 def walking(kind):
-    """C = A B by a few blocks; rows and columns come as run-time sizes."""
+    """C = A B by a few blocks; rows and columns come as run-time sizes, as does the grid."""
 
     @T.prim_func
     def kernel(
         A: T.Tensor((T.dynamic("rows"), K), "float16"),
         B: T.Tensor((K, T.dynamic("columns")), "float16"),
         C: T.Tensor((T.dynamic("rows"), T.dynamic("columns")), "float16"),
+        blocks: T.int32,
     ):
         down, across = T.ceildiv(A.shape[0], TILE), T.ceildiv(B.shape[1], TILE)
 
-        with T.Kernel(BLOCKS, threads=128) as block:
+        with T.Kernel(down if kind == "columns" else blocks, threads=128) as block:
             A_shared, B_shared = (
                 T.alloc_shared((TILE, TILE), "float16"),
                 T.alloc_shared((TILE, TILE), "float16"),
@@ -222,14 +221,14 @@ def walking(kind):
                 for bx in T.serial(across):
                     product(A, B, C, A_shared, B_shared, acc, block, bx)
             elif kind == "persistent":
-                for by, bx in T.Persistent([down, across], BLOCKS, block):
+                for by, bx in T.Persistent([down, across], blocks, block):
                     product(A, B, C, A_shared, B_shared, acc, by, bx)
             elif kind == "steps":
-                for tile in T.serial(block, down * across, BLOCKS):
+                for tile in T.serial(block, down * across, blocks):
                     product(A, B, C, A_shared, B_shared, acc, tile // across, tile % across)
             else:
-                for wave in range(T.ceildiv(down * across, BLOCKS)):
-                    tile = wave * BLOCKS + block
+                for wave in range(T.ceildiv(down * across, blocks)):
+                    tile = wave * blocks + block
                     first = tile // (2 * across) * 2
                     size = T.min(down - first, 2)
                     if tile < down * across:
@@ -243,4 +242,4 @@ def walking(kind):
 def test_blocks_that_walk_over_tiles(kind):
     a, b = operands()
     dims = {"rows": Guard(div=8), "columns": Guard(div=8)}
-    takes("matmul", walking(kind), [a, b], np.matmul(*wide(a, b)), dims=dims, rule="is a grid of tiles")
+    takes("matmul", walking(kind), [a, b, 4], np.matmul(*wide(a, b)), dims=dims, rule="is a grid of tiles")

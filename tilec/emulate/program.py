@@ -150,7 +150,7 @@ class _Compiler:
             constant[node.var] = self.expressions.invariant(_THREAD[tag])
         elif tag in _GRID:
             constant[node.var] = self.expressions.invariant(f"g.block.index[{_GRID[tag]}]")
-            if type(extent) not in (tirx.IntImm,) and hasattr(extent, "name"):
+            if hasattr(extent, "name") and extent not in self.expressions.bound:
                 constant.setdefault(extent, self.expressions.invariant(f"g.block.grid[{_GRID[tag]}]"))
         else:
             raise UnsupportedError(f"the emulator has no thread axis {tag}")

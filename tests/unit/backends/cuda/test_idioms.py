@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
+from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
+from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.ir.text.forms import small
@@ -316,3 +318,61 @@ def test_blocks_that_walk_over_tiles_become_a_grid(head, body, grid):
 )
 def test_other_walks_stay(head, body):
     assert walked(head, body) == ""
+
+
+# ---- operands that are scaled, boxes that loops bring ----
+
+SCALED = "for i, j in parallel(64, 64):\n    tile[i, j] = cast(float16, cast(float32, Y[i, j]) * 0.5)\n"
+PLACE = (
+    LOAD + "for i, j in parallel(64, 64):\n    tile[i, j] = cast(float16, cast(float32, tile[i, j]) * 0.5)\n"
+)
+MULTIPLIED = SUM + "{}" + PRODUCT.format("True") + USED
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        MULTIPLIED.format(SCALED),
+        MULTIPLIED.format(PLACE),
+        SUM + SCALED + "fill(sum[0:+64, 0:+64], 0.0)\n" + PRODUCT.format("False") + USED,
+    ],
+    ids=["brought", "in place", "cleared before"],
+)
+def test_a_factor_moves_behind_the_product(body):
+    text = made(ScaleBehindProducts(), body)
+    assert text.index("gemm(") < text.index("sum[i0, i1] = sum[i0, i1] * 0.5")
+    assert text.count("* 0.5") == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        MULTIPLIED.format(SCALED.replace("0.5", "cast(float32, i)")),
+        MULTIPLIED.format(SCALED.replace("Y[i, j]", "X[i, j]")),
+        SUM + SCALED + PRODUCT.format("False") + USED,
+        MULTIPLIED.format(SCALED) + IN,
+        SUM + PRODUCT.format("True") + SCALED + PRODUCT.format("True") + USED,
+        SUM + LOAD + PRODUCT.format("True") + PLACE.removeprefix(LOAD) + PRODUCT.format("True") + USED,
+    ],
+    ids=["a factor of rows", "another type", "onto a sum", "read elsewhere", "used before", "both"],
+)
+def test_other_factors_stay(body):
+    assert made(ScaleBehindProducts(), body) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "is_box"),
+    [
+        ("Y[i, j]", True),
+        ("if_then_else(i < 64, Y[i, j], cast(float16, 0))", True),
+        ("if_then_else(i + n < 64, Y[i + n, j], cast(float16, 0))", True),
+        ("if_then_else(i < 63, Y[i, j], cast(float16, 0))", False),
+        ("if_then_else(i < 64, Y[i, j], cast(float16, 1))", False),
+        ("Y[j, i]", False),
+        ("Y[i * 2, j]", False),
+        ("Y[i, i]", False),
+    ],
+)
+def test_loops_that_bring_boxes_are_copies(value, is_box):
+    body = f"for i, j in parallel(64, 64):\n    tile[i, j] = {value}\n"
+    assert ("copy(Y[" in made(CopyBoxes(), body)) == is_box

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
+from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
+from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
 from tilec.lowering.passes.base import Pass
 
@@ -14,6 +16,8 @@ IDIOMS: tuple[Pass, ...] = (
     ForwardPassages(),
     ClearBeforeLoops(),
     StartFromZero(),
+    ScaleBehindProducts(),
+    CopyBoxes(),
     OpenTileLoops(),
     DropIdleTiles(),
     PipelineLoads(),
