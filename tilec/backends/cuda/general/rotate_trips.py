@@ -1,0 +1,239 @@
+"""The last products of a trip are issued in the next one, behind that trip's first product.
+
+Tensor cores are idle while threads compute what a product multiplies from the result of the one before, and
+where trips follow each other there is always one that does not wait for it: the first product F of the next
+trip. A loop whose trip is F, arithmetic A on its result and a rest R with products that F(k + 1) does not
+meet becomes
+
+    F(0) A(0)  |  F(k) R(k - 1) A(k), for k from 1 on  |  R(last)
+
+so that A(k) runs beside the products of R(k - 1). F takes along all that stands before it in its trip. Of A
+the statements that need nothing of R(k - 1) go first. Nothing but F(k) and R(k - 1) changes places with what
+another trip does, and these touch nothing in common but stages of rings that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+from tvm.ir import Var
+
+from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.general.conflicts import Touched, is_known, touched
+from tilec.backends.cuda.nodes import BoxLoad, GiveBack, SetRegisters
+from tilec.ir.analysis.renaming import copied, renamed
+from tilec.ir.exprs import dtype_of, int_value, loads
+from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, If, Launch, Stmt, Store, children, walk
+from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
+from tilec.ir.traits import buffers, mentioned
+from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+#: Registers that a thread needs beside fragments, and all that it has where none are handed on.
+_OTHERS, _MOST = 20, 255
+_NOTE = "the loop over {} issues its first product before the last ones of the trip before"
+
+
+class RotateTrips(LaunchPass):
+    """In: loops of consumers that wait for stages of rings and give them back. Out: those with products that
+    can wait for the next trip's first one issue them there, where registers hold what both need."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its loops rotated; one without rings as it is."""
+        if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
+            return launch
+        chooser = Chooser(launch, None)
+        notes: list[str] = []
+
+        def consumers(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Group) or not any(isinstance(inner, Gemm) for inner in walk(stmt.body)):
+                return stmt
+            group = _Consumers(launch, stmt, chooser, notes)
+            return replace(stmt, body=rewrite_blocks(stmt.body, group.block))
+
+        return with_notes(replace(launch, body=tuple(map(consumers, launch.body))), notes)
+
+
+@dataclass(frozen=True)
+class _Consumers:
+    """Rotates the loops of the threads of ``group``, and says so in ``notes``."""
+
+    launch: Launch
+    group: Group
+    chooser: Chooser
+    notes: list[str]
+
+    def block(self, block: Block) -> list[Stmt]:
+        """A block with its loops rotated."""
+        made: list[Stmt] = []
+        for stmt in block:
+            trip = self._trip(stmt) if isinstance(stmt, For) else None
+            if trip is not None:
+                self.notes.append(_NOTE.format(trip.loop.var.name))
+            made += (stmt,) if trip is None else trip.rotated()
+        return made
+
+    def _trip(self, loop: For) -> _Trip | None:
+        """The parts of a loop's trip; None where it has none that may wait, or nothing to run beside them."""
+        body = tuple(stmt for stmt in loop.body if not isinstance(stmt, Alloc))
+        allocs = tuple(stmt for stmt in loop.body if isinstance(stmt, Alloc))
+        wide = [place for place, stmt in enumerate(body) if self._is_wide(stmt)]
+        trips = int_value(sym.Analyzer().simplify(loop.stop - loop.start))
+        if loop.kind != "serial" or int_value(loop.step) != 1 or trips in (0, 1) or len(wide) < 2:
+            return None
+        if not is_known(body) or any(alloc.init is not None for alloc in allocs):
+            return None
+        head, others = body[: wide[0] + 1], body[wide[0] + 1 :]
+        free = _free_tiles(body)
+        first = self._touched(head).buffers().without(free)
+        meets = [self._touched((stmt,)).buffers().without(free).conflicts(first) for stmt in others]
+        cut = max((place + 1 for place, meet in enumerate(meets) if meet), default=0)
+        rest = others[cut:]
+        late = [stmt for stmt in rest if self._is_wide(stmt)]
+        if not late or not _computes(others[:cut], head[-1]) or not self._fits(loop):
+            return None
+        if any(isinstance(inner, (GiveBack, WaitPhase)) for stmt in rest for part in children(stmt)
+               for inner in walk(part)) or not _rings(rest) <= free:  # fmt: skip
+            return None
+        return _Trip(loop, allocs, head, self._in_order(others[:cut], late), rest, changed_in(self.launch))
+
+    def _touched(self, block: Block) -> Touched:
+        return touched(block, self.launch)
+
+    def _is_wide(self, stmt: Stmt) -> bool:
+        """Whether wgmma carries out a statement."""
+        warps = self.group.count // WARP
+        return isinstance(stmt, Gemm) and not isinstance(self.chooser.product(stmt, warps), str)
+
+    def _fits(self, loop: For) -> bool:
+        """Whether registers hold all fragments of a trip at once."""
+        given = [stmt.count for stmt in self.group.body if isinstance(stmt, SetRegisters)]
+        used = {buffer for stmt in walk(loop.body) for buffer in buffers(stmt)}
+        held = sum(_words(buffer, self.group.count) for buffer in used if buffer.scope() == "local.fragment")
+        return held <= (given[0] if given else _MOST) - _OTHERS
+
+    def _in_order(self, block: Block, late: list[Stmt]) -> Block:
+        """``block`` with the statements first that need nothing of products under way."""
+        free: list[Stmt] = []
+        bound: list[Stmt] = list(late)
+        for stmt in block:
+            waits = any(self._touched((stmt,)).conflicts(self._touched((other,))) for other in bound)
+            (bound if waits else free).append(stmt)
+        return (*free, *bound[len(late) :])
+
+
+def _words(buffer: Var, threads: int) -> int:
+    """Registers of a thread for a fragment; rows have a value for each of two rows in each lane."""
+    shape = [int_value(extent) or 1 for extent in buffer.shape]
+    if len(shape) == 1:
+        return 2
+    elements = 1
+    for extent in shape:
+        elements *= extent
+    return elements * element_bytes(str(buffer.dtype)) // 4 // threads
+
+
+def _computes(block: Block, product: Stmt) -> bool:
+    """Whether threads do something with the result of a product."""
+    assert isinstance(product, Gemm)
+    users = (stmt for stmt in block if product.c.buffer in {b for s in walk((stmt,)) for b in buffers(s)})
+    return any(not isinstance(stmt, Gemm) for stmt in users)
+
+
+def _rings(block: Block) -> set[Var]:
+    """The tiles that a block gives back."""
+    return {tile for stmt in walk(block) if isinstance(stmt, GiveBack) for tile in stmt.tiles}
+
+
+def _free_tiles(body: Block) -> set[Var]:
+    """The tiles of rings of which a trip takes one stage and leaves another: the next trip may begin before
+    this one is done with it."""
+    given = [stmt for stmt in walk(body) if isinstance(stmt, GiveBack)]
+    once = [stmt for stmt in body if isinstance(stmt, GiveBack)]
+    return {
+        tile
+        for stmt in once
+        for tile in stmt.tiles
+        if (int_value(stmt.barrier.shape[0]) or 1) > 1
+        and sum(other.barrier.same_as(stmt.barrier) for other in given) == 1
+    }
+
+
+@dataclass(frozen=True)
+class _Trip:
+    """A loop's trip: ``head`` up to its first product, ``middle``, and ``rest``, which may wait. ``changed``
+    are the buffers that the launch writes."""
+
+    loop: For
+    allocs: Block
+    head: Block
+    middle: Block
+    rest: Block
+    changed: Set[Var]
+
+    def rotated(self) -> Iterator[Stmt]:
+        """The loop with the rest of a trip behind the head of the next one."""
+        loop, dtype = self.loop, dtype_of(self.loop.var)
+        first, end = tirx.Var("first", dtype), tirx.Var("end", dtype)
+        one = tirx.const(1, dtype)
+        held, keep, rest = self._handed_on()
+        trip = (*self.head, *_with(rest, loop.var, loop.var - one), *self.middle, *keep)
+        body: Block = (
+            *_with((*self.head, *self.middle, *keep), loop.var, first),
+            replace(loop, start=first + one, stop=end, body=trip),
+            *_with(rest, loop.var, end - one),
+        )
+        yield from (*self.allocs, *held, Bind(first, loop.start), Bind(end, loop.stop))
+        if (int_value(sym.Analyzer().simplify(loop.stop - loop.start)) or 0) > 0:
+            yield from body
+        else:
+            yield If(first < end, body, loc=loop.loc)
+
+    def _handed_on(self) -> tuple[Block, Block, Block]:
+        """Variables for what the rest needs of its trip and cannot tell from the number of it, what keeps
+        their values, and the rest with their names."""
+        before = (*self.head, *self.middle)
+        binds = {stmt.var: stmt for stmt in before if isinstance(stmt, Bind)}
+        needed = _needed(self.rest, binds)
+        held: list[Stmt] = []
+        keep: list[Stmt] = []
+        names: list[Stmt] = []
+        zero = tirx.const(0, "int32")
+        for var, stmt in binds.items():
+            if var not in needed:
+                continue
+            if not any(load.source in self.changed or load.source.scope() == "local.var"
+                       for load in loads(stmt.value)):  # fmt: skip
+                names.append(stmt)
+                continue
+            place = tirx.decl_buffer((1,), dtype_of(var), name=f"{var.name}_held", scope="local.var")
+            held.append(Alloc(place, init=tirx.const(0, dtype_of(var))))
+            keep.append(Store(place, (zero,), var))
+            names.append(Bind(var, tirx.BufferLoad(place, [zero])))
+        known = [stmt for stmt in before if isinstance(stmt, Assume) and mentioned(stmt) <= needed]
+        return tuple(held), tuple(keep), (*names, *known, *self.rest)
+
+
+def _needed(block: Block, binds: dict[Var, Bind]) -> set[Var]:
+    """The names that a block takes from ``binds``, and those that they are made of."""
+    found: set[Var] = set()
+    work = {name for stmt in walk(block) for name in mentioned(stmt)}
+    while work:
+        var = work.pop()
+        if var in binds and var not in found:
+            found.add(var)
+            work |= mentioned(binds[var])
+    return found
+
+
+def _with(block: Block, var: Var, value: Expr) -> Block:
+    """A copy of a block in another trip."""
+    return renamed(copied(block), {var: value})
