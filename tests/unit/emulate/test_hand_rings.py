@@ -17,6 +17,7 @@ from tvm.ir import StringImm
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
+from tilec.ir.options import NO_ROLES
 from tilec.language.frontend.elaborate import elaborate
 from tilec.trials.oracle import Author
 
@@ -121,8 +122,9 @@ def test_bytes_that_are_counted_without_a_fence_order_nothing():
         )
 
     ring = Ring(copy="bytes")
+    by_threads = replace(kernel_of(ring), options=((NO_ROLES, "tl.disable_tma_lower"),))
     with pytest.raises(EmulationError, match="with nothing that orders the two"):
-        error_of(ring, lowered=edited(kernel_of(ring), SM90A, changed))
+        error_of(ring, lowered=edited(by_threads, SM90A, changed))
 
 
 def test_forms_without_an_order_in_turns_are_checked_by_the_reference():

@@ -166,17 +166,20 @@ class ProxyFence(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class BoxLoad(Stmt):
-    """``dst = src`` by TMA, started by one of the threads that run it: from global memory into a shared tile,
-    zeros from outside of the tensor. The phase of ``barrier[index]`` counts its bytes. ``evict``: "first" or
-    "last" to leave the L2."""
+    """``dst = src`` by TMA, started by one of the threads that run it (``alone``: by the one that does): from
+    global memory into a shared tile, zeros from outside of the tensor. The phase of ``barrier[index]`` counts
+    its bytes, which the thread announces first where it ``announces``. ``evict``: "first" or "last" to leave
+    the L2."""
 
-    syntax = "box_load(src, dst, barrier[index], evict=)"
+    syntax = "box_load(src, dst, barrier[index], evict=, alone=, announces=)"
 
     src: Region
     dst: Writes[Region]
     barrier: Signals[Buffer]
     index: At[Expr]
     evict: str | None = None
+    alone: bool = False
+    announces: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.attention.strategy import Attention
+from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.idioms.order import IDIOMS
@@ -28,5 +29,6 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     *(step for strategy in STRATEGIES for step in strategy.passes),
     SplitRoles(),
     RotateTrips(),
+    BringBoxes(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
 )

@@ -178,7 +178,7 @@ class _Ranges:
         if is_range and first % WARP == 0 and count % WARP == 0:
             return (Group(first, count, inner, loc=branch.loc),)
         if count == 1:
-            inner = tuple(replace(stmt, alone=True) if isinstance(stmt, BulkLoad) else stmt for stmt in inner)
+            inner = _alone(inner)
         if not is_collective(inner):
             return (replace(branch, then=inner),)
         if not is_range:
@@ -197,6 +197,12 @@ class _Ranges:
         if not isinstance(stmt, COLLECTIVE) or own or named & self._uniformity.varying:
             raise _divergent(branch)
         return stmt
+
+
+def _alone(block: Block) -> Block:
+    """``block`` as a single thread runs it."""
+    inside = (with_children(stmt, [_alone(inner) for inner in children(stmt)]) for stmt in block)
+    return tuple(replace(stmt, alone=True) if isinstance(stmt, BulkLoad) else stmt for stmt in inside)
 
 
 def _divergent(stmt: Stmt) -> UnsupportedError:

@@ -11,6 +11,7 @@ from tilec.backends.cuda.analysis.owners import Owner, owner
 from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
+    BoxLoad,
     JoinThreads,
     ProductsWait,
     SparseWarpGemm,
@@ -116,7 +117,7 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
     own = frozenset(map(Use, scratch(stmt)))
     if isinstance(stmt, (Store, Atomic, JoinThreads)):
         return Touched(reads | own, own | _shared([stmt.buffer]))
-    if isinstance(stmt, AsyncCopy):
+    if isinstance(stmt, (AsyncCopy, BoxLoad)):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
     if isinstance(stmt, ProductsWait):
         return Touched(_shared(stmt.tiles))

@@ -24,6 +24,11 @@ def tiles_of_units(body: Block) -> set[Var]:
     return {region.buffer for region in _regions(body) if region.buffer.scope() == "shared.dyn"}
 
 
+def tiles_filled_by_units(body: Block) -> set[Var]:
+    """Those of them that boxes are brought to."""
+    return {stmt.dst.buffer for stmt in walk(body) if isinstance(stmt, BoxLoad)}
+
+
 def tiles_read_by_units(body: Block) -> set[Var]:
     """Those of them that are read there."""
     read = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -49,10 +50,13 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
     made = boxes_of(stmt.src, tile, storage.layout)
     place = ctx.shared_place(tile) + _version(stmt, made.bytes, ctx)
     at = [coordinate(ctx.value(start)) for start in stmt.src.start]
-    barrier = T.cuda.cvta_generic_to_shared(ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)]))
+    phase = ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])
+    barrier = T.cuda.cvta_generic_to_shared(phase)
     name, policy = cached(LOAD.format(rank=len(at), mode="tile"), stmt.evict)
     address = T.address_of(_argument(made.map, ctx))
-    with when(first_of_group(ctx)):
+    with nullcontext() if stmt.alone else when(first_of_group(ctx)):
+        if stmt.announces:
+            run(barriers.EXPECT.call(phase, i32(made.bytes)))
         for number in range(made.count):
             start = [*at[:-1], at[-1] + i32(number * made.map.box[-1])]
             ptx(name, place + u32(number * made.step), address, *reversed(start), barrier, *policy)

@@ -134,7 +134,7 @@ class _Loads(ScopedRewrite):
                 reason = f"other statements write {tile.name}, too"
             elif tile in named:
                 reason = f"foreign code gets the address of {tile.name}"
-            elif not _has_slabs(alloc):
+            elif not has_slabs(alloc):
                 reason = f"T.annotate_layout gives {tile.name} another order than TMA writes"
             elif not _is_ring(tile, body):
                 reason = f"{tile.name} is used where its load does not stand before"
@@ -145,7 +145,7 @@ class _Loads(ScopedRewrite):
         return found
 
 
-def _has_slabs(alloc: Alloc) -> bool:
+def has_slabs(alloc: Alloc) -> bool:
     """Whether no layout is asked for that TMA does not write."""
     if alloc.asked is None:
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.units import tiles_read_by_units
+from tilec.backends.cuda.analysis.units import tiles_filled_by_units, tiles_read_by_units
 from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
@@ -13,6 +13,7 @@ from tilec.backends.cuda.nodes import (
     ThreadLoop,
     WaitGroup,
 )
+from tilec.backends.cuda.passes.place_shared import sharing
 from tilec.ir.nodes import Atomic, Block, Launch, Stmt, Store, children, walk, with_children
 from tilec.ir.traits import written
 from tilec.lowering.passes.base import BlockRewrite, LaunchPass
@@ -25,11 +26,14 @@ _WRITERS = (Store, Atomic, ThreadLoop)
 
 class FenceProxies(LaunchPass):
     """In: barriers between threads. Out: a ProxyFence behind statements by which threads write tiles that
-    wgmma reads, and behind waits for their asynchronous copies: PTX ISA, "Async proxy"."""
+    wgmma reads, or memory that TMA writes later, and behind waits for their asynchronous copies: PTX ISA,
+    "Async proxy"."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its fences."""
-        tiles = tiles_read_by_units(launch.body)
+        filled, shared = tiles_filled_by_units(launch.body), sharing(launch.body)
+        beside = {other for tile in filled for other in shared.get(tile, ())}
+        tiles = tiles_read_by_units(launch.body) | filled | beside
         if not tiles:
             return launch
         copied = any(_writes(stmt, tiles, (AsyncCopy, AsyncGather)) for stmt in walk(launch.body))

@@ -106,11 +106,12 @@ class _Inference:
         return found
 
     def _boxes(self) -> None:
-        """Operands that TMA brings lie in its patterns."""
+        """Operands that TMA brings lie in its patterns, and so do tiles of which lanes load rows."""
         stmts = list(walk(self.launch.body))
         operands = {
             region.buffer for stmt in stmts if isinstance(stmt, WarpGemm) for region in (stmt.a, stmt.b)
         }
+        operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
         for stmt in stmts:
             if isinstance(stmt, BoxLoad) and stmt.dst.buffer in operands and slab_bytes(stmt.dst.buffer):
                 self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))

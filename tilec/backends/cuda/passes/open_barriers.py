@@ -10,6 +10,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.threads import has_groups
+from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.backends.cuda.passes.split_loops import serial_loops
 from tilec.errors import UnsupportedError
@@ -33,10 +34,11 @@ _BULK = 90
 
 
 class OpenBarriers(Pass):
-    """In: AllocBarrier and BulkLoad anywhere. Out: at the start of the launch the memory of all barriers,
-    their initial counts and a Sync. A BulkLoad is a Copy, and behind it CompleteBytes where the author
-    announces bytes: its threads arrive, or wait, after they have written. Loops of launches with groups or
-    barriers are not pipelined: their author has done it. UnsupportedError for byte counts where the target
+    """In: AllocBarrier anywhere, and BulkLoads that TMA does not carry out. Out: at the start of the launch
+    the memory of all barriers, their initial counts and a Sync. A BulkLoad is a Copy, and behind it
+    CompleteBytes where the author announces bytes: its threads arrive, or wait, after they have written.
+    Loops of launches with groups or barriers are not pipelined: their author has done it. UnsupportedError
+    for byte counts where the target
     has none."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
@@ -49,7 +51,7 @@ def _opened(launch: Launch, target: Target) -> Launch:
     copies = any(isinstance(stmt, ClusterCopy) for stmt in walk(launch.body))
     if not found and not has_groups(launch) and not in_clusters(launch) and not copies:
         return launch
-    announced = set(_announced(launch.body))
+    announced = set(announced_in(launch.body))
     _check_remote(launch.body, announced, {stmt.buffer for stmt in found if stmt.cluster})
     roads: list[Road] = []
 
@@ -85,7 +87,7 @@ def cluster_shape(launch: Launch) -> tuple[int, int, int]:
     return (x, y, z)
 
 
-def _announced(body: Block) -> Iterator[Var]:
+def announced_in(body: Block) -> Iterator[Var]:
     """The barriers whose bytes the author announces."""
     for stmt in walk(body):
         if isinstance(stmt, ExpectBytes) or (isinstance(stmt, Arrive) and stmt.expect is not None):
@@ -127,11 +129,8 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) ->
         _check(stmt, target)
     if not isinstance(stmt, BulkLoad):
         return [stmt]
-    why = "T.tma_copy outside of warp roles is carried out by the threads that run it"
-    remedy = (
-        "mend what keeps the launch from warp roles, or use T.copy in a T.Pipelined loop, which runs ahead"
-    )
-    roads.append(road_of(stmt, "threads", "loads of threads", Loss("tma", why, remedy)))
+    if not has_wgmma(target):
+        roads.append(by_threads(stmt, f"{target.name} is no target with TMA", "build for sm_90a"))
     whole = Copy(stmt.src, stmt.dst, stmt.hints, loc=stmt.loc)
     if stmt.alone:
         roads += said(stmt, stmt.hints, "threads", 1)
@@ -140,6 +139,11 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) ->
         return [copy]
     done = CompleteBytes(stmt.barrier, stmt.index, _bytes(stmt), stmt.alone, loc=stmt.loc)
     return [copy, done] if stmt.alone else [copy, Sync(), done]
+
+
+def by_threads(stmt: BulkLoad, why: str, remedy: str) -> Road:
+    """The road of a load that TMA does not carry out."""
+    return road_of(stmt, "threads", "loads of threads", Loss("tma", why, remedy))
 
 
 def _sends(launch: Launch) -> bool:
