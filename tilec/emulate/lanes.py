@@ -40,10 +40,10 @@ class Lanes:
         """Lanes of the group, those that do not run too."""
         return self.g.count
 
-    def ptx(self, name: str, *operands: Any) -> Any:
+    def ptx(self, name: str, *operands: Any, **options: Any) -> Any:
         """What an instruction gives."""
         entry, parts = _instruction(name)
-        made = entry.run(self.g, self.m, parts, *operands)
+        made = entry.run(self.g, self.m, parts, *operands, **options)
         if entry.mixes:
             self.g.taint.lanes = None
         return made[0] if isinstance(made, tuple) and len(made) == 1 else made

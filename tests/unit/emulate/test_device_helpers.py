@@ -109,6 +109,7 @@ def samples() -> dict[str, list[Call]]:
                                            ("64.row.col.s32.s8.s8.s32", "int32"))],
         "lanes_mma": [Call(matrices.lanes_mma(*each), places=("uint32" if each[1] == "float16" else each[1],))
                       for each in instructions],
+        "QUAD": [Call(matrices.QUAD, {1: LANES.astype(np.int32)})],
         "DESCRIPTOR": [Call(matrices.DESCRIPTOR)],
         "meet": [Call(barriers.meet(9, 32))],
         "printed": [Call(says.printed("n = %lld 100%%", ["int64"]))],
@@ -118,7 +119,7 @@ def samples() -> dict[str, list[Call]]:
 #: In programs of their own: barriers below, traps as an error, meetings of a grid on no emulator; products of
 #: a warpgroup in tests of all their types (`tests/constructs/test_gemm_constructs.py`).
 APART = {"OPEN", "ARRIVE", "ARRIVE_EXPECT", "ARRIVE_REMOTE", "EXPECT", "COMPLETE", "wait", "WAIT_CLUSTER",
-         "trapped", "GRID_MEET", "integer_wgmma", "integer_pin"}  # fmt: skip
+         "trapped", "GRID_MEET", "wgmma", "wgmma_pin"}  # fmt: skip
 
 
 def is_helper(value: object) -> bool:

@@ -112,10 +112,13 @@ def mma_async(
     made = np.empty((columns // 2, g.count), np.int32 if result == "s32" else np.float32)
     for start in range(0, g.count, _GROUP):
         made[:, start : start + _GROUP] = call.run(start, operands, has_registers, rest)
+    is_packed = result == "f16" and sums.dtype != "float16"
     if old is not None:
-        made += _unpacked(old) if result == "f16" else old
+        made += _unpacked(old) if is_packed else old
     number = g.state.get("wgmma", 0) + 1
-    sums.start(first, list(_packed(made, sums) if result == "f16" else made), number)
+    if result == "f16":
+        made = _packed(made, sums) if is_packed else _halves(made)
+    sums.start(first, list(made), number)
     for registers, index in kept if has_registers else ():
         registers.hold(int(index), number)
 
@@ -128,9 +131,13 @@ def _unpacked(words: np.ndarray) -> np.ndarray:
 
 def _packed(made: np.ndarray, sums: Registers) -> np.ndarray:
     """The opposite."""
-    with np.errstate(over="ignore"):
-        halves = made.astype(np.float16).reshape(-1, 2, made.shape[1]).transpose(0, 2, 1)
+    halves = _halves(made).reshape(-1, 2, made.shape[1]).transpose(0, 2, 1)
     return np.asarray(np.ascontiguousarray(halves).view(TYPES[sums.dtype])[..., 0])
+
+
+def _halves(made: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return made.astype(np.float16)
 
 
 def _run(indices: list[Any]) -> tuple[int, int]:

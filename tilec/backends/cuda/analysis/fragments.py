@@ -54,11 +54,14 @@ def _row_digits(tile: WarpTile, stride: int) -> tuple[Digit, ...]:
 
 
 def operand_layout(tile: WarpTile) -> Layout:
-    """The A operand of mma.m16n8k16, and of wgmma, for all K of a product: the registers of an accumulator
-    (16 bits each) in the same order. Warps side by side along N hold copies."""
-    count = tile.steps * 2
-    i = (Digit(8, 4, "lane"), Digit(2, 2, "reg"), *_row_digits(tile, count * 4))
-    return Layout((i, (Digit(2, 1, "reg"), Digit(4, 1, "lane"), Digit(count, 4, "reg"))))
+    """The A operand of mma.m16n8k16, and of wgmma, for all K of a product: elements of 16 and 8 bits as in
+    an accumulator (the instruction has four neighbours of 8 bits in a lane, which lanes swap for it), of 32
+    bits one in the place of two. Warps side by side along N hold copies."""
+    depth = int(tile.instruction.rpartition("k")[2])
+    pair = 1 if depth == 8 else 2
+    count = tile.steps * depth // (4 * pair)
+    i = (Digit(8, 4, "lane"), Digit(2, pair, "reg"), *_row_digits(tile, count * 2 * pair))
+    return Layout((i, (Digit(pair, 1, "reg"), Digit(4, 1, "lane"), Digit(count, 2 * pair, "reg"))))
 
 
 def coalesced(extents: Sequence[int], warps: int, vector: int) -> Layout:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm, SparseGemm
@@ -55,6 +56,16 @@ def dtypes(gemm: Gemm) -> tuple[str, str, str]:
     """The element types of the three operands."""
     a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
     return a, b, c
+
+
+def is_register_operand(gemm: Gemm, of_warpgroups: bool) -> bool:
+    """Whether a fragment serves as the A operand: whole, rows along M, of 16 bits where mma.sync reads it."""
+    return (
+        gemm.a.buffer.scope() == "local.fragment"
+        and is_whole(gemm.a)
+        and not gemm.trans_a
+        and (of_warpgroups or element_bytes(dtypes(gemm)[0]) == 2)
+    )
 
 
 def instruction_name(shape: str, types: tuple[str, str, str]) -> str:

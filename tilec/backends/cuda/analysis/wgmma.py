@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tvm import sym
 
 from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
-from tilec.backends.cuda.analysis.mma import dtypes, extents
+from tilec.backends.cuda.analysis.mma import dtypes, extents, is_register_operand
 from tilec.backends.cuda.analysis.tiles import alike, is_slice, static_extents, swizzled
 from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
 from tilec.ir.exprs import int_value
@@ -51,9 +51,11 @@ def instruction_types(types: tuple[str, str, str]) -> str | None:
         return f"s32.{INTEGERS[a]}.{INTEGERS[b]}" if c == "int32" else None
     if (a, b, c) == ("float32", "float32", "float32"):
         return "f32.tf32.tf32"
-    if a not in FLOATS or b not in FLOATS or c != "float32":
+    sums = {"float32": "f32", "float16": "f16"}.get(c)
+    if a not in FLOATS or b not in FLOATS or sums is None or (sums == "f16" and "bfloat16" in (a, b)):
         return None
-    return f"f32.{FLOATS[a]}.{FLOATS[b]}" if a == b or element_bytes(a) == element_bytes(b) == 1 else None
+    same = a == b or element_bytes(a) == element_bytes(b) == 1
+    return f"{sums}.{FLOATS[a]}.{FLOATS[b]}" if same else None
 
 
 class Chooser:
@@ -154,16 +156,14 @@ def _is_cut(gemm: Gemm, columns: int) -> bool:
 
 def _obstacles(gemm: Gemm, depth: int, types: tuple[str, str, str]) -> Iterator[str]:
     size = element_bytes(types[0])
-    if gemm.a.buffer.scope() == "local.fragment" and size != 2:
-        yield f"{gemm.a.buffer.name} holds {types[0]} in registers"
     if depth * size % STEP_BYTES:
         yield f"K = {depth} is no multiple of {STEP_BYTES // size}"
     for name, region, across in (("A", gemm.a, gemm.trans_a), ("B", gemm.b, not gemm.trans_b)):
-        if region.buffer.scope() != "shared.dyn":
+        if name == "A" and is_register_operand(gemm, True):
             continue
         if across and element_bytes(str(region.buffer.dtype)) != 2:
             yield f"{name} of {region.buffer.dtype} is stored across K"
-        if not is_operand(region):
+        if not (is_operand(region) if region.buffer.scope() == "shared.dyn" else _is_stageable(region)):
             yield f"{region.buffer.name} is no tile, or part of one, that descriptors describe"
     if gemm.c.buffer.scope() == "local.fragment" and not _has_constant_place(gemm.c):
         yield f"which part of {gemm.c.buffer.name} it adds to is known at run time only"
@@ -187,6 +187,12 @@ def is_operand(region: Region) -> bool:
     return all(_is_multiple(start, unit) for start, unit in zip(region.start[-2:], units, strict=True)) and (
         whole or (int_value(region.extent[-1]) or 0) % width == 0
     )
+
+
+def _is_stageable(region: Region) -> bool:
+    """Whether a copy of a region in shared memory is an operand."""
+    rows, columns = (int_value(extent) or 0 for extent in region.extent[-2:])
+    return rows % GROUP_ROWS == 0 and columns * element_bytes(str(region.buffer.dtype)) % SLABS[-1] == 0
 
 
 def _is_multiple(start: object, unit: int) -> bool:

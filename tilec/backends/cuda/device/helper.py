@@ -39,9 +39,9 @@ class Lanes(Protocol):
 
     count: int
 
-    def ptx(self, name: str, *operands: Any) -> Any:
+    def ptx(self, name: str, *operands: Any, **options: Any) -> Any:
         """What a PTX instruction of this name gives: a value, or several as a tuple; ``yield from`` it where
-        it may wait. Operands are those of its text behind the results."""
+        it may wait. Operands are those of its text behind the results; ``options`` are the emulator's."""
 
     def cuda(self, name: str, *args: Any) -> Any:
         """What a function of CUDA gives; those for every type get the dtype as a further argument."""

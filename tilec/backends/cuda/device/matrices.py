@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from tilec.backends.cuda.device.helper import Helper, Lanes
 
 #: What holds the sums: their C type, the letter of a register, and how many there are.
@@ -91,37 +93,77 @@ __device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned
 """, meaning)  # fmt: skip
 
 
+#: What holds the sums of wgmma where TVM's table of instructions has unsigned words: their C type, and
+#: the bytes of one.
+_WORDS_OF_SUMS = {"int32": ("int", 4), "float16": ("unsigned", 2)}
+
+
 @cache
-def integer_wgmma(instruction: str, count: int) -> Helper:
-    """wgmma into ``count`` signed sums of each thread, which TVM's table of instructions has as unsigned ones
-    alone: both operands by descriptors, ``adds`` whether the sums are kept."""
-    name = f"tilec_{instruction.replace('.', '_')}"
+def wgmma(
+    instruction: str, dtype: str, count: int, has_registers: bool, tail: tuple[int, ...] = ()
+) -> Helper:
+    """wgmma into ``count`` registers of each thread, which hold sums of int32, or two of float16: B by a
+    descriptor, A too or in four words; ``adds`` whether the sums are kept; ``tail``: signs and sides."""
+    kind, size = _WORDS_OF_SUMS[dtype]
+    side = "_".join(["registers"] * has_registers + [str(part) for part in tail])
+    name = f"tilec_{instruction.replace('.', '_')}_{side}".rstrip("_")
 
     def meaning(lanes: Lanes, sums: Any, a: Any, b: Any, adds: Any) -> None:
-        lanes.ptx(instruction, (sums.registers, [sums.index + place for place in range(count)]), a, b, adds)
+        places = [sums.index + place for place in range(count * 4 // size)]
+        left = _words(lanes, a, 4) if has_registers else [a]
+        kept = [(a.registers, a.index + place) for place in range(4)] if has_registers else []
+        lanes.ptx(instruction, (sums.registers, places), *left, b, adds, *tail, kept=kept)
 
     held = ", ".join(f"%{place}" for place in range(count))
-    outputs = ", ".join(f'"+r"(sums[{place}])' for place in range(count))
+    outputs = ", ".join(f'"+r"(c[{place}])' for place in range(count))
+    at = count + (4 if has_registers else 1)
+    left = "{" + ", ".join(f"%{place}" for place in range(count, at)) + "}" if has_registers else f"%{count}"
+    given = ", ".join(f'"r"(a[{place}])' for place in range(4)) if has_registers else '"l"(a)'
+    rest = "".join(f", {part}" for part in tail)
+    parameter = "const unsigned* a" if has_registers else "unsigned long a"
     return Helper(name, f"""
-__device__ __forceinline__ void {name}(int* sums, unsigned long a, unsigned long b, unsigned adds) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "
-               "{instruction} {{{held}}}, %{count}, %{count + 1}, p; }}"
-               : {outputs} : "l"(a), "l"(b), "r"(adds));
+__device__ __forceinline__ void {name}(void* sums, {parameter}, unsigned long b, unsigned adds) {{
+  {kind}* c = ({kind}*)sums;
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{at + 1}, 0; "
+               "{instruction} {{{held}}}, {left}, %{at}, p{rest}; }}"
+               : {outputs} : {given}, "l"(b), "r"(adds));
 }}
 """, meaning)  # fmt: skip
 
 
 @cache
-def integer_pin(count: int) -> Helper:
-    """Keeps what reads ``count`` signed sums behind this point, as
+def wgmma_pin(dtype: str, count: int) -> Helper:
+    """Keeps what reads ``count`` registers of such sums behind this point, as
     `tilec.backends.cuda.device.exchange.pin`."""
-    name = f"tilec_pin_int_{count}"
+    kind, _ = _WORDS_OF_SUMS[dtype]
+    name = f"tilec_pin_{dtype}_{count}"
     return Helper(name, f"""
-__device__ __forceinline__ void {name}(int* sums) {{
+__device__ __forceinline__ void {name}(void* sums) {{
+  {kind}* c = ({kind}*)sums;
 #pragma unroll
-  for (int i = 0; i < {count}; ++i) asm volatile("" : "+r"(sums[i]) :: "memory");
+  for (int i = 0; i < {count}; ++i) asm volatile("" : "+r"(c[i]) :: "memory");
 }}
 """, lambda lanes, sums: None)  # fmt: skip
+
+
+def _quad(lanes: Lanes, pairs: Any, lane: Any) -> Any:
+    own = np.asarray(lane) & 3
+    low, high = (
+        lanes.bits(lanes.cuda("__shfl_sync", 0xFFFFFFFF, pairs, 2 * (own & 1) + side, 4, "uint32"), "uint32")
+        for side in (0, 1)
+    )
+    return np.where(own & 2 != 0, low >> 16 | high & 0xFFFF0000, low & 0xFFFF | high << 16).astype(np.uint32)
+
+
+#: Four neighbours along K of an 8-bit operand from two pairs that each lane of a quad has of 16 columns, as
+#: accumulators lie: columns 2t, 2t + 1 in the low half of ``pairs`` and 2t + 8, 2t + 9 in the high one.
+QUAD = Helper("tilec_quad", """
+__device__ __forceinline__ unsigned tilec_quad(unsigned pairs, int lane) {
+  unsigned low = __shfl_sync(0xffffffffu, pairs, (lane & 1) * 2, 4);
+  unsigned high = __shfl_sync(0xffffffffu, pairs, (lane & 1) * 2 + 1, 4);
+  return __byte_perm(low, high, lane & 2 ? 0x7632u : 0x5410u);
+}
+""", _quad)  # fmt: skip
 
 
 @cache

@@ -11,7 +11,7 @@ from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
 from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS, ROWS, STEP_BYTES, slab_bytes
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.exchange import pin
-from tilec.backends.cuda.device.matrices import integer_pin, integer_wgmma
+from tilec.backends.cuda.device.matrices import QUAD, wgmma, wgmma_pin
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.memory import Fragment
@@ -84,9 +84,7 @@ class Operand:
 @emits(WarpgroupProduct)
 def _product(stmt: WarpgroupProduct, ctx: DeviceContext) -> None:
     """All steps along K, as one group."""
-    made = _Product(stmt, ctx)
-    ptx("wgmma.fence.sync.aligned")
-    made.issue()
+    _Product(stmt, ctx).issue()
     ptx("wgmma.commit_group.sync.aligned")
 
 
@@ -109,6 +107,7 @@ class _Product:
         b = Operand(self.stmt.b, not self.stmt.trans_b, self.ctx)
         first_b = let("b", b.descriptor(self.column))
         left = self._left()
+        ptx("wgmma.fence.sync.aligned")
         name = f"wgmma.mma_async.sync.aligned.{self.stmt.tile.instruction}.{self.stmt.types}"
         template: Any = None
         for step in range(self.stmt.tile.steps):
@@ -120,18 +119,23 @@ class _Product:
 
     def _instruction(self, name: str, template: Any, row: int, first: int, operands: list[Expr]) -> Any:
         """One instruction, like ``template`` where there is one."""
-        if self.stmt.types.startswith("s32"):
-            data = self.ctx.fragments[self.stmt.c.buffer].data
-            start = self.base + (row * self.columns + first) // 2
-            return integer_wgmma(name, self.stmt.width // 2).call(data.ptr_to([start]), *operands)
+        dtype = str(self.stmt.c.buffer.dtype)
+        if dtype != "float32":
+            data, size = self.ctx.fragments[self.stmt.c.buffer].data, element_bytes(dtype)
+            tail = () if dtype == "int32" else (1, 1, *self._sides)
+            helper = wgmma(name, dtype, self.stmt.width * size // 8, self._from_registers, tail)
+            return helper.call(data.ptr_to([self._first_sum(row, first)]), *operands)
         sums = self._sums(row, first)
         if template is not None:
             return with_operands(template, dict(enumerate([*sums, *operands])))
-        narrow = self._size != 2
-        sides = [int(not self.stmt.trans_b)] if self._from_registers else [
-            int(self.stmt.trans_a), int(not self.stmt.trans_b)]  # fmt: skip
         *rest, adds = operands
-        return instruction(name)(*sums, *rest, T.ptx.pred(adds), 1, 1, *([] if narrow else sides))
+        return instruction(name)(*sums, *rest, T.ptx.pred(adds), 1, 1, *self._sides)
+
+    @property
+    def _sides(self) -> list[int]:
+        """Which operands in shared memory lie across K, of types that may."""
+        sides = [int(self.stmt.trans_a), int(not self.stmt.trans_b)]
+        return [] if self._size != 2 else sides[1:] if self._from_registers else sides
 
     @property
     def _size(self) -> int:
@@ -144,11 +148,14 @@ class _Product:
     def _left(self) -> Any:
         """What gives the A operand of a step and a row of instructions."""
         if self._from_registers:
-            words = _words(self.ctx.fragments[self.stmt.a.buffer])
+            words = self._words()
             count = self.stmt.tile.steps
 
             def held(step: int, row: int) -> list[Expr]:
-                return [words[(row * count + step) * 4 + q] for q in range(4)]
+                at = (row * count + step) * 4
+                if str(self.stmt.c.buffer.dtype) != "float32":
+                    return [words.ptr_to([at])]
+                return [words[at + q] for q in range(4)]
 
             return held
         a = Operand(self.stmt.a, self.stmt.trans_a, self.ctx)
@@ -166,8 +173,32 @@ class _Product:
 
     def _sums(self, row: int, first: int) -> list[Expr]:
         data = self.ctx.fragments[self.stmt.c.buffer].data
-        start = self.base + (row * self.columns + first) // 2
+        start = self._first_sum(row, first)
         return [data[start + i] for i in range(self.stmt.width // 2)]
+
+    def _first_sum(self, row: int, first: int) -> int:
+        """The first element of an instruction's sums."""
+        return self.base + (row * self.columns + first) // 2
+
+    def _words(self) -> Var:
+        """The A operand in registers, as the words of instructions: four for each row of them and step."""
+        fragment, size = self.ctx.fragments[self.stmt.a.buffer], self._size
+        count = extent_of(fragment.layout, "reg") * size // 4
+        words = registers(count, "uint32")
+        for number in range(count):
+            made = self._quad(fragment, number) if size == 1 else _bits(fragment, number * 4 // size, 4)
+            T.buffer_store(words, made, [number])
+        return words
+
+    def _quad(self, fragment: Fragment, number: int) -> Expr:
+        """A word of four neighbours of 8 bits, from pairs that lie as in an accumulator."""
+        step, part = divmod(number, 4)
+        half, below = divmod(part, 2)
+        pair = step * 16 + half * 8 + below * 2
+        pairs = T.bitwise_or(
+            _bits(fragment, pair, 2), T.shift_left(_bits(fragment, pair + 4, 2), tirx.const(16, "uint32"))
+        )
+        return QUAD.call(pairs, self.ctx.lane)
 
     def _slice(self) -> int:
         """The first register of the accumulator's slice."""
@@ -181,13 +212,9 @@ class _Product:
         return total
 
 
-def _words(fragment: Fragment) -> Var:
-    """A fragment of 16-bit elements as words of two neighbours."""
-    count = extent_of(fragment.layout, "reg") // 2
-    words = registers(count, "uint32")
-    for number in range(count):
-        T.buffer_store(words, moves.bits(4).call(fragment.data.ptr_to([2 * number])), [number])
-    return words
+def _bits(fragment: Fragment, first: int, size: int) -> Expr:
+    """So many bytes of a fragment, from an element on, as a word."""
+    return moves.bits(size).call(fragment.data.ptr_to([first]))
 
 
 @emits(ProductsWait)
@@ -197,7 +224,8 @@ def _wait(stmt: ProductsWait, ctx: DeviceContext) -> None:
         fragment = ctx.fragments[region.buffer]
         count = extent_of(fragment.layout, "reg")
         dtype = str(fragment.data.dtype)
-        made = integer_pin(count) if dtype == "int32" else pin(dtype, count)
+        words = count * element_bytes(dtype) // 4
+        made = pin(dtype, count) if dtype == "float32" else wgmma_pin(dtype, words)
         run(made.call(fragment.data.ptr_to([0])))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fit_operands import fit
-from tilec.backends.cuda.analysis.mma import dtypes, extents, sparse_tile, warp_tile
+from tilec.backends.cuda.analysis.mma import extents, is_register_operand, sparse_tile, warp_tile
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
 from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
 from tilec.backends.cuda.analysis.wgmma import Chooser
@@ -37,7 +37,6 @@ from tilec.ir.options import NO_ROLES
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
-from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse
@@ -169,7 +168,7 @@ def _placed(gemm: Gemm, tile: WarpTile) -> tuple[list[Stmt], WarpGemm, list[Stmt
     before: list[Stmt] = []
     after: list[Stmt] = []
     a, b, c = gemm.a, gemm.b, gemm.c
-    if a.buffer.scope() == "local.fragment" and not _is_register_operand(gemm):
+    if a.buffer.scope() == "local.fragment" and not is_register_operand(gemm, tile.of_warpgroups):
         a = _staged(a, gemm, before)
     if b.buffer.scope() == "local.fragment":
         b = _staged(b, gemm, before)
@@ -177,13 +176,6 @@ def _placed(gemm: Gemm, tile: WarpTile) -> tuple[list[Stmt], WarpGemm, list[Stmt
         c = _fragment(c, gemm, before, after)
     product = WarpGemm(a, b, c, gemm.trans_a, gemm.trans_b, gemm.clear, tile, loc=gemm.loc)
     return before, product, after
-
-
-def _is_register_operand(gemm: Gemm) -> bool:
-    """Whether a fragment serves as the A operand: 16 bits, whole, rows along M, no result of a product."""
-    pairs = zip(gemm.a.start, gemm.a.extent, gemm.a.buffer.shape, strict=True)
-    whole = all(int_value(s) == 0 and int_value(e) == int_value(n) for s, e, n in pairs)
-    return whole and not gemm.trans_a and element_bytes(dtypes(gemm)[0]) == 2
 
 
 def _tile_like(region: Region, scope: str) -> Var:

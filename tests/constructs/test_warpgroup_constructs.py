@@ -1,0 +1,136 @@
+"""T.gemm as wgmma: types, sums, places of operands, shapes that warpgroups share; each emulated on sm_90a."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from agree import agree
+
+import tilec.language as T
+from tilec.backends.pipeline import lower
+from tilec.language.frontend.elaborate import elaborate
+from tilec.targets import parse_target
+
+ALLOC = {"shared": T.alloc_shared, "fragment": T.alloc_fragment}
+SM90A = ("sm_90a",)
+
+
+def operand(*shape, dtype="float16", seed=0):
+    """Few small values: products and their sums are exact in every accumulator."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    return np.random.default_rng(seed).integers(0 if kind.kind == "u" else -2, 3, shape).astype(kind)
+
+
+def wide(array):
+    return array.astype(np.float64)
+
+
+def roads(kernel):
+    """The roads of a kernel's products."""
+    made = elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
+    found = lower(made, parse_target("sm_90a"), until="select_instructions").launches[0].roads
+    return [str(road) for road in found if "mma" in str(road) or "dot" in str(road)]
+
+
+def product(m, n, k, dtype="float16", acc="float32", ta=False, tb=True, scopes=("shared",) * 2, threads=128):
+    a_shape, b_shape = (k, m) if ta else (m, k), (n, k) if tb else (k, n)
+
+    @T.prim_func
+    def main(A: T.Tensor(a_shape, dtype), B: T.Tensor(b_shape, dtype), C: T.Tensor((m, n), acc)):
+        with T.Kernel(1, threads=threads):
+            a, b = ALLOC[scopes[0]](a_shape, dtype), ALLOC[scopes[1]](b_shape, dtype)
+            c = T.alloc_fragment((m, n), acc)
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            T.gemm(a, b, c, transpose_A=ta, transpose_B=tb)
+            T.copy(c, C)
+
+    return main
+
+
+def check(m, n, k, dtype="float16", acc="float32", ta=False, tb=True, **options):
+    a, b = operand(m, k, dtype=dtype), operand(k, n, dtype=dtype, seed=1)
+    kernel = product(m, n, k, dtype, acc, ta, tb, **options)
+    assert all("wgmma" in road for road in roads(kernel)), roads(kernel)
+    left, right = a.T.copy() if ta else a, b.T.copy() if tb else b
+    agree(kernel, left, right, expected=wide(a) @ wide(b), targets=SM90A)
+
+
+@pytest.mark.parametrize("held", ["shared", "fragment"])
+@pytest.mark.parametrize(
+    ("dtype", "acc"),
+    [
+        ("float16", "float16"),
+        ("float8_e4m3fn", "float16"),
+        ("float8_e5m2", "float32"),
+        ("int8", "int32"),
+        ("uint8", "int32"),
+        ("float32", "float32"),
+        ("bfloat16", "float32"),
+    ],
+)
+def test_types_of_operands_and_sums(dtype, acc, held):
+    check(128, 32, 64, dtype, acc, scopes=(held, "shared"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32", "float16"])
+def test_a_in_registers_of_warpgroups_that_share_rows_and_columns(dtype):
+    acc = "int32" if dtype == "int8" else "float32"
+    check(128, 32, 32, dtype, acc, scopes=("fragment", "shared"), threads=256)
+    check(64, 32, 64, dtype, acc, scopes=("fragment", "shared"), threads=256)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float32", "float16"])
+def test_a_product_whose_operand_another_product_made(dtype):
+    """As in attention: the operand comes from the sums of an earlier product, through a conversion."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 64), dtype), K: T.Tensor((32, 64), dtype), V: T.Tensor((64, 32), dtype),
+        C: T.Tensor((64, 64), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            q, k, v = (T.alloc_shared(shape, dtype) for shape in ((64, 64), (32, 64), (64, 32)))
+            s, p = T.alloc_fragment((64, 32), "float32"), T.alloc_fragment((64, 32), dtype)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(Q, q)
+            T.copy(K, k)
+            T.copy(V, v)
+            T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+            for i, j in T.Parallel(64, 32):
+                s[i, j] = s[i, j] * 0.125
+            T.copy(s, p)
+            T.gemm(p, v, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C)
+
+    assert all("wgmma" in road for road in roads(main))
+    q, k, v = (operand(*shape, dtype=dtype, seed=seed) for seed, shape in
+               enumerate(((64, 64), (32, 64), (64, 32))))  # fmt: skip
+    p = (wide(q) @ wide(k).T / 8).astype(q.dtype)
+    agree(main, q, k, v, expected=wide(p) @ wide(v).T, targets=SM90A)
+
+
+def test_sums_of_16_bits_in_a_loop_with_statements_between():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 128), "float16"), B: T.Tensor((64, 128), "float16"), C: T.Tensor((64, 64), "float16")
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float16")
+            T.clear(c)
+            for ko in T.Pipelined(2, num_stages=2):
+                T.copy(A[:, ko * 64 : ko * 64 + 64], a)
+                T.copy(B[:, ko * 64 : ko * 64 + 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+                for i, j in T.Parallel(64, 64):
+                    c[i, j] = c[i, j] * T.float16(0.5)
+            T.copy(c, C)
+
+    assert all("wgmma" in road for road in roads(main))
+    a, b = operand(64, 128), operand(64, 128, seed=1)
+    x, y = wide(a), wide(b)
+    expected = x[:, :64] @ y[:, :64].T / 4 + x[:, 64:] @ y[:, 64:].T / 2
+    agree(main, a, b, expected=expected, targets=SM90A)
