@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
@@ -41,7 +41,7 @@ class PlaceProductWaits(LaunchPass):
     touches a result, writes an operand or tells others to, for no more products than it needs: they end in
     order. A GiveBack goes behind the wait for the last product that reads its tiles. Products whose loop does
     not need them before its next trip stay under way over its end, and what they read goes back there;
-    nothing is under way when a branch or a group ends."""
+    nothing is under way when a branch or a group ends, nor behind a loop that may have no trip."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its waits."""
@@ -104,7 +104,10 @@ class _Waits:
             return (replace(loop, body=self.closed(loop.body)),), ()
         body = _behind_last(body, (*_wait(under_way, len(old)), *(each.keep() for each in held.values())))
         allocs = [each.alloc() for each in held.values()]
-        return (*allocs, replace(loop, body=body)), carried
+        made = replace(loop, body=body)
+        if _has_trips(loop):
+            return (*allocs, made), carried
+        return (*allocs, If(loop.start < loop.stop, (made, *_wait(carried, len(carried))), loc=loop.loc)), ()
 
     def _needed(self, under_way: UnderWay, stmt: Stmt) -> int:
         """How many of the oldest products have to be complete before a statement."""
@@ -159,6 +162,12 @@ def _may_stay(issued: _Issued, loop: For) -> bool:
         sum(other.barrier.same_as(stmt.barrier) for other in given) < (int_value(stmt.barrier.shape[0]) or 1)
         for stmt in issued.returns
     )
+
+
+def _has_trips(loop: For) -> bool:
+    """Whether a loop is known to have a trip. ptxas keeps sums of products in their registers where nothing
+    is under way when paths with products and without meet; else it serialises all products."""
+    return (int_value(sym.Analyzer().simplify(loop.stop - loop.start)) or 0) > 0
 
 
 def _held(issued: _Issued, held: Mapping[GiveBack, _Held]) -> tuple[GiveBack, ...]:
