@@ -9,6 +9,7 @@ from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
+from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
@@ -25,6 +26,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     *_FIRST,
+    ClearInProducts(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     SplitRoles(),

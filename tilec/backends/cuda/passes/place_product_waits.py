@@ -39,22 +39,27 @@ UnderWay = tuple[_Issued, ...]
 class PlaceProductWaits(LaunchPass):
     """In: WarpgroupProducts in the order of their issue. Out: ProductsWait before every statement that
     touches a result, writes an operand or tells others to, for no more products than it needs: they end in
-    order. A GiveBack goes behind the wait for the last product that reads its tiles. Products whose loop does
-    not need them before its next trip stay under way over its end, and what they read goes back there;
-    nothing is under way when a branch or a group ends, nor behind a loop that may have no trip."""
+    order. What products take from registers is written while nothing is under way, or ptxas serialises them.
+    A GiveBack goes behind the wait for the last product that reads its tiles. Products whose loop does not
+    need them before its next trip issues others stay under way over its end, and what they read goes back
+    there; nothing is under way when a branch or a group ends, nor behind a loop that may have no trip."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its waits."""
         if not any(isinstance(stmt, WarpgroupProduct) for stmt in walk(launch.body)):
             return launch
-        return replace(launch, body=_Waits(sharing(launch.body)).closed(launch.body))
+        products = [stmt for stmt in walk(launch.body) if isinstance(stmt, WarpgroupProduct)]
+        held = frozenset(stmt.a.buffer for stmt in products if stmt.a.buffer.scope() == "local.fragment")
+        return replace(launch, body=_Waits(sharing(launch.body), held).closed(launch.body))
 
 
 @dataclass(frozen=True)
 class _Waits:
-    """Walks blocks with what is under way. ``sharing``: the tiles on the bytes of another one."""
+    """Walks blocks with what is under way. ``sharing``: the tiles on the bytes of another one; ``held``: the
+    fragments that products multiply."""
 
     sharing: Mapping[Var, frozenset[Var]]
+    held: frozenset[Var]
 
     def closed(self, block: Block) -> Block:
         """A block at whose end nothing is under way."""
@@ -93,7 +98,7 @@ class _Waits:
         body, left = self.opened(loop.body, ())
         if not left:
             return (replace(loop, body=body),), ()
-        if not all(_may_stay(issued, loop) for issued in left):
+        if not all(_may_stay(issued, loop) for issued in left) or not self._goes_on(loop, left):
             return (replace(loop, body=self.closed(loop.body)),), ()
         held = {stmt: _Held(stmt) for issued in left for stmt in issued.returns}
         carried = tuple(replace(issued, returns=_held(issued, held)) for issued in left)
@@ -109,6 +114,12 @@ class _Waits:
             return (*allocs, made), carried
         return (*allocs, If(loop.start < loop.stop, (made, *_wait(carried, len(carried))), loc=loop.loc)), ()
 
+    def _goes_on(self, loop: For, left: UnderWay) -> bool:
+        """Whether a trip issues a product before it needs all of the trip before."""
+        first = next(place for place, stmt in enumerate(loop.body) if _multiplies(stmt))
+        before = loop.body[: first + 1]
+        return all(self._needed(left, stmt) < len(left) for stmt in before)
+
     def _needed(self, under_way: UnderWay, stmt: Stmt) -> int:
         """How many of the oldest products have to be complete before a statement."""
         needed = [self._must_wait(stmt, issued.product) for issued in under_way]
@@ -122,7 +133,7 @@ class _Waits:
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
             return False
         operands = {product.a.buffer, product.b.buffer}
-        operands |= {other for tile in operands for other in self.sharing.get(tile, ())}
+        operands |= {other for tile in operands for other in self.sharing.get(tile, ())} | self.held
         return any(
             isinstance(inner, _TELLING)
             or product.c.buffer in set(buffers(inner))
