@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.layout import Layout
 from tilec.ir.nodes import Atomic, For
-from tilec.ir.nodes.barriers import Arrive
+from tilec.ir.nodes.barriers import Arrive, WaitPhase
 from tilec.ir.nodes.threads import ThreadReduce
 from tilec.ir.stmt import At, Block, Defines, Region, Scratch, Signals, Stmt, Updates, Writes
 
@@ -309,6 +309,21 @@ class ArriveOnce(Arrive):
     """An Arrive of one thread for all that run it."""
 
     syntax = "arrive_once(barrier[index], expect=, block=)"
+
+
+@dataclass(frozen=True, eq=False)
+class ArriveLanded(Arrive):
+    """An Arrive of each thread that runs it, as soon as all of its asynchronous copies so far are
+    complete."""
+
+    syntax = "arrive_landed(barrier[index])"
+
+
+@dataclass(frozen=True, eq=False)
+class WaitLanded(WaitPhase):
+    """A WaitPhase for asynchronous copies of other threads, which wgmma reads behind it."""
+
+    syntax = "wait_landed(barrier[index], parity)"
 
 
 @dataclass(frozen=True, eq=False)

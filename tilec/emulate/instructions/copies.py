@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from tilec.backends.cuda.device.moves import EVICTION
+from tilec.emulate.clocks import Snapshot
 from tilec.emulate.group import Group
+from tilec.emulate.instructions import mbarriers
 from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 from tilec.emulate.memory import At
 
@@ -115,3 +117,22 @@ def _learn(g: Group, warp: int, moment: int) -> None:
         found = agent(g, warp)
         g.clocks.ensure()
         g.clocks.learn(np.asarray([warp]), found, moment)
+
+
+@instruction("cp.async.mbarrier.arrive.noinc")
+def arrive_landed(g: Group, m: Any, parts: tuple[str, ...], address: Any) -> None:
+    """Each lane arrives when its copies so far are done. Who waits sees those, and not what the warp has
+    stored since its last arrival."""
+    landed: dict[int, Snapshot] = {}
+    for warp in g.active_warps(m).tolist():
+        groups, made = _groups(g, warp), agent(g, warp)
+        g.clocks.ensure()
+        seen, proxied = (part.copy() for part in g.clocks.snapshot(np.asarray([warp])))
+        seen[warp] -= 1
+        seen[made] = max(seen[made], groups["open"])
+        groups["open"] += 1
+        landed[warp] = seen, proxied
+    for lane, warp in mbarriers.lanes(g, m):
+        found = mbarriers.find(g, mbarriers.of_lane(address, lane), warp)
+        found.arrive(landed[warp], 1)
+        found.settle(g.clocks)

@@ -77,6 +77,7 @@ class Barrier:
             clocks.join(warps, self.released[-1])
         for warp in warps.tolist():
             self.passed[warp] = {warp: int(clocks.seen[warp, warp])}
+        clocks.tick(warps)
 
     def pass_together(self, warps: dict[int, int]) -> None:
         """None of ``warps`` comes to its moment before all of them have passed."""

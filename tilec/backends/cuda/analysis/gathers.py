@@ -4,13 +4,14 @@ cache, rows behind a mask."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cuda.analysis.vectors import vector_width
-from tilec.ir.exprs import dtype_of, inlined, int_value, same, substitute, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, substitute, uses
 from tilec.ir.nodes import Bind, Parallel, Store
 
 if TYPE_CHECKING:
@@ -57,6 +58,28 @@ class Gather:
         source = tirx.BufferLoad(self.source.source, [substitute(i, names) for i in self.source.indices])
         cond = None if self.cond is None else substitute(self.cond, names)
         return Gather(tuple(own.values()), self.extents, self.tile, source, cond)
+
+
+def store_of(loop: Parallel) -> Store | None:
+    """The store of a loop that writes every element of a tile once and does nothing else; None of others."""
+    *binds, store = loop.body
+    if not isinstance(store, Store) or not all(isinstance(stmt, Bind) for stmt in binds):
+        return None
+    extents = [int_value(extent) or 0 for extent in loop.extents]
+    shape = [int_value(extent) or 0 for extent in store.buffer.shape]
+    names = {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)}
+    place: Expr = tirx.const(0, "int32")
+    for index, extent in zip(store.indices, shape, strict=True):
+        place = place * tirx.const(extent, "int32") + inlined(index, names)
+    factors = [int_value(factor) for factor in linear_in(place, loop.vars)]
+    if None in factors or not factors or factors[-1] != 0:
+        return None
+    size = 1
+    for factor, extent in sorted(zip(factors, extents, strict=False)):  # type: ignore[type-var]
+        if extent != 1 and factor != size:
+            return None
+        size *= extent
+    return store if size == prod(shape) else None
 
 
 def gather_of(loop: Parallel) -> Gather | None:

@@ -13,7 +13,9 @@ from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather
 from tilec.ir.exprs import inlined, int_value, substitute
-from tilec.ir.nodes import Copy, Parallel, Region, Stmt, Store
+from tilec.ir.layout_algebra import chunk
+from tilec.ir.nodes import Copy, Parallel, Stmt, Store
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, Var
 
+    from tilec.ir.layout import Layout
     from tilec.lowering.analysis.facts import Facts
+
+#: Bytes that one cp.async moves.
+ASYNC_BYTES = (4, 8, 16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +49,10 @@ class Load(ABC):
         the bindings of the loop's body."""
 
     @abstractmethod
-    def ahead(
-        self,
-        width: int,
-        tile: Var,
-        version: Expr,
-        values: Mapping[Var, Expr],
-        trip: Mapping[Var, Expr],
-        facts: Facts,
-    ) -> Stmt:
-        """The asynchronous load of another trip into a version of the tile."""
+    def asynchronous(
+        self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
+    ) -> AsyncCopy | AsyncGather:
+        """The load as asynchronous copies, with variables of the ``trip`` replaced."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,21 +68,14 @@ class CopyLoad(Load):
         start = tuple(inlined(start, values) for start in self.places)
         return async_width(replace(self.stmt, src=replace(self.stmt.src, start=start)), facts)
 
-    def ahead(
-        self,
-        width: int,
-        tile: Var,
-        version: Expr,
-        values: Mapping[Var, Expr],
-        trip: Mapping[Var, Expr],
-        facts: Facts,
-    ) -> Stmt:
+    def asynchronous(
+        self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
+    ) -> AsyncCopy:
         """See `Load`."""
-        src, dst = self.stmt.src, self.stmt.dst
+        src = self.stmt.src
         start = tuple(substitute(inlined(start, values), trip) for start in src.start)
-        where = Region(tile, (version, *dst.start), (1, *dst.extent))
         evict = self.stmt.hints.eviction
-        return AsyncCopy(replace(src, start=start), where, width, evict, loc=self.stmt.loc)
+        return AsyncCopy(replace(src, start=start), self.stmt.dst, width, evict, loc=self.stmt.loc)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +88,9 @@ class GatherLoad(Load):
         """See `Load`."""
         return self.gather.at(_written_out(values)).width(facts)
 
-    def ahead(
-        self,
-        width: int,
-        tile: Var,
-        version: Expr,
-        values: Mapping[Var, Expr],
-        trip: Mapping[Var, Expr],
-        facts: Facts,
-    ) -> Stmt:
+    def asynchronous(
+        self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
+    ) -> AsyncGather:
         """See `Load`. Places are simplified: a page may be known to start with the tile."""
         there = {var: substitute(value, trip) for var, value in _written_out(values).items()}
         moved = self.gather.at({**there, **trip})
@@ -112,7 +99,7 @@ class GatherLoad(Load):
         value = tirx.BufferLoad(self.source, [facts.simplify(i) for i in moved.source.indices])
         if moved.cond is not None:
             value = tirx.if_then_else(moved.cond, value, tirx.const(0, str(self.tile.dtype)))
-        store = Store(tile, (version, *moved.vars), value, loc=self.stmt.loc)
+        store = Store(self.tile, moved.vars, value, loc=self.stmt.loc)
         evict = self.stmt.hints.eviction
         return AsyncGather(moved.vars, moved.extents, (store,), width, evict, loc=self.stmt.loc)
 
@@ -127,6 +114,16 @@ def load_of(stmt: Stmt) -> Load | None:
     src, dst = stmt.src, stmt.dst
     fills = dst.buffer.scope() == "shared.dyn" and is_whole(dst)
     return CopyLoad(stmt, stmt, dst.buffer, src.buffer, src.start, ()) if fills else None
+
+
+def async_elements(load: Load, values: Mapping[Var, Expr], facts: Facts, asked: Layout | None) -> int:
+    """Elements that one cp.async of a load moves, into a tile with the layout ``asked``; 0 where it cannot be
+    used. ``values`` are bindings of names in its places."""
+    width = load.width(values, facts)
+    width = width if asked is None else min(width, chunk(asked))
+    most = load.stmt.hints.coalesced_width
+    width = width if most is None else min(width, 1 << (most.bit_length() - 1))
+    return width if width * element_bytes(str(load.tile.dtype)) in ASYNC_BYTES else 0
 
 
 def _gather_load(loop: Parallel, gather: Gather) -> Load:

@@ -45,6 +45,12 @@ ARRIVE = _mbarrier(
   asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");""",
     lambda lanes, barrier: lanes.ptx("mbarrier.arrive.shared.b64", barrier),
 )  # fmt: skip
+#: One arrival of each lane when its asynchronous copies so far have landed.
+ARRIVE_LANDED = _mbarrier(
+    "tilec_barrier_arrive_landed", "",
+    'asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(barrier) : "memory");',
+    lambda lanes, barrier: lanes.ptx("cp.async.mbarrier.arrive.noinc.shared.b64", barrier),
+)  # fmt: skip
 #: One arrival that announces bytes.
 ARRIVE_EXPECT = _mbarrier(
     "tilec_barrier_arrive_expect", ", int count",

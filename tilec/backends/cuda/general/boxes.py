@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.units import ALIGNMENT
+from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX, STRIDE_BYTES, check_tensor
@@ -14,7 +17,7 @@ from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
     from tilec.ir.layout import Layout
     from tilec.ir.stmt import Region
@@ -36,8 +39,9 @@ class Boxes:
         return self.count * self.step
 
 
-def check_box(src: Region, tile: Region, facts: Facts) -> None:
-    """Unfit where TMA cannot bring a region of a tensor to a tile, or to a version of one, in any layout."""
+def check_box(src: Region, start: tuple[Expr, ...], tile: Region, is_operand: bool, facts: Facts) -> None:
+    """Unfit where TMA cannot bring a region of a tensor to a tile, or to a version of one. ``start`` is that
+    of the region without names; tiles of products (``is_operand``) lie in slabs, others row by row."""
     size = element_bytes(str(tile.buffer.dtype))
     name = tile.buffer.name
     need(str(src.buffer.scope()) == "global", f"{src.buffer.name} is no tensor of the call")
@@ -63,11 +67,23 @@ def check_box(src: Region, tile: Region, facts: Facts) -> None:
         f"rows of {shape[-1]} {tile.buffer.dtype} are no multiple of {STRIDE_BYTES} bytes",
         remedy="choose wider tiles",
     )
+    in_slabs = is_operand and slab_bytes(tile.buffer) != 0
     need(
-        slab_bytes(tile.buffer) != 0 or shape[-1] <= LARGEST_BOX,
+        in_slabs or (_row(shape[-1], size) != 0 if len(shape) == 1 else shape[-1] <= LARGEST_BOX),
         f"rows of {shape[-1]} elements are beyond {LARGEST_BOX}",
     )
-    check_tensor(src.buffer, facts)
+    whole = prod(shape) * size
+    need(
+        whole % ALIGNMENT == 0,
+        f"{name} has {whole} bytes, no multiple of {ALIGNMENT}",
+        remedy="choose larger tiles",
+    )
+    need(
+        divides(STRIDE_BYTES // size, start[-1], facts),
+        f"{name} is not known to start at a multiple of {STRIDE_BYTES} bytes of a row of {src.buffer.name}",
+        remedy="start at multiples of the tile's extents",
+    )
+    check_tensor(src.buffer, facts, least=1)
 
 
 def _wide(tile: Region) -> list[int]:
@@ -76,13 +92,19 @@ def _wide(tile: Region) -> list[int]:
     return found or [1]
 
 
+def _row(columns: int, size: int) -> int:
+    """The widest part of a vector that a box may have; 0 where there is none."""
+    parts = (columns // count for count in range(1, columns + 1) if columns % count == 0)
+    return next((part for part in parts if part <= LARGEST_BOX and part * size % ALIGNMENT == 0), 0)
+
+
 def boxes_of(src: Region, tile: Var, layout: Layout | None) -> Boxes:
     """The boxes of a copy that `check_box` has let pass, by the layout of the tile."""
     size = element_bytes(str(tile.dtype))
     swizzle = 0 if layout is None or layout.swizzle is None else layout.swizzle.width * 16
     box = [int_value(extent) or 1 for extent in src.extent]
     columns = box[-1]
-    box[-1] = swizzle // size if swizzle else columns
+    box[-1] = swizzle // size if swizzle else _row(columns, size) or columns
     step = size
     for extent in box:
         step *= extent

@@ -14,7 +14,7 @@ from tilec.backends.cuda.passes.open_barriers import announced_in, by_threads
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals
 from tilec.ir.exprs import int_value
 from tilec.ir.foreign import addressed
-from tilec.ir.nodes import Alloc, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import BulkLoad
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Road
@@ -64,6 +64,9 @@ class _Boxes(ScopedRewrite):
         self._changed, self._announced = changed_in(launch), set(announced_in(launch.body))
         stmts = list(walk(launch.body))
         self._allocs = {stmt.buffer: stmt for stmt in stmts if isinstance(stmt, Alloc)}
+        self._operands = {
+            region.buffer for gemm in stmts if isinstance(gemm, Gemm) for region in (gemm.a, gemm.b)
+        }
         self._named = {name for stmt in stmts for expr in expressions(stmt) for name in addressed(expr)}
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
@@ -100,7 +103,7 @@ class _Boxes(ScopedRewrite):
             f"{tile.name} is filled in part",
             remedy="copy to whole tiles, or to whole stages of one",
         )
-        check_box(stmt.src, stmt.dst, self.facts)
+        check_box(stmt.src, stmt.src.start, stmt.dst, tile in self._operands, self.facts)
 
 
 def _is_version(region: Region) -> bool:

@@ -1,4 +1,4 @@
-"""BoxLoad as TMA, GiveBack and SetRegisters: what producers and consumers of rings say to each other."""
+"""BoxLoad as TMA, and what producers and consumers of rings say to each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.general.boxes import boxes_of
-from tilec.backends.cuda.nodes import BoxLoad, GiveBack, SetRegisters
+from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, SetRegisters, WaitLanded
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap
@@ -76,6 +76,14 @@ def _version(stmt: BoxLoad, size: int, ctx: DeviceContext) -> Expr:
     return ctx.facts.analyzer.simplify(total * u32(size))
 
 
+@emits(WaitLanded)
+def _wait_landed(stmt: WaitLanded, ctx: DeviceContext) -> None:
+    """Waits, and makes what threads have copied visible to the asynchronous proxy."""
+    place = ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])
+    run(barriers.wait("try_wait.parity.shared", False).call(place, ctx.value(stmt.parity)))
+    ptx("fence.proxy.async.shared::cta")
+
+
 @emits(GiveBack)
 def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
     assert ctx.thread is not None
@@ -85,6 +93,11 @@ def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
         return
     with when(tirx.EQ(tirx.truncmod(ctx.thread, i32(WARPGROUP)), i32(0))):
         run(barriers.ARRIVE.call(place))
+
+
+@emits(ArriveLanded)
+def _arrive_landed(stmt: ArriveLanded, ctx: DeviceContext) -> None:
+    run(barriers.ARRIVE_LANDED.call(ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])))
 
 
 @emits(SetRegisters)

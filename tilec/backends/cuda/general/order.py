@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.backends.cuda.general.registers import HANDED_ON
+from tilec.backends.cuda.general.registers import handed_on
 from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.ir.nodes import Bind, For, If, Launch, Pipelined, Stmt, While
+from tilec.ir.nodes import Bind, For, If, Launch, Pipelined, Stmt, While, walk
 from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _BAND = 16
 def walks(launch: Launch, program: Program, threads: int) -> bool:
     """Whether blocks stay and take tile after tile: where one block has a multiprocessor's registers to
     itself, so that its loads run ahead of its results, and all tiles take about as long."""
-    if launch.schedule.persistent is False or HANDED_ON[threads // WARPGROUP] is None:
+    if launch.schedule.persistent is False or handed_on(threads // WARPGROUP, ()) is None:
         return False
     blocks = set(launch.block_vars)
     control = (stmt for stmt in program.around if isinstance(stmt, (For, Pipelined, While, If)))
@@ -40,7 +40,10 @@ def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:
     if len(launch.grid) < 2:
         return 0
     first, second = launch.block_vars[:2]
-    used = [{var for expr in expressions(load) for var in _depends_on(expr, program)} for load in loads]
+    used = [
+        {var for part in walk((load,)) for expr in expressions(part) for var in _depends_on(expr, program)}
+        for load in loads
+    ]
     along = any(first in names and second not in names for names in used)
     across = any(second in names and first not in names for names in used)
     return (launch.schedule.band or _BAND) if along and across else 0

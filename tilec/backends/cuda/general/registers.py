@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.nodes import SetRegisters
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.nodes import Launch, walk
 from tilec.ir.nodes.barriers import Group
 
-#: Registers of a producer and a consumer thread by the number of consumer warpgroups; None where each thread
-#: has as many as it can use without.
-HANDED_ON = {1: None, 2: (40, 232), 3: (32, 160)}
+if TYPE_CHECKING:
+    from tilec.backends.cuda.general.loads import Load
+
+#: Registers of a producer and a consumer thread by the number of consumer warpgroups, few for the producer
+#: first; none where each thread has as many as it can use without.
+_HANDED_ON = {
+    1: (),
+    2: ((40, 232), (56, 224), (88, 208), (120, 192)),
+    3: ((32, 160), (56, 152), (80, 144), (104, 136)),
+}
+MOST_GROUPS = max(_HANDED_ON)
+#: Registers of a thread that gathers: those that it always needs, those of the place of a copy and of a value
+#: that it computes.
+_LEAST, _OF_A_COPY, _OF_A_VALUE = 40, 3, 2
+
+
+def handed_on(groups: int, loads: Iterable[Load]) -> tuple[int, int] | None:
+    """Registers of a producer and a consumer thread, for ``groups`` warpgroups that consume; None where none
+    are handed on."""
+    needed = max((_needed(load) for load in loads if load.no_box is not None), default=0)
+    choices = _HANDED_ON[groups]
+    return next((pair for pair in choices if pair[0] >= needed), choices[-1] if choices else None)
+
+
+def _needed(load: Load) -> int:
+    """Registers of one of the threads of a warpgroup that carry out a load."""
+    each = prod(static_extents(load.tile)) // WARPGROUP
+    return _LEAST + (each // load.width * _OF_A_COPY if load.width else min(each, 16) * _OF_A_VALUE)
 
 
 def entry_registers(launch: Launch) -> int:

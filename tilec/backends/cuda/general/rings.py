@@ -4,17 +4,17 @@ stages."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import alike, is_whole
+from tilec.backends.cuda.analysis.tiles import alike
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
-from tilec.backends.cuda.general.boxes import check_box
-from tilec.backends.cuda.general.slices import Program
-from tilec.backends.cuda.warp_roles.unfit import Unfit, need
+from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled
+from tilec.backends.cuda.general.slices import Program, all_needed
+from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.foreign import addressed
 from tilec.ir.nodes import (
@@ -32,9 +32,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
-from tilec.ir.traits import buffers, expressions, written
-from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import changed_in
+from tilec.ir.traits import buffers, expressions
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -53,12 +51,15 @@ _ENOUGH, _NARROW = 3, 2
 @dataclass(frozen=True, eq=False)
 class Ring:
     """Tiles that are loaded together: ``bytes`` of one stage, and ``stages`` of them. ``by_products``:
-    nothing but products reads them."""
+    nothing but products uses them; ``by_threads``: threads load them, not TMA; ``is_fenced``: those who wait
+    make what cp.async brings visible to wgmma."""
 
     tiles: tuple[Var, ...]
     stages: int
     bytes: int
     by_products: bool
+    by_threads: bool
+    is_fenced: bool
 
     @property
     def name(self) -> str:
@@ -66,83 +67,63 @@ class Ring:
         return "_".join(str(tile.name) for tile in self.tiles)
 
 
-def plan_rings(
-    kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt], target: Target
-) -> tuple[tuple[Ring, ...], Mapping[Stmt, str]]:
-    """The rings of a launch whose products ``wide`` wgmma carries out, and why other loads do not fill any.
-    Unfit where there is no ring, or no room."""
-    found = _Loads(kernel, launch, program)
-    loads = found.of_rings()
-    if not loads:
-        first = next(iter(found.kept), None)
-        raise Unfit("no load of it is a box that TMA brings" if first is None else found.kept[first], first)
-    rings = [_ring(tiles, loads, launch, program, wide) for tiles in _together(loads, launch)]
-    return _fitted(rings, launch, target), found.kept
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The rings of a launch, the loads that fill them, why others stay with those who compute (``kept``), and
+    the tiles that loads look their places up in, of which the producer has its own (``tables``)."""
+
+    rings: tuple[Ring, ...]
+    loads: Mapping[Stmt, Load]
+    kept: Mapping[Stmt, str]
+    tables: Set[Var]
+
+
+def plan_rings(kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt], target: Target) -> Plan:
+    """The rings of a launch whose products ``wide`` wgmma carries out. Unfit where there is no ring, or no
+    room."""
+    sorted_loads = Loads(kernel, launch, program)
+    found, kept = _of_rings(sorted_loads, launch, program)
+    if not found:
+        first = next(iter(kept), None)
+        raise Unfit("no load of it is a box that TMA brings" if first is None else kept[first], first)
+    tiles = by_tile(found)
+    rings = [_ring(each, tiles, launch, program, wide) for each in _together(tiles, launch)]
+    tables = program.tables(all_needed(program, found))
+    room = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
+    return Plan(_fitted(rings, launch, target, room), found, kept, tables)
 
 
 # ---- loads ----
 
 
-def is_load(stmt: Stmt) -> bool:
-    """Whether a statement copies from a tensor to a shared tile."""
-    return (
-        isinstance(stmt, Copy)
-        and str(stmt.src.buffer.scope()).startswith("global")
-        and str(stmt.dst.buffer.scope()) == "shared.dyn"
-    )
-
-
-class _Loads(ScopedRewrite):
-    """Sorts the loads of a launch: those that TMA carries out, and why it does not (``kept``)."""
-
-    def __init__(self, kernel: Kernel, launch: Launch, program: Program) -> None:
-        super().__init__(kernel, launch)
-        self.kept: dict[Stmt, str] = {}
-        self._program, self._changed = program, changed_in(launch)
-        self.block(launch.body)
-
-    def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """Nothing is rewritten."""
-        if is_load(stmt):
-            try:
-                self._check(stmt)  # type: ignore[arg-type]
-            except Unfit as unfit:
-                self.kept[stmt] = str(unfit)
-        return super().stmt(stmt)
-
-    def _check(self, load: Copy) -> None:
-        """Unfit for a load that a producer cannot carry out by TMA."""
-        need(not load.hints.avoids_tma, "its author keeps it from TMA")
-        need(is_whole(load.dst), f"{load.dst.buffer.name} is filled in part")
-        need(load.src.buffer not in self._changed, f"the launch writes {load.src.buffer.name}")
-        check_box(load.src, load.dst, self.facts)
-        self._program.needed(load)
-
-    def of_rings(self) -> dict[Var, list[Copy]]:
-        """The tiles that loads fill, and these."""
-        body = self.launch.body
-        allocs = {stmt.buffer: stmt for stmt in walk(body) if isinstance(stmt, Alloc)}
-        named = {buffer for stmt in walk(body) for expr in expressions(stmt) for buffer in addressed(expr)}
-        found: dict[Var, list[Copy]] = {}
-        for tile, alloc in allocs.items():
-            writers = [stmt for stmt in walk(body) if tile in written(stmt)]
-            loads = [stmt for stmt in writers if is_load(stmt)]
-            if not loads or any(load in self.kept for load in loads):
-                continue
-            reason = None
-            if len(loads) < len(writers):
-                reason = f"other statements write {tile.name}, too"
-            elif tile in named:
-                reason = f"foreign code gets the address of {tile.name}"
-            elif not has_slabs(alloc):
-                reason = f"T.annotate_layout gives {tile.name} another order than TMA writes"
-            elif not _is_ring(tile, body):
-                reason = f"{tile.name} is used where its load does not stand before"
-            if reason is None:
-                found[tile] = loads  # type: ignore[assignment]
-            else:
-                self.kept |= dict.fromkeys(loads, reason)
-        return found
+def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt, Load], dict[Stmt, str]]:
+    """The loads of tiles that become rings, and why others do not."""
+    body = launch.body
+    allocs = {stmt.buffer: stmt for stmt in walk(body) if isinstance(stmt, Alloc)}
+    named = {buffer for stmt in walk(body) for expr in expressions(stmt) for buffer in addressed(expr)}
+    tables = program.tables(all_needed(program, found.found))
+    loads, kept = dict(found.found), dict(found.kept)
+    brought = {filled(stmt) for stmt in (*loads, *kept)}
+    for tile, alloc in allocs.items():
+        if tile not in brought:
+            continue
+        own = {stmt for stmt in loads if tile.same_as(filled(stmt))}
+        reason = None
+        if any(tile.same_as(filled(stmt)) for stmt in kept):
+            reason = f"another load of {tile.name} stays with those who compute"
+        elif tile in tables:
+            reason = f"places of loads are looked up in {tile.name}"
+        elif tile in named:
+            reason = f"foreign code gets the address of {tile.name}"
+        elif not has_slabs(alloc):
+            reason = f"T.annotate_layout gives {tile.name} another order than TMA writes"
+        elif not _is_ring(tile, body, own):
+            reason = f"{tile.name} is used where its load does not stand before"
+        if reason is not None:
+            for stmt in own:
+                del loads[stmt]
+                kept[stmt] = reason
+    return loads, kept
 
 
 def has_slabs(alloc: Alloc) -> bool:
@@ -152,10 +133,14 @@ def has_slabs(alloc: Alloc) -> bool:
     return slab_bytes(alloc.buffer) != 0 and alike(alloc.asked.layout, slabs(alloc.buffer))
 
 
-def _is_ring(tile: Var, body: Block) -> bool:
-    """Whether every use of a tile stands behind its load in the same block or in one inside, and loads of one
-    block alone around it."""
-    return all(_is_covered(tile, stmt, chain) for stmt, chain in _chains(body) if tile in set(buffers(stmt)))
+def _is_ring(tile: Var, body: Block, loads: Set[Stmt]) -> bool:
+    """Whether every use of a tile stands behind one of its ``loads`` in the same block or in one inside, and
+    loads of one block alone around it."""
+    return all(_is_covered(stmt, chain, loads) for stmt, chain in _chains(body) if _uses_itself(stmt, tile))
+
+
+def _uses_itself(stmt: Stmt, tile: Var) -> bool:
+    return not isinstance(stmt, Alloc) and tile in set(buffers(stmt))
 
 
 def _chains(
@@ -169,27 +154,26 @@ def _chains(
             yield from _chains(inner, chain)
 
 
-def _is_covered(tile: Var, stmt: Stmt, chain: tuple[tuple[Block, int], ...]) -> bool:
-    levels = [(block, position) for block, position in chain if any(fills(each, tile) for each in block)]
+def _is_covered(stmt: Stmt, chain: tuple[tuple[Block, int], ...], loads: Set[Stmt]) -> bool:
+    levels = [(block, position) for block, position in chain if loads & set(block)]
     if len(levels) != 1:
         return False
     block, position = levels[0]
-    first = next(index for index, each in enumerate(block) if fills(each, tile))
-    return first <= position if fills(stmt, tile) else first < position
-
-
-def fills(stmt: Stmt, tile: Var) -> bool:
-    """Whether a statement itself writes a tile."""
-    return tile in written(stmt)
+    first = next(index for index, each in enumerate(block) if each in loads)
+    return first <= position if block[position] in loads else first < position
 
 
 # ---- rings ----
 
 
-def _together(loads: Mapping[Var, list[Copy]], launch: Launch) -> list[tuple[Var, ...]]:
-    """Tiles whose loads follow each other everywhere and that are first used by the same statement."""
+def _together(loads: Mapping[Var, list[Load]], launch: Launch) -> list[tuple[Var, ...]]:
+    """Tiles whose loads follow each other everywhere and that are first used by the same statement; those
+    that threads load are alone."""
+    boxes: dict[Stmt, Var] = {
+        load.stmt: tile for tile, made in loads.items() if not _by_threads(made) for load in made
+    }
     groups: list[tuple[Var, ...]] = []
-    for run in _runs(launch.body, loads):
+    for run in _runs(launch.body, boxes):
         groups += [run] if run not in groups else []
     alone: list[tuple[Var, ...]] = []
     for tile in loads:
@@ -199,15 +183,19 @@ def _together(loads: Mapping[Var, list[Copy]], launch: Launch) -> list[tuple[Var
     return alone
 
 
+def _by_threads(loads: Iterable[Load]) -> bool:
+    return any(load.no_box is not None for load in loads)
+
+
 def _agree(run: tuple[Var, ...], groups: Sequence[tuple[Var, ...]]) -> bool:
     return all(run == other or not set(run) & set(other) for other in groups)
 
 
-def _runs(block: Block, loads: Mapping[Var, list[Copy]]) -> Iterator[tuple[Var, ...]]:
+def _runs(block: Block, loads: Mapping[Stmt, Var]) -> Iterator[tuple[Var, ...]]:
     """The tiles of each run of loads in a block and those inside, apart where their first uses are."""
     run: dict[Var, Stmt | None] = {}
     for position, stmt in enumerate(block):
-        tile = stmt.dst.buffer if isinstance(stmt, Copy) and stmt.dst.buffer in loads else None
+        tile = loads.get(stmt)
         if tile is not None:
             run[tile] = next((each for each in block[position + 1 :] if _uses(each, tile)), None)
         elif not isinstance(stmt, Bind):
@@ -229,19 +217,23 @@ def _uses(stmt: Stmt, tile: Var) -> bool:
 
 def _ring(
     tiles: tuple[Var, ...],
-    loads: Mapping[Var, list[Copy]],
+    loads: Mapping[Var, list[Load]],
     launch: Launch,
     program: Program,
     wide: Set[Stmt],
 ) -> Ring:
-    copies = [copy for tile in tiles for copy in loads[tile]]
-    stages = max(_stages(copy, program) for copy in copies)
-    readers = [stmt for stmt in walk(launch.body) if set(tiles) & set(buffers(stmt)) and stmt not in copies]
+    own = [load for tile in tiles for load in loads[tile]]
+    stmts = {load.stmt for load in own}
+    stages = max(_stages(stmt, program) for stmt in stmts)
+    others = [stmt for stmt, around in program.around.items() if not stmts & {stmt, *around}]
+    users = [stmt for stmt in others if any(_uses_itself(stmt, tile) for tile in tiles)]
     size = sum(tile_bytes(Alloc(tile)) for tile in tiles)
-    return Ring(tiles, stages, size, all(stmt in wide for stmt in readers))
+    by_products, by_threads = all(stmt in wide for stmt in users), _by_threads(own)
+    fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)
+    return Ring(tiles, stages, size, by_products, by_threads, fenced)
 
 
-def _stages(load: Copy, program: Program) -> int:
+def _stages(load: Stmt, program: Program) -> int:
     """As many as the loop around it asks for; one where there is none."""
     loop = next((stmt for stmt in reversed(program.around[load]) if hasattr(stmt, "body")), None)
     if loop is None:
@@ -249,14 +241,15 @@ def _stages(load: Copy, program: Program) -> int:
     return max(_STAGES, loop.num_stages) if isinstance(loop, Pipelined) else _STAGES
 
 
-def _fitted(rings: list[Ring], launch: Launch, target: Target) -> tuple[Ring, ...]:
+def _fitted(rings: list[Ring], launch: Launch, target: Target, taken: int) -> tuple[Ring, ...]:
     """The rings with as many stages as there is room for; the largest one loses them first. Results that
-    leave through shared memory are given room where that keeps `_ENOUGH` stages."""
+    leave through shared memory are given room where that keeps `_ENOUGH` stages. ``taken``: bytes that the
+    producer needs beside them."""
     assert target.gpu is not None
     tiles = {tile for ring in rings for tile in ring.tiles}
     allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.buffer not in tiles)
     others = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
-    room = target.gpu.shared_bytes - _RESERVED - others
+    room = target.gpu.shared_bytes - _RESERVED - others - taken
     whole = _cut(rings, room)
     if whole is None:
         raise Unfit("its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles")

@@ -6,33 +6,37 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.exprs import loads
+from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.nodes import (
-    Alloc,
     Bind,
     Block,
     Break,
     Continue,
+    Copy,
+    Fill,
     For,
     If,
+    Parallel,
     Pipelined,
     Stmt,
-    Store,
     While,
     children,
     walk,
     with_children,
 )
-from tilec.ir.traits import defined, expressions
+from tilec.ir.traits import defined, expressions, read, written
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _CONTROL = (For, Pipelined, While, If)
 _SCALAR = "local.var"
+#: What gives a tile its elements without a product or a reduction.
+_BRINGING = (Copy, Fill, Parallel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,7 @@ class Program:
     changed: Set[Var]
     around: dict[Stmt, tuple[Stmt, ...]]
     definers: dict[Var, Stmt]
-    stores: dict[Var, list[Stmt]]
+    writers: dict[Var, list[Stmt]]
 
     @classmethod
     def of(cls, body: Block, changed: Set[Var]) -> Program:
@@ -59,11 +63,12 @@ class Program:
 
         visit(body, ())
         definers = {var: stmt for stmt in around for var in defined(stmt)}
-        stores: dict[Var, list[Stmt]] = {}
-        for stmt in around:
-            if isinstance(stmt, Store):
-                stores.setdefault(stmt.buffer, []).append(stmt)
-        return cls(body, changed, around, definers, stores)
+        writers: dict[Var, list[Stmt]] = {}
+        for stmt, outer in around.items():
+            loop = next((each for each in outer if isinstance(each, Parallel)), stmt)
+            for buffer in written(stmt):
+                writers.setdefault(buffer, []).append(loop)
+        return cls(body, changed, around, definers, writers)
 
     def needed(self, load: Stmt) -> set[Stmt]:
         """The statements that a load needs, itself included. Unfit where one of them reads what is known to
@@ -77,9 +82,17 @@ class Program:
             found.add(stmt)
             work += self.around[stmt]
             work += self._exits(stmt)
-            for expr in expressions(stmt):
-                work += self._sources(expr, load)
+            for part in _parts(stmt):
+                for buffer in set(read(part)) - set(defined(part)):
+                    work += self._givers(buffer, load)
+                for expr in expressions(part):
+                    work += self._namers(expr, load)
         return found
+
+    def tables(self, found: Iterable[Stmt]) -> set[Var]:
+        """The tiles that statements read to find their places."""
+        parts = [part for stmt in found for part in _parts(stmt)]
+        return {buffer for part in parts for buffer in read(part) if _is_tile(buffer)}
 
     def _exits(self, stmt: Stmt) -> Iterator[Stmt]:
         """What ends trips of a loop early."""
@@ -87,26 +100,45 @@ class Program:
             yield from (inner for block in children(stmt) for inner in walk(block)
                         if isinstance(inner, (Break, Continue)))  # fmt: skip
 
-    def _sources(self, expr: Expr, load: Stmt) -> Iterator[Stmt]:
-        """The statements that give the names in an expression."""
-        read = {each.source for each in loads(expr)}
-        for buffer in read:
-            if buffer.scope() == _SCALAR:
-                yield self.definers[buffer]
-                yield from self.stores.get(buffer, ())
-            elif not buffer.scope().startswith("global") or buffer in self.changed:
-                raise Unfit(f"the place of a load depends on {buffer.name}, which the launch computes", load)
+    def _givers(self, buffer: Var, load: Stmt) -> Iterator[Stmt]:
+        """The statements that give a buffer its elements."""
+        if buffer.scope() == _SCALAR:
+            yield self.definers[buffer]
+            yield from self.writers.get(buffer, ())
+            return
+        reason = f"the place of a load depends on {buffer.name}, which the launch computes"
+        if not _is_tile(buffer):
+            need(buffer.scope().startswith("global") and buffer not in self.changed, reason, load)
+            return
+        wide = [extent for extent in static_extents(buffer) if extent != 1]
+        writers = self.writers.get(buffer, [])
+        plain = len(wide) <= 1 and all(isinstance(stmt, _BRINGING) for stmt in writers)
+        need(plain and buffer in self.definers, reason, load)
+        yield self.definers[buffer]
+        yield from writers
+
+    def _namers(self, expr: Expr, load: Stmt) -> Iterator[Stmt]:
+        """The statements that define the names in an expression."""
         for var in undefined_vars(expr):
             definer = self.definers.get(var)
-            if definer is None or var in read:
+            if definer is None or tirx.is_buffer_var(var):
                 continue
-            if not isinstance(definer, (Bind, For, Pipelined, Alloc)):
+            if not isinstance(definer, (Bind, For, Pipelined, Parallel)):
                 raise Unfit(f"the place of a load depends on {var.name}, which the launch computes", load)
             yield definer
 
     def slice(self, kept: Set[Stmt]) -> Block:
         """The statements ``kept``, in their places."""
         return _kept(self.body, kept)
+
+
+def _parts(stmt: Stmt) -> Iterable[Stmt]:
+    """A statement without the blocks inside, but with those of a Parallel."""
+    return walk((stmt,)) if isinstance(stmt, Parallel) else (stmt,)
+
+
+def _is_tile(buffer: Var) -> bool:
+    return str(buffer.scope()) in ("shared.dyn", "local.fragment")
 
 
 def _kept(block: Block, kept: Set[Stmt]) -> Block:

@@ -1,8 +1,10 @@
-"""Launches whose warps get roles by what their statements do: one warp loads boxes, the author's threads
-compute.
+"""Launches whose warps get roles by what their statements do: a warp or a warpgroup loads, the author's
+threads compute.
 
-A load whose place the producer can know for itself (`slices`) and that is a box (`boxes`) goes to the
-producer, with the control flow around it; everything else stays with the consumers. The tiles become rings
+A load whose place the producer can know for itself (`slices`) goes to the producer, with the control flow
+around it; everything else stays with the consumers. Boxes (`boxes`) are TMA, started by one thread of a warp,
+which alone waits for room; where other loads of loops are among them (`loads`), a warpgroup carries these
+out. The tiles become rings
 (`rings`): the producer fills the next stage in the order of the program, consumers wait for it before the
 first use and give it back behind the last.
 """
@@ -19,12 +21,23 @@ from tilec.backends.cuda.analysis.loads_ahead import load_of
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
 from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.general.loads import Load, is_loop
 from tilec.backends.cuda.general.order import band_of, walks
-from tilec.backends.cuda.general.registers import HANDED_ON
-from tilec.backends.cuda.general.rings import Ring, fills, is_load, plan_rings, versions
+from tilec.backends.cuda.general.places import Place
+from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
+from tilec.backends.cuda.general.rings import Plan, Ring, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import ArriveOnce, BoxLoad, EachTile, GiveBack, GridMeet, SetRegisters
+from tilec.backends.cuda.nodes import (
+    ArriveLanded,
+    ArriveOnce,
+    BoxLoad,
+    EachTile,
+    GiveBack,
+    GridMeet,
+    SetRegisters,
+    WaitLanded,
+)
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.strategy import check_hints, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
@@ -32,7 +45,6 @@ from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import (
     Alloc,
-    Assume,
     Bind,
     Block,
     Copy,
@@ -42,23 +54,22 @@ from tilec.ir.nodes import (
     Launch,
     Pipelined,
     Stmt,
-    Store,
-    While,
     children,
     walk,
     with_children,
 )
-from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Group, WaitPhase
+from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Arrive, Group, WaitPhase
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_roads
 from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.targets import Target
 
@@ -83,9 +94,9 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     try:
         wide = _check(launch)
         program = Program.of(launch.body, changed_in(launch))
-        rings, kept = plan_rings(kernel, launch, program, wide, target)
-        _check_left(program, rings, kept)
-        return _Roles(launch, program, rings, kept).made()
+        plan = plan_rings(kernel, launch, program, wide, target)
+        _check_left(program, plan)
+        return _Roles(launch, program, plan).made()
     except Unfit as unfit:
         told = unfit.stmt is None and without_refusals(launch.roads) != launch.roads
         return launch if told else without_roles(launch, unfit)
@@ -97,8 +108,8 @@ def _check(launch: Launch) -> set[Stmt]:
     check_hints(launch)
     threads = thread_count(launch)
     need(
-        threads % WARPGROUP == 0 and threads // WARPGROUP in HANDED_ON,
-        f"{threads} threads are not one to {max(HANDED_ON)} warpgroups",
+        threads % WARPGROUP == 0 and threads // WARPGROUP <= MOST_GROUPS,
+        f"{threads} threads are not one to {MOST_GROUPS} warpgroups",
         remedy="give T.Kernel threads=128, 256 or 384",
     )
     need(not launch.thread_vars, "its author names single threads")
@@ -113,87 +124,46 @@ def _check(launch: Launch) -> set[Stmt]:
     return wide
 
 
-def _check_left(program: Program, rings: tuple[Ring, ...], kept: Mapping[Stmt, str]) -> None:
-    """Unfit for a launch with loads that would run ahead of their trips by cp.async and not by TMA: they
-    would wait in every trip beside rings."""
-    tiles = {tile for ring in rings for tile in ring.tiles}
+def _check_left(program: Program, plan: Plan) -> None:
+    """Unfit for a launch with loads that would run ahead of their trips by cp.async and that no producer
+    carries out: they would wait in every trip beside rings."""
     for stmt, around in program.around.items():
         load = load_of(stmt)
         ahead = any(isinstance(loop, Pipelined) and loop.num_stages > 1 for loop in around)
-        if load is None or not ahead or load.tile in tiles:
+        if load is None or not ahead or stmt in plan.loads or load.tile in plan.tables:
             continue
         if str(load.source.dtype) == str(load.tile.dtype):
-            raise Unfit(kept.get(stmt, f"the places of {load.source.name} are computed"), stmt)
-
-
-class _Place:
-    """Where a role stands in a ring: variables of its threads for the stage and the parity of the round."""
-
-    def __init__(self, ring: Ring, role: str) -> None:
-        self.ring = ring
-        self.stage, self.parity = (
-            tirx.decl_buffer((1,), "int32", name=f"{ring.name}_{word}_{role}", scope="local.var")
-            for word in ("stage", "round")
-        )
-
-    def begin(self) -> Block:
-        """The first stage of the first round."""
-        zero = tirx.const(0, "int32")
-        return Alloc(self.stage, init=zero), Alloc(self.parity, init=zero)
-
-    def now(self) -> tuple[Block, Var, Var]:
-        """Names for the stage and the parity at hand."""
-        stage, parity = tirx.Var("stage", "int32"), tirx.Var("parity", "int32")
-        first, stages = (tirx.const(number, "int32") for number in (0, self.ring.stages))
-        value = first if self.ring.stages == 1 else _value(self.stage)
-        known = Assume(tirx.And(stage >= first, stage < stages))
-        return (Bind(stage, value), known, Bind(parity, _value(self.parity))), stage, parity
-
-    def advance(self, stage: Var, parity: Var) -> Block:
-        """On to the next stage."""
-        zero, one = (tirx.const(number, "int32") for number in (0, 1))
-        other = tirx.bitwise_xor(parity, one)
-        if self.ring.stages == 1:
-            return (Store(self.parity, (zero,), other),)
-        last = tirx.EQ(stage, tirx.const(self.ring.stages - 1, "int32"))
-        return (
-            Store(self.parity, (zero,), tirx.Select(last, other, parity)),
-            Store(self.stage, (zero,), tirx.Select(last, zero, stage + one)),
-        )
-
-
-def _value(buffer: Var) -> Expr:
-    return tirx.BufferLoad(buffer, [tirx.const(0, "int32")])
+            raise Unfit(plan.kept.get(stmt, f"the places of {load.source.name} are computed"), stmt)
 
 
 class _Roles:
-    """The roles of one launch. ``kept``: why loads stay with those who compute."""
+    """The roles of one launch."""
 
-    def __init__(
-        self, launch: Launch, program: Program, rings: tuple[Ring, ...], kept: Mapping[Stmt, str]
-    ) -> None:
-        self.launch, self.program, self.rings, self.kept = launch, program, rings, kept
+    def __init__(self, launch: Launch, program: Program, plan: Plan) -> None:
+        self.launch, self.program, self.plan, self.rings = launch, program, plan, plan.rings
         self.threads = thread_count(launch)
-        self.tiles = {tile: made for ring in rings for tile, made in versions(ring).items()}
-        self.full = {ring: _barriers(ring, "full") for ring in rings}
-        self.empty = {ring: _barriers(ring, "empty") for ring in rings}
-        self.filling = {ring: _Place(ring, "filled") for ring in rings}
-        self.reading = {ring: _Place(ring, "read") for ring in rings}
+        self.loading = WARPGROUP if any(ring.by_threads for ring in self.rings) else _WARP
+        self.tiles = {tile: made for ring in self.rings for tile, made in versions(ring).items()}
+        self.full = {ring: _barriers(ring, "full") for ring in self.rings}
+        self.empty = {ring: _barriers(ring, "empty") for ring in self.rings}
+        self.filling = {ring: Place(ring, "filled") for ring in self.rings}
+        self.reading = {ring: Place(ring, "read") for ring in self.rings}
+        self.looked_up = _only_looked_up(program, plan)
         self.roads: list[Road] = []
 
     def made(self) -> Launch:
         """The launch with its roles."""
         allocs = {stmt.buffer: stmt for stmt in walk(self.launch.body) if isinstance(stmt, Alloc)}
         tiles = tuple(replace(allocs[tile], buffer=made, asked=None) for tile, made in self.tiles.items())
-        registers = HANDED_ON[self.threads // WARPGROUP]
+        groups = self.threads // WARPGROUP
+        registers = handed_on(groups, self.plan.loads.values())
         consumed, produced = self._tiles(self._consumed(self.launch.body)), self._tiles(self._produced())
         consumer = (*self._registers(registers, 1), *self._begin(self.reading), *consumed)
-        load = Group(self.threads, _WARP, (*self._begin(self.filling), *produced))
-        producer: Stmt = load
-        threads = self.threads + _WARP
-        if registers is not None:
-            threads = self.threads + WARPGROUP
-            producer = Group(self.threads, WARPGROUP, (*self._registers(registers, 0), load))
+        load: Block = (*self._begin(self.filling), *produced)
+        threads = self.threads + (self.loading if registers is None else WARPGROUP)
+        if self.loading < WARPGROUP and registers is not None:
+            load = (Group(self.threads, self.loading, load),)
+        producer = Group(self.threads, threads - self.threads, (*self._registers(registers, 0), *load))
         body = (*tiles, *self._barriers(), producer, Group(0, self.threads, consumer))
         made = replace(
             self.launch,
@@ -202,15 +172,15 @@ class _Roles:
             roads=without_refusals(self.launch.roads),
         )
         stages = ", ".join(f"{tile.name} {ring.stages}" for ring in self.rings for tile in ring.tiles)
-        groups = self.threads // WARPGROUP
-        how = f"a loading warp, computing warpgroups {groups}, TMA rings of {stages} stages"
+        who = "warp" if self.loading == _WARP else "warpgroup"
+        kind = "TMA rings" if self.loading == _WARP else "rings"
+        how = f"a loading {who}, computing warpgroups {groups}, {kind} of {stages} stages"
         own = in_line_of(Road("T.Kernel", "warp_roles", f"warp roles: {how}"), self.launch)
         return with_roads(made, (own, *self.roads, *self._left()))
 
     def _tiles(self, body: Block) -> Block:
         """What a role does, for every tile of a block that walks."""
-        loads = [stmt for stmt in self.program.around if self._is_load(stmt)]
-        band = band_of(self.launch, self.program, loads)
+        band = band_of(self.launch, self.program, list(self.plan.loads))
         if not band or not walks(self.launch, self.program, self.threads):
             return body
         return (EachTile(self.launch.block_vars, self.launch.grid, body, band),)
@@ -219,11 +189,11 @@ class _Roles:
         """Loads of loops that stay with those who compute, and why: what a strategy has said of them, too."""
         said = {road.line: road.loss for road in self.launch.roads if road not in without_refusals([road])}
         for stmt, around in self.program.around.items():
-            if self._is_load(stmt) or not any(map(_is_loop, around)):
+            if self._is_load(stmt) or not any(map(is_loop, around)):
                 continue
             known = None if stmt.loc is None else said.get(stmt.loc.line)
-            if is_load(stmt):
-                loss = Loss("tma", self.kept[stmt], "docs/cuda.md lists what TMA takes")
+            if stmt in self.plan.kept:
+                loss = Loss("tma", self.plan.kept[stmt], "docs/cuda.md lists what producers take")
             elif load_of(stmt) is not None and known is not None:
                 loss = replace(known, road="tma")
             else:
@@ -233,14 +203,15 @@ class _Roles:
     def _registers(self, registers: tuple[int, int] | None, role: int) -> Block:
         return () if registers is None else (SetRegisters(registers[role], bool(role)),)
 
-    def _begin(self, places: Mapping[Ring, _Place]) -> Block:
+    def _begin(self, places: Mapping[Ring, Place]) -> Block:
         return tuple(stmt for place in places.values() for stmt in place.begin())
 
     def _barriers(self) -> Block:
         made: list[Stmt] = []
         for ring in self.rings:
             readers = self.threads // WARPGROUP if ring.by_products else self.threads
-            made.append(AllocBarrier(self.full[ring], (1,) * ring.stages))
+            writers = WARPGROUP if ring.by_threads else 1
+            made.append(AllocBarrier(self.full[ring], (writers,) * ring.stages))
             made.append(AllocBarrier(self.empty[ring], (readers,) * ring.stages))
         return tuple(made)
 
@@ -248,12 +219,11 @@ class _Roles:
 
     def _produced(self) -> Block:
         """The loads and what they need."""
-        loads = [stmt for stmt in self.program.around if self._is_load(stmt)]
-        kept = all_needed(self.program, loads)
+        kept = all_needed(self.program, self.plan.loads)
         return copied(self._put(self.program.slice(kept)))
 
     def _is_load(self, stmt: Stmt) -> bool:
-        return isinstance(stmt, Copy) and stmt.dst.buffer in self.tiles
+        return stmt in self.plan.loads
 
     def _put(self, block: Block) -> Block:
         """A block with its loads into the next stages."""
@@ -262,10 +232,10 @@ class _Roles:
         for position, stmt in enumerate(block):
             if stmt in done:
                 continue
-            if not isinstance(stmt, Copy):
+            if not self._is_load(stmt):
                 made.append(_serial(with_children(stmt, [self._put(inner) for inner in children(stmt)])))
                 continue
-            ring = self._ring(stmt.dst.buffer)
+            ring = self._ring(stmt)
             loads = [each for each in block[position:] if self._loads(each, ring)][: len(ring.tiles)]
             done.update(loads)
             made += [
@@ -274,7 +244,7 @@ class _Roles:
                 if isinstance(bind, Bind) and self._between(bind, block, loads)
             ]
             done.update(stmt for stmt in made if isinstance(stmt, Bind))
-            made += self._filled(ring, loads)
+            made += self._filled(ring, [self.plan.loads[each] for each in loads])
         return tuple(made)
 
     def _between(self, bind: Stmt, block: Block, loads: list[Stmt]) -> bool:
@@ -282,35 +252,55 @@ class _Roles:
         return block.index(loads[0]) < block.index(bind) < block.index(loads[-1])
 
     def _loads(self, stmt: Stmt, ring: Ring) -> bool:
-        return isinstance(stmt, Copy) and stmt.dst.buffer in ring.tiles
+        return self._is_load(stmt) and self.plan.loads[stmt].tile in ring.tiles
 
-    def _ring(self, tile: Var) -> Ring:
-        return next(ring for ring in self.rings if tile in ring.tiles)
+    def _ring(self, stmt: Stmt) -> Ring:
+        return next(ring for ring in self.rings if self._loads(stmt, ring))
 
-    def _filled(self, ring: Ring, loads: list[Copy]) -> Block:
+    def _filled(self, ring: Ring, loads: list[Load]) -> Block:
         place = self.filling[ring]
         names, stage, parity = place.now()
         one = tirx.const(1, "int32")
-        boxes = [self._box(load, ring, stage) for load in loads]
-        return (
+        if ring.by_threads:
+            brought = [part for load in loads for part in self._threads(load, ring, stage)]
+        else:
+            expect = ArriveOnce(self.full[ring], stage, tirx.const(ring.bytes, "int32"))
+            brought = [expect, *(self._box(load, ring, stage) for load in loads)]
+        made: Block = (
             *names,
             WaitPhase(self.empty[ring], stage, tirx.bitwise_xor(parity, one)),
-            ArriveOnce(self.full[ring], stage, tirx.const(ring.bytes, "int32")),
-            *boxes,
+            *brought,
             *place.advance(stage, parity),
         )
+        alone = not ring.by_threads and self.loading > _WARP
+        return (Group(self.threads, _WARP, made),) if alone else made
 
-    def _box(self, load: Copy, ring: Ring, stage: Var) -> BoxLoad:
-        tile = load.dst.buffer
+    def _threads(self, load: Load, ring: Ring, stage: Var) -> Block:
+        """A load by all threads, each of which arrives when its part is there."""
+        made = with_versions((load.made,), {load.tile: (self.tiles[load.tile], stage)})
+        size = load.width * element_bytes(str(load.tile.dtype))
+        how = f"cp.async of {size} bytes" if size else "stores"
+        loss = None
+        if load.no_box is not None and isinstance(load.stmt, Copy):
+            loss = Loss("tma", load.no_box, "docs/cuda.md lists what TMA takes")
+        road = "cp.async" if size else "threads"
+        how = f"{how} by the loading warpgroup, ring of {ring.stages} stages"
+        self.roads.append(road_of(load.stmt, road, how, loss))
+        arrive = ArriveLanded if size else Arrive
+        return (*made, arrive(self.full[ring], stage))
+
+    def _box(self, load: Load, ring: Ring, stage: Var) -> BoxLoad:
+        copy = load.stmt
+        assert isinstance(copy, Copy)
         zero = tirx.const(0, "int32")
         dst = replace(
-            load.dst,
-            buffer=self.tiles[tile],
-            start=(stage, *(zero for _ in tile.shape)),
-            extent=(1, *load.dst.extent),
+            copy.dst,
+            buffer=self.tiles[load.tile],
+            start=(stage, *(zero for _ in load.tile.shape)),
+            extent=(1, *copy.dst.extent),
         )
-        self.roads.append(road_of(load, "tma", f"TMA, ring of {ring.stages} stages"))
-        return BoxLoad(load.src, dst, self.full[ring], stage, load.hints.eviction, loc=load.loc)
+        self.roads.append(road_of(copy, "tma", f"TMA, ring of {ring.stages} stages"))
+        return BoxLoad(copy.src, dst, self.full[ring], stage, copy.hints.eviction, loc=copy.loc)
 
     # ---- the consumers ----
 
@@ -318,44 +308,60 @@ class _Roles:
         """A block without its loads, with waits before the first uses of what they bring."""
         before: dict[int, list[Stmt]] = {}
         after: dict[int, list[Stmt]] = {}
-        stmts = list(block)
+        stmts = [with_children(stmt, [self._consumed(inner) for inner in children(stmt)]) for stmt in block]
         for ring in self.rings:
-            puts = [i for i, stmt in enumerate(block) if fills(stmt, ring.tiles[0]) and self._is_load(stmt)]
+            puts = [i for i, stmt in enumerate(block) if self._fills(stmt, ring.tiles[0])]
             for number, first in enumerate(puts):
                 end = puts[number + 1] if number + 1 < len(puts) else len(block)
-                self._used(ring, stmts, range(first + 1, end), before, after)
+                span = range(first + 1, end)
+                uses = [i for i in span if _uses(block[i], ring) and not self._is_load(block[i])]
+                self._used(ring, stmts, uses or [first], before, after)
         made: list[Stmt] = []
         for position, stmt in enumerate(stmts):
             made += before.get(position, ())
-            if not self._is_load(stmt) and not (isinstance(stmt, Alloc) and stmt.buffer in self.tiles):
-                made.append(_serial(with_children(stmt, [self._consumed(inner) for inner in children(stmt)])))
+            if not self._is_left_out(block[position]):
+                made.append(_serial(stmt))
             made += after.get(position, ())
         return tuple(made)
+
+    def _fills(self, stmt: Stmt, tile: Var) -> bool:
+        return self._is_load(stmt) and self.plan.loads[stmt].tile.same_as(tile)
+
+    def _is_left_out(self, stmt: Stmt) -> bool:
+        """Whether those who compute have no such statement."""
+        of_ring = isinstance(stmt, Alloc) and stmt.buffer in self.tiles
+        return self._is_load(stmt) or of_ring or stmt in self.looked_up
 
     def _used(
         self,
         ring: Ring,
         stmts: list[Stmt],
-        span: range,
+        uses: list[int],
         before: dict[int, list[Stmt]],
         after: dict[int, list[Stmt]],
     ) -> None:
-        """Waits for a stage and gives it back, around its uses among ``stmts[span]``."""
-        uses = [i for i in span if _uses(stmts[i], ring) and not self._is_load(stmts[i])]
-        first, last = (uses[0], uses[-1]) if uses else (span.start - 1, span.start - 1)
+        """Waits for a stage and gives it back, around its ``uses`` among the statements of a block."""
         place = self.reading[ring]
         names, stage, parity = place.now()
-        wait = WaitPhase(self.full[ring], stage, parity)
-        before.setdefault(first, []).extend([*names, wait, *place.advance(stage, parity)])
+        wait = (WaitLanded if ring.is_fenced else WaitPhase)(self.full[ring], stage, parity)
+        before.setdefault(uses[0], []).extend([*names, wait, *place.advance(stage, parity)])
         tiles = tuple(self.tiles[tile] for tile in ring.tiles)
-        after.setdefault(last, []).append(GiveBack(self.empty[ring], stage, tiles, ring.by_products))
+        after.setdefault(uses[-1], []).append(GiveBack(self.empty[ring], stage, tiles, ring.by_products))
+        redirected = {tile: (self.tiles[tile], stage) for tile in ring.tiles}
         for index in uses:
-            redirected = {tile: (self.tiles[tile], stage) for tile in ring.tiles}
             (stmts[index],) = with_versions((stmts[index],), redirected)
 
 
-def _is_loop(stmt: Stmt) -> bool:
-    return isinstance(stmt, (For, Pipelined, While))
+def _only_looked_up(program: Program, plan: Plan) -> set[Stmt]:
+    """The statements that bring what only the producer looks up: those who compute need none of them."""
+    moved = {inner for load in plan.loads for inner in walk((load,))}
+    found: set[Stmt] = set()
+    for table in plan.tables:
+        givers = {stmt for writer in program.writers.get(table, ()) for stmt in walk((writer,))}
+        users = {stmt for stmt in program.around if table in set(buffers(stmt))}
+        if users <= givers | moved | {program.definers[table]}:
+            found |= givers | {program.definers[table]}
+    return found
 
 
 def _uses(stmt: Stmt, ring: Ring) -> bool:

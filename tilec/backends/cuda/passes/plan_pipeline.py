@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
-from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
+from tilec.backends.cuda.analysis.loads_ahead import ASYNC_BYTES, Load, async_elements, load_of
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, uses
@@ -49,8 +49,6 @@ _NARROW = Loss(
     'pin the extent of its rows, or give the dimension a guard such as "%8"',
 )
 _IN_TURN = "loaded in the trip that uses it, not ahead"
-#: Bytes that one cp.async moves.
-_ASYNC_BYTES = (4, 8, 16)
 
 
 class PlanPipeline(Pass):
@@ -115,7 +113,8 @@ class _Planner(ScopedRewrite):
                 self._roads.append(road_of(stmt, "waits", _IN_TURN))
                 continue
             loss = self._obstacle(load, position, loop, mutable)
-            width = 0 if loss else self._width(load, loop)
+            values, asked = _bindings(loop.body), self._asked(load.tile)
+            width = 0 if loss else async_elements(load, values, self.facts, asked)
             if width:
                 found.append((load, width))
                 size = width * element_bytes(str(load.tile.dtype))
@@ -178,15 +177,6 @@ class _Planner(ScopedRewrite):
             uses(place, inner) for place in places
         )
 
-    def _width(self, load: Load, loop: Pipelined) -> int:
-        """Elements that one cp.async of a load moves; 0 where it cannot be used."""
-        width = load.width(_bindings(loop.body), self.facts)
-        layout = self._asked(load.tile)
-        width = width if layout is None else min(width, chunk(layout))
-        most = load.stmt.hints.coalesced_width
-        width = width if most is None else min(width, 1 << (most.bit_length() - 1))
-        return width if width * element_bytes(str(load.tile.dtype)) in _ASYNC_BYTES else 0
-
     def _asked(self, tile: Var) -> Layout | None:
         """The layout that the author asks for."""
         allocs = (stmt for stmt in walk(self.launch.body) if isinstance(stmt, Alloc))
@@ -196,7 +186,7 @@ class _Planner(ScopedRewrite):
     def _narrow(self, load: Load) -> Loss:
         """Why cp.async cannot write a tile, or not from its source."""
         layout, size = self._asked(load.tile), element_bytes(str(load.tile.dtype))
-        if layout is None or chunk(layout) * size in _ASYNC_BYTES:
+        if layout is None or chunk(layout) * size in ASYNC_BYTES:
             return _NARROW
         kept = f"T.annotate_layout keeps {chunk(layout) * size} bytes of a row of {load.tile.name} together"
         return Loss("async_copy", f"{kept}, cp.async moves 4, 8 or 16", "keep 16 of them together")
@@ -207,20 +197,17 @@ class _Planner(ScopedRewrite):
         values = _bindings(loop.body)
         for one, _ in found:
             self._versions[one.tile] = _versioned(one.tile, stages)
+        tiles = {one.tile: self._versions[one.tile] for one, _ in found}
 
         def load(trip: Expr) -> Block:
             place = {loop.var: trip}
             version = tirx.truncmod(trip - loop.start, count)
-            ahead = tuple(
-                one.ahead(width, self._versions[one.tile], version, values, place, self.facts)
-                for one, width in found
-            )
-            return (If(trip < loop.stop, ahead), CommitGroup())
+            ahead = tuple(one.asynchronous(width, values, place, self.facts) for one, width in found)
+            return (If(trip < loop.stop, with_version(ahead, tiles, version)), CommitGroup())
 
         first = [stmt for step in range(stages - 1) for stmt in load(loop.start + tirx.const(step, dtype))]
         version = tirx.truncmod(loop.var - loop.start, count)
         kept = tuple(stmt for stmt in loop.body if not any(stmt is one.stmt for one, _ in found))
-        tiles = {one.tile: self._versions[one.tile] for one, _ in found}
         body = with_version(self.block(kept), tiles, version)
         ahead = load(loop.var + tirx.const(stages - 1, dtype))
         trips = (WaitGroup(stages - 2), *ahead, *body)

@@ -35,11 +35,11 @@ def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> Te
     return TensorMap(buffer, box, swizzle)
 
 
-def check_tensor(buffer: Var, facts: Facts) -> None:
-    """Unfit where TMA cannot address a tensor."""
-    if not 2 <= len(buffer.shape) <= MOST_AXES:
+def check_tensor(buffer: Var, facts: Facts, least: int = 2) -> None:
+    """Unfit where TMA cannot address a tensor, or it has fewer than ``least`` axes."""
+    if not least <= len(buffer.shape) <= MOST_AXES:
         raise Unfit(
-            f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}",
+            f"{buffer.name} has {len(buffer.shape)} axes, TMA takes {least} to {MOST_AXES}",
             remedy="join or split axes by T.reshape",
         )
     if not has_aligned_rows(buffer, facts):

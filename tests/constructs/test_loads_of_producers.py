@@ -1,0 +1,170 @@
+"""Loads of every kind go to the threads that load on sm_90a, with the results of the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.backends.pipeline import lower
+from tilec.targets import parse_target
+
+M, N, K, TILE = 128, 64, 256, 64
+
+
+def operands(rows=M):
+    rng = np.random.default_rng(5)
+    return [(rng.standard_normal(shape) / 4).astype(np.float16) for shape in ((rows, K), (N, K))]
+
+
+def carried_out(kernel, inputs, expected, **ways):
+    """All agree on the results of a kernel; ``ways`` are words of the roads of loads, by the tile's name."""
+    made = elaborated(kernel, inputs, None, {}, {})
+    roads = lower(made, parse_target("sm_90a"), until="split_roles").launches[0].roads
+    rings = [road for road in roads if "ring of" in road.instruction]
+    said = {road.statement.rpartition("-> ")[2]: road.instruction for road in rings}
+    missing = [str(road) for road in roads]
+    assert said.keys() == ways.keys(), missing
+    assert all(way in said[tile] for tile, way in ways.items()), missing
+    agree(kernel, *inputs, expected=expected, targets=("sm_90a",), rtol=2e-2, atol=2e-2)
+
+
+def wide(*arrays):
+    return [array.astype(np.float32) for array in arrays]
+
+
+def gathered(where, threads):
+    """C[i, n] = sum_k A[rows[i], k] B[n, k], rows from a tensor or a tile, 0 where there is none."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((N, K), "float16"),
+        rows: T.Tensor((M,), "int32"),
+        C: T.Tensor((M, N), "float32"),
+        total: T.Tensor((M,), "float32"),
+    ):
+        with T.Kernel(M // TILE, threads=threads) as bx:
+            table = T.alloc_shared((TILE,), "int32")
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((N, TILE), "float16")
+            acc, sums = T.alloc_fragment((TILE, N), "float32"), T.alloc_fragment((TILE,), "float32")
+            if where == "tile":
+                T.copy(rows[bx * TILE], table)
+            T.clear(acc)
+            for k in T.Pipelined(K // TILE, num_stages=3):
+                for i, j in T.Parallel(TILE, TILE):
+                    if where == "tile":
+                        a[i, j] = A[table[i], k * TILE + j]
+                    else:
+                        row = rows[bx * TILE + i]
+                        a[i, j] = T.if_then_else(row >= 0, A[row, k * TILE + j], 0)
+                T.copy(B[0, k * TILE], b)
+                T.gemm(a, b, acc, transpose_B=True)
+            T.reduce_sum(acc, sums, dim=1)
+            T.copy(sums, total[bx * TILE])
+            T.copy(acc, C[bx * TILE, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize(("where", "threads"), [("tile", 128), ("tensor", 128), ("tile", 256)])
+def test_rows_by_a_table(where, threads):
+    A, B = operands()
+    rows = np.random.default_rng(6).permutation(M).astype(np.int32)
+    if where == "tensor":
+        rows[::3] = -1
+    a, b = wide(A, B)
+    C = np.where(rows[:, None] >= 0, a[rows], 0) @ b.T
+    carried_out(gathered(where, threads), (A, B, rows), (C, C.sum(1)), a="cp.async of 16 bytes", b="TMA")
+
+
+def converted(kind):
+    """C = A B^T over an A that threads turn into float16 on its way: floats, or pairs of 4 bits."""
+    source = ((M, K), "float32") if kind == "floats" else ((M, K // 2), "uint8")
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor(source[0], source[1]),
+        B: T.Tensor((N, K), "float16"),
+        C: T.Tensor((M, N), "float32"),
+        total: T.Tensor((M,), "float32"),
+    ):
+        with T.Kernel(M // TILE, threads=128) as bx:
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((N, TILE), "float16")
+            acc, sums = T.alloc_fragment((TILE, N), "float32"), T.alloc_fragment((TILE,), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(K // TILE, num_stages=2):
+                if kind == "floats":
+                    T.copy(A[bx * TILE, k * TILE], a)
+                else:
+                    for i, j, part in T.Parallel(TILE, TILE // 2, 2):
+                        bits = A[bx * TILE + i, k * (TILE // 2) + j] >> T.cast(4 * part, "uint8")
+                        a[i, 2 * j + part] = T.cast(bits & T.uint8(15), "float16") - T.float16(8)
+                T.copy(B[0, k * TILE], b)
+                T.gemm(a, b, acc, transpose_B=True)
+            T.reduce_sum(acc, sums, dim=1)
+            T.copy(sums, total[bx * TILE])
+            T.copy(acc, C[bx * TILE, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize("kind", ["floats", "nibbles"])
+def test_values_that_threads_convert(kind):
+    A, B = operands()
+    given = A.astype(np.float32)
+    if kind == "nibbles":
+        given = np.random.default_rng(7).integers(0, 256, (M, K // 2)).astype(np.uint8)
+        A = (np.stack([given & 15, given >> 4], -1).reshape(M, K).astype(np.float32) - 8).astype(np.float16)
+    a, b = wide(A, B)
+    C = a @ b.T
+    carried_out(converted(kind), (given, B), (C, C.sum(1)), a="stores by the loading warpgroup", b="TMA")
+
+
+def scaled(kind):
+    """C = A (B s)^T: vectors beside tiles, and tiles that those who compute scale in their place."""
+    shape = {"vector": (K,), "row": (2, K), "column": (K, 2)}[kind]
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((N, K), "float16"),
+        S: T.Tensor(shape, "float32"),
+        C: T.Tensor((M, N), "float32"),
+        total: T.Tensor((M,), "float32"),
+    ):
+        with T.Kernel(M // TILE, threads=128) as bx:
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((N, TILE), "float16")
+            s = T.alloc_shared((TILE,), "float32")
+            acc, sums = T.alloc_fragment((TILE, N), "float32"), T.alloc_fragment((TILE,), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(K // TILE, num_stages=2):
+                T.copy(A[bx * TILE, k * TILE], a)
+                T.copy(B[0, k * TILE], b)
+                if kind == "vector":
+                    T.copy(S[k * TILE : (k + 1) * TILE], s)
+                elif kind == "row":
+                    T.copy(S[1, k * TILE : (k + 1) * TILE], s)
+                else:
+                    T.copy(S[k * TILE : (k + 1) * TILE, 1], s)
+                for n, j in T.Parallel(N, TILE):
+                    b[n, j] = b[n, j] * s[j]
+                T.gemm(a, b, acc, transpose_B=True)
+            T.reduce_sum(acc, sums, dim=1)
+            T.copy(sums, total[bx * TILE])
+            T.copy(acc, C[bx * TILE, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"), [("vector", "TMA"), ("row", "TMA"), ("column", "cp.async of 4 bytes")]
+)
+def test_vectors_and_tiles_scaled_in_their_place(kind, way):
+    A, B = operands()
+    shape, own = {"vector": ((K,), ...), "row": ((2, K), 1), "column": ((K, 2), (..., 1))}[kind]
+    S = np.random.default_rng(8).random(shape).astype(np.float32)
+    a, b = wide(A, B)
+    C = a @ (b * S[own]).T
+    carried_out(scaled(kind), (A, B, S), (C, C.sum(1)), a="TMA", b="TMA", s=way)
