@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import tilec.language as T
+from tilec.backends.cuda.nodes import ProductsWait
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
-from tilec.ir.nodes import Kernel
+from tilec.ir.nodes import Kernel, walk
+from tilec.ir.nodes.barriers import SetRegisters
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
@@ -105,6 +107,52 @@ def one_group():
 def test_loads_that_name_tma_are_tma(program, args):
     made = kernel_of(program, **args)
     assert roads(made) == ["tma", "tma", "wgmma"]
+    a, b, c = operands()
+    run(made, a, b, c)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+def lagging(pending):
+    """Two multiplying groups give a buffer back ``pending`` products later; registers are handed on."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(1, threads=384):
+            As = T.alloc_shared((STAGES + 1, M, BK), "float16")
+            Bs = T.alloc_shared((STAGES + 1, BK, N), "float16")
+            acc = T.alloc_fragment((M, N), "float32")
+            full, free = T.alloc_barrier([128] * (STAGES + 1)), T.alloc_barrier([256] * (STAGES + 1))
+            tx = T.get_thread_binding()
+            if tx >= 256:
+                T.dec_max_nreg(40)
+                for k in T.serial(K // BK):
+                    at = k % (STAGES + 1)
+                    T.barrier_wait(free[at], (k // (STAGES + 1) + 1) % 2)
+                    T.tma_copy(A[0, k * BK], As[at, :, :], barrier=full[at])
+                    T.tma_copy(B[k * BK, 0], Bs[at, :, :], barrier=full[at])
+                    T.barrier_arrive(full[at])
+            else:
+                T.inc_max_nreg(232)
+                T.clear(acc)
+                for k in T.serial(K // BK):
+                    at = k % (STAGES + 1)
+                    T.barrier_wait(full[at], k // (STAGES + 1) % 2)
+                    T.wgmma_gemm(As[at, :, :], Bs[at, :, :], acc)
+                    T.wait_wgmma(pending)
+                    if k >= 1:
+                        T.barrier_arrive(free[(k - 1) % (STAGES + 1)])
+                T.wait_wgmma(0)
+                T.copy(acc, C[0, 0])
+
+    return main
+
+
+def test_products_stay_under_way_where_their_author_says_so():
+    made = kernel_of(lagging, pending=1)
+    (launch,) = lower(made, SM90A).launches
+    pending = [stmt.pending for stmt in walk(launch.body) if isinstance(stmt, ProductsWait)]
+    assert pending == [1, 0]
+    assert [stmt.count for stmt in walk(launch.body) if isinstance(stmt, SetRegisters)] == [40, 232]
     a, b, c = operands()
     run(made, a, b, c)
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))

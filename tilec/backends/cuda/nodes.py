@@ -211,16 +211,6 @@ class EachTile(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
-class SetRegisters(Stmt):
-    """Each thread of the warpgroups that run it has ``count`` registers from here on (setmaxnreg)."""
-
-    syntax = "set_registers(count, more=!)"
-
-    count: int
-    more: bool
-
-
-@dataclass(frozen=True, eq=False)
 class FirstOperands(WarpGemm):
     """Loads what the first step of a product multiplies into ``registers`` (a name), where ``more`` holds.
     The product itself is a `RotatedGemm` in the loop behind."""

@@ -35,9 +35,18 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.nodes.barriers import WARP, BulkLoad, ClusterCopy, Group
+from tilec.ir.nodes.barriers import (
+    WARP,
+    AllocBarrier,
+    BulkLoad,
+    ClusterCopy,
+    Group,
+    SetRegisters,
+    WaitProducts,
+)
 from tilec.ir.nodes.threads import PER_THREAD, Sync
 from tilec.ir.places import place_of
+from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import expressions, mentioned
 
 if TYPE_CHECKING:
@@ -60,9 +69,34 @@ def _launch(launch: Launch) -> Launch:
     if launch.thread_vars:
         ranges = _Ranges(launch)
         launch = replace(launch, body=ranges.block(launch.body, ranges.sets.whole))
-    if not any(isinstance(stmt, Group) for stmt in walk(launch.body)):
+    stmts = list(walk(launch.body))
+    if not any(isinstance(stmt, AllocBarrier) for stmt in stmts):
+        launch = _without_wishes(launch)
+    if not any(isinstance(stmt, Group) for stmt in stmts):
         return launch
     return replace(launch, body=_Owners(launch.body).block(launch.body, None))
+
+
+def _without_wishes(launch: Launch) -> Launch:
+    """A launch without barriers of its author: registers and waits for products are the compiler's alone."""
+    roads = [asks_in_vain(stmt, "registers are shared out by tilec and the assembler")
+             for stmt in walk(launch.body) if isinstance(stmt, SetRegisters)]  # fmt: skip
+    return replace(launch, body=_without(launch.body), roads=(*launch.roads, *roads))
+
+
+def _without(block: Block) -> Block:
+    return tuple(
+        with_children(stmt, [_without(inner) for inner in children(stmt)])
+        for stmt in block
+        if not isinstance(stmt, (SetRegisters, WaitProducts))
+    )
+
+
+def asks_in_vain(stmt: SetRegisters, why: str) -> Road:
+    """The road of a wish for registers that nothing obeys."""
+    file, line = ("", 0) if stmt.loc is None else (stmt.loc.file, stmt.loc.line)
+    word = "T.inc_max_nreg" if stmt.more else "T.dec_max_nreg"
+    return Road(word, "hint", "not as its author asks", file, line, Loss("", why, "leave it out"))
 
 
 def is_collective(block: Block) -> bool:

@@ -44,7 +44,9 @@ from tilec.ir.nodes.barriers import (
     GridBarrier,
     Group,
     NamedArrive,
+    SetRegisters,
     WaitPhase,
+    WaitProducts,
 )
 from tilec.ir.nodes.threads import LANE_PRODUCTS, PER_THREAD, Lane, Return, Sync, ThreadReduce
 from tilec.ir.places import place_of
@@ -53,7 +55,7 @@ from tilec.ir.traits import mentioned
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_BARRIERS = (AllocBarrier, Arrive, ExpectBytes, WaitPhase)
+_BARRIERS = (AllocBarrier, Arrive, ExpectBytes, WaitPhase, SetRegisters, WaitProducts)
 _KINDS = (Group, BulkLoad, ClusterBarrier, ClusterCopy, GridBarrier, NamedArrive, *_BARRIERS)
 
 

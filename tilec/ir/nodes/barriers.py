@@ -6,7 +6,7 @@ with its last arrival, and the next one begins. Statements without a group are t
 block.
 
     Stmt |= Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | NamedArrive | ClusterBarrier
-          | GridBarrier | ClusterCopy | BulkLoad
+          | GridBarrier | ClusterCopy | BulkLoad | SetRegisters | WaitProducts
 """
 
 from __future__ import annotations
@@ -150,3 +150,23 @@ class BulkLoad(Stmt):
     index: At[Expr]
     alone: bool = False
     hints: Hints = field(default_factory=Hints)
+
+
+@dataclass(frozen=True, eq=False)
+class SetRegisters(Stmt):
+    """Each thread of the warpgroups that run it has ``count`` registers from here on (setmaxnreg)."""
+
+    syntax = "set_registers(count, more=!)"
+
+    count: int
+    more: bool
+
+
+@dataclass(frozen=True, eq=False)
+class WaitProducts(Stmt):
+    """What arrives at barriers from here on tells of all products but the last ``pending``: these may be
+    under way."""
+
+    syntax = "wait_products(pending)"
+
+    pending: int

@@ -76,6 +76,14 @@ def _named(scope: Scope, stmt: barriers.NamedArrive) -> None:
     scope.need(known, f"the named barrier {stmt.number} of {stmt.count} threads")
 
 
+def _registers(scope: Scope, stmt: barriers.SetRegisters) -> None:
+    scope.need(0 < stmt.count <= 256 and stmt.count % 8 == 0, f"{stmt.count} registers a thread")
+
+
+def _products(scope: Scope, stmt: barriers.WaitProducts) -> None:
+    scope.need(stmt.pending >= 0, f"{stmt.pending} products under way")
+
+
 RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.AllocBarrier: _alloc,
     barriers.Group: _group,
@@ -87,4 +95,6 @@ RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.ClusterCopy: _cluster_copy,
     barriers.GridBarrier: _grid,
     barriers.NamedArrive: _named,
+    barriers.SetRegisters: _registers,
+    barriers.WaitProducts: _products,
 }

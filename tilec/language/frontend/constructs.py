@@ -112,8 +112,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mbarrier_expect_tx mbarrier_arrive_expect_tx cluster_arrive_relaxed cluster_arrive "
         "cluster_wait cluster_sync sync_grid",
         "S/S: ws WarpSpecialize",
+        "S/I: set_max_nreg inc_max_nreg dec_max_nreg",
         "I/I: ws_op WSSchedule WSRole WSPipeline WSInstr WSSync WSScope WSID annotate_ws_schedule "
-        "annotate_ws_pipeline_depth set_max_nreg inc_max_nreg dec_max_nreg no_set_max_nreg "
+        "annotate_ws_pipeline_depth no_set_max_nreg "
         "disable_warp_group_reg_alloc annotate_producer_reg_dealloc annotate_consumer_reg_alloc pdl_trigger "
         "pdl_sync",
         "R/R: leave it out: statements of a block see each other's effects in order: sync_global",

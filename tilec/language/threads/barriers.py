@@ -185,6 +185,42 @@ def cp_async_barrier_noinc(mbarrier: Any) -> None:
     mbarrier_arrive(mbarrier)
 
 
+def set_max_nreg(reg_count: int, is_inc: Any) -> None:
+    """Each thread of the warpgroups that run it has ``reg_count`` registers from here on: more than before
+    where ``is_inc``, else less. `SourceValueError` for what is no multiple of 8 from 24 to 256."""
+    construct = "T.set_max_nreg"
+    if isinstance(reg_count, bool) or reg_count not in range(24, 257, 8):
+        raise source_error(
+            SourceValueError,
+            f"{construct}({reg_count!r}): threads cannot have so many registers",
+            construct=construct,
+            remedy="give a multiple of 8 from 24 to 256",
+        )
+    _emit(construct, ir.SetRegisters(int(reg_count), bool(is_inc), loc=loc()))
+
+
+def inc_max_nreg(reg_count: int) -> None:
+    """`set_max_nreg` to more registers."""
+    set_max_nreg(reg_count, True)
+
+
+def dec_max_nreg(reg_count: int) -> None:
+    """`set_max_nreg` to fewer registers."""
+    set_max_nreg(reg_count, False)
+
+
+def wait_wgmma(pending: Any = 0) -> None:
+    """At most the last ``pending`` products are under way behind it: those before them have read their
+    operands, as who waits for an arrival behind it relies on. Results are complete wherever they are read."""
+    known = isinstance(pending, int) and pending >= 0
+    _emit("T.wait_wgmma", ir.WaitProducts(int(pending) if known else 0, loc=loc()))
+
+
+def warpgroup_wait(num_mma: Any = 0) -> None:
+    """`wait_wgmma`."""
+    wait_wgmma(num_mma)
+
+
 def tma_copy(
     src: Any,
     dst: Any,

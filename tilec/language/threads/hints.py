@@ -17,9 +17,6 @@ _REGISTERS = "registers are shared out by tilec and the assembler"
 _ATTRIBUTES = "attributes of functions and blocks mean nothing here"
 #: Hints that add nothing -> why.
 _WHY = {
-    "set_max_nreg": _REGISTERS,
-    "inc_max_nreg": _REGISTERS,
-    "dec_max_nreg": _REGISTERS,
     "no_set_max_nreg": _REGISTERS,
     "disable_warp_group_reg_alloc": _REGISTERS,
     "annotate_producer_reg_dealloc": _REGISTERS,
@@ -39,10 +36,8 @@ _SILENT = (
     "ptx_wait_group",
     "tma_store_arrive",
     "tma_store_wait",
-    "wait_wgmma",
     "warpgroup_arrive",
     "warpgroup_commit_batch",
-    "warpgroup_wait",
     "warpgroup_fence_operand",
 )
 

@@ -11,12 +11,13 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.general.boxes import boxes_of
-from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, SetRegisters, WaitLanded
+from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, WaitLanded
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Launch, walk
+from tilec.ir.nodes.barriers import SetRegisters
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

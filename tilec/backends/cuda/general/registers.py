@@ -7,14 +7,15 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.nodes import SetRegisters
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.nodes import Launch, walk
-from tilec.ir.nodes.barriers import Group
+from tilec.ir.nodes.barriers import Group, SetRegisters
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.general.loads import Load
 
+#: A thread has a multiple of so many registers.
+_UNIT = 8
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups, few for the producer
 #: first; none where each thread has as many as it can use without.
 _HANDED_ON = {
@@ -53,4 +54,6 @@ def entry_registers(launch: Launch) -> int:
         if isinstance(stmt, SetRegisters)
     )
     x, y, z = launch.threads
-    return total // (x * y * z // WARPGROUP * WARPGROUP) if total else 0
+    if not total:
+        return 0
+    return -(-total // (x * y * z // WARPGROUP * WARPGROUP * _UNIT)) * _UNIT

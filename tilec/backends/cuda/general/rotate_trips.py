@@ -23,11 +23,11 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.conflicts import Touched, is_known, touched
-from tilec.backends.cuda.nodes import BoxLoad, GiveBack, SetRegisters
+from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of, int_value, loads
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, If, Launch, Stmt, Store, children, walk
-from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
+from tilec.ir.nodes.barriers import WARP, Group, SetRegisters, WaitPhase
 from tilec.ir.traits import buffers, mentioned
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import changed_in

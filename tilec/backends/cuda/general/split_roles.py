@@ -35,7 +35,6 @@ from tilec.backends.cuda.nodes import (
     EachTile,
     GiveBack,
     GridMeet,
-    SetRegisters,
     WaitLanded,
 )
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
@@ -58,7 +57,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Arrive, Group, WaitPhase
+from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Arrive, Group, SetRegisters, WaitPhase
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road

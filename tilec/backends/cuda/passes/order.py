@@ -16,6 +16,7 @@ from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
 from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
+from tilec.backends.cuda.passes.share_registers import ShareRegisters
 from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.passes.spread_scans import SpreadScans
 from tilec.backends.cuda.passes.stage_stores import StageStores
@@ -32,6 +33,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     OpenGridBarriers(),
     LowerThreads(),
     VectoriseThreads(),
+    ShareRegisters(),
     OpenBarriers(),
     BoundProducts(),
     PrivateCopies(),

@@ -13,7 +13,7 @@ from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import sharing
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, children, walk, with_children
-from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase
+from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, written
 from tilec.lowering.passes.base import LaunchPass
@@ -27,10 +27,12 @@ _TELLING = (Arrive, NamedArrive, Sync)
 
 @dataclass(frozen=True)
 class _Issued:
-    """A product that is under way, and the tiles that go back when it is complete."""
+    """A product that is under way, and the tiles that go back when it is complete. ``known``: who arrives at
+    a barrier does not tell of it."""
 
     product: WarpgroupProduct
     returns: tuple[GiveBack, ...] = ()
+    known: bool = False
 
 
 UnderWay = tuple[_Issued, ...]
@@ -42,11 +44,12 @@ class PlaceProductWaits(LaunchPass):
     order. What products take from registers is written while nothing is under way, or ptxas serialises them.
     A GiveBack goes behind the wait for the last product that reads its tiles. Products whose loop does not
     need them before its next trip issues others stay under way over its end, and what they read goes back
-    there; nothing is under way when a branch or a group ends, nor behind a loop that may have no trip."""
+    there; nothing is under way when a branch or a group ends, nor behind a loop that may have no trip. Behind
+    WaitProducts of an author who arrives tells of no more products than those that it waits for."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its waits."""
-        if not any(isinstance(stmt, WarpgroupProduct) for stmt in walk(launch.body)):
+        if not any(isinstance(stmt, (WarpgroupProduct, WaitProducts)) for stmt in walk(launch.body)):
             return launch
         products = [stmt for stmt in walk(launch.body) if isinstance(stmt, WarpgroupProduct)]
         held = frozenset(stmt.a.buffer for stmt in products if stmt.a.buffer.scope() == "local.fragment")
@@ -77,6 +80,11 @@ class _Waits:
                     later = replace(issued, returns=(*issued.returns, stmt))
                     under_way = (*under_way[:reader], later, *under_way[reader + 1 :])
                     continue
+            if isinstance(stmt, WaitProducts):
+                count = max(len(under_way) - stmt.pending, 0)
+                made += _wait(under_way, count)
+                under_way = tuple(replace(issued, known=True) for issued in under_way[count:])
+                continue
             around = bool(children(stmt)) and _multiplies(stmt)
             count = len(under_way) if around else self._needed(under_way, stmt)
             made += _wait(under_way, count)
@@ -122,12 +130,13 @@ class _Waits:
 
     def _needed(self, under_way: UnderWay, stmt: Stmt) -> int:
         """How many of the oldest products have to be complete before a statement."""
-        needed = [self._must_wait(stmt, issued.product) for issued in under_way]
+        needed = [self._must_wait(stmt, issued) for issued in under_way]
         return max((index + 1 for index, must in enumerate(needed) if must), default=0)
 
-    def _must_wait(self, stmt: Stmt, product: WarpgroupProduct) -> bool:
+    def _must_wait(self, stmt: Stmt, issued: _Issued) -> bool:
         """Whether a statement touches what a product writes, or may change what it reads. Products may add to
         one accumulator one after the other."""
+        product = issued.product
         if isinstance(stmt, (Bind, WaitPhase, GiveBack)):
             return False
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
@@ -135,7 +144,7 @@ class _Waits:
         operands = {product.a.buffer, product.b.buffer}
         operands |= {other for tile in operands for other in self.sharing.get(tile, ())} | self.held
         return any(
-            isinstance(inner, _TELLING)
+            (isinstance(inner, _TELLING) and not issued.known)
             or product.c.buffer in set(buffers(inner))
             or bool(operands & set(written(inner)))
             for inner in walk((stmt,))
