@@ -168,3 +168,46 @@ def test_vectors_and_tiles_scaled_in_their_place(kind, way):
     a, b = wide(A, B)
     C = a @ (b * S[own]).T
     carried_out(scaled(kind), (A, B, S), (C, C.sum(1)), a="TMA", b="TMA", s=way)
+
+
+def paged(page):
+    """C = A K^T over keys in pages of a table: a tile is several pages, and two of them in step."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"),
+        pages: T.Tensor((2 * K // page, page, N), "float16"),
+        biases: T.Tensor((2 * K // page, page, N), "float16"),
+        table: T.Tensor((K // page,), "int32"),
+        C: T.Tensor((M, N), "float32"),
+        total: T.Tensor((M,), "float32"),
+    ):
+        with T.Kernel(M // TILE, threads=128) as bx:
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((TILE, N), "float16")
+            bias = T.alloc_shared((TILE, N), "float16")
+            acc, sums = T.alloc_fragment((TILE, N), "float32"), T.alloc_fragment((TILE,), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(K // TILE, num_stages=2):
+                T.copy(A[bx * TILE, k * TILE], a)
+                for p in T.unroll(TILE // page):
+                    number = table[k * (TILE // page) + p]
+                    T.copy(pages[number, :, :], b[p * page : (p + 1) * page, :])
+                    T.copy(biases[number, :, :], bias[p * page : (p + 1) * page, :])
+                T.gemm(a, b, acc)
+                T.gemm(a, bias, acc)
+            T.reduce_sum(acc, sums, dim=1)
+            T.copy(sums, total[bx * TILE])
+            T.copy(acc, C[bx * TILE, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize(("page", "way"), [(16, "TMA"), (64, "TMA"), (4, "cp.async of 16 bytes")])
+def test_tiles_of_several_pages(page, way):
+    A, _ = operands()
+    rng = np.random.default_rng(9)
+    pages, biases = ((rng.standard_normal((2 * K // page, page, N)) / 8).astype(np.float16) for _ in range(2))
+    table = rng.permutation(2 * K // page)[: K // page].astype(np.int32)
+    a, keys = wide(A, pages[table].reshape(K, N).astype(np.float32) + biases[table].reshape(K, N))
+    C = a @ keys
+    carried_out(paged(page), (A, pages, biases, table), (C, C.sum(1)), a="TMA", b=way, bias=way)

@@ -111,9 +111,13 @@ def load_of(stmt: Stmt) -> Load | None:
         return None if gather is None else _gather_load(stmt, gather)
     if not isinstance(stmt, Copy) or not stmt.src.buffer.scope().startswith("global"):
         return None
-    src, dst = stmt.src, stmt.dst
-    fills = dst.buffer.scope() == "shared.dyn" and is_whole(dst)
-    return CopyLoad(stmt, stmt, dst.buffer, src.buffer, src.start, ()) if fills else None
+    fills = stmt.dst.buffer.scope() == "shared.dyn" and is_whole(stmt.dst)
+    return copy_load(stmt) if fills else None
+
+
+def copy_load(stmt: Copy) -> CopyLoad:
+    """A copy from global memory to all of a shared tile, or to a part of one."""
+    return CopyLoad(stmt, stmt, stmt.dst.buffer, stmt.src.buffer, stmt.src.start, ())
 
 
 def async_elements(load: Load, values: Mapping[Var, Expr], facts: Facts, asked: Layout | None) -> int:

@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Boxes:
-    """How a tile moves: boxes of ``map``, ``count`` of them along the tensor's last axis, ``step`` bytes of
-    the tile from one to the next."""
+    """How a tile, or rows of one, move: boxes of ``map``, ``count`` of them along the tensor's last axis,
+    ``step`` bytes of the tile from one to the next, ``pitch`` from one row to the next."""
 
     map: TensorMap
     count: int
     step: int
+    pitch: int
 
     @property
     def bytes(self) -> int:
-        """Of all boxes."""
+        """Of the tile."""
         return self.count * self.step
 
 
@@ -105,7 +106,7 @@ def boxes_of(src: Region, tile: Var, layout: Layout | None) -> Boxes:
     box = [int_value(extent) or 1 for extent in src.extent]
     columns = box[-1]
     box[-1] = swizzle // size if swizzle else _row(columns, size) or columns
-    step = size
-    for extent in box:
-        step *= extent
-    return Boxes(TensorMap(src.buffer, tuple(box), swizzle), -(-columns // box[-1]), step)
+    pitch = size * box[-1]
+    wide = [extent for extent in box[:-1] if extent != 1]
+    rows = static_extents(tile)[-2] if len(wide) == 1 else prod(wide)
+    return Boxes(TensorMap(src.buffer, tuple(box), swizzle), -(-columns // box[-1]), pitch * rows, pitch)

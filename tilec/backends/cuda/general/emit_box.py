@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.general.boxes import boxes_of
+from tilec.backends.cuda.general.boxes import Boxes, boxes_of
 from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, WaitLanded
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD
@@ -49,7 +49,7 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
     tile = stmt.dst.buffer
     storage = ctx.storage(tile)
     made = boxes_of(stmt.src, tile, storage.layout)
-    place = ctx.shared_place(tile) + _version(stmt, made.bytes, ctx)
+    place = ctx.shared_place(tile) + _place(stmt, made, ctx)
     at = [coordinate(ctx.value(start)) for start in stmt.src.start]
     phase = ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])
     barrier = T.cuda.cvta_generic_to_shared(phase)
@@ -68,13 +68,15 @@ def first_of_group(ctx: DeviceContext) -> Expr:
     return tirx.EQ(ctx.thread, i32(0))
 
 
-def _version(stmt: BoxLoad, size: int, ctx: DeviceContext) -> Expr:
-    """Bytes from the beginning of a tile to the version that is filled."""
-    lead = len(stmt.dst.start) - sum(int_value(extent) != 1 for extent in stmt.dst.extent)
+def _place(stmt: BoxLoad, made: Boxes, ctx: DeviceContext) -> Expr:
+    """Bytes from the beginning of a tile to the rows of the version that are filled."""
+    shape, starts = stmt.dst.buffer.shape, stmt.dst.start
+    lead = len(starts) - sum(int_value(extent) != 1 for extent in stmt.dst.extent)
     total: Expr = u32(0)
-    for start, extent in zip(stmt.dst.start[:lead], stmt.dst.buffer.shape[:lead], strict=True):
+    for start, extent in zip(starts[:lead], shape[:lead], strict=True):
         total = total * u32(int_value(extent) or 1) + u32(ctx.value(start))
-    return ctx.facts.analyzer.simplify(total * u32(size))
+    row = u32(ctx.value(starts[lead])) * u32(made.pitch) if len(starts) - lead == 2 else u32(0)
+    return ctx.facts.analyzer.simplify(total * u32(made.bytes) + row)
 
 
 @emits(WaitLanded)

@@ -4,16 +4,21 @@ TMA, as cp.async of its threads, or as stores of theirs."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tvm import sym, tirx
+
 from tilec.backends.cuda.analysis.gathers import store_of
-from tilec.backends.cuda.analysis.loads_ahead import async_elements, load_of
+from tilec.backends.cuda.analysis.loads_ahead import async_elements, copy_load, load_of
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.ir.exprs import inlined, loads
+from tilec.ir.analysis.renaming import copied
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -30,26 +35,42 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.passes.base import rewrite_blocks
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Block
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A statement that fills all of a shared ``tile`` from tensors. ``made``: what threads run for it,
-    asynchronous copies of ``width`` elements each, or (0) the statement itself. ``no_box``: why it is no box;
-    None for one."""
+    """A statement that fills all of a shared ``tile`` from tensors, or a loop that does so part by part.
+    ``made``: what threads run for it, asynchronous copies of ``width`` elements each, or (0) the statement
+    itself. ``no_box``: why it is no box; None for one."""
 
-    stmt: Copy | Parallel
+    stmt: Copy | Parallel | For
     tile: Var
     made: Stmt
     width: int
     no_box: str | None
 
+    @property
+    def parts(self) -> tuple[Copy | Parallel, ...]:
+        """The statements that bring something."""
+        return parts_of(self.stmt)
+
+
+def parts_of(stmt: Stmt) -> tuple[Copy | Parallel, ...]:
+    """The statements of a load that bring something."""
+    return tuple(part for part in (stmt.body if isinstance(stmt, For) else (stmt,))
+                 if isinstance(part, (Copy, Parallel)))  # fmt: skip
+
 
 def filled(stmt: Stmt) -> Var | None:
     """The shared tile that a statement fills from tensors, None where it does something else."""
+    if isinstance(stmt, For):
+        return _assembled(stmt)
     if isinstance(stmt, Copy):
         fills = _is_tensor(stmt.src.buffer) and str(stmt.dst.buffer.scope()) == "shared.dyn"
         return stmt.dst.buffer if fills else None
@@ -59,6 +80,62 @@ def filled(stmt: Stmt) -> Var | None:
     found = {each.source for part in walk((stmt,)) for expr in expressions(part) for each in loads(expr)}
     vectors = all(_is_tensor(buffer) or _is_vector(buffer) for buffer in found - {store.buffer})
     return store.buffer if any(map(_is_tensor, found)) and vectors and store.buffer not in found else None
+
+
+def _assembled(loop: For) -> Var | None:
+    """The tile that a loop of copies fills, each row of it once."""
+    tiles = _tiles_of(loop)
+    if len(tiles) != 1:
+        return None
+    (tile,) = tiles
+    bounds = [int_value(bound) for bound in (loop.start, loop.stop, loop.step)]
+    shape = static_extents(tile)
+    if None in bounds or not bounds[2] or any(stmt.dst.extent[1:] != shape[1:] for stmt in _copies(loop)):
+        return None
+    names = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+    rows: list[int] = []
+    for copy in _copies(loop):
+        for trip in range(*bounds):  # type: ignore[arg-type]
+            first = substitute(inlined(copy.dst.start[0], names), {loop.var: _const(loop, trip)})
+            row = int_value(sym.Analyzer().simplify(first))
+            rows += [] if row is None else range(row, row + (int_value(copy.dst.extent[0]) or 0))
+    return tile if sorted(rows) == list(range(shape[0])) else None
+
+
+def _const(loop: For, trip: int) -> Expr:
+    return tirx.const(trip, dtype_of(loop.var))
+
+
+def _copies(loop: For) -> list[Copy]:
+    return [stmt for stmt in loop.body if isinstance(stmt, Copy)]
+
+
+def _tiles_of(loop: For) -> tuple[Var, ...]:
+    """The shared tiles that a loop of nothing but copies from tensors fills in part."""
+    if any(not isinstance(stmt, (Bind, Copy)) for stmt in loop.body):
+        return ()
+    tiles = [filled(copy) for copy in _copies(loop)]
+    return () if None in tiles else tuple(dict.fromkeys(tiles))
+
+
+def apart(body: Block) -> Block:
+    """Statements with a loop for every tile where one loop fills several."""
+
+    def rewrite(block: Block) -> list[Stmt]:
+        return [new for stmt in block for new in _apart(stmt)]
+
+    return rewrite_blocks(body, rewrite)
+
+
+def _apart(stmt: Stmt) -> Block:
+    tiles = _tiles_of(stmt) if isinstance(stmt, For) else ()
+    if not isinstance(stmt, For) or len(tiles) < 2:
+        return (stmt,)
+    loops = [
+        tuple(part for part in stmt.body if not isinstance(part, Copy) or part.dst.buffer.same_as(tile))
+        for tile in tiles
+    ]
+    return tuple(new for body in loops for new in copied((replace(stmt, body=body),)))
 
 
 def _is_vector(buffer: Var) -> bool:
@@ -92,38 +169,63 @@ class Loads(ScopedRewrite):
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Nothing is rewritten."""
         tile = filled(stmt)
-        if tile is not None:
-            try:
-                self.found[stmt] = self._load(stmt, tile)  # type: ignore[arg-type]
-            except Unfit as unfit:
-                self.kept[stmt] = str(unfit)
-        return super().stmt(stmt)
+        if tile is None:
+            return super().stmt(stmt)
+        for part in (stmt, *(stmt.body if isinstance(stmt, For) else ())):
+            self._learn(part)
+        try:
+            self.found[stmt] = self._load(stmt, tile)  # type: ignore[arg-type]
+        except Unfit as unfit:
+            self.kept |= dict.fromkeys(parts_of(stmt), str(unfit))
+        return [stmt]
 
-    def _load(self, stmt: Copy | Parallel, tile: Var) -> Load:
+    def _load(self, stmt: Copy | Parallel | For, tile: Var) -> Load:
         """Unfit for a load that a producer cannot carry out."""
-        need(not stmt.hints.avoids_tma, "its author keeps it from TMA")
-        if isinstance(stmt, Copy):
-            need(is_whole(stmt.dst), f"{tile.name} is filled in part")
-            changed = stmt.src.buffer in self._program.changed
-            need(not changed, f"the launch writes {stmt.src.buffer.name}")
-        no_box = self._no_box(stmt)
+        parts = parts_of(stmt)
+        for part in parts:
+            need(not part.hints.avoids_tma, "its author keeps it from TMA")
+            if isinstance(part, Copy):
+                need(isinstance(stmt, For) or is_whole(part.dst), f"{tile.name} is filled in part")
+                changed = part.src.buffer in self._program.changed
+                need(not changed, f"the launch writes {part.src.buffer.name}")
+        no_box = next(filter(None, map(self._no_box, parts)), None)
         if no_box is not None and not any(map(is_loop, self._program.around[stmt])):
             raise Unfit(no_box)
         self._program.needed(stmt)
-        ahead = load_of(stmt)
-        width = 0
-        if ahead is not None and stmt.hints.prefer_instruction != "sync":
-            width = async_elements(ahead, self._values, self.facts, self._asked.get(tile))
-        made = stmt if ahead is None or not width else ahead.asynchronous(width, {}, {}, self.facts)
-        return Load(stmt, tile, made, width, no_box)
+        width = min(self._width(part, tile) for part in parts)
+        return Load(stmt, tile, self._asynchronous(stmt, width) if width else stmt, width, no_box)
+
+    def _width(self, part: Copy | Parallel, tile: Var) -> int:
+        """Elements of one cp.async; 0 where it carries out nothing of the load."""
+        ahead = copy_load(part) if isinstance(part, Copy) else load_of(part)
+        if ahead is None or part.hints.prefer_instruction == "sync":
+            return 0
+        return async_elements(ahead, self._values, self.facts, self._asked.get(tile))
+
+    def _asynchronous(self, stmt: Stmt, width: int) -> Stmt:
+        """A load by cp.async."""
+        if isinstance(stmt, For):
+            return replace(stmt, body=tuple(self._asynchronous(part, width) for part in stmt.body))
+        ahead = copy_load(stmt) if isinstance(stmt, Copy) else load_of(stmt)
+        return stmt if ahead is None else ahead.asynchronous(width, {}, {}, self.facts)
 
     def _no_box(self, stmt: Copy | Parallel) -> str | None:
         """Why TMA cannot bring it."""
         if not isinstance(stmt, Copy):
             return "its places are computed"
         start = tuple(inlined(each, self._values) for each in stmt.src.start)
+        tile = stmt.dst.buffer
         try:
-            check_box(stmt.src, start, stmt.dst, stmt.dst.buffer in self._operands, self.facts)
+            if not is_whole(stmt.dst):
+                first = inlined(stmt.dst.start[0], self._values)
+                groups = divides(GROUP_ROWS, first, self.facts) and divides(
+                    GROUP_ROWS, stmt.dst.extent[0], self.facts
+                )
+                need(
+                    len(tile.shape) == 2 and groups,
+                    f"parts of {tile.name} are no groups of {GROUP_ROWS} rows",
+                )
+            check_box(stmt.src, start, stmt.dst, tile in self._operands, self.facts)
         except Unfit as unfit:
             return str(unfit)
         return None

@@ -121,8 +121,7 @@ def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt
             reason = f"{tile.name} is used where its load does not stand before"
         if reason is not None:
             for stmt in own:
-                del loads[stmt]
-                kept[stmt] = reason
+                kept |= dict.fromkeys(loads.pop(stmt).parts, reason)
     return loads, kept
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ class Program:
         """The statements that a load needs, itself included. Unfit where one of them reads what is known to
         those who compute alone."""
         found: set[Stmt] = set()
-        work = [load]
+        work = list(walk((load,)))
         while work:
             stmt = work.pop()
             if stmt in found:
@@ -118,18 +118,18 @@ class Program:
         yield from writers
 
     def _namers(self, expr: Expr, load: Stmt) -> Iterator[Stmt]:
-        """The statements that define the names in an expression."""
+        """The statements that define the names in an expression; loops stand around it anyway."""
         for var in undefined_vars(expr):
             definer = self.definers.get(var)
-            if definer is None or tirx.is_buffer_var(var):
+            if definer is None or tirx.is_buffer_var(var) or isinstance(definer, (For, Pipelined, Parallel)):
                 continue
-            if not isinstance(definer, (Bind, For, Pipelined, Parallel)):
+            if not isinstance(definer, Bind):
                 raise Unfit(f"the place of a load depends on {var.name}, which the launch computes", load)
             yield definer
 
-    def slice(self, kept: Set[Stmt]) -> Block:
-        """The statements ``kept``, in their places."""
-        return _kept(self.body, kept)
+    def slice(self, kept: Set[Stmt], whole: Collection[Stmt]) -> Block:
+        """The statements ``kept``, in their places; those of ``whole`` with all that is inside."""
+        return _kept(self.body, kept, whole)
 
 
 def _parts(stmt: Stmt) -> Iterable[Stmt]:
@@ -141,10 +141,10 @@ def _is_tile(buffer: Var) -> bool:
     return str(buffer.scope()) in ("shared.dyn", "local.fragment")
 
 
-def _kept(block: Block, kept: Set[Stmt]) -> Block:
+def _kept(block: Block, kept: Set[Stmt], whole: Collection[Stmt]) -> Block:
     return tuple(
-        with_children(stmt, [_kept(inner, kept) for inner in children(stmt)])
-        if isinstance(stmt, _CONTROL)
+        with_children(stmt, [_kept(inner, kept, whole) for inner in children(stmt)])
+        if isinstance(stmt, _CONTROL) and stmt not in whole
         else stmt
         for stmt in block
         if stmt in kept

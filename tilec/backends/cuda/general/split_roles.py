@@ -21,7 +21,7 @@ from tilec.backends.cuda.analysis.loads_ahead import load_of
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
 from tilec.backends.cuda.analysis.wgmma import Chooser
-from tilec.backends.cuda.general.loads import Load, is_loop
+from tilec.backends.cuda.general.loads import Load, apart, is_loop
 from tilec.backends.cuda.general.order import band_of, walks
 from tilec.backends.cuda.general.places import Place
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
@@ -52,6 +52,7 @@ from tilec.ir.nodes import (
     Kernel,
     Launch,
     Pipelined,
+    Region,
     Stmt,
     children,
     walk,
@@ -91,11 +92,12 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     try:
-        wide = _check(launch)
-        program = Program.of(launch.body, changed_in(launch))
-        plan = plan_rings(kernel, launch, program, wide, target)
+        split = replace(launch, body=apart(launch.body))
+        wide = _check(split)
+        program = Program.of(split.body, changed_in(split))
+        plan = plan_rings(kernel, split, program, wide, target)
         _check_left(program, plan)
-        return _Roles(launch, program, plan).made()
+        return _Roles(split, program, plan).made()
     except Unfit as unfit:
         told = unfit.stmt is None and without_refusals(launch.roads) != launch.roads
         return launch if told else without_roles(launch, unfit)
@@ -219,7 +221,7 @@ class _Roles:
     def _produced(self) -> Block:
         """The loads and what they need."""
         kept = all_needed(self.program, self.plan.loads)
-        return copied(self._put(self.program.slice(kept)))
+        return copied(self._put(self.program.slice(kept, self.plan.loads)))
 
     def _is_load(self, stmt: Stmt) -> bool:
         return stmt in self.plan.loads
@@ -264,7 +266,7 @@ class _Roles:
             brought = [part for load in loads for part in self._threads(load, ring, stage)]
         else:
             expect = ArriveOnce(self.full[ring], stage, tirx.const(ring.bytes, "int32"))
-            brought = [expect, *(self._box(load, ring, stage) for load in loads)]
+            brought = [expect, *(self._boxes(load, ring, stage) for load in loads)]
         made: Block = (
             *names,
             WaitPhase(self.empty[ring], stage, tirx.bitwise_xor(parity, one)),
@@ -279,25 +281,26 @@ class _Roles:
         made = with_versions((load.made,), {load.tile: (self.tiles[load.tile], stage)})
         size = load.width * element_bytes(str(load.tile.dtype))
         how = f"cp.async of {size} bytes" if size else "stores"
-        loss = None
-        if load.no_box is not None and isinstance(load.stmt, Copy):
-            loss = Loss("tma", load.no_box, "docs/cuda.md lists what TMA takes")
-        road = "cp.async" if size else "threads"
         how = f"{how} by the loading warpgroup, ring of {ring.stages} stages"
-        self.roads.append(road_of(load.stmt, road, how, loss))
+        for part in load.parts:
+            loss = None
+            if load.no_box is not None and isinstance(part, Copy):
+                loss = Loss("tma", load.no_box, "docs/cuda.md lists what TMA takes")
+            self.roads.append(road_of(part, "cp.async" if size else "threads", how, loss))
         arrive = ArriveLanded if size else Arrive
         return (*made, arrive(self.full[ring], stage))
 
-    def _box(self, load: Load, ring: Ring, stage: Var) -> BoxLoad:
-        copy = load.stmt
+    def _boxes(self, load: Load, ring: Ring, stage: Var) -> Stmt:
+        """A load by TMA."""
+        boxes = {part: self._box(part, ring, stage) for part in load.parts}
+        if not isinstance(load.stmt, For):
+            return boxes[load.stmt]
+        return replace(load.stmt, body=tuple(boxes.get(part, part) for part in load.stmt.body))  # type: ignore[call-overload]
+
+    def _box(self, copy: Stmt, ring: Ring, stage: Var) -> BoxLoad:
         assert isinstance(copy, Copy)
-        zero = tirx.const(0, "int32")
-        dst = replace(
-            copy.dst,
-            buffer=self.tiles[load.tile],
-            start=(stage, *(zero for _ in load.tile.shape)),
-            extent=(1, *copy.dst.extent),
-        )
+        tile = self.tiles[copy.dst.buffer]
+        dst = Region(tile, (stage, *copy.dst.start), (1, *copy.dst.extent))
         self.roads.append(road_of(copy, "tma", f"TMA, ring of {ring.stages} stages"))
         return BoxLoad(copy.src, dst, self.full[ring], stage, copy.hints.eviction, loc=copy.loc)
 
