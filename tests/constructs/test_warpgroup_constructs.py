@@ -134,3 +134,52 @@ def test_sums_of_16_bits_in_a_loop_with_statements_between():
     x, y = wide(a), wide(b)
     expected = x[:, :64] @ y[:, :64].T / 4 + x[:, 64:] @ y[:, 64:].T / 2
     agree(main, a, b, expected=expected, targets=SM90A)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    ("ta", "tb", "scopes"),
+    [
+        (False, False, ("shared", "shared")),
+        (True, True, ("shared", "shared")),
+        (True, False, ("shared", "shared")),
+        (True, False, ("fragment", "fragment")),
+    ],
+)
+def test_operands_of_8_bits_that_are_stored_across_k(dtype, ta, tb, scopes):
+    acc = "int32" if dtype == "int8" else "float32"
+    check(64, 48, 32, dtype, acc, ta=ta, tb=tb, scopes=scopes)
+
+
+def test_float32_in_registers_across_k():
+    check(64, 48, 32, "float32", ta=True, tb=False, scopes=("fragment", "fragment"))
+
+
+@pytest.mark.parametrize("threads", [128, 256])
+def test_attention_of_8_bits_whose_values_are_stored_by_rows(threads):
+    dtype = "float8_e4m3fn"
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((128, 64), dtype), K: T.Tensor((96, 64), dtype), V: T.Tensor((96, 64), dtype),
+        R: T.Tensor((128, 64), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=threads):
+            q, k, v = (T.alloc_shared(shape, dtype) for shape in ((128, 64), (32, 64), (32, 64)))
+            s, p = T.alloc_fragment((128, 32), "float32"), T.alloc_fragment((128, 32), dtype)
+            o = T.alloc_fragment((128, 64), "float32")
+            T.copy(Q, q)
+            T.clear(o)
+            for i in T.Pipelined(3, num_stages=2):
+                T.copy(K[i * 32 : i * 32 + 32, :], k)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                for a, b in T.Parallel(128, 32):
+                    p[a, b] = T.max(s[a, b], -4.0) * 0.25
+                T.copy(V[i * 32 : i * 32 + 32, :], v)
+                T.gemm(p, v, o, policy=T.GemmWarpPolicy.FullRow)
+            T.copy(o, R)
+
+    assert all("wgmma" in road for road in roads(main))
+    q, k, v = (operand(rows, 64, dtype=dtype, seed=seed) for seed, rows in enumerate((128, 96, 96)))
+    p = (np.maximum(wide(q) @ wide(k).T, -4) / 4).astype(q.dtype)
+    agree(main, q, k, v, expected=wide(p) @ wide(v), targets=SM90A)

@@ -110,6 +110,7 @@ def samples() -> dict[str, list[Call]]:
         "lanes_mma": [Call(matrices.lanes_mma(*each), places=("uint32" if each[1] == "float16" else each[1],))
                       for each in instructions],
         "QUAD": [Call(matrices.QUAD, {1: LANES.astype(np.int32)})],
+        "TURN": [Call(matrices.TURN, places=("uint32",))],
         "DESCRIPTOR": [Call(matrices.DESCRIPTOR)],
         "meet": [Call(barriers.meet(9, 32))],
         "printed": [Call(says.printed("n = %lld 100%%", ["int64"]))],

@@ -145,6 +145,16 @@ class WarpgroupProduct(WarpGemm):
 
 
 @dataclass(frozen=True, eq=False)
+class TurnBytes(Stmt):
+    """``dst[j, i] = src[i, j]`` for elements of 8 bits in shared memory: an operand that is stored across K,
+    for wgmma, which takes it along K alone. ``dst`` is a whole tile, of extents that are multiples of 16 and
+    32."""
+
+    src: Region
+    dst: Writes[Region]
+
+
+@dataclass(frozen=True, eq=False)
 class ProductsWait(Stmt):
     """Waits until at most ``pending`` products of this warpgroup are under way; ``sums`` are the accumulators
     that are complete from here on, ``tiles`` what those products have read until now."""

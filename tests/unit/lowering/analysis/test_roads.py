@@ -174,7 +174,7 @@ def test_attention_that_does_not_fit_blames_its_product():
     target = parse_target("sm_90a")
     (road,) = missed("wgmma", to_tir(lower(kernel, target), target).launches[-1].roads)
     assert road.loss is not None
-    assert "holds float32 in registers" in road.loss.condition
+    assert "float32 is stored across K" in road.loss.condition
     assert "T.gemm" in (kernels / "attention.py").read_text().splitlines()[road.line - 1]
 
 

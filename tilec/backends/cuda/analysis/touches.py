@@ -16,6 +16,7 @@ from tilec.backends.cuda.nodes import (
     ProductsWait,
     SparseWarpGemm,
     ThreadLoop,
+    TurnBytes,
     WarpGemm,
 )
 from tilec.ir.exprs import loads
@@ -119,6 +120,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(reads | own, own | _shared([stmt.buffer]))
     if isinstance(stmt, (AsyncCopy, BoxLoad)):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
+    if isinstance(stmt, TurnBytes):
+        return Touched(reads | _shared([stmt.src.buffer]), _shared([stmt.dst.buffer]))
     if isinstance(stmt, ProductsWait):
         return Touched(_shared(stmt.tiles))
     if isinstance(stmt, WarpGemm):

@@ -18,6 +18,7 @@ from tvm import sym
 from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
 from tilec.backends.cuda.analysis.mma import dtypes, extents, is_register_operand
 from tilec.backends.cuda.analysis.tiles import alike, is_slice, static_extents, swizzled
+from tilec.backends.cuda.analysis.turn_operands import turned
 from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.foreign import addressed
@@ -73,7 +74,7 @@ class Chooser:
 
     def product(self, gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
         """As `group_tile`, with what of the launch keeps a product from wgmma."""
-        return self._obstacle(gemm) or group_tile(gemm, warps)
+        return self._obstacle(gemm) or group_tile(turned(gemm)[1], warps)
 
     def _obstacle(self, gemm: Gemm) -> str | None:
         if self._against is not None:

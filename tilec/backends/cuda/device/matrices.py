@@ -211,6 +211,24 @@ __device__ __forceinline__ void {name}(void* sums, {", ".join(f"unsigned {word}"
 """, meaning)  # fmt: skip
 
 
+def _turned(lanes: Lanes, words: Any) -> None:
+    for first in (0, 2):
+        low, high = (lanes.load(words, "uint32", first + part) for part in (0, 1))
+        for part, selector in ((0, 0x6420), (1, 0x7531)):
+            lanes.store(words, "uint32", lanes.cuda("__byte_perm", low, high, selector), first + part)
+
+
+#: Of pairs of bytes in two rows and two words, each column's four bytes in a word; twice.
+TURN = Helper("tilec_turn", """
+__device__ __forceinline__ void tilec_turn(unsigned* words) {
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    unsigned low = words[i], high = words[i + 1];
+    words[i] = __byte_perm(low, high, 0x6420u);
+    words[i + 1] = __byte_perm(low, high, 0x7531u);
+  }
+}
+""", _turned)  # fmt: skip
 #: The matrix descriptor of wgmma with this low word (PTX ISA, "Shared Memory Matrix Layout"): 128-byte
 #: swizzle, 1024 bytes from one group of eight rows to the next.
 DESCRIPTOR = Helper("tilec_descriptor", f"""

@@ -23,7 +23,8 @@ import tilec.backends.cuda.emit.scan
 import tilec.backends.cuda.emit.sparse
 import tilec.backends.cuda.emit.threads
 import tilec.backends.cuda.general.emit_product
-import tilec.backends.cuda.general.emit_tiles  # noqa: F401  (registers the code of statements)
+import tilec.backends.cuda.general.emit_tiles
+import tilec.backends.cuda.general.emit_turn  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.threads import warps_of

@@ -11,9 +11,10 @@ from tilec.backends.cuda.analysis.fit_operands import fit
 from tilec.backends.cuda.analysis.mma import extents, is_register_operand, sparse_tile, warp_tile
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
 from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
+from tilec.backends.cuda.analysis.turn_operands import turned
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
+from tilec.backends.cuda.nodes import SparseWarpGemm, TurnBytes, WarpGemm, WarpgroupProduct, WarpTile
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -51,7 +52,7 @@ _SUMS = {"float16": "float32", "bfloat16": "float32"}
 #: What puts a product on the tensor cores of a warpgroup.
 _FIT_GROUPS = (
     "give T.gemm tiles of 64 rows for each 128 threads, or as many columns, and operands in rows of a"
-    " multiple of 32 bytes"
+    " multiple of 32 bytes, 32-bit ones with K last"
 )
 #: What puts a product on tensor cores.
 _FIT = (
@@ -104,9 +105,18 @@ class _Selection:
             loss = Loss("wgmma", found, _FIT_GROUPS)
             return _by_warps(stmt, warps, self.target, self.roads, loss)
         tile, types = found
-        self.roads.append(road_of(stmt, "wgmma", f"wgmma {tile.instruction}"))
-        before, product, after = _placed(stmt, tile)
-        return [*before, WarpgroupProduct(**vars(product), types=types), *after]
+        turning, ready = turned(stmt)
+        losses = [_turning(part) for part in turning if isinstance(part, TurnBytes)]
+        self.roads += [road_of(stmt, "wgmma", f"wgmma {tile.instruction}", loss) for loss in losses or [None]]
+        before, product, after = _placed(ready, tile)
+        return [*turning, *before, WarpgroupProduct(**vars(product), types=types), *after]
+
+
+def _turning(stmt: TurnBytes) -> Loss:
+    name = stmt.src.buffer.name
+    return Loss(
+        "", f"{name} is stored across K: it is turned in shared memory first", f"store {name} with K last"
+    )
 
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
