@@ -188,6 +188,7 @@ class _Product:
         for number in range(count):
             made = self._quad(fragment, number) if size == 1 else _bits(fragment, number * 4 // size, 4)
             T.buffer_store(words, made, [number])
+        run(pin("uint32", count).call(words.ptr_to([0])))
         return words
 
     def _quad(self, fragment: Fragment, number: int) -> Expr:
