@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.build.library import build
@@ -131,6 +132,12 @@ class Case:
         """It becomes launches on every GPU of its manifest."""
         for target in gpus_of(self._plan):
             assert lower_kernel(lower(self.kernel_on(target), target), target).launches
+
+    def check_runs_on(self, target: Target) -> None:
+        """The assembler lets its products run on while others are issued."""
+        lowered = lower_kernel(lower(self.kernel_on(target), target), target)
+        launches = cuda.compile_kernel(lowered, target, "k").launches
+        assert not any("serialized" in str(launch.roads) for launch in launches)
 
     def check_emulated(self, target: Target) -> None:
         """The emulated GPU says what the reference says."""

@@ -11,7 +11,7 @@ import pytest
 from families import Suite, title
 
 from tilec.portable.loader import Library
-from tilec.targets import Target
+from tilec.targets import Target, parse_target
 
 Libraries = Callable[[Suite], Library]
 FOLDER = Path(__file__).parent
@@ -47,6 +47,15 @@ SUITES = (
 )
 CASES = [(suite, name) for suite in SUITES for name in suite.plans]
 ON_CPUS = [(suite, name) for suite in SUITES for name in suite.on_cpus]
+#: Loops that may have no trip, products in branches, operands from registers, rotated loops, backward.
+RUNNING_ON = [
+    "row_softmax",
+    "branched",
+    "scaled_in_registers",
+    "staged_64_rows",
+    "grouped_bwd",
+    "whole_bwd_d64",
+]
 ON_GPUS = [(suite, name, target) for suite in SUITES for name, target in suite.on_gpus]
 
 every_kernel = pytest.mark.parametrize(("suite", "name"), CASES, ids=title)
@@ -78,6 +87,13 @@ def test_kernels_lower_for_gpus(suite: Suite, name: str) -> None:
 @pytest.mark.parametrize(("suite", "name", "target"), ON_GPUS, ids=title)
 def test_emulated_gpus_agree_with_the_reference(suite: Suite, name: str, target: Target) -> None:
     suite.case(name).check_emulated(target)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", RUNNING_ON)
+def test_products_of_idioms_run_on(name: str) -> None:
+    suite = next(suite for suite in SUITES if name in suite.plans)
+    suite.case(name).check_runs_on(parse_target("sm_90a"))
 
 
 def test_every_idiom_is_timed_with_work_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

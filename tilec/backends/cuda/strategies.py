@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.backends.cuda.attention.strategy import Attention
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
+from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.idioms.order import IDIOMS
@@ -30,6 +31,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     SplitRoles(),
+    IssueAhead(),
     RotateTrips(),
     BringBoxes(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
