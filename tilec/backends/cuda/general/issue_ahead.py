@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.conflicts import is_known, touched
+from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, Gemm, Launch, Stmt, Store, children, walk
 from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 class IssueAhead(LaunchPass):
     """In: statements of consumers in their author's order. Out: products of wgmma directly behind the one
-    before, where nothing between gives them anything, so that threads compute beside them."""
+    before, where nothing between gives them anything and registers hold all results, so that threads compute
+    beside them."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its products moved; one without rings as it is."""
@@ -54,7 +56,7 @@ class _Mover:
 
     def block(self, block: Block) -> Block:
         """A block with its products moved up."""
-        for stmt in block:
+        for stmt in block if fits_registers(block, self.group) else ():
             if self._is_wide(stmt):
                 block = self._moved(block, block.index(stmt))
         return block

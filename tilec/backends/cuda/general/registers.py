@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.ir.nodes import Launch, walk
+from tilec.ir.nodes import Block, Launch, walk
 from tilec.ir.nodes.barriers import Group, SetRegisters
+from tilec.ir.traits import buffers
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
+    from tvm.ir import Var
+
     from tilec.backends.cuda.general.loads import Load
 
 #: A thread has a multiple of so many registers.
@@ -43,6 +47,10 @@ def _needed(load: Load) -> int:
     return _LEAST + (each // load.width * _OF_A_COPY if load.width else min(each, 16) * _OF_A_VALUE)
 
 
+#: Registers that a thread needs beside fragments, and all that it has where none are handed on.
+_OTHERS, _MOST = 20, 255
+
+
 def entry_registers(launch: Launch) -> int:
     """Registers that each thread must have at launch: setmaxnreg waits for ever for more than the block got.
     0 where nothing is handed on."""
@@ -57,3 +65,17 @@ def entry_registers(launch: Launch) -> int:
     if not total:
         return 0
     return -(-total // (x * y * z // WARPGROUP * WARPGROUP * _UNIT)) * _UNIT
+
+
+def fits_registers(block: Block, group: Group) -> bool:
+    """Whether a thread of ``group`` holds all fragments that a block names at once."""
+    given = [stmt.count for stmt in group.body if isinstance(stmt, SetRegisters)]
+    used = {buffer for stmt in walk(block) for buffer in buffers(stmt)}
+    held = sum(_words(buffer, group.count) for buffer in used if buffer.scope() == "local.fragment")
+    return held <= (given[0] if given else _MOST) - _OTHERS
+
+
+def _words(buffer: Var, threads: int) -> int:
+    """Registers of a thread for a fragment; rows have a value for each of two rows in each lane."""
+    shape = static_extents(buffer)
+    return 2 if len(shape) == 1 else prod(shape) * element_bytes(str(buffer.dtype)) // 4 // threads

@@ -23,22 +23,20 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.conflicts import Touched, is_known, touched
+from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of, int_value, loads
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, If, Launch, Stmt, Store, children, walk
-from tilec.ir.nodes.barriers import WARP, Group, SetRegisters, WaitPhase
+from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
 from tilec.ir.traits import buffers, mentioned
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import changed_in
-from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-#: Registers that a thread needs beside fragments, and all that it has where none are handed on.
-_OTHERS, _MOST = 20, 255
 _NOTE = "the loop over {} issues its first product before the last ones of the trip before"
 
 
@@ -98,7 +96,7 @@ class _Consumers:
         cut = max((place + 1 for place, meet in enumerate(meets) if meet), default=0)
         rest = others[cut:]
         late = [stmt for stmt in rest if self._is_wide(stmt)]
-        if not late or not _computes(others[:cut], head[-1]) or not self._fits(loop):
+        if not late or not _computes(others[:cut], head[-1]) or not fits_registers(loop.body, self.group):
             return None
         if any(isinstance(inner, (GiveBack, WaitPhase)) for stmt in rest for part in children(stmt)
                for inner in walk(part)) or not _rings(rest) <= free:  # fmt: skip
@@ -113,13 +111,6 @@ class _Consumers:
         warps = self.group.count // WARP
         return isinstance(stmt, Gemm) and not isinstance(self.chooser.product(stmt, warps), str)
 
-    def _fits(self, loop: For) -> bool:
-        """Whether registers hold all fragments of a trip at once."""
-        given = [stmt.count for stmt in self.group.body if isinstance(stmt, SetRegisters)]
-        used = {buffer for stmt in walk(loop.body) for buffer in buffers(stmt)}
-        held = sum(_words(buffer, self.group.count) for buffer in used if buffer.scope() == "local.fragment")
-        return held <= (given[0] if given else _MOST) - _OTHERS
-
     def _in_order(self, block: Block, late: list[Stmt]) -> Block:
         """``block`` with the statements first that need nothing of products under way."""
         free: list[Stmt] = []
@@ -128,17 +119,6 @@ class _Consumers:
             waits = any(self._touched((stmt,)).conflicts(self._touched((other,))) for other in bound)
             (bound if waits else free).append(stmt)
         return (*free, *bound[len(late) :])
-
-
-def _words(buffer: Var, threads: int) -> int:
-    """Registers of a thread for a fragment; rows have a value for each of two rows in each lane."""
-    shape = [int_value(extent) or 1 for extent in buffer.shape]
-    if len(shape) == 1:
-        return 2
-    elements = 1
-    for extent in shape:
-        elements *= extent
-    return elements * element_bytes(str(buffer.dtype)) // 4 // threads
 
 
 def _computes(block: Block, product: Stmt) -> bool:
