@@ -183,3 +183,43 @@ def test_attention_of_8_bits_whose_values_are_stored_by_rows(threads):
     q, k, v = (operand(rows, 64, dtype=dtype, seed=seed) for seed, rows in enumerate((128, 96, 96)))
     p = (np.maximum(wide(q) @ wide(k).T, -4) / 4).astype(q.dtype)
     agree(main, q, k, v, expected=wide(p) @ wide(v), targets=SM90A)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "options"),
+    [
+        (64, 32, 16, {}),
+        (64, 80, 32, {"tb": False}),
+        (64, 96, 160, {"tb": False}),
+        (64, 512, 16, {"threads": 256}),
+        (64, 40, 32, {"dtype": "int8", "acc": "int32"}),
+        (192, 24, 48, {"threads": 384}),
+        (128, 96, 32, {"threads": 384}),
+    ],
+)
+def test_shapes_that_warpgroups_share(m, n, k, options):
+    check(m, n, k, **options)
+
+
+def test_parts_of_shared_tiles_and_of_sums():
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, 64, 128), "float16"), B: T.Tensor((64, 128), "float16"),
+        C: T.Tensor((64, 128), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((2, 64, 128), "float16"), T.alloc_shared((64, 128), "float16")
+            c = T.alloc_fragment((64, 128), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            for s in T.serial(2):
+                T.gemm(a[s, :, 0:64], b[:, 0:64], c[:, 0:64], transpose_B=True)
+                T.gemm(a[s, :, 64:128], b[:, 64:128], c[:, 64:128], transpose_B=True)
+            T.copy(c, C)
+
+    assert all("wgmma" in road for road in roads(main))
+    a, b = operand(2, 64, 128), operand(64, 128, seed=1)
+    x, y = wide(a).sum(0), wide(b)
+    expected = np.concatenate([x[:, :64] @ y[:, :64].T, x[:, 64:] @ y[:, 64:].T], axis=1)
+    agree(main, a, b, expected=expected, targets=SM90A)
