@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.nodes import ProductsWait
+from tilec.backends.cuda.nodes import ProductsWait, TensorStore
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import Kernel, walk
@@ -156,3 +156,40 @@ def test_products_stay_under_way_where_their_author_says_so():
     a, b, c = operands()
     run(made, a, b, c)
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+def staged(rows, writes_beside):
+    """Tiles leave through shared memory, the last one in part; ``writes_beside``: threads change the result
+    behind that."""
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, 64), "float16"), C: T.Tensor((rows, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            As = T.alloc_shared((64, 64), "float16")
+            Cs = T.alloc_shared((64, 64), "float16")
+            full = T.alloc_barrier(128)
+            for k in T.serial(T.ceildiv(rows, 64)):
+                T.tma_copy(A[k * 64, 0], As, barrier=full)
+                T.barrier_arrive(full)
+                T.barrier_wait(full, k % 2)
+                for i, j in T.Parallel(64, 64):
+                    Cs[i, j] = As[i, j] * T.float16(2)
+                T.copy(Cs, C[k * 64, 0])
+            if writes_beside:
+                for i in T.Parallel(64):
+                    C[0, i] = C[0, i] + T.float16(1)
+
+    return main
+
+
+@pytest.mark.parametrize(("writes_beside", "stores"), [(False, 1), (True, 0)])
+def test_whole_tiles_leave_by_tma_unless_the_launch_reads_them(writes_beside, stores):
+    made = kernel_of(staged, rows=200, writes_beside=writes_beside)
+    (launch,) = lower(made, SM90A).launches
+    assert sum(isinstance(stmt, TensorStore) for stmt in walk(launch.body)) == stores
+    a = np.random.default_rng(4).integers(-8, 9, (200, 64)).astype(np.float16)
+    c = np.zeros_like(a)
+    run(made, a, c)
+    wanted = 2 * a
+    wanted[0] += writes_beside
+    np.testing.assert_array_equal(c, wanted)

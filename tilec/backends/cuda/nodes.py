@@ -193,6 +193,21 @@ class BoxLoad(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class TensorStore(Stmt):
+    """``dst = src`` by TMA, started by one of the threads that run it: a whole shared tile to global memory,
+    where nothing outside of the tensor is written. That thread goes on when the tile has been read, or when
+    all is written (``complete``), and stores again behind its last store's writes. ``evict``: "first" or
+    "last" to leave the L2."""
+
+    syntax = "tensor_store(src, dst, evict=, complete=)"
+
+    src: Region
+    dst: Writes[Region]
+    evict: str | None = None
+    complete: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class GiveBack(Stmt):
     """The warps that run it are done with ``tiles``, whose loads may overwrite them: an arrival at
     ``barrier[index]``, of a thread for each warpgroup where products alone have read them (``once``), else of

@@ -7,6 +7,7 @@ from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
+from tilec.backends.cuda.general.store_boxes import StoreBoxes
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
@@ -34,5 +35,6 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     IssueAhead(),
     RotateTrips(),
     BringBoxes(),
+    StoreBoxes(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
 )

@@ -15,6 +15,7 @@ from tilec.backends.cuda.nodes import (
     JoinThreads,
     ProductsWait,
     SparseWarpGemm,
+    TensorStore,
     ThreadLoop,
     TurnBytes,
     WarpGemm,
@@ -120,7 +121,7 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(reads | own, own | _shared([stmt.buffer]))
     if isinstance(stmt, (AsyncCopy, BoxLoad)):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
-    if isinstance(stmt, TurnBytes):
+    if isinstance(stmt, (TensorStore, TurnBytes)):
         return Touched(reads | _shared([stmt.src.buffer]), _shared([stmt.dst.buffer]))
     if isinstance(stmt, ProductsWait):
         return Touched(_shared(stmt.tiles))

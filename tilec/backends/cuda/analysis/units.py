@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.nodes import BoxLoad, WarpgroupProduct
+from tilec.backends.cuda.nodes import BoxLoad, TensorStore, WarpgroupProduct
 from tilec.ir.nodes import Alloc, Block, walk
 from tilec.lowering.emission.storage import element_bytes
 
@@ -34,7 +34,8 @@ def tiles_read_by_units(body: Block) -> set[Var]:
     read = (
         region for stmt in walk(body) if isinstance(stmt, WarpgroupProduct) for region in (stmt.a, stmt.b)
     )
-    return {region.buffer for region in read if region.buffer.scope() == "shared.dyn"}
+    stored = {stmt.src.buffer for stmt in walk(body) if isinstance(stmt, TensorStore)}
+    return stored | {region.buffer for region in read if region.buffer.scope() == "shared.dyn"}
 
 
 def _regions(body: Block) -> Iterator[Region]:
@@ -43,6 +44,8 @@ def _regions(body: Block) -> Iterator[Region]:
             yield from (stmt.a, stmt.b)
         elif isinstance(stmt, BoxLoad):
             yield stmt.dst
+        elif isinstance(stmt, TensorStore):
+            yield stmt.src
 
 
 def alignment_of(alloc: Alloc) -> int:

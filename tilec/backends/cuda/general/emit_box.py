@@ -1,4 +1,4 @@
-"""BoxLoad as TMA, and what producers and consumers of rings say to each other."""
+"""BoxLoad and TensorStore as TMA, and what producers and consumers of rings say to each other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.general.boxes import Boxes, boxes_of
-from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, WaitLanded
+from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, TensorStore, WaitLanded
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap
+from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Launch, walk
 from tilec.ir.nodes.barriers import SetRegisters
@@ -22,14 +23,18 @@ from tilec.ir.nodes.barriers import SetRegisters
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+#: Waits for the writes of a thread's stores.
+_WRITTEN = "cp.async.bulk.wait_group"
+
 
 def maps_of(launch: Launch) -> list[TensorMap]:
     """The tensor maps of a launch, each once, in the order of their use."""
     layouts = {stmt.buffer: stmt.layout for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
     found: list[TensorMap] = []
     for stmt in walk(launch.body):
-        if isinstance(stmt, BoxLoad):
-            made = boxes_of(stmt.src, stmt.dst.buffer, layouts[stmt.dst.buffer]).map
+        if isinstance(stmt, (BoxLoad, TensorStore)):
+            tile, box = (stmt.dst, stmt.src) if isinstance(stmt, BoxLoad) else (stmt.src, stmt.dst)
+            made = boxes_of(box, tile.buffer, layouts[tile.buffer]).map
             if not any(same_map(made, known) for known in found):
                 found.append(made)
     return found
@@ -61,6 +66,26 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
         for number in range(made.count):
             start = [*at[:-1], at[-1] + i32(number * made.map.box[-1])]
             ptx(name, place + u32(number * made.step), address, *reversed(start), barrier, *policy)
+
+
+@emits(TensorStore)
+def _store(stmt: TensorStore, ctx: DeviceContext) -> None:
+    tile = stmt.src.buffer
+    made = boxes_of(stmt.dst, tile, ctx.storage(tile).layout)
+    at = [coordinate(ctx.value(start)) for start in stmt.dst.start]
+    name, policy = cached(STORE.format(rank=len(at)), stmt.evict)
+    address = T.address_of(_argument(made.map, ctx))
+    with when(first_of_group(ctx)):
+        ptx(_WRITTEN, 0)
+        for number in range(made.count):
+            start = [*at[:-1], at[-1] + i32(number * made.map.box[-1])]
+            place = ctx.shared_place(tile) + u32(number * made.step)
+            ptx(name, address, *reversed(start), place, *policy)
+        ptx("cp.async.bulk.commit_group")
+        if stmt.complete:
+            ptx(_WRITTEN, 0)
+        else:
+            drain_stores()
 
 
 def first_of_group(ctx: DeviceContext) -> Expr:

@@ -36,7 +36,7 @@ from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs
-from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TurnBytes, WarpGemm, WarpgroupProduct
+from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TensorStore, TurnBytes, WarpGemm, WarpgroupProduct
 from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.spread_scans import scan_layout
 from tilec.ir.analysis.uniform import Uniformity
@@ -106,7 +106,8 @@ class _Inference:
         return found
 
     def _boxes(self) -> None:
-        """Operands that TMA brings lie in its patterns, and so do tiles of which lanes load rows."""
+        """Operands that TMA brings lie in its patterns, and so do tiles of which lanes load rows and those
+        that TMA stores."""
         stmts = list(walk(self.launch.body))
         operands = {
             region.buffer for stmt in stmts if isinstance(stmt, WarpGemm) for region in (stmt.a, stmt.b)
@@ -116,6 +117,8 @@ class _Inference:
         for stmt in stmts:
             if isinstance(stmt, BoxLoad) and stmt.dst.buffer in operands and slab_bytes(stmt.dst.buffer):
                 self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))
+            if isinstance(stmt, TensorStore) and slab_bytes(stmt.src.buffer):
+                self.layouts.setdefault(stmt.src.buffer, slabs(stmt.src.buffer))
 
     def _infer(self, team: _Team) -> None:
         """The layouts of what some warps hold and run."""

@@ -1,0 +1,101 @@
+"""Stores of whole shared tiles to boxes of tensors, by TMA."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.asked_hints import said
+from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.general.boxes import check_box
+from tilec.backends.cuda.general.rings import has_slabs
+from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.nodes import BoxLoad, TensorStore
+from tilec.backends.cuda.warp_roles.unfit import Unfit, need
+from tilec.ir.exprs import loads
+from tilec.ir.foreign import addressed
+from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Stmt, walk
+from tilec.ir.options import NO_ROLES
+from tilec.ir.traits import expressions, regions, written
+from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import overlapping
+from tilec.lowering.passes.base import Pass, rewrite_launches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tvm.ir import Var
+
+    from tilec.ir.roads import Road
+    from tilec.targets import Target
+
+
+class StoreBoxes(Pass):
+    """In: Copies of whole shared tiles to tensors, in launches that bring boxes, or that ask for TMA. Out:
+    TensorStores of those that go to boxes of a tensor that the launch does not read, nor writes otherwise. A
+    tensor that several of them write is written when each of them ends."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its stores."""
+        if not has_wgmma(target) or kernel.option(NO_ROLES) is not None:
+            return kernel
+        return rewrite_launches(kernel, lambda launch: _Stores(kernel, launch).run())
+
+
+class _Stores(ScopedRewrite):
+    """Rewrites the stores of one launch."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.roads: list[Road] = []
+        stmts = list(walk(launch.body))
+        self._brings = any(isinstance(stmt, BoxLoad) for stmt in stmts)
+        self._allocs = {stmt.buffer: stmt for stmt in stmts if isinstance(stmt, Alloc)}
+        self._writers = Counter(name for stmt in stmts for name in written(stmt))
+        self._by_copies = Counter(
+            stmt.dst.buffer for stmt in stmts if isinstance(stmt, Copy) and _is_store(stmt)
+        )
+        self._read = {name for stmt in stmts for name in _read(stmt)} | overlapping(launch)
+        self._named = {name for stmt in stmts for expr in expressions(stmt) for name in addressed(expr)}
+
+    def run(self) -> Launch:
+        """The launch with its stores."""
+        made = self.launch_with(self.block(self.launch.body))
+        return with_roads(made, self.roads) if self.roads else self.launch
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """A store as a box; others as they are."""
+        if not isinstance(stmt, Copy) or not _is_store(stmt):
+            return super().stmt(stmt)
+        if not self._brings and stmt.hints.prefer_instruction != "tma":
+            return [stmt]
+        try:
+            self._check(stmt)
+        except Unfit:
+            return [stmt]
+        self.roads += [road_of(stmt, "tma", "TMA store"), *said(stmt, stmt.hints, "tma")]
+        several = self._by_copies[stmt.dst.buffer] > 1
+        return [TensorStore(stmt.src, stmt.dst, stmt.hints.eviction, several, loc=stmt.loc)]
+
+    def _check(self, stmt: Copy) -> None:
+        """Unfit for a store that TMA does not carry out."""
+        tile, tensor = stmt.src.buffer, stmt.dst.buffer
+        need(not stmt.hints.avoids_tma, "its author keeps it from TMA")
+        need(len(static_extents(tile)) > 1, f"{tile.name} is a vector")
+        need(tensor not in self._read, f"the launch reads {tensor.name}")
+        need(self._writers[tensor] == self._by_copies[tensor], f"threads write {tensor.name}, too")
+        need(tile not in self._named, f"foreign code gets the address of {tile.name}")
+        need(has_slabs(self._allocs[tile]), f"T.annotate_layout gives {tile.name} another order")
+        check_box(stmt.dst, stmt.dst.start, stmt.src, True, self.facts)
+
+
+def _is_store(stmt: Copy) -> bool:
+    """Whether a copy has a whole shared tile for its source."""
+    return str(stmt.src.buffer.scope()) == "shared.dyn" and is_whole(stmt.src)
+
+
+def _read(stmt: Stmt) -> Iterator[Var]:
+    """The buffers that a statement reads itself, and those that it updates."""
+    yield from (load.source for expr in expressions(stmt) for load in loads(expr))
+    yield from ({region.buffer for region in regions(stmt)} - set(written(stmt)))
