@@ -211,3 +211,38 @@ def test_tiles_of_several_pages(page, way):
     a, keys = wide(A, pages[table].reshape(K, N).astype(np.float32) + biases[table].reshape(K, N))
     C = a @ keys
     carried_out(paged(page), (A, pages, biases, table), (C, C.sum(1)), a="TMA", b=way, bias=way)
+
+
+def test_scans_of_a_stage():
+    """C = A (B s)^T where s is the running sum of a vector, in its place."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((N, K), "float16"),
+        S: T.Tensor((K,), "float32"),
+        C: T.Tensor((M, N), "float32"),
+        total: T.Tensor((M,), "float32"),
+    ):
+        with T.Kernel(M // TILE, threads=128) as bx:
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((N, TILE), "float16")
+            s = T.alloc_shared((TILE,), "float32")
+            acc, sums = T.alloc_fragment((TILE, N), "float32"), T.alloc_fragment((TILE,), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(K // TILE, num_stages=2):
+                T.copy(A[bx * TILE, k * TILE], a)
+                T.copy(B[0, k * TILE], b)
+                T.copy(S[k * TILE : (k + 1) * TILE], s)
+                T.cumsum(s)
+                for n, j in T.Parallel(N, TILE):
+                    b[n, j] = b[n, j] * s[j]
+                T.gemm(a, b, acc, transpose_B=True)
+            T.reduce_sum(acc, sums, dim=1)
+            T.copy(sums, total[bx * TILE])
+            T.copy(acc, C[bx * TILE, 0])
+
+    A, B = operands()
+    S = np.random.default_rng(8).random(K).astype(np.float32) / 16
+    a, b = wide(A, B)
+    C = a @ (b * S.reshape(-1, TILE).cumsum(1).reshape(-1)).T
+    carried_out(kernel, (A, B, S), (C, C.sum(1)), a="TMA", b="TMA", s="TMA")

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
 from tilec.ir.exprs import loads, transform
-from tilec.ir.nodes import Block, Region
+from tilec.ir.nodes import Block, Region, Scan, Stmt
 from tilec.ir.traits import Rewriter
 
 if TYPE_CHECKING:
@@ -40,6 +40,14 @@ class _Redirect(Rewriter):
     def __init__(self, tiles: Mapping[Var, tuple[Var, tuple[Expr, ...]]]) -> None:
         super().__init__()
         self._tiles = tiles
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """The axis of a scan counts those that versions add, too."""
+        made = super().stmt(stmt)
+        if not isinstance(stmt, Scan) or stmt.src.buffer not in self._tiles:
+            return made
+        _, lead = self._tiles[stmt.src.buffer]
+        return replace(made, axis=stmt.axis + len(lead))  # type: ignore[call-arg]
 
     def expr(self, expr: Expr) -> Expr:
         """With other loads."""

@@ -27,6 +27,7 @@ from tilec.ir.nodes import (
     Launch,
     Parallel,
     Pipelined,
+    Reduce,
     Stmt,
     Store,
     children,
@@ -103,6 +104,7 @@ def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt
     named = {buffer for stmt in walk(body) for expr in expressions(stmt) for buffer in addressed(expr)}
     tables = program.tables(all_needed(program, found.found))
     loads, kept = dict(found.found), dict(found.kept)
+    reduced = {stmt.src.buffer for stmt in walk(body) if isinstance(stmt, Reduce)}
     brought = {filled(stmt) for stmt in (*loads, *kept)}
     for tile, alloc in allocs.items():
         if tile not in brought:
@@ -117,6 +119,8 @@ def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt
             reason = f"foreign code gets the address of {tile.name}"
         elif not has_slabs(alloc):
             reason = f"T.annotate_layout gives {tile.name} another order than TMA writes"
+        elif tile in reduced:
+            reason = f"a reduction reads {tile.name} from shared memory"
         elif not _is_ring(tile, body, own):
             reason = f"{tile.name} is used where its load does not stand before"
         if reason is not None:
