@@ -151,8 +151,9 @@ def _width(columns: int, dtype: str) -> int | None:
 
 
 def _is_cut(gemm: Gemm, columns: int) -> bool:
-    """Whether B may be taken in parts of so many columns."""
-    return gemm.trans_b or columns * element_bytes(str(gemm.b.buffer.dtype)) % slab_bytes(gemm.b.buffer) == 0
+    """Whether B may be taken in parts of so many columns: of whole slabs, or equal parts of one."""
+    taken, slab = columns * element_bytes(str(gemm.b.buffer.dtype)), slab_bytes(gemm.b.buffer)
+    return gemm.trans_b or (slab != 0 and (taken % slab == 0 or slab % taken == 0))
 
 
 def _obstacles(gemm: Gemm, depth: int, types: tuple[str, str, str]) -> Iterator[str]:

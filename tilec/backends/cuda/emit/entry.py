@@ -27,8 +27,9 @@ import tilec.backends.cuda.general.emit_tiles
 import tilec.backends.cuda.general.emit_turn  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.threads import warps_of
+from tilec.backends.cuda.analysis.threads import has_groups, warps_of
 from tilec.backends.cuda.analysis.units import tiles_of_units
+from tilec.backends.cuda.device.exchange import UNIFORM
 from tilec.backends.cuda.device.intrinsics import register_intrinsics
 from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
@@ -185,11 +186,17 @@ class _Entry:
         binds += [
             tirx.Bind(ctx.thread, thread),
             tirx.Bind(ctx.lane, tirx.truncmod(ctx.thread, size)),
-            tirx.Bind(ctx.warp, tirx.truncdiv(ctx.thread, size)),
+            tirx.Bind(ctx.warp, self._uniform(tirx.truncdiv(ctx.thread, size))),
         ]
         if not self.launch.thread_vars:
             ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
         return axes, binds
+
+    def _uniform(self, warp: Expr) -> Expr:
+        """The number of a warp: where groups of warps multiply, a value that the assembler knows to be the same
+        in all lanes, so that what it puts around products stands in no divergent path."""
+        apart = has_groups(self.launch) and tiles_of_units(self.launch.body)
+        return UNIFORM.call(warp) if apart else warp
 
     def _pool(self, size: int, ctx: DeviceContext) -> list[tirx.Stmt]:
         if size == 0:

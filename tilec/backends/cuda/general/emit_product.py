@@ -65,16 +65,18 @@ class Operand:
         return tirx.Cast("uint64", low) + tirx.const(fields, "uint64")
 
     def _along(self, rows: Expr) -> Expr:
-        """Bytes to a row of M or a column of N, which is a multiple of what a slab has of them."""
+        """Bytes to a row of M or a column of N: a row of groups of eight, or a part of a slab."""
         if not self._across:
             return u32(rows) * u32(self._width)
-        return tirx.truncdiv(u32(rows), u32(self._width // self._size)) * u32(self._slab)
+        taken, width = u32(rows) * u32(self._size), u32(self._width)
+        return tirx.truncdiv(taken, width) * u32(self._slab) + tirx.truncmod(taken, width)
 
     def step(self, number: int, rows: int) -> Expr:
         """What a step along K and so many rows of M or columns of N add to a descriptor."""
         if self._across:
             offset = number * (STEP_BYTES // self._size) * self._width
-            offset += rows * self._size // self._width * self._slab
+            slabs, part = divmod(rows * self._size, self._width)
+            offset += slabs * self._slab + part
         else:
             slab, part = divmod(number * STEP_BYTES, self._width)
             offset = slab * self._slab + part + rows * self._width
