@@ -188,18 +188,24 @@ class _Roles:
 
     def _left(self) -> Iterator[Road]:
         """Loads of loops that stay with those who compute, and why: what a strategy has said of them, too."""
-        said = {road.line: road.loss for road in self.launch.roads if road not in without_refusals([road])}
         for stmt, around in self.program.around.items():
             if self._is_load(stmt) or not any(map(is_loop, around)):
                 continue
-            known = None if stmt.loc is None else said.get(stmt.loc.line)
+            known = self._said(stmt)
             if stmt in self.plan.kept:
                 loss = Loss("tma", self.plan.kept[stmt], "docs/cuda.md lists what producers take")
             elif load_of(stmt) is not None and known is not None:
-                loss = replace(known, road="tma")
+                loss = known
             else:
                 continue
             yield road_of(stmt, "threads", "loaded by the threads that compute, in its trip", loss)
+
+    def _said(self, stmt: Stmt) -> Loss | None:
+        """What a strategy says that keeps a load from TMA, if it blames its line."""
+        refused = [road for road in self.launch.roads if road not in without_refusals([road])]
+        losses = {road.line: road.loss for road in refused}
+        known = None if stmt.loc is None else losses.get(stmt.loc.line)
+        return None if known is None else replace(known, road="tma")
 
     def _registers(self, registers: tuple[int, int] | None, role: int) -> Block:
         return () if registers is None else (SetRegisters(registers[role], bool(role)),)
@@ -286,6 +292,8 @@ class _Roles:
             loss = None
             if load.no_box is not None and isinstance(part, Copy):
                 loss = Loss("tma", load.no_box, "docs/cuda.md lists what TMA takes")
+            elif not isinstance(part, Copy):
+                loss = self._said(part)
             self.roads.append(road_of(part, "cp.async" if size else "threads", how, loss))
         arrive = ArriveLanded if size else Arrive
         return (*made, arrive(self.full[ring], stage))
