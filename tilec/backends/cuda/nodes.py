@@ -224,12 +224,11 @@ class GiveBack(Stmt):
 @dataclass(frozen=True, eq=False)
 class EachTile(Stmt):
     """``body`` for every tile of a launch's ``grid`` that falls to this block: those gridDim.x apart from its
-    own number on. ``vars`` are the launch's block variables; tiles follow each other along the first axis, or
-    in bands of ``band`` along the second one."""
+    own number on, which the launch's block variables stand for there. Tiles follow each other along the first
+    axis, or in bands of ``band`` along the second one."""
 
     syntax = "each_tile(*grid, band=)"
 
-    vars: tuple[Var, ...]
     grid: tuple[int | Expr, ...]
     body: Block
     band: int = 0

@@ -75,7 +75,7 @@ def store_of(loop: Parallel) -> Store | None:
     if None in factors or not factors or factors[-1] != 0:
         return None
     size = 1
-    for factor, extent in sorted(zip(factors, extents, strict=False)):  # type: ignore[type-var]
+    for factor, extent in sorted(zip(factors, extents, strict=False)):
         if extent != 1 and factor != size:
             return None
         size *= extent

@@ -202,7 +202,7 @@ def _is_multiple(start: object, unit: int) -> bool:
     if known is not None:
         return known % unit == 0
     found = sym.Analyzer().modular_set(start)
-    return found.coeff % unit == 0 and found.base % unit == 0
+    return bool(found.coeff % unit == 0 and found.base % unit == 0)
 
 
 def slab_bytes(tile: Var) -> int:
@@ -226,7 +226,7 @@ def slabs(tile: Var) -> Layout:
 def _slabs(shape: tuple[int, ...], size: int, slab: int) -> Layout:
     *lead, rows, columns = shape
     width, stride = slab // size, rows * columns
-    digits = []
+    digits: list[tuple[Digit, ...]] = []
     for extent in reversed(lead):
         digits.insert(0, (Digit(extent, stride),))
         stride *= extent

@@ -75,6 +75,7 @@ class DeviceContext(Context):
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
     marks: bool = False
+    block_vars: tuple[Var, ...] = ()
     tile_block: Expr | None = None
     block_thread: Expr | None = None
     block_warp: Expr | None = None

@@ -162,7 +162,7 @@ class _Entry:
                  for block, axis in zip(blocks, _AXES, strict=False)]  # fmt: skip
         for var, extent in zip(self.launch.block_vars, self.launch.grid, strict=True):
             ctx.facts.bind_range(var, 0, extent)
-        (ctx.tile_block, *_) = blocks
+        (ctx.tile_block, *_), ctx.block_vars = blocks, self.launch.block_vars
         order, places = ([], []) if self._walks else banded(self.launch, blocks)
         binds += order
         for var, place in zip(self.launch.block_vars, places, strict=not self._walks):
@@ -193,8 +193,8 @@ class _Entry:
         return axes, binds
 
     def _uniform(self, warp: Expr) -> Expr:
-        """The number of a warp: where groups of warps multiply, a value that the assembler knows to be the same
-        in all lanes, so that what it puts around products stands in no divergent path."""
+        """The number of a warp: where groups of warps multiply, a value that the assembler knows to be the
+        same in all lanes, so that what it puts around products stands in no divergent path."""
         apart = has_groups(self.launch) and tiles_of_units(self.launch.body)
         return UNIFORM.call(warp) if apart else warp
 

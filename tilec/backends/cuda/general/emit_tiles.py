@@ -32,7 +32,7 @@ def _tiles(stmt: EachTile, ctx: DeviceContext) -> None:
     with T.While(tile[0] < total):
         held = [cell(place)[0] for place in _places(tile[0], extents, stmt.band)]
         with ctx.scope():
-            for var, place in zip(stmt.vars, held, strict=True):
+            for var, place in zip(ctx.block_vars, held, strict=True):
                 ctx.env[var] = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
             add(ctx.block(stmt.body))
         put(tile, tile[0] + step)

@@ -277,10 +277,12 @@ def _cut(rings: Sequence[Ring], room: int) -> tuple[Ring, ...] | None:
 def _staged_bytes(launch: Launch) -> int:
     """Bytes of the largest result of up to 16 bits that leaves registers for a tensor."""
     sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
-    sizes = [0]
+    sizes: list[int] = [0]
     for stmt in walk(launch.body):
         loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.src.buffer in sums else stmt
-        for store in loop.body if isinstance(loop, Parallel) else ():
+        if not isinstance(loop, Parallel):
+            continue
+        for store in loop.body:
             if not isinstance(store, Store) or not store.buffer.scope().startswith("global"):
                 continue
             size = element_bytes(str(store.buffer.dtype))

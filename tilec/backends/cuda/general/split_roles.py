@@ -184,7 +184,7 @@ class _Roles:
         band = band_of(self.launch, self.program, list(self.plan.loads))
         if not band or not walks(self.launch, self.program, self.threads):
             return body
-        return (EachTile(self.launch.block_vars, self.launch.grid, body, band),)
+        return (EachTile(self.launch.grid, body, band),)
 
     def _left(self) -> Iterator[Road]:
         """Loads of loops that stay with those who compute, and why: what a strategy has said of them, too."""

@@ -106,7 +106,7 @@ class _Selection:
             return _by_warps(stmt, warps, self.target, self.roads, loss)
         tile, types = found
         turning, ready = turned(stmt)
-        losses = [_turning(part) for part in turning if isinstance(part, TurnBytes)]
+        losses: list[Loss | None] = [_turning(part) for part in turning if isinstance(part, TurnBytes)]
         self.roads += [road_of(stmt, "wgmma", f"wgmma {tile.instruction}", loss) for loss in losses or [None]]
         before, product, after = _placed(ready, tile)
         return [*turning, *before, WarpgroupProduct(**vars(product), types=types), *after]
