@@ -7,10 +7,16 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
+from tilec.backends.cuda.general import loads
 from tilec.backends.pipeline import lower
 from tilec.targets import parse_target
 
 M, N, K, TILE = 128, 64, 256, 64
+
+
+@pytest.fixture(autouse=True)
+def threads_of_producers_bring_any_tile(monkeypatch):
+    monkeypatch.setattr(loads, "MOST_BYTES", 1 << 20)
 
 
 def operands(rows=M):

@@ -99,8 +99,14 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         _check_left(program, plan)
         return _Roles(split, program, plan).made()
     except Unfit as unfit:
-        told = unfit.stmt is None and without_refusals(launch.roads) != launch.roads
-        return launch if told else without_roles(launch, unfit)
+        return launch if _is_told(launch, unfit) else without_roles(launch, unfit)
+
+
+def _is_told(launch: Launch, unfit: Unfit) -> bool:
+    """Whether a strategy has told why there are no roles, of the line that is to blame here."""
+    refused = [road for road in launch.roads if road not in without_refusals([road])]
+    line = None if unfit.stmt is None or unfit.stmt.loc is None else unfit.stmt.loc.line
+    return any(line in (None, road.line) for road in refused)
 
 
 def _check(launch: Launch) -> set[Stmt]:
