@@ -341,10 +341,11 @@ def grouped_by_table_inputs(dims, rng):
         for group, (start, end) in enumerate(pairwise(starts))
         for first in range(start, end, 128)
     ]
+    idle = [(0, 0, 0)] * (blocks - len(table))
     return [
         rng.standard_normal((rows, K), np.float32),
         _weights(rng, groups, K, N),
-        np.array(table, np.int32),
+        np.array(table + idle, np.int32),
     ]
 
 
