@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers import PEERS
+from idiom_peers import PEERS
 from timing import Contestant, cool
 
 from tilec.portable.loader import Library, load

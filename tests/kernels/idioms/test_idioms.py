@@ -53,7 +53,6 @@ RUNNING_ON = [
     "branched",
     "scaled_in_registers",
     "staged_64_rows",
-    "grouped_bwd",
     "whole_bwd_d64",
 ]
 ON_GPUS = [(suite, name, target) for suite in SUITES for name, target in suite.on_gpus]
@@ -101,8 +100,8 @@ def test_every_idiom_is_timed_with_work_that_is_counted(monkeypatch: pytest.Monk
     benchmarks = FOLDER.parents[2] / "benchmarks" / "gpu"
     monkeypatch.syspath_prepend(benchmarks)
     monkeypatch.syspath_prepend(benchmarks / "idioms_runner")
+    from idiom_peers import PEERS
     from idioms import read_rows
-    from peers import PEERS
 
     rows = read_rows()
     assert {row.run.plan.name for row in rows} == {name for _, name in CASES}

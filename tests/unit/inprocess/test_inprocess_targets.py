@@ -68,6 +68,12 @@ def test_targets_of_tvm() -> None:
     assert targets.resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_86"})).name == "sm_86"
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_known_of_devices() -> None:
+    """Tests before these may have had a stand-in for the driver."""
+    driver.target_here.cache_clear()
+
+
 def test_an_architecture_that_tvm_makes_up_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "cuda_devices", lambda: 0)
     found = SimpleNamespace(kind=SimpleNamespace(name="cuda"), attrs={"arch": "sm_50"})

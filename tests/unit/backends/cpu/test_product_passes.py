@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
+from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
 
 from tilec.backends.cpu.nodes import MicroGemm, TransposePanels
 from tilec.backends.pipeline import lower

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from compiled import LEVELS, Library
-from products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
+from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
 
 from tilec.targets import parse_target, runs_here
 
