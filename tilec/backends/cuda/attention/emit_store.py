@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import BoxStore
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, u32, when
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores, first_thread, group_barrier
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value
 
 if TYPE_CHECKING:

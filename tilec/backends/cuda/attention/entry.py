@@ -25,7 +25,7 @@ from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch, take_registers
-from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TmaLoad
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TmaLoad, same_map
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores
 from tilec.ir.exprs import int_value
@@ -83,7 +83,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         """One map for each tensor and box, in the order of use."""
         made: list[TensorMap] = []
         for found in self._used_maps():
-            if not any(_same(found, other) for other in made):
+            if not any(same_map(found, other) for other in made):
                 made.append(found)
         return made
 
@@ -119,7 +119,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
             ctx.maps[used] = next(
                 argument
                 for known, argument in zip(self.maps, self._arguments, strict=True)
-                if _same(known, used)
+                if same_map(known, used)
             )
         for part in setup:
             add(part)
@@ -243,7 +243,3 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         words = registers(rows * columns // (2 * WARPGROUP * self.ctx.roles.consumers), "uint32")
         self.ctx.held[stmt.buffer] = words
         self.ctx.fragments[stmt.buffer] = Fragment(words, str(stmt.buffer.dtype), stmt.layout)
-
-
-def _same(one: TensorMap, other: TensorMap) -> bool:
-    return one.buffer.same_as(other.buffer) and (one.box, one.swizzle) == (other.box, other.swizzle)

@@ -10,12 +10,12 @@ from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.attention.nodes import ZeroRows
 from tilec.backends.cuda.attention.predicated_loads import plain_loads
 from tilec.backends.cuda.attention.products import async_product
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import (
     Alloc,

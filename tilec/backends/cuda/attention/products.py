@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES
 from tilec.backends.cuda.attention.nodes import AsyncProduct
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.backends.cuda.warp_roles.wgmma import ROWS, STEP_BYTES, warpgroup_tile
+from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm
 

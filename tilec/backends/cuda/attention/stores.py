@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.attention.nodes import BoxStore
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import box_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value, substitute, uses
 from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Region, Stmt, Store
 from tilec.lowering.passes.expand_copies import expand_copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.attention.assign import plan
 from tilec.backends.cuda.attention.defer_sums import DeferSums
 from tilec.backends.cuda.attention.entry import AttentionEntry
@@ -16,7 +17,6 @@ from tilec.backends.cuda.attention.plan_rings import PlanTileRings
 from tilec.backends.cuda.attention.split_masks import SplitMasks
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import Gemm, walk
 from tilec.ir.roads import Road
 from tilec.lowering.analysis.roads import road_of

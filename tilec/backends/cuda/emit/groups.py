@@ -83,7 +83,7 @@ def _group(stmt: Group, ctx: DeviceContext) -> Iterator[list[tirx.Stmt]]:
 def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.thread is not None
     parts = [
-        call(barriers.OPEN.call(_at(stmt.barrier, number, ctx), tirx.const(count, "int32")))
+        call(barriers.OPEN.call(barrier_at(stmt.barrier, number, ctx), tirx.const(count, "int32")))
         for number, count in enumerate(stmt.counts)
     ]
     if stmt.cluster:
@@ -96,7 +96,7 @@ def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
 @emit.register(Arrive)
 def emit_arrive(stmt: Arrive, ctx: DeviceContext) -> tirx.Stmt:
     """Arrivals of the threads that run it."""
-    at = _at(stmt.barrier, stmt.index, ctx)
+    at = barrier_at(stmt.barrier, stmt.index, ctx)
     if stmt.block is not None:
         rank = convert(ctx.value(stmt.block), "int32")
         return call(barriers.ARRIVE_REMOTE.call(at, rank))
@@ -108,14 +108,14 @@ def emit_arrive(stmt: Arrive, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(ExpectBytes)
 def _emit_expect(stmt: ExpectBytes, ctx: DeviceContext) -> tirx.Stmt:
-    at, count = _at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.count), "int32")
+    at, count = barrier_at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.count), "int32")
     return call(barriers.EXPECT.call(at, count))
 
 
 @emit.register(CompleteBytes)
 def _emit_complete(stmt: CompleteBytes, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.thread is not None
-    at, count = _at(stmt.barrier, stmt.index, ctx), tirx.const(stmt.count, "int32")
+    at, count = barrier_at(stmt.barrier, stmt.index, ctx), tirx.const(stmt.count, "int32")
     done = call(barriers.COMPLETE.call(at, count))
     return done if stmt.alone else guarded(done, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
 
@@ -137,11 +137,11 @@ def _emit_wait(stmt: WaitPhase, ctx: DeviceContext) -> tirx.Stmt:
     in_cluster = stmt.barrier in ctx.cluster_barriers
     if in_cluster:
         word = "try_wait.parity.acquire.cluster.shared::cta"
-    at, parity = _at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.parity), "int32")
+    at, parity = barrier_at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.parity), "int32")
     return call(barriers.wait(word, in_cluster).call(at, parity))
 
 
-def _at(barrier: Var, index: Expr | int, ctx: DeviceContext) -> Expr:
+def barrier_at(barrier: Var, index: Expr | int, ctx: DeviceContext) -> Expr:
     """The address of one barrier."""
     place = tirx.const(index, "int32") if isinstance(index, int) else ctx.value(index)
     return ctx.storage(barrier).data.ptr_to([place])

@@ -10,11 +10,12 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.groups import barrier_at
 from tilec.backends.cuda.general.boxes import Boxes, boxes_of
 from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, TensorStore, WaitLanded
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD
-from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, same_map
 from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Launch, walk
@@ -40,11 +41,6 @@ def maps_of(launch: Launch) -> list[TensorMap]:
     return found
 
 
-def same_map(one: TensorMap, other: TensorMap) -> bool:
-    """Whether two maps are the same."""
-    return one.buffer.same_as(other.buffer) and (one.box, one.swizzle) == (other.box, other.swizzle)
-
-
 def _argument(found: TensorMap, ctx: DeviceContext) -> Expr:
     return next(argument for known, argument in ctx.maps.items() if same_map(known, found))
 
@@ -56,7 +52,7 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
     made = boxes_of(stmt.src, tile, storage.layout)
     place = ctx.shared_place(tile) + _place(stmt, made, ctx)
     at = [coordinate(ctx.value(start)) for start in stmt.src.start]
-    phase = ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])
+    phase = barrier_at(stmt.barrier, stmt.index, ctx)
     barrier = T.cuda.cvta_generic_to_shared(phase)
     name, policy = cached(LOAD.format(rank=len(at), mode="tile"), stmt.evict)
     address = T.address_of(_argument(made.map, ctx))
@@ -107,7 +103,7 @@ def _place(stmt: BoxLoad, made: Boxes, ctx: DeviceContext) -> Expr:
 @emits(WaitLanded)
 def _wait_landed(stmt: WaitLanded, ctx: DeviceContext) -> None:
     """Waits, and makes what threads have copied visible to the asynchronous proxy."""
-    place = ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])
+    place = barrier_at(stmt.barrier, stmt.index, ctx)
     run(barriers.wait("try_wait.parity.shared", False).call(place, ctx.value(stmt.parity)))
     ptx("fence.proxy.async.shared::cta")
 
@@ -115,7 +111,7 @@ def _wait_landed(stmt: WaitLanded, ctx: DeviceContext) -> None:
 @emits(GiveBack)
 def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
     assert ctx.thread is not None
-    place = ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])
+    place = barrier_at(stmt.barrier, stmt.index, ctx)
     if not stmt.once:
         run(barriers.ARRIVE.call(place))
         return
@@ -125,7 +121,7 @@ def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
 
 @emits(ArriveLanded)
 def _arrive_landed(stmt: ArriveLanded, ctx: DeviceContext) -> None:
-    run(barriers.ARRIVE_LANDED.call(ctx.storage(stmt.barrier).data.ptr_to([ctx.value(stmt.index)])))
+    run(barriers.ARRIVE_LANDED.call(barrier_at(stmt.barrier, stmt.index, ctx)))
 
 
 @emits(SetRegisters)

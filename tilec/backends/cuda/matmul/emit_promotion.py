@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.matmul.promotion import Promotion
 from tilec.backends.cuda.warp_roles.build import i32, let, pin, ptx, put, registers, when
 from tilec.backends.cuda.warp_roles.load_ahead import Lane
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

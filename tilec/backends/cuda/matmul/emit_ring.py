@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.analysis.wgmma import STEP_BYTES
 from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill, WarpgroupGemm
@@ -19,7 +20,7 @@ from tilec.backends.cuda.warp_roles.operands import Operand
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.backends.cuda.warp_roles.staging import first_thread
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, STEP_BYTES
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.nodes import Bind
 from tilec.lowering.emission.storage import element_bytes
 

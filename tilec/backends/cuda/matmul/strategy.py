@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.matmul.assign import plan
 from tilec.backends.cuda.matmul.entry import MatmulEntry
 from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, WarpgroupGemm
@@ -14,7 +15,6 @@ from tilec.backends.cuda.matmul.select_wgmma import SelectWgmma
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
 from tilec.backends.cuda.warp_roles.tma import STRIDE_BYTES
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes

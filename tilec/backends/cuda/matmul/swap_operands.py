@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.matmul.match import Match, match
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.exprs import transform
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Region, Stmt, Store
 from tilec.lowering.passes.expand_copies import expand_copy

@@ -9,6 +9,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.mma import dtypes, extents
 from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.wgmma import ROWS, WIDEST
 from tilec.backends.cuda.emit.raster import asked_group
 from tilec.backends.cuda.packed_weights.match import Match, match
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
@@ -20,7 +21,7 @@ from tilec.backends.cuda.warp_roles.stores import plan_store
 from tilec.backends.cuda.warp_roles.strategy import Plan
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, WIDEST
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value, uses
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt

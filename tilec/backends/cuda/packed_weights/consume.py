@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.matrices import DESCRIPTOR
 from tilec.backends.cuda.packed_weights.convert import Converter
 from tilec.backends.cuda.packed_weights.sums import GroupSums, ScaledOperands
 from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, let, ptx, put, registers, run, u32, when
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Region
 

@@ -15,11 +15,12 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.mma import COLUMNS
 from tilec.backends.cuda.analysis.mma import ROWS as WARP_ROWS
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.packed_weights.consume import meet, release
 from tilec.backends.cuda.packed_weights.convert import Converter, single, twice
 from tilec.backends.cuda.packed_weights.packing import CHUNK, LANES, STEP
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, put, registers, u32, when
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from tilec.backends.cuda.analysis.asked_layouts import layout_road
 from tilec.backends.cuda.analysis.fragments import accumulator_layout
 from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.backends.cuda.warp_roles.nodes import TileStore
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import loads
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, i32, let, ptx, put, registers, u32, when
 from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
@@ -22,7 +23,6 @@ from tilec.backends.cuda.warp_roles.staging import (
     group_barrier,
     staging_buffer,
 )
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.exprs import dtype_of, uses
 from tilec.ir.nodes import Bind, Stmt, Store
 from tilec.lowering.passes.expand_copies import cast_to

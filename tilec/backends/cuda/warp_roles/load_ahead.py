@@ -10,8 +10,8 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import i32, let, move, put, registers, when
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.exprs import loads, same, uses
 from tilec.ir.nodes import Bind, Store
 from tilec.ir.traits import expressions

@@ -44,6 +44,11 @@ class TensorMap:
     window: Window | None = None
 
 
+def same_map(one: TensorMap, other: TensorMap) -> bool:
+    """Whether two maps of tiles, no windows, are the same."""
+    return one.buffer.same_as(other.buffer) and (one.box, one.swizzle) == (other.box, other.swizzle)
+
+
 #: Threads of a warpgroup.
 WARPGROUP = 128
 #: Registers that a thread of a warpgroup takes at most.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import i32, ptx, u32, when
 from tilec.backends.cuda.warp_roles.load_ahead import first_column
-from tilec.backends.cuda.warp_roles.wgmma import ROWS
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -9,16 +9,16 @@ along K alone.
 from __future__ import annotations
 
 from tilec.backends.cuda.analysis.mma import dtypes, extents
+from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES, WIDEST, WIDEST_INTEGERS, instruction_types
 from tilec.backends.cuda.warp_roles.nodes import MOST_REGISTERS, Roles, WarpgroupTile
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit
 from tilec.errors import Kind
 from tilec.ir.nodes import Gemm
 from tilec.lowering.emission.storage import element_bytes
 
-ROWS, STEP_BYTES, ROW_BYTES, WIDEST = 64, 32, 128, 256
+#: Bytes of the rows that operands fall into.
+ROW_BYTES = 128
 
-_TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
-_INTEGERS, _WIDEST_INTEGERS = {"int8": "s8", "uint8": "u8"}, 224
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups. setmaxnreg hands out
 #: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
 _REGISTERS = {1: None, 2: (40, 232)}
@@ -46,7 +46,7 @@ def warpgroup_tile(
     thread holds its share of the tile, ``registers`` what a thread has. Unfit where wgmma has no such
     product, TooLarge where registers do not suffice."""
     types, sizes = dtypes(gemm), extents(gemm)
-    spelled = instruction_types(types)
+    spelled = _instruction_types(types)
     if spelled is None or sizes is None:
         raise Unfit(
             f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}",
@@ -60,9 +60,9 @@ def warpgroup_tile(
         )
     if columns % 8 or columns > WIDEST:
         raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}", remedy="choose such an N tile")
-    if types[2] == "int32" and (columns > _WIDEST_INTEGERS or (columns % 16 and columns not in (8, 24))):
+    if types[2] == "int32" and (columns > WIDEST_INTEGERS or (columns % 16 and columns not in (8, 24))):
         raise Unfit(
-            f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {_WIDEST_INTEGERS}",
+            f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {WIDEST_INTEGERS}",
             remedy="choose such an N tile",
         )
     _check_rows("A", gemm.trans_a, depth, types[0])
@@ -80,14 +80,9 @@ def warpgroup_tile(
     return tile
 
 
-def instruction_types(types: tuple[str, str, str]) -> str | None:
-    """The types of A, B and C in an instruction's name, PTX's order C, A, B; None where wgmma lacks them."""
-    a, b, c = types
-    if a in _INTEGERS and b in _INTEGERS:
-        return f"s32.{_INTEGERS[a]}.{_INTEGERS[b]}" if c == "int32" else None
-    if a not in _TYPES or b not in _TYPES or c != "float32":
-        return None
-    return f"f32.{_TYPES[a]}.{_TYPES[b]}" if a == b or element_bytes(a) == element_bytes(b) == 1 else None
+def _instruction_types(types: tuple[str, str, str]) -> str | None:
+    """As `instruction_types`, without those of TF32 and of float16 sums, whose tiles no strategy lays out."""
+    return None if types[0] == "float32" or types[2] == "float16" else instruction_types(types)
 
 
 def _check_rows(name: str, across: bool, depth: int, dtype: str) -> None:
