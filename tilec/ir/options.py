@@ -16,8 +16,10 @@ REGISTER_LEVEL = "register_usage_level"
 FLAGS = "compile_flags"
 #: The text of T.import_source.
 IMPORTED = "imported"
+#: The pass config that keeps products from wgmma, too.
+AGAINST_WGMMA = "tl.disable_wgmma"
 #: Pass configs that keep warps from getting roles: each takes away what roles are made of.
-_AGAINST_ROLES = ("tl.disable_warp_specialized", "tl.disable_tma_lower", "tl.disable_wgmma")
+_AGAINST_ROLES = (AGAINST_WGMMA, "tl.disable_warp_specialized", "tl.disable_tma_lower")
 _MOST_REGISTER_LEVEL = 10
 
 Options = tuple[tuple[str, object], ...]

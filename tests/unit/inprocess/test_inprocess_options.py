@@ -260,7 +260,9 @@ def test_warps_get_no_roles(key: str) -> None:
     with_roles, _ = text({})
     without, notes = text({key: True})
     assert "wgmma" in with_roles
-    assert "wgmma" not in without
+    assert "setmaxnreg" in with_roles
+    assert ("wgmma" in without) == (key != "tl.disable_wgmma")
+    assert "setmaxnreg" not in without
     assert "mma" in without
     assert f"the pass config {key} is set" in notes
 

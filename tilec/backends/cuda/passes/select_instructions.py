@@ -34,7 +34,7 @@ from tilec.ir.nodes import (
     Store,
 )
 from tilec.ir.nodes.threads import LaneMma
-from tilec.ir.options import NO_ROLES
+from tilec.ir.options import AGAINST_WGMMA, NO_ROLES
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
@@ -70,7 +70,8 @@ class SelectInstructions(Pass):
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without Gemm."""
         against = kernel.option(NO_ROLES)
-        return rewrite_launches(kernel, lambda launch: _Selection(launch, target, against).run())
+        kept = against if against == AGAINST_WGMMA else None
+        return rewrite_launches(kernel, lambda launch: _Selection(launch, target, kept).run())
 
 
 class _Selection:
