@@ -66,7 +66,8 @@ typedef struct cuda_maps {
 } cuda_maps;
 /* Encodes the maps of all launches, one after the other. */
 LOCAL tilec_status encode_maps(const kernel_record* kernel, const variant_record* variant,
-                               const tilec_value* params, const int64_t* dims, cuda_maps* out);
+                               const tilec_value* params, void* const* slices, const int64_t* dims,
+                               cuda_maps* out);
 
 /* ---- cuda_call.c ---- */
 LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,

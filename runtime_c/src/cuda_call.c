@@ -100,7 +100,7 @@ static tilec_status prepare_launches(const kernel_record* kernel, const variant_
   status = place_workspace(kernel, variant, exec, dims, out->arguments.slices);
   if (UNLIKELY(status != TILEC_OK)) return status;
   collect_arguments(kernel, variant, params, dims, &out->arguments);
-  return encode_maps(kernel, variant, params, dims, &out->maps);
+  return encode_maps(kernel, variant, params, out->arguments.slices, dims, &out->maps);
 }
 
 /* Loading during capture could fail or be captured, so that it is refused. The legacy stream cannot be asked

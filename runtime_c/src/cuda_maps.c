@@ -50,7 +50,16 @@ static COLD tilec_status encode_new(const kernel_record* kernel, const tensor_ma
     return TILEC_OK;
   }
   tilec_status status = result == CUDA_INVALID_VALUE ? TILEC_ERR_LAYOUT : TILEC_ERR_DRIVER;
-  return cuda_fail(status, kernel->params[map->param].info->name, "describing it for TMA", result);
+  bool of_call = map->param < kernel->info.num_params;
+  const char* name = of_call ? kernel->params[map->param].info->name : "a tensor of the workspace";
+  return cuda_fail(status, name, "describing it for TMA", result);
+}
+
+/* Behind the parameters come the slices of the workspace. */
+static void* address_of(const kernel_record* kernel, const tensor_map* map, const tilec_value* params,
+                        void* const* slices) {
+  uint32_t count = kernel->info.num_params;
+  return map->param < count ? params[map->param].ptr : slices[map->param - count];
 }
 
 static tilec_status encode_map(const kernel_record* kernel, const tensor_map* map, void* address,
@@ -60,7 +69,7 @@ static tilec_status encode_map(const kernel_record* kernel, const tensor_map* ma
 }
 
 static tilec_status encode_launch(const kernel_record* kernel, const cuda_launch* launch, uint32_t count,
-                                  const tilec_value* params, const int64_t* dims,
+                                  const tilec_value* params, void* const* slices, const int64_t* dims,
                                   unsigned char (*out)[CU_MAP_BYTES]) {
   int64_t values[MAX_TENSOR_MAPS * MAX_MAP_SIZES];
   const int64_t* sizes = values;
@@ -68,7 +77,7 @@ static tilec_status encode_launch(const kernel_record* kernel, const cuda_launch
     return fail(TILEC_ERR_SHAPE, "%s: the size of a tensor overflows 64 bits", kernel->info.name);
   for (uint32_t i = 0; i < count; i++) {
     const tensor_map* map = &launch->maps[i];
-    tilec_status status = encode_map(kernel, map, params[map->param].ptr, sizes, out[i]);
+    tilec_status status = encode_map(kernel, map, address_of(kernel, map, params, slices), sizes, out[i]);
     if (UNLIKELY(status != TILEC_OK)) return status;
     sizes += 2 * map->rank - 1;
   }
@@ -76,13 +85,14 @@ static tilec_status encode_launch(const kernel_record* kernel, const cuda_launch
 }
 
 LOCAL tilec_status encode_maps(const kernel_record* kernel, const variant_record* variant,
-                               const tilec_value* params, const int64_t* dims, cuda_maps* out) {
+                               const tilec_value* params, void* const* slices, const int64_t* dims,
+                               cuda_maps* out) {
   uint32_t done = 0;
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
     uint32_t count = variant->info.launches[i]->num_tensor_maps;
     if (count == 0) continue;
     tilec_status status =
-        encode_launch(kernel, &code_of(variant)->launches[i], count, params, dims, out->bytes + done);
+        encode_launch(kernel, &code_of(variant)->launches[i], count, params, slices, dims, out->bytes + done);
     if (UNLIKELY(status != TILEC_OK)) return status;
     done += count;
   }

@@ -82,7 +82,7 @@ class Emulator:
             for memory in (*shared, *memories, *spaces):
                 memory.renew(launch.programmatic)
             values = [*memories, *spaces, *scalars.values(), *dims.values()]
-            self._launch(launch, program, values, memories, named)
+            self._launch(launch, program, values, [*memories, *spaces], named)
         for tensor, memory in zip(tensors, memories, strict=True):
             _give_back(tensor, memory)
 

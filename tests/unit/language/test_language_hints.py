@@ -52,7 +52,7 @@ ANNOTATED = {"evict_policy": "evict_first"}
         (lambda A, s, f: T.copy(A, s, annotations={T.WSID: 0}), "shares out the work of warps itself"),
         (lambda A, s, f: T.gemm(s, s, f, annotations={T.WSID: 0}), "shares out the work of warps itself"),
         (lambda A, s, f: looped(T.unroll(4, unroll_factor=2)), "unrolled as a whole"),
-        (lambda A, s, f: T.atomic_add(A, s, use_tma=True), "not by TMA"),
+        (lambda A, s, f: T.atomic_add(A[0, 0], s[0, 0], use_tma=True), "not by TMA"),
         (lambda A, s, f: T.copy(A[0, 0], s[1, 1], coalesced_width=4), "as an assignment does"),
         (lambda A, s, f: T.annotate_l2_hit_ratio({A: 0.5}), "set aside for A"),
         (lambda A, s, f: T.annotate_padding({s: 8}), "not padded"),

@@ -22,10 +22,10 @@ class WindowCode:
 
 @dataclass(frozen=True)
 class TensorMapCode:
-    """A tensor map to encode (cuTensorMapEncodeTiled) from tensor parameter number ``tensor``, counted among
-    the tensors. Per axis, innermost first: ``extents`` in elements and, without the innermost, ``strides`` in
-    bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128 bytes. With a
-    ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels."""
+    """A tensor map to encode (cuTensorMapEncodeTiled) from tensor number ``tensor``: those of the call, then
+    those of the workspace. Per axis, innermost first: ``extents`` in elements and, without the innermost,
+    ``strides`` in bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128
+    bytes. With a ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels."""
 
     tensor: int
     dtype: str

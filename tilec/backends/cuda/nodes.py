@@ -195,9 +195,9 @@ class BoxLoad(Stmt):
 @dataclass(frozen=True, eq=False)
 class TensorStore(Stmt):
     """``dst = src`` by TMA, started by one of the threads that run it: a whole shared tile to global memory,
-    where nothing outside of the tensor is written. That thread goes on when the tile has been read, or when
-    all is written (``complete``), and stores again behind its last store's writes. ``evict``: "first" or
-    "last" to leave the L2."""
+    where nothing outside of the tensor is written. That thread goes on at once, the tile being read until it
+    comes to `DrainStores`, or when all is written (``complete``), and stores again behind its last store's
+    writes. ``evict``: "first" or "last" to leave the L2."""
 
     syntax = "tensor_store(src, dst, evict=, complete=)"
 
@@ -205,6 +205,22 @@ class TensorStore(Stmt):
     dst: Writes[Region]
     evict: str | None = None
     complete: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class TensorAdd(TensorStore):
+    """A TensorStore whose elements are added to those of the tensor, each atomically, in any order."""
+
+    syntax = "tensor_add(src, dst, evict=)"
+
+    dst: Updates[Region]
+
+
+@dataclass(frozen=True, eq=False)
+class DrainStores(Stmt):
+    """The thread that stores tiles waits until all of them have been read."""
+
+    syntax = "drain_stores()"
 
 
 @dataclass(frozen=True, eq=False)

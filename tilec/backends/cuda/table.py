@@ -139,8 +139,9 @@ def check_maps(kernel: KernelRecord, variant: VariantRecord, most: int) -> None:
 
 def _map_row(kernel: KernelRecord, found: TensorMapCode) -> str:
     tensors = [index for index, param in enumerate(kernel.params) if param.is_tensor]
+    of_workspace = found.tensor - len(tensors)
     return record(
-        param=tensors[found.tensor],
+        param=tensors[found.tensor] if of_workspace < 0 else len(kernel.params) + of_workspace,
         dtype=_map_type(found.dtype),
         rank=len(found.extents),
         swizzle=_SWIZZLES.index(found.swizzle),

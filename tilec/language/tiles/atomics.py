@@ -6,6 +6,7 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceValueError
 from tilec.ir import nodes as ir
+from tilec.ir.hints import Hints
 from tilec.language.tiles.boxes import box, meet, sized_box
 from tilec.language.tiles.buffers import Buffer, Element, Slice
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
@@ -15,6 +16,7 @@ from tilec.language.values.operands import stored_value
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value, resolve
 
+_NO_HINTS = Hints()
 _WIDE = ("int32", "uint32", "int64", "uint64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 #: The element types of each update.
@@ -43,9 +45,8 @@ def atomic_add(
     `SourceValueError` for dtypes and orders that do not exist. Outside of T.Parallel each thread updates the
     element. The order of float additions is open."""
     check_annotations("T.atomic_add", annotations)
-    if use_tma:
-        unheeded("T.atomic_add", "elements are added one by one, not by TMA", "leave use_tma out")
-    return _update("add", dst, value, memory_order, return_prev)
+    hints = Hints(prefer_instruction="tma") if use_tma else Hints()
+    return _update("add", dst, value, memory_order, return_prev, hints)
 
 
 def atomic_max(
@@ -124,7 +125,9 @@ def _element(operand: Any, name: str) -> Element:
     return element
 
 
-def _update(kind: str, dst: Any, value: Any, order: str | None, return_prev: bool) -> Value | None:
+def _update(
+    kind: str, dst: Any, value: Any, order: str | None, return_prev: bool, hints: Hints = _NO_HINTS
+) -> Value | None:
     name = f"T.atomic_{kind}"
     order = _order(name, order)
     target, source = resolve(dst), resolve(value)
@@ -132,8 +135,10 @@ def _update(kind: str, dst: Any, value: Any, order: str | None, return_prev: boo
     if isinstance(source, (Buffer, Slice)) or isinstance(target, Slice) or _is_tile(target):
         if return_prev:
             raise _no_tile_result(name)
-        _update_tile(kind, target, source, order, name)
+        _update_tile(kind, target, source, order, name, hints)
         return None
+    if hints.given:
+        unheeded(name, "elements are added one by one, not by TMA", "leave use_tma out")
     return _update_element(kind, target, source, order, return_prev, name)
 
 
@@ -158,7 +163,7 @@ def _update_element(
     return None if prev is None else Value(prev, frame=builder.region())
 
 
-def _update_tile(kind: str, target: Any, value: Any, order: str, name: str) -> None:
+def _update_tile(kind: str, target: Any, value: Any, order: str, name: str, hints: Hints) -> None:
     """A loop over the elements; a number or an element is the same for all of them."""
     if not isinstance(value, (Buffer, Slice)):
         place = sized_box(target, name)
@@ -170,7 +175,7 @@ def _update_tile(kind: str, target: Any, value: Any, order: str, name: str) -> N
         given = value if source is None else element_at(source, at)
         _update_element(kind, element_at(place, at), given, order, False, name)
 
-    over(long_extents(place), body)
+    over(long_extents(place), body, hints)
 
 
 def _packed(count: int, dst: Any, value: Any, return_prev: bool) -> None:

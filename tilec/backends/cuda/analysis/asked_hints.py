@@ -42,7 +42,7 @@ def unmet(hints: Hints, kind: str, width: int = 0) -> Iterator[Loss]:
     if hints.eviction is not None and not ahead:
         yield Loss("", f"TMA and cp.async have an eviction_policy, {name} have none", _EVICT)
     if hints.prefer_instruction == "tma" and not by_tma:
-        yield Loss("", "TMA loads tiles of products and attention on sm_90a and stores their results", _LEAVE)
+        yield Loss("", "on sm_90a TMA loads tiles of products and attention, stores and adds results", _LEAVE)
     if hints.prefer_instruction == "cp_async" and kind != "cp.async":
         yield Loss("", "cp.async loads shared tiles ahead of a pipelined loop's trips", _AHEAD)
     if hints.prefer_async and not ahead:

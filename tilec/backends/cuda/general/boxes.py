@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tilec.ir.stmt import Region
     from tilec.lowering.analysis.facts import Facts
 
+#: Scopes of what the launch gets tensor maps of: tensors of the call and of its workspace.
+_TENSORS = ("global", "global.workspace")
+
 
 @dataclass(frozen=True)
 class Boxes:
@@ -45,7 +48,7 @@ def check_box(src: Region, start: tuple[Expr, ...], tile: Region, is_operand: bo
     of the region without names; tiles of products (``is_operand``) lie in slabs, others row by row."""
     size = element_bytes(str(tile.buffer.dtype))
     name = tile.buffer.name
-    need(str(src.buffer.scope()) == "global", f"{src.buffer.name} is no tensor of the call")
+    need(str(src.buffer.scope()) in _TENSORS, f"{src.buffer.name} is no tensor of the call")
     need(
         str(src.buffer.dtype) == str(tile.buffer.dtype),
         f"{name} is converted on its way",

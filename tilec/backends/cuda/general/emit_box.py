@@ -12,7 +12,15 @@ from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
 from tilec.backends.cuda.general.boxes import Boxes, boxes_of
-from tilec.backends.cuda.nodes import ArriveLanded, BoxLoad, GiveBack, TensorStore, WaitLanded
+from tilec.backends.cuda.nodes import (
+    ArriveLanded,
+    BoxLoad,
+    DrainStores,
+    GiveBack,
+    TensorAdd,
+    TensorStore,
+    WaitLanded,
+)
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, same_map
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 
 #: Waits for the writes of a thread's stores.
 _WRITTEN = "cp.async.bulk.wait_group"
+_ADD = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
 
 
 def maps_of(launch: Launch) -> list[TensorMap]:
@@ -66,22 +75,37 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
 
 @emits(TensorStore)
 def _store(stmt: TensorStore, ctx: DeviceContext) -> None:
+    with when(first_of_group(ctx)):
+        ptx(_WRITTEN, 0)
+        _boxes_out(STORE, stmt, ctx)
+        if stmt.complete:
+            ptx(_WRITTEN, 0)
+
+
+@emits(TensorAdd)
+def _add(stmt: TensorAdd, ctx: DeviceContext) -> None:
+    with when(first_of_group(ctx)):
+        _boxes_out(_ADD, stmt, ctx)
+
+
+def _boxes_out(form: str, stmt: TensorStore, ctx: DeviceContext) -> None:
+    """The boxes of a tile by an instruction, as a group of their own."""
     tile = stmt.src.buffer
     made = boxes_of(stmt.dst, tile, ctx.storage(tile).layout)
     at = [coordinate(ctx.value(start)) for start in stmt.dst.start]
-    name, policy = cached(STORE.format(rank=len(at)), stmt.evict)
+    name, policy = cached(form.format(rank=len(at)), stmt.evict)
     address = T.address_of(_argument(made.map, ctx))
+    for number in range(made.count):
+        start = [*at[:-1], at[-1] + i32(number * made.map.box[-1])]
+        place = ctx.shared_place(tile) + u32(number * made.step)
+        ptx(name, address, *reversed(start), place, *policy)
+    ptx("cp.async.bulk.commit_group")
+
+
+@emits(DrainStores)
+def _drain(_: DrainStores, ctx: DeviceContext) -> None:
     with when(first_of_group(ctx)):
-        ptx(_WRITTEN, 0)
-        for number in range(made.count):
-            start = [*at[:-1], at[-1] + i32(number * made.map.box[-1])]
-            place = ctx.shared_place(tile) + u32(number * made.step)
-            ptx(name, address, *reversed(start), place, *policy)
-        ptx("cp.async.bulk.commit_group")
-        if stmt.complete:
-            ptx(_WRITTEN, 0)
-        else:
-            drain_stores()
+        drain_stores()
 
 
 def first_of_group(ctx: DeviceContext) -> Expr:

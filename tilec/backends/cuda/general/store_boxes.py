@@ -1,25 +1,31 @@
-"""Stores of whole shared tiles to boxes of tensors, by TMA."""
+"""Stores of whole shared tiles to boxes of tensors, and additions to them, by TMA."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.backends.cuda.analysis.asked_hints import said
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
+from tilec.backends.cuda.general.added_boxes import added_box, is_add
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.rings import has_slabs
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import BoxLoad, TensorStore
+from tilec.backends.cuda.nodes import BoxLoad, TensorAdd, TensorStore
+from tilec.backends.cuda.passes.place_shared import pool_plan
+from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import loads
 from tilec.ir.foreign import addressed
-from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Atomic, Copy, Kernel, Launch, Stmt, walk
 from tilec.ir.options import NO_ROLES
 from tilec.ir.traits import expressions, regions, written
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import overlapping
+from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -34,21 +40,25 @@ if TYPE_CHECKING:
 class StoreBoxes(Pass):
     """In: Copies of whole shared tiles to tensors, in launches that bring boxes, or that ask for TMA. Out:
     TensorStores of those that go to boxes of a tensor that the launch does not read, nor writes otherwise. A
-    tensor that several of them write is written when each of them ends."""
+    tensor that several of them write is written when each of them ends. Loops that add a whole shared tile,
+    or a fragment that a shared tile beside the others has room for, to a box of a tensor are TensorAdds where
+    the launch does nothing else to the tensor than add."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its stores."""
         if not has_wgmma(target) or kernel.option(NO_ROLES) is not None:
             return kernel
-        return rewrite_launches(kernel, lambda launch: _Stores(kernel, launch).run())
+        return rewrite_launches(kernel, lambda launch: _Stores(kernel, launch, target).run())
 
 
 class _Stores(ScopedRewrite):
     """Rewrites the stores of one launch."""
 
-    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
         super().__init__(kernel, launch)
+        assert target.gpu is not None
         self.roads: list[Road] = []
+        self._room = target.gpu.shared_bytes - pool_plan(launch).total
         stmts = list(walk(launch.body))
         self._brings = any(isinstance(stmt, BoxLoad) for stmt in stmts)
         self._allocs = {stmt.buffer: stmt for stmt in stmts if isinstance(stmt, Alloc)}
@@ -56,6 +66,7 @@ class _Stores(ScopedRewrite):
         self._by_copies = Counter(
             stmt.dst.buffer for stmt in stmts if isinstance(stmt, Copy) and _is_store(stmt)
         )
+        self._adders = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Atomic) and is_add(stmt))
         self._read = {name for stmt in stmts for name in _read(stmt)} | overlapping(launch)
         self._named = {name for stmt in stmts for expr in expressions(stmt) for name in addressed(expr)}
 
@@ -65,29 +76,62 @@ class _Stores(ScopedRewrite):
         return with_roads(made, self.roads) if self.roads else self.launch
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """A store as a box; others as they are."""
+        """A store or an addition as a box; others as they are."""
+        added = added_box(stmt)
+        if added is not None:
+            return self._added(stmt, added)
         if not isinstance(stmt, Copy) or not _is_store(stmt):
             return super().stmt(stmt)
         if not self._brings and stmt.hints.prefer_instruction != "tma":
             return [stmt]
         try:
-            self._check(stmt)
+            self._check(stmt, self._by_copies)
         except Unfit:
             return [stmt]
         self.roads += [road_of(stmt, "tma", "TMA store"), *said(stmt, stmt.hints, "tma")]
         several = self._by_copies[stmt.dst.buffer] > 1
         return [TensorStore(stmt.src, stmt.dst, stmt.hints.eviction, several, loc=stmt.loc)]
 
-    def _check(self, stmt: Copy) -> None:
-        """Unfit for a store that TMA does not carry out."""
+    def _added(self, stmt: Stmt, added: Copy) -> list[Stmt]:
+        """An addition as a box, from a fragment through a shared tile; others as they are."""
+        tile = added.src.buffer
+        staged = _staged(tile) if tile.scope() == "local.fragment" else None
+        try:
+            self._check(added, self._adders)
+            need(staged is None or self._fits(staged), f"shared memory has no room for {tile.name}")
+        except Unfit:
+            return [stmt]
+        self.roads += [road_of(stmt, "tma", "TMA reduction"), *said(stmt, added.hints, "tma")]
+        source = added.src if staged is None else whole_tile(staged.buffer)
+        made = TensorAdd(source, added.dst, added.hints.eviction, loc=stmt.loc)
+        return [made] if staged is None else [staged, Copy(added.src, source, loc=stmt.loc), made]
+
+    def _fits(self, staged: Alloc) -> bool:
+        """Whether a tile lies beside all others; it has its room then."""
+        size = tile_bytes(staged) + TILE_ALIGNMENT
+        fits = self._brings and size <= self._room
+        self._room -= size if fits else 0
+        return fits
+
+    def _check(self, stmt: Copy, writers: Counter[Var]) -> None:
+        """Unfit for a store that TMA does not carry out; ``writers``: by tensor, how many statements like it
+        there are."""
         tile, tensor = stmt.src.buffer, stmt.dst.buffer
         need(not stmt.hints.avoids_tma, "its author keeps it from TMA")
         need(len(static_extents(tile)) > 1, f"{tile.name} is a vector")
         need(tensor not in self._read, f"the launch reads {tensor.name}")
-        need(self._writers[tensor] == self._by_copies[tensor], f"threads write {tensor.name}, too")
+        need(self._writers[tensor] == writers[tensor], f"threads write {tensor.name}, too")
         need(tile not in self._named, f"foreign code gets the address of {tile.name}")
         need(has_slabs(self._allocs[tile]), f"T.annotate_layout gives {tile.name} another order")
         check_box(stmt.dst, stmt.dst.start, stmt.src, True, self.facts)
+
+
+def _staged(fragment: Var) -> Alloc:
+    """The shared tile that a fragment passes through."""
+    name = f"{fragment.name}_staged"
+    return Alloc(
+        tirx.decl_buffer(static_extents(fragment), str(fragment.dtype), name=name, scope="shared.dyn")
+    )
 
 
 def _is_store(stmt: Copy) -> bool:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
-
+from tilec.backends.cuda.analysis.element_boxes import box_of
 from tilec.backends.cuda.analysis.gathers import gather_of
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.idioms.whole_numbers import is_zero
-from tilec.ir.exprs import conjuncts, dtype_of, int_value, substitute, uses
-from tilec.ir.nodes import Copy, Launch, Parallel, Region, Stmt
+from tilec.ir.exprs import conjuncts
+from tilec.ir.nodes import Copy, Launch, Parallel, Stmt
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, TensorLoad, Var
+    from tvm.ir import Expr, TensorLoad
 
 _NOTE = "the loop that fills {} copies a box"
 
@@ -40,7 +39,7 @@ def _copy(stmt: Stmt, notes: list[str]) -> Stmt:
         return stmt
     if gather.cond is not None and not _is_inside(gather.cond, gather.source):
         return stmt
-    source = _box(gather.source, gather.vars, gather.extents)
+    source = box_of(gather.source.source, gather.source.indices, gather.vars, gather.extents)
     if source is None:
         return stmt
     notes.append(_NOTE.format(gather.tile.name))
@@ -55,24 +54,3 @@ def _is_inside(cond: Expr, load: TensorLoad) -> bool:
     return all(
         part is not None and any(end is not None and is_zero(part - end) for end in ends) for part in found
     )
-
-
-def _box(load: TensorLoad, variables: tuple[Var, ...], extents: tuple[int, ...]) -> Region | None:
-    """The region that a loop reads: each variable moves an axis of its own by one, in order."""
-    analyzer = sym.Analyzer()
-    zeros = {var: tirx.const(0, dtype_of(var)) for var in variables}
-    left = list(zip(variables, extents, strict=True))
-    start: list[Expr] = []
-    sizes: list[int] = []
-    for index in load.indices:
-        if not uses(index, variables):
-            start.append(index)
-            sizes.append(1)
-            continue
-        var, extent = left.pop(0) if left else (variables[0], 0)
-        first = analyzer.simplify(substitute(index, zeros))
-        if extent == 0 or int_value(analyzer.simplify(index - first - var)) != 0:
-            return None
-        start.append(first)
-        sizes.append(extent)
-    return None if left else Region(load.source, tuple(start), tuple(sizes))

@@ -8,6 +8,7 @@ from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
+from tilec.backends.cuda.passes.place_drains import PlaceDrains
 from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
 from tilec.backends.cuda.passes.place_shared import PlaceShared
 from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
@@ -50,6 +51,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     PlaceShared(),
     PlaceProductWaits(),
     Synchronise(),
+    PlaceDrains(),
     FenceProxies(),
     RotateProducts(),
 )

@@ -31,9 +31,8 @@ _ENDLESS = 1 << 62
 def map_code(found: TensorMap, kernel: Kernel, views: Mapping[Var, Var] = _NO_VIEWS) -> TensorMapCode:
     """A map as data, innermost axis first; ``views``: whose memory other names of its launch stand for."""
     spellings = names(kernel)
-    tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
     root = views.get(found.buffer, found.buffer)
-    index = next(i for i, param in enumerate(tensors) if param.buffer.same_as(root))
+    index = next(i for i, tensor in enumerate(_tensors(kernel)) if tensor.same_as(root))
     size = element_bytes(str(found.buffer.dtype))
 
     def text(value: Expr | int) -> str:
@@ -51,6 +50,12 @@ def map_code(found: TensorMap, kernel: Kernel, views: Mapping[Var, Var] = _NO_VI
     )
 
 
+def _tensors(kernel: Kernel) -> list[Var]:
+    """Those of the call, then those of the workspace."""
+    of_call = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
+    return of_call + [stmt.buffer for stmt in kernel.body if isinstance(stmt, Alloc)]
+
+
 def _window_code(window: Window) -> WindowCode:
     return WindowCode(window.lower[::-1], window.upper[::-1], window.steps[::-1])
 
@@ -59,8 +64,7 @@ def declare(
     kernel: Kernel, maps: Sequence[TensorMap], ctx: TileContext, views: Mapping[Var, Var] = _NO_VIEWS
 ) -> None:
     """Adds the parameters of a launch to the function under way, and their values to ``ctx``."""
-    buffers = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
-    buffers += [stmt.buffer for stmt in kernel.body if isinstance(stmt, Alloc)]
+    buffers = _tensors(kernel)
     pointers = [T.arg(f"{buffer.name}_ptr", T.handle(_element(buffer), "global")) for buffer in buffers]
     scalars = {param.var: _scalar(param) for param in kernel.params if isinstance(param, ScalarParam)}
     dims = [(dim.var, T.arg(f"{dim.name}_dim", T.int64())) for dim in kernel.dims]

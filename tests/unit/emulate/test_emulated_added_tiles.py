@@ -1,0 +1,105 @@
+"""Tiles that are added to boxes of tensors, on an emulated sm_90a: by TMA where the launch only adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilec.language as T
+from tilec.backends.cuda.nodes import DrainStores, TensorAdd
+from tilec.backends.pipeline import lower
+from tilec.emulate import EmulatedKernel
+from tilec.ir.nodes import Kernel, walk
+from tilec.language.frontend.elaborate import elaborate
+from tilec.targets import parse_target
+
+SM90A = parse_target("sm_90a")
+
+
+def kernel_of(program: Any, **args: Any) -> Kernel:
+    return elaborate(program(**args), name="kernel", dims={}, args={}, config={})
+
+
+def added(kernel: Kernel) -> int:
+    """How many statements of a kernel add by TMA."""
+    launches = lower(kernel, SM90A).launches
+    return sum(isinstance(stmt, TensorAdd) for launch in launches for stmt in walk(launch.body))
+
+
+def run(kernel: Kernel, *arrays: np.ndarray) -> None:
+    EmulatedKernel(kernel, SM90A)(list(arrays), {})
+
+
+def shared_tile(rows, dtype, order=None, reads=False):
+    """Each of three blocks adds all of A, tile by tile, the last one in part."""
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, 64), dtype), C: T.Tensor((rows, 64), dtype), D: T.Tensor((64,), dtype)):
+        with T.Kernel(3, threads=128):
+            As = T.alloc_shared((64, 64), dtype)
+            for k in T.serial(T.ceildiv(rows, 64)):
+                T.copy(A[k * 64, 0], As)
+                T.atomic_add(C[k * 64, 0], As, memory_order=order)
+            if reads:
+                for i in T.Parallel(64):
+                    D[i] = C[0, i]
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_a_shared_tile_is_added_as_a_box(dtype):
+    made = kernel_of(shared_tile, rows=150, dtype=dtype)
+    assert added(made) == 1
+    a, c = (np.random.default_rng(seed).integers(-8, 9, (150, 64)).astype(dtype) for seed in (1, 2))
+    wanted = c + 3 * a
+    run(made, a, c, np.zeros(64, dtype))
+    np.testing.assert_array_equal(c, wanted)
+
+
+def test_threads_add_where_the_launch_reads_the_tensor():
+    assert added(kernel_of(shared_tile, rows=64, dtype="float32", reads=True)) == 0
+
+
+def parts_of_a_product(threads):
+    """Blocks share K; their sums meet in a tensor of the workspace, which a second launch rounds."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 256), "float16"), B: T.Tensor((256, 64), "float16"),
+             C: T.Tensor((128, 64), "float16")):  # fmt: skip
+        wide = T.alloc_global((128, 64), "float32")
+        with T.Kernel(1, threads=128):
+            T.fill(wide[0:128, 0:64], 0)
+        with T.Kernel(2, threads=threads) as part:
+            As, Bs = T.alloc_shared((128, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            sums = T.alloc_fragment((128, 64), "float32")
+            T.clear(sums)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[0, part * 128 + k * 64], As)
+                T.copy(B[part * 128 + k * 64, 0], Bs)
+                T.gemm(As, Bs, sums)
+            for i, j in T.Parallel(128, 64):
+                T.atomic_add(wide[i, j], sums[i, j])
+        with T.Kernel(1, threads=128):
+            T.copy(wide[0:128, 0:64], C[0:128, 0:64])
+
+    return main
+
+
+@pytest.mark.parametrize("threads", [128, 256])
+def test_a_fragment_is_added_through_a_shared_tile(threads):
+    made = kernel_of(parts_of_a_product, threads=threads)
+    assert added(made) == 1
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 256), (256, 64)))
+    c = np.zeros((128, 64), np.float16)
+    run(made, a, b, c)
+    np.testing.assert_array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+
+
+def test_a_tile_is_read_while_threads_go_on():
+    made = kernel_of(shared_tile, rows=64, dtype="float32")
+    (launch,) = lower(made, SM90A).launches
+    assert sum(isinstance(stmt, DrainStores) for stmt in walk(launch.body)) == 2
