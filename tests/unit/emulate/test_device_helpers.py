@@ -64,6 +64,7 @@ def samples() -> dict[str, list[Call]]:
         "TO_BFLOAT16": [Call(floats.TO_BFLOAT16)], "FROM_BFLOAT16": [Call(floats.FROM_BFLOAT16)],
         "keeping_nan": [Call(floats.keeping_nan(f"{kind}_nan", kind)) for kind in ("max", "min")],
         "pack": [Call(floats.pack(dtype)) for dtype in floats.PAIRED],
+        "pack_small": [Call(floats.pack_small(dtype)) for dtype in floats.SMALL_PAIRED],
         "shuffle": [Call(exchange.shuffle(kind, dtype, width), {0: FULL, 2: lane % 8})
                     for dtype in kinds
                     for kind, width in (("", 32), ("xor_", 16), ("up_", 32), ("down_", 8))],

@@ -32,6 +32,8 @@ _HOLDS = {
     89: (100 << 10, 1536, 24),
     90: (228 << 10, 2048, 32),
 }
+#: The least capability with instructions for 8-bit floats.
+FLOAT8 = 89
 
 
 def has_wgmma(target: Target) -> bool:

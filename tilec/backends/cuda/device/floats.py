@@ -11,8 +11,9 @@ import numpy as np
 from tilec.backends.cuda.device.helper import Helper, Lanes
 from tilec.lowering.math.erf import ERF_LIMIT, ERF_P, ERF_Q
 
-#: Floats of which one instruction makes two (PTX ISA, cvt), by their names there.
+#: Floats of which one instruction makes two (PTX ISA, cvt), by their names there; of 8 bits from sm_89 on.
 PAIRED = {"float16": "f16", "bfloat16": "bf16"}
+SMALL_PAIRED = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 #: log2(erfc(u)) = u Q(u) for u >= 0, our own fit (tools/fit_polynomials.py). Beyond 4.25 it falls faster than
 #: the function does.
 _LOG_ERFC = (
@@ -165,3 +166,16 @@ __device__ __forceinline__ unsigned {name}(float low, float high) {{
   return bits;
 }}
 """, lambda lanes, low, high: lanes.ptx(f"cvt.rn.{kind}x2.f32", high, low))  # fmt: skip
+
+
+@cache
+def pack_small(dtype: str) -> Helper:
+    """Two float32 rounded to 8 bits, in half a word; beyond the largest finite value they become that."""
+    name, kind = f"tilec_pack_{dtype}x2", SMALL_PAIRED[dtype]
+    return Helper(name, f"""
+__device__ __forceinline__ unsigned short {name}(float low, float high) {{
+  unsigned short bits;
+  asm("cvt.rn.satfinite.{kind}x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
+  return bits;
+}}
+""", lambda lanes, low, high: lanes.ptx(f"cvt.rn.satfinite.{kind}x2.f32", high, low))  # fmt: skip

@@ -12,11 +12,12 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.device.floats import FROM_BFLOAT16, TO_BFLOAT16
+from tilec.backends.cuda.device.floats import FROM_BFLOAT16, PAIRED, SMALL_PAIRED, TO_BFLOAT16, pack_small
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
+from tilec.backends.cuda.limits import FLOAT8
 from tilec.errors import CompileError
 from tilec.ir.exprs import dtype_of, loads, same
 from tilec.ir.extremes import KEPT
@@ -100,11 +101,42 @@ class DeviceContext(Context):
 
     def encode(self, value: Expr, dtype: str) -> Expr:
         """The stored element of a compute value."""
+        if dtype == "float8_e4m3fn" and self.pairs_small:
+            return self._saturated(value, dtype)
         return TO_BFLOAT16.call(value) if dtype == "bfloat16" else encode(value, dtype)
 
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""
+        if dtype in SMALL_PAIRED and self.pairs_small:
+            return self.decode(self._saturated(value, dtype), dtype)
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
+
+    @property
+    def pairs_small(self) -> bool:
+        """Whether an instruction rounds two float32 to 8 bits."""
+        assert self.target.gpu is not None
+        return self.target.gpu.capability >= FLOAT8
+
+    def is_paired(self, value: Expr, dtype: str) -> bool:
+        """Whether elements of ``dtype`` are made of two float32 at once, where ``value`` is stored: with
+        8 bits only casts saturate."""
+        return dtype in PAIRED or (self._saturates(value, dtype) and self.pairs_small)
+
+    def unrounded(self, value: Expr, dtype: str) -> Expr:
+        """The compute value of an expression that is about to be stored as ``dtype``, which rounds anyway."""
+        if self._saturates(value, dtype) and self.pairs_small:
+            return self.value(value.value)
+        return super().unrounded(value, dtype)
+
+    def _saturates(self, value: Expr, dtype: str) -> bool:
+        """Whether ``value`` is a cast of what is computed in float32 to 8 bits."""
+        cast = dtype in SMALL_PAIRED and isinstance(value, tirx.Cast) and dtype_of(value) == dtype
+        return cast and compute_type(dtype_of(value.value)) == "float32"
+
+    def _saturated(self, value: Expr, dtype: str) -> Expr:
+        """A compute value as an element of 8 bits; the largest finite one where it is beyond."""
+        pair = pack_small(dtype).call(value, tirx.const(0, "float32"))
+        return tirx.Cast("uint8", tirx.bitwise_and(pair, tirx.const(0xFF, "uint16")))
 
     def is_number(self, expr: Expr) -> bool:
         """NaN gives way to numbers in max and min of GPUs."""
@@ -134,7 +166,10 @@ class DeviceContext(Context):
             return self.raw(value)
         if _is_zero(value):
             return tirx.const(0, stored_type(dtype))
-        return self.encode(self.unrounded(value, dtype), dtype)
+        made = self.unrounded(value, dtype)
+        if self._saturates(value, dtype) and self.pairs_small:
+            return self._saturated(made, dtype)
+        return self.encode(made, dtype)
 
     def raw(self, expr: TensorLoad) -> Expr:
         """An element as memory holds it."""

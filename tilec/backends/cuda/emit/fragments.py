@@ -12,6 +12,7 @@ from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.operands import bits
 from tilec.backends.cuda.emit.statements import call, emit
+from tilec.backends.cuda.limits import FLOAT8
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.fragments import SUMS, depth_of, dtypes, instruction_types, per_register
 from tilec.ir.exprs import dtype_of
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tvm.ir import Expr, TensorLoad
-
-_FLOAT8 = 89
 
 
 @emit.register(LaneMma)
@@ -67,7 +66,7 @@ def _stores(to: Sequence[TensorLoad], values: Sequence[Expr]) -> list[tirx.Stmt]
 
 def _check(stmt: LaneMma, types: str, ctx: DeviceContext) -> None:
     assert ctx.target.gpu is not None
-    if ("e4m3" not in types and "e5m2" not in types) or ctx.target.gpu.capability >= _FLOAT8:
+    if ("e4m3" not in types and "e5m2" not in types) or ctx.target.gpu.capability >= FLOAT8:
         return
     raise UnsupportedError(
         f"{stmt.instruction} {stmt.shape} of 8-bit floats on {ctx.target.name}",

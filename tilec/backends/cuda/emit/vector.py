@@ -203,7 +203,7 @@ class Vector:
         if loaded is not None:
             self.kept[stmt] = _Kept(stmt, loaded, width, loaded=True)
             return
-        unrounded = dtype in PAIRED and not as_it_is
+        unrounded = not as_it_is and self.ctx.is_paired(stmt.value, dtype)
         tmp = self._registers(stmt.buffer, "w", self.width, "float32" if unrounded else "")
         self.kept[stmt] = _Kept(stmt, tmp, width, unrounded)
 
@@ -213,7 +213,8 @@ class Vector:
             buffer, tmp = kept.store.buffer, kept.tmp
             indices = tuple(self.ctx.facts.inline(index) for index in kept.store.indices)
             if kept.unrounded:
-                tmp = self._registers(buffer, "p", self.width // 2, "uint32")
+                words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
+                tmp = self._registers(buffer, "p", self.width // 2, words)
                 pairs = packed_pairs(kept.tmp, tmp, self.width, str(buffer.dtype))
                 parts += [tirx.AllocBuffer(tmp), *pairs]
             parts += self._chunks(buffer, indices, tmp, kept.width, store_vector)

@@ -1,4 +1,4 @@
-"""Vectors between memory and a thread's registers, and pairs of 16-bit floats made at once."""
+"""Vectors between memory and a thread's registers, and pairs of small floats made at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.device.floats import pack
+from tilec.backends.cuda.device.floats import PAIRED, pack, pack_small
 from tilec.backends.cuda.device.moves import move
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import call, once_tests
@@ -48,11 +48,13 @@ def store_vector(
 
 
 def packed_pairs(values: Var, bits: Var, count: int, dtype: str) -> list[tirx.Stmt]:
-    """``bits`` (uint32) = ``count`` float32 ``values`` rounded to ``dtype``, two to a word."""
+    """``bits`` (uint32, uint16 for 8 bits each) = ``count`` float32 ``values`` rounded to ``dtype``, two to a
+    word."""
+    packed = pack(dtype) if dtype in PAIRED else pack_small(dtype)
 
     def word(pair: int) -> tirx.Stmt:
         low, high = (tirx.BufferLoad(values, [tirx.const(2 * pair + half, "int32")]) for half in range(2))
-        made = pack(dtype).call(low, high)
+        made = packed.call(low, high)
         return tirx.BufferStore(bits, made, [tirx.const(pair, "int32")])
 
     return [word(pair) for pair in range(count // 2)]
