@@ -8,6 +8,7 @@ from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.general.store_boxes import StoreBoxes
+from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
@@ -29,6 +30,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
 HOPPER_PASSES: tuple[Pass, ...] = (
     *_FIRST,
     ClearInProducts(),
+    MaskBehindProducts(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     SplitRoles(),

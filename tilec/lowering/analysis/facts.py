@@ -251,6 +251,16 @@ def negate(cond: Expr) -> Expr | None:
     return None if opposite is None else opposite(cond.a, cond.b)
 
 
+def opposite(cond: Expr) -> Expr:
+    """Where a condition fails: by comparisons of integers where it has some, joined as they are joined."""
+    if isinstance(cond, tirx.Not):
+        return cond.a
+    if isinstance(cond, (tirx.Or, tirx.BitwiseOr)) and dtype_of(cond) == "bool":
+        return tirx.And(opposite(cond.a), opposite(cond.b))
+    made = negate(cond) if gap(cond) is not None else None
+    return tirx.Not(cond) if made is None else made
+
+
 def gap(cond: Expr) -> Expr | None:
     """An expression that is positive exactly where an integer comparison holds."""
     if not isinstance(cond, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):

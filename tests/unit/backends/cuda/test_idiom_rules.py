@@ -7,6 +7,7 @@ import pytest
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
@@ -376,3 +377,42 @@ def test_other_factors_stay(body):
 def test_loops_that_bring_boxes_are_copies(value, is_box):
     body = f"for i, j in parallel(64, 64):\n    tile[i, j] = {value}\n"
     assert ("copy(Y[" in made(CopyBoxes(), body)) == is_box
+
+
+MASK = """for k in serial(0, n, 1):
+    for i, j in parallel(64, 64):
+        acc[i, j] = {}
+    gemm(tile[0:+64, 0:+64], tile[0:+64, 0:+64], acc[0:+64, 0:+64], trans_b=True, clear=False)
+"""
+SEEN = "if_then_else(k * 64 + j < n and i >= j, acc[i, j], {})"
+
+
+@pytest.mark.parametrize(
+    ("start", "mask"),
+    [
+        ('if_then_else(k * 64 + j >= n or i < j, float32("-inf"), 0.0)', 'float32("-inf")'),
+        ('if_then_else(k * 64 + j < n and i >= j, 0.0, float32("-inf"))', 'float32("-inf")'),
+        ("if_then_else(k * 64 + j >= n or i < j, -1e+30, 0.0)", "-1e+30"),
+    ],
+    ids=["hidden", "seen", "a number that absorbs"],
+)
+def test_a_mask_in_a_sum_is_put_behind_its_product(start, mask):
+    """float16 operands of 64 products sum up to 2.7e11 at most."""
+    text = made(MaskBehindProducts(), MASK.format(start))
+    product, _, *rest = text[text.index("gemm(") :].splitlines()
+    assert "clear=True" in product
+    assert SEEN.format(mask) in rest[0]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "if_then_else(k * 64 + j >= n, -1e9, 0.0)",
+        'if_then_else(k * 64 + j >= n, float32("inf"), 0.0)',
+        'if_then_else(k * 64 + j >= n, float32("-inf"), 1.0)',
+        "if_then_else(k * 64 + j >= n, X[i, j], 0.0)",
+    ],
+    ids=["a product changes it", "inf", "a sum goes on", "a bias"],
+)
+def test_what_products_change_stays_in_front_of_them(start):
+    assert not made(MaskBehindProducts(), MASK.format(start))
