@@ -139,6 +139,23 @@ def test_results_are_staged_where_queries_were_if_memory_is_short():
     assert str(apart.staging.name) == "O_staging"
 
 
+@pytest.mark.parametrize(
+    ("tiles", "together"),
+    [
+        ({"bM": 128, "bN": 64, "threads": 256}, 2),
+        ({"bM": 64, "bN": 128, "threads": 128}, 2),
+        ({"bM": 128, "bN": 128, "threads": 256}, 1),
+        ({"bM": 192, "bN": 64, "threads": 384}, 1),
+    ],
+    ids=str,
+)
+def test_two_blocks_share_a_multiprocessor_that_holds_them(tiles, together):
+    kernel = attention(size=64, **tiles)
+    assert roles(kernel).together == together
+    (launch,) = to_tir(lower(kernel, SM90A), SM90A).launches[-1:]
+    assert launch.blocks_per_unit == together
+
+
 def test_only_cut_loops_have_masks():
     (branch,) = (stmt for stmt in roles(attention()).consumer if isinstance(stmt, If))
     masked, whole = (stmt for stmt in branch.then if isinstance(stmt, TripLoop))

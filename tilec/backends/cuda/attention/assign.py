@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Registers of a producer and a consumer thread by the number of consumer warpgroups: setmaxnreg hands out
-#: what the block got at launch.
-_REGISTERS = {1: None, 2: (40, 232), 3: (32, 160)}
-#: Registers that a consumer thread needs beside fragments, and all that it has.
-_OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 232, 3: 160}
+#: Registers of a producer and a consumer thread by the number of consumer warpgroups and of blocks that share
+#: a multiprocessor: setmaxnreg hands out what the block got at launch.
+_REGISTERS = {(1, 1): None, (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (40, 216), (2, 2): (24, 104)}
+#: Registers that a consumer thread needs beside fragments, by the blocks that share a multiprocessor. A few of
+#: two may spill: slopes, heads of 64, tiles of 128 x 64 on an H200: 344 TFLOP/s with 96 bytes, 306 alone.
+_OTHER_REGISTERS = {1: 20, 2: 14}
+#: Registers of a thread whose block hands none out.
+_MOST = 255
 
 
 def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
@@ -65,26 +68,41 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
         with about(copy):
             load_map(copy, facts)
     consumer, staging = staged_stores(parts.consumer, facts)
-    alone = not _fits_registers(parts)
-    memory = fitted(parts, staging, target)
+    together = _together(parts, staging, target)
+    alone = not _fits_registers(parts, together)
+    memory = fitted(parts, staging, target, together)
     made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
-    roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups])
+    roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups, together])
     order = plan_order(launch, parts)
-    return memory.staging, AttentionRoles(roles, order, memory.rings, parts.producer, made, alone=alone)
+    found = AttentionRoles(roles, order, memory.rings, parts.producer, made, alone=alone, together=together)
+    return memory.staging, found
+
+
+def _together(parts: Parts, staging: tuple[Var, ...], target: Target) -> int:
+    """Two blocks to a multiprocessor where its registers and memory hold them: one computes while the other
+    waits for products. One else."""
+    if (parts.warpgroups, 2) not in _REGISTERS:
+        return 1
+    try:
+        fitted(parts, staging, target, 2)
+        return 2 if _fits_registers(parts, 2) else 1
+    except Unfit:
+        return 1
 
 
 def _copies(producer: Block) -> list[Copy]:
     return [stmt for stmt in walk(producer) if isinstance(stmt, Copy)]
 
 
-def _fits_registers(parts: Parts) -> bool:
+def _fits_registers(parts: Parts, together: int) -> bool:
     """Whether registers hold all fragments at once. Where operands of products have to share those of
     results, such products are not under way together. Unfit where that does not suffice either."""
     fragments = [stmt.buffer for stmt in parts.consumer if isinstance(stmt, Alloc)]
     operands = {stmt.a.buffer for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)}
     held = sum(_words(buffer, parts.warpgroups) for buffer in fragments)
     shared = sum(_words(buffer, parts.warpgroups) for buffer in fragments if buffer in operands)
-    limit = _AVAILABLE[parts.warpgroups] - _OTHER_REGISTERS
+    handed = _REGISTERS[parts.warpgroups, together]
+    limit = (handed[1] if handed else _MOST) - _OTHER_REGISTERS[together]
     if held - shared > limit:
         raise Unfit(
             f"its fragments take {held - shared} registers a thread, more than {limit}",

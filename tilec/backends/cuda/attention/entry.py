@@ -59,7 +59,8 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
             (" * ".join(f"({text})" for text in grid_texts(self.kernel, self.launch)),),
             f"a loading warpgroup, multiplying ones {consumers}, rows in registers",
             [self._note()],
-            blocks_per_unit=1,
+            self.roles.together,
+            blocks_per_unit=self.roles.together,
             programmatic=early,
             entry_registers=self.roles.roles.entry_registers,
         )

@@ -15,6 +15,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Pipelined, walk
 from tilec.lowering.emission.storage import element_bytes
+from tilec.targets import SYSTEM_SHARED_BYTES
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -49,11 +50,13 @@ class Memory:
         )
 
 
-def fitted(parts: Parts, staging: tuple[Var, ...], target: Target) -> Memory:
-    """The best that fits. Tiles that are loaded once get a second version if there is room, so that those of
-    the next tile arrive meanwhile; for that, results are staged where a tile is no longer read."""
+def fitted(parts: Parts, staging: tuple[Var, ...], target: Target, together: int) -> Memory:
+    """The best that fits with ``together`` blocks on a multiprocessor. Tiles that are loaded once get a
+    second version if there is room, so that those of the next tile arrive meanwhile; for that, results are
+    staged where a tile is no longer read."""
     assert target.gpu is not None
-    room = target.gpu.shared_bytes - _BARRIER_BYTES
+    whole = (target.gpu.shared_bytes + SYSTEM_SHARED_BYTES) // together - SYSTEM_SHARED_BYTES
+    room = whole - _BARRIER_BYTES
     for memory in _choices(parts, staging):
         if memory.bytes <= room:
             return memory

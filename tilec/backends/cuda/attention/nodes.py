@@ -51,7 +51,8 @@ class AttentionOrder:
 class AttentionRoles(Stmt):
     """The body of a launch whose warps have roles. Both blocks run once per tile; ``turns``: the consumer
     warpgroups issue their products one after the other. ``alone``: a warpgroup has one product under way at
-    a time, as the next one's results take the registers of its operand."""
+    a time, as the next one's results take the registers of its operand. ``together``: blocks that share a
+    multiprocessor."""
 
     roles: Roles
     order: AttentionOrder
@@ -60,6 +61,7 @@ class AttentionRoles(Stmt):
     consumer: Block
     turns: bool = False
     alone: bool = False
+    together: int = 1
 
 
 @dataclass(frozen=True, eq=False)
