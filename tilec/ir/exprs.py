@@ -179,3 +179,12 @@ def _widened(side: Expr, twins: Mapping[Var, Expr]) -> Expr:
     cast = tirx.Cast("int64", side)
     spread = _spread(cast, twins)
     return cast if spread is None else spread
+
+
+def choice_of(expr: Expr) -> tuple[Expr, Expr, Expr] | None:
+    """Condition, value and other value of a choice; None for other expressions."""
+    if isinstance(expr, tirx.Select):
+        return expr.condition, expr.true_value, expr.false_value
+    if isinstance(expr, Call) and getattr(expr.op, "name", "").endswith("if_then_else"):
+        return tuple(expr.args)
+    return None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups and of blocks that share
 #: a multiprocessor: setmaxnreg hands out what the block got at launch.
 _REGISTERS = {(1, 1): None, (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (40, 216), (2, 2): (24, 104)}
-#: Registers that a consumer thread needs beside fragments, by the blocks that share a multiprocessor. A few of
+#: Registers that a consumer thread needs beside fragments, by blocks that share a multiprocessor. A few of
 #: two may spill: slopes, heads of 64, tiles of 128 x 64 on an H200: 344 TFLOP/s with 96 bytes, 306 alone.
 _OTHER_REGISTERS = {1: 20, 2: 14}
 #: Registers of a thread whose block hands none out.

@@ -13,10 +13,9 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.backends.cuda.idioms.flow import touches
 from tilec.backends.cuda.idioms.writings import Writing, writings
-from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import choice_of, int_value
 from tilec.ir.nodes import Block, Gemm, Launch, Parallel, Stmt, Store, children, with_children
 from tilec.lowering.analysis.facts import opposite
 from tilec.lowering.analysis.uses import written_in
@@ -58,7 +57,9 @@ def _moved(block: Block) -> Block:
 def _behind(behind: Block, writing: Writing, stmt: Stmt) -> Block | None:
     """The statements behind a writer with its mask behind the product; None where it is no mask."""
     at = next((place for place, each in enumerate(behind) if touches(each, writing.tile)), None)
-    product = behind[at] if at is not None else None
+    if at is None:
+        return None
+    product = behind[at]
     if not isinstance(product, Gemm) or not _adds(product, writing.tile) or not writing.is_whole:
         return None
     parts = _mask(writing.value)
@@ -95,12 +96,10 @@ def _adds(product: Gemm, tile: Var) -> bool:
 
 def _mask(value: Expr) -> tuple[Expr, tirx.FloatImm] | None:
     """Where a sum starts from 0, and what it starts from elsewhere; None for other values."""
-    if call_name(value) == "if_then_else":
-        cond, first, second = value.args
-    elif isinstance(value, tirx.Select):
-        cond, first, second = value.condition, value.true_value, value.false_value
-    else:
+    found = choice_of(value)
+    if found is None:
         return None
+    cond, first, second = found
     numbers = [_number(first), _number(second)]
     if None in numbers or 0 not in numbers:
         return None
