@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.language.frontend.elaborate import elaborate, load_entry
 
 TILES = ("acc", "f", "g")
 DTYPES = ("float32", "float32", "float16", "bfloat16")
@@ -300,3 +305,11 @@ class Program:
         for _ in range(count):
             self._step(level)
         self.depth -= 1
+
+
+def elaborated(program: Program, folder: Path) -> Kernel:
+    """The kernel of a program, from a file as an author has it."""
+    (folder / f"program{program.seed}.py").write_text(program.source)
+    entry = load_entry(f"program{program.seed}.py:entry", folder)
+    pinned = {name: Guard(eq=program.pinned.get(name)) for name in ("M", "N", "K", "ld")}
+    return elaborate(entry, name="program", dims=pinned, args={}, config={})

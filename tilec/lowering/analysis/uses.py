@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import loads
+from tilec.ir.foreign import addressed
 from tilec.ir.nodes import Block, For, Launch, Stmt, While, walk
 from tilec.ir.traits import buffers, expressions, written
 
@@ -62,6 +63,11 @@ def order_counts(launch: Launch) -> bool:
     """Whether a launch writes a tensor that may overlap another one that it uses: what its statements do to
     tensors has to stay in order, whichever tensors they name."""
     return _both(launch.body, named(launch))
+
+
+def addressed_in(block: Block) -> set[Var]:
+    """The buffers whose address foreign code gets."""
+    return {buffer for stmt in walk(block) for expr in expressions(stmt) for buffer in addressed(expr)}
 
 
 def users(block: Block) -> dict[Var, list[Stmt]]:

@@ -7,24 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiled import LEVELS, Library
-from random_programs import Program
+from random_programs import Program, elaborated
 
-from tilec.ir.guards import Guard
 from tilec.ir.interp import interpreter
-from tilec.ir.nodes import Kernel
-from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target, runs_here
 
 FEW, MANY = range(8), range(8, 400)
 TOLERANCE = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 6e-2}
-
-
-def elaborated(program: Program, folder: Path) -> Kernel:
-    """The kernel of a program, from a file as an author has it."""
-    (folder / f"program{program.seed}.py").write_text(program.source)
-    entry = load_entry(f"program{program.seed}.py:entry", folder)
-    pinned = {name: Guard(eq=program.pinned.get(name)) for name in ("M", "N", "K", "ld")}
-    return elaborate(entry, name="program", dims=pinned, args={}, config={})
 
 
 def check(seed: int, level: str, folder: Path) -> None:

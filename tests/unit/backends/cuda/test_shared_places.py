@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from random_programs import Program
+from random_programs import Program, elaborated
 from test_cuda_passes import gemm, kinds, tile_kernel
-from test_random_programs import elaborated
 from told import told
 
 from tilec.backends.cuda.nodes import Sync, ThreadLoop

@@ -21,11 +21,10 @@ from tilec.backends.cuda.analysis.tiles import alike, is_slice, static_extents, 
 from tilec.backends.cuda.analysis.turn_operands import turned
 from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
 from tilec.ir.exprs import int_value
-from tilec.ir.foreign import addressed
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, walk
 from tilec.ir.nodes.barriers import WARPGROUP, Group
-from tilec.ir.traits import expressions
+from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -68,9 +67,7 @@ class Chooser:
         self._odd = {inner for group in odd for inner in walk(group.body)}
         allocs = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
         self._asked = {stmt.buffer: stmt.asked.layout for stmt in allocs if stmt.asked is not None}
-        self._addressed = {
-            buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
-        }
+        self._addressed = addressed_in(launch.body)
 
     def product(self, gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
         """As `group_tile`, with what of the launch keeps a product from wgmma."""

@@ -13,15 +13,13 @@ from tilec.backends.cuda.nodes import BoxLoad
 from tilec.backends.cuda.passes.open_barriers import announced_in, by_threads
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals
 from tilec.ir.exprs import int_value
-from tilec.ir.foreign import addressed
 from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import BulkLoad
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Road
-from tilec.ir.traits import expressions
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.analysis.uses import addressed_in, changed_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -67,7 +65,7 @@ class _Boxes(ScopedRewrite):
         self._operands = {
             region.buffer for gemm in stmts if isinstance(gemm, Gemm) for region in (gemm.a, gemm.b)
         }
-        self._named = {name for stmt in stmts for expr in expressions(stmt) for name in addressed(expr)}
+        self._named = addressed_in(launch.body)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A load as a box; others as they are."""

@@ -16,7 +16,6 @@ from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.foreign import addressed
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -33,7 +32,8 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers
+from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -101,7 +101,7 @@ def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt
     """The loads of tiles that become rings, and why others do not."""
     body = launch.body
     allocs = {stmt.buffer: stmt for stmt in walk(body) if isinstance(stmt, Alloc)}
-    named = {buffer for stmt in walk(body) for expr in expressions(stmt) for buffer in addressed(expr)}
+    named = addressed_in(body)
     tables = program.tables(all_needed(program, found.found))
     loads, kept = dict(found.found), dict(found.kept)
     reduced = {stmt.src.buffer for stmt in walk(body) if isinstance(stmt, Reduce)}

@@ -18,13 +18,12 @@ from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import loads
-from tilec.ir.foreign import addressed
 from tilec.ir.nodes import Alloc, Atomic, Copy, Kernel, Launch, Stmt, walk
 from tilec.ir.options import NO_ROLES
 from tilec.ir.traits import expressions, regions, written
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import overlapping
+from tilec.lowering.analysis.uses import addressed_in, overlapping
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -68,7 +67,7 @@ class _Stores(ScopedRewrite):
         )
         self._adders = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Atomic) and is_add(stmt))
         self._read = {name for stmt in stmts for name in _read(stmt)} | overlapping(launch)
-        self._named = {name for stmt in stmts for expr in expressions(stmt) for name in addressed(expr)}
+        self._named = addressed_in(launch.body)
 
     def run(self) -> Launch:
         """The launch with its stores."""

@@ -40,16 +40,16 @@ from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TensorStore, TurnBytes
 from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.spread_scans import scan_layout
 from tilec.ir.analysis.uniform import Uniformity
-from tilec.ir.foreign import addressed
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Reduce, Stmt, children, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneLoad
 from tilec.ir.roads import Road
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class _Inference:
         self.widths = vector_widths(kernel, launch)
         self.layouts: dict[Var, Layout] = {}
         self.loops: dict[Stmt, Layout] = {}
-        self.addressed = {
-            buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
-        }
+        self.addressed = addressed_in(launch.body)
 
     def run(self) -> Launch:
         """The launch with layouts."""
