@@ -102,6 +102,14 @@ class Schedule:
         "products",
         "attention",
     )
+    stages: int | None = _key(
+        COUNT,
+        "3",
+        "stages of a ring, as far as they fit, instead of as many as tensor cores want; never fewer than"
+        " `num_stages`",
+        "products",
+        "threads",
+    )
     swap: bool | None = _key(
         SWITCH,
         "true, false",

@@ -41,6 +41,13 @@ def has_wgmma(target: Target) -> bool:
     return target.gpu is not None and target.gpu.exact and target.gpu.capability == 90
 
 
+def tensor_operations(target: Target, dtype: str) -> int:
+    """Operations of a multiprocessor's tensor cores in a clock, on operands of a type that they have."""
+    assert target.gpu is not None
+    known = _TENSOR_CORES[max(known for known in _TENSOR_CORES if known <= target.gpu.capability)]
+    return known["int8" if dtype == "uint8" else "float8" if dtype.startswith("float8") else dtype]
+
+
 def gpu_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
     """Of a GPU that the driver describes by ``facts``; none: a usual one of the target."""
     assert target.gpu is not None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.matmul.nodes import MatmulRoles, RingFill
+from tilec.backends.cuda.matmul.nodes import MatmulRoles
+from tilec.backends.cuda.warp_roles.plain_groups import without_groups
 from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.pipeline import lower
-from tilec.ir.nodes import Launch
+from tilec.ir.nodes import Launch, Pipelined, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
@@ -95,9 +96,9 @@ def one_buffer(stages: int):
 
 @pytest.mark.parametrize(("stages", "made"), [(0, 2), (1, 2), (3, 3)])
 def test_a_buffer_that_groups_share_gets_two_stages_at_least(stages, made):
-    launch = lowered(one_buffer(stages), until="plan_ring")
-    roles = roles_of(launch, MatmulRoles)
-    assert [stmt.ring.stages for stmt in roles.producer if isinstance(stmt, RingFill)] == [made]
+    kernel = elaborate(one_buffer(stages), name="kernel", dims={}, args={}, config={})
+    launch = without_groups(kernel, kernel.launches[0])
+    assert [stmt.num_stages for stmt in walk(launch.body) if isinstance(stmt, Pipelined)] == [made]
 
 
 def test_what_is_no_loop_of_products_keeps_its_groups():

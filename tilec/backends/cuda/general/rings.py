@@ -12,6 +12,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import alike
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
+from tilec.backends.cuda.general.deepen import deepened
 from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -90,8 +91,12 @@ def plan_rings(kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt]
     tiles = by_tile(found)
     rings = [_ring(each, tiles, launch, program, wide) for each in _together(tiles, launch)]
     tables = program.tables(all_needed(program, found))
-    room = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
-    return Plan(_fitted(rings, launch, target, room), found, kept, tables)
+    taken = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
+    room = _room(rings, launch, target) - taken
+    fitted = _fitted(rings, launch, room)
+    return Plan(
+        deepened(fitted, found, launch, program, target, room - _staged_bytes(launch)), found, kept, tables
+    )
 
 
 # ---- loads ----
@@ -244,15 +249,18 @@ def _stages(load: Stmt, program: Program) -> int:
     return max(_STAGES, loop.num_stages) if isinstance(loop, Pipelined) else _STAGES
 
 
-def _fitted(rings: list[Ring], launch: Launch, target: Target, taken: int) -> tuple[Ring, ...]:
-    """The rings with as many stages as there is room for; the largest one loses them first. Results that
-    leave through shared memory are given room where that keeps `_ENOUGH` stages. ``taken``: bytes that the
-    producer needs beside them."""
+def _room(rings: Iterable[Ring], launch: Launch, target: Target) -> int:
+    """Bytes of shared memory beside barriers and the tiles that are no rings'."""
     assert target.gpu is not None
     tiles = {tile for ring in rings for tile in ring.tiles}
     allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.buffer not in tiles)
     others = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
-    room = target.gpu.shared_bytes - _RESERVED - others - taken
+    return target.gpu.shared_bytes - _RESERVED - others
+
+
+def _fitted(rings: list[Ring], launch: Launch, room: int) -> tuple[Ring, ...]:
+    """The rings with as many stages as there is ``room`` for; the largest one loses them first. Results that
+    leave through shared memory are given room where that keeps `_ENOUGH` stages."""
     whole = _cut(rings, room)
     if whole is None:
         raise Unfit("its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles")

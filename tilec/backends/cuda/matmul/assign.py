@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.ring_depth import wanted_stages
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
 from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
 from tilec.backends.cuda.matmul.heads import is_straight
@@ -14,7 +15,7 @@ from tilec.backends.cuda.matmul.nodes import MatmulRoles, Proceed, SumParts, Til
 from tilec.backends.cuda.matmul.swap_operands import can_swap, swapped
 from tilec.backends.cuda.warp_roles.nodes import Roles, WarpgroupTile
 from tilec.backends.cuda.warp_roles.ring import version_bytes
-from tilec.backends.cuda.warp_roles.stores import parts_bytes, staging_room
+from tilec.backends.cuda.warp_roles.stores import STAGING_BUFFERS, STAGING_BYTES, parts_bytes, staging_room
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need
 from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, roles, warpgroup_tile
@@ -74,6 +75,7 @@ def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
         )
         order = _order(kernel, launch, found, schedule)
         tile = _checked(kernel, launch, found, parts, schedule, order, target)
+        found = _deep(found, tile, parts, order, schedule.stages, target)
     except Unfit as unfit:
         obstacle = boxes.obstacle
         if obstacle is None:
@@ -160,10 +162,7 @@ def _checked(
         remedy="leave swap out",
     )
     _check_turns(launch, found, parts, schedule, facts)
-    shares = parts_bytes(tile, parts.consumers) if (schedule.split_k or 1) > 1 else 0
-    ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
-        version_bytes(copy.dst.buffer, order.crosses) for copy in (found.a, found.b)
-    )
+    ring_bytes = _ring_bytes(found, tile, parts, order, found.loop.num_stages)
     if staging_room(ring_bytes, found.warpgroups, target) < 0:
         assert target.gpu is not None
         limit = target.gpu.shared_bytes
@@ -171,6 +170,26 @@ def _checked(
             f"stages and parts of {ring_bytes} bytes are more than a block's {limit}", Kind.SHARED_MEMORY
         )
     return tile
+
+
+def _ring_bytes(found: Match, tile: WarpgroupTile, parts: Roles, order: TileOrder, stages: int) -> int:
+    """Shared memory of a ring of so many stages, and of the parts of sums beside it."""
+    shares = parts_bytes(tile, parts.consumers) if order.split > 1 else 0
+    one = sum(version_bytes(copy.dst.buffer, order.crosses) for copy in (found.a, found.b))
+    return shares + max(stages, 1) * one
+
+
+def _deep(
+    found: Match, tile: WarpgroupTile, parts: Roles, order: TileOrder, wanted: int | None, target: Target
+) -> Match:
+    """The loop with the stages ``wanted``, or as many as tensor cores want, where they leave results their
+    room."""
+    asked = max(found.loop.num_stages, 1)
+    for stages in range(wanted or wanted_stages((found.gemm,), target), asked, -1):
+        ring = _ring_bytes(found, tile, parts, order, stages)
+        if staging_room(ring, found.warpgroups, target) >= STAGING_BUFFERS * STAGING_BYTES:
+            return replace(found, loop=replace(found.loop, num_stages=stages))
+    return found
 
 
 def _promotes(found: Match, schedule: Schedule) -> bool:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
-#: Columns of a staging buffer, widest first, and the bytes that one may take for one warpgroup.
-_COLUMNS, _STAGING_BYTES = (64, 32, 16), 8192
+#: Columns of a staging buffer, widest first; bytes that one may take for a warpgroup, and how many it has.
+_COLUMNS, STAGING_BYTES, STAGING_BUFFERS = (64, 32, 16), 8192, 2
 #: Shared memory for barriers and alignment.
 _BARRIER_BYTES = 1280
 
@@ -57,7 +57,7 @@ def plan_store(
     condition, body = conditioned(loop.body)
     loop = replace(loop, body=body)
     columns = _staged_columns(rows, width)
-    buffers = min(2, -(-width // columns), room // (rows * columns * 2)) if columns else 0
+    buffers = min(STAGING_BUFFERS, -(-width // columns), room // (rows * columns * 2)) if columns else 0
     try:
         if condition is not None and not _ends_rows(condition, loop.vars):
             raise Unfit("its condition is no bound of the row", remedy="write it as i < rows")
@@ -76,7 +76,7 @@ def plan_store(
 def _staged_columns(rows: int, width: int) -> int:
     """Columns of a staging buffer: as few as possible are stored twice, in buffers as wide as possible; 0
     where none fits."""
-    fitting = [count for count in _COLUMNS if count <= width and rows * count * 2 <= _STAGING_BYTES]
+    fitting = [count for count in _COLUMNS if count <= width and rows * count * 2 <= STAGING_BYTES]
     return min(fitting, key=lambda count: (-width % count, -count), default=0)
 
 

@@ -1,0 +1,48 @@
+"""How many stages a ring wants, so that tensor cores do not wait for loads.
+
+A stage is filled again when the products of its trip have read it, and is wanted so many trips later as there
+are stages: what lies between has to cover the way of a load. Deeper than its author asks for a ring may
+always be, where there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.mma import extents
+from tilec.backends.cuda.limits import tensor_operations
+from tilec.ir.nodes import Block, Gemm, walk
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
+
+#: Clocks from giving a stage back to its next contents being read, as an H200 shows them at 8192^3: tiles of
+#: 128 x 128 x 64 (512 clocks a trip) take 1956, 1526 and 1524 us with 3, 4 and 5 stages, those of
+#: 128 x 128 x 32 (256 clocks) 3358, 2325, 1723 and 1720 us with 3, 4, 6 and 8.
+_LATENCY = 1024
+#: Stages that products hold: that of the one under way, and that of the next one.
+_HELD = 2
+
+
+def wanted_stages(body: Block, target: Target, blocks: int = 1) -> int:
+    """The stages of rings whose trips are the products of ``body``; 0 where it multiplies nothing.
+    ``blocks``: how many share the tensor cores."""
+    clocks = blocks * trip_clocks(body, target)
+    if clocks == 0:
+        return 0
+    return _HELD + -(-_LATENCY // clocks)
+
+
+def trip_clocks(body: Block, target: Target) -> int:
+    """Clocks of a multiprocessor's tensor cores for the products of a block."""
+    return sum(_clocks(gemm, target) for gemm in _products(body))
+
+
+def _products(body: Block) -> Iterable[Gemm]:
+    return (stmt for stmt in walk(body) if isinstance(stmt, Gemm))
+
+
+def _clocks(gemm: Gemm, target: Target) -> int:
+    rows, columns, depth = extents(gemm) or (0, 0, 0)
+    return -(-2 * rows * columns * depth // tensor_operations(target, str(gemm.b.buffer.dtype)))

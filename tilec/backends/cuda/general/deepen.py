@@ -1,0 +1,66 @@
+"""Rings get more stages than their author asks for, where products would wait for loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.ring_depth import wanted_stages
+from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.general.registers import handed_on
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
+from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, If, Launch, Pipelined, Stmt, walk
+
+if TYPE_CHECKING:
+    from tilec.backends.cuda.general.loads import Load
+    from tilec.backends.cuda.general.rings import Ring
+    from tilec.backends.cuda.general.slices import Program
+    from tilec.targets import Target
+
+#: What of a trip keeps threads busy for no time beside products.
+_LIGHT = (Alloc, Bind, Fill, For, Gemm, If, Pipelined)
+
+
+def deepened(
+    rings: Sequence[Ring],
+    loads: Mapping[Stmt, Load],
+    launch: Launch,
+    program: Program,
+    target: Target,
+    room: int,
+) -> tuple[Ring, ...]:
+    """``rings`` with the stages that their loops want, smaller ones first, as far as ``room`` bytes of shared
+    memory go, divided by the blocks that a multiprocessor holds as it is."""
+    assert target.gpu is not None
+    used = target.gpu.shared_bytes - room + sum(ring.stages * ring.bytes for ring in rings)
+    blocks = _blocks(launch, loads, used, target)
+    free = target.gpu.shared_bytes // blocks - used
+    made = list(rings)
+    for ring in sorted(rings, key=lambda ring: ring.bytes):
+        wanted = _wanted(ring, loads, program, target, blocks)
+        if wanted and launch.schedule.stages is not None:
+            wanted = launch.schedule.stages
+        more = max(min(wanted - ring.stages, free // ring.bytes), 0)
+        made[made.index(ring)] = replace(ring, stages=ring.stages + more)
+        free -= more * ring.bytes
+    return tuple(made)
+
+
+def _blocks(launch: Launch, loads: Mapping[Stmt, Load], used: int, target: Target) -> int:
+    """Blocks of so many bytes of shared memory that a multiprocessor holds: one where registers are handed
+    on."""
+    if handed_on(thread_count(launch) // WARPGROUP, loads.values()) is not None:
+        return 1
+    assert target.gpu is not None
+    return max(target.gpu.shared_bytes // used, 1)
+
+
+def _wanted(ring: Ring, loads: Mapping[Stmt, Load], program: Program, target: Target, blocks: int) -> int:
+    """The stages that the loop around the loads of a ring wants; 0 outside of loops, and where threads are
+    busy beside products, for whose trips loads are early enough."""
+    own = next(stmt for stmt, load in loads.items() if load.tile in ring.tiles)
+    loop = next((stmt for stmt in reversed(program.around[own]) if isinstance(stmt, (For, Pipelined))), None)
+    if loop is None or not all(isinstance(stmt, _LIGHT) or stmt in loads for stmt in walk(loop.body)):
+        return 0
+    return wanted_stages(loop.body, target, blocks)
