@@ -106,6 +106,22 @@ def test_launches_with_products_say_what_dims_have_to_fulfil() -> None:
     assert not any(line.startswith("assume(") for line in changed(PRODUCT, body))
 
 
+WAVES = """
+with launch(N, threads=(128, 1, 1)) as (bx,):
+    whole = {whole}
+    for i in parallel(64):
+        {body}
+"""
+
+
+@pytest.mark.parametrize("whole", ["M // 132 * 132", "132 * (M // 132)"])
+def test_whole_parts_and_rests_do_not_exceed_their_number(whole) -> None:
+    text = WAVES.replace("{whole}", whole)
+    assert changed(text, "Z[0] = cast(int64, (M - whole) * 16000000)") == []
+    assert changed(text, "Z[whole + i] = Z[0]") == changed(text, "Z[M + i] = Z[0]") == []
+    assert changed(text, "Z[0] = cast(int64, (N - whole) * 16000000)") != []
+
+
 def test_a_loop_that_is_walked_backwards_is_not_negative() -> None:
     text = LOOP.replace(
         "    for i", "    blocks = (min(X[0], M) + 63) // 64\n    for q in serial(0, blocks, 1):\n      for i"

@@ -25,6 +25,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.analysis.host_bounds import NO_ENDS, Ends, ends_of, fixed, number_ends
 from tilec.ir.analysis.index_limits import Limits
 from tilec.ir.analysis.intervals import Interval, combined, of_type
+from tilec.ir.analysis.whole_parts import range_of_rest, range_of_whole, rest_of, whole_of
 from tilec.ir.exprs import BINARY, COMPARE, dtype_of, int_value, loads, operands, rebuild, walk
 from tilec.ir.guards import largest_dim
 from tilec.ir.stmt import held, own
@@ -72,6 +73,7 @@ class _Widening:
         self.names: dict[Var, _Known] = {}
         self.buffers: dict[Var, Var] = {}
         self.stops: dict[Var, Expr] = {}
+        self.wholes: dict[Var, Expr] = {}
         self.placing = _names_in_indices(kernel.body)
         self.narrow = may_refuse and all(_has_products(launch) for launch in kernel.launches)
         for dim in kernel.dims:
@@ -155,6 +157,8 @@ class _Widening:
         if dtype_of(stmt.var) not in ("int32", "int64"):
             return self._rewritten(stmt, {"value": self._value(stmt.value), "var": stmt.var})
         var = self._name(stmt.var, known)
+        if whole_of(stmt.value, self.wholes) is not None:
+            self.wholes[stmt.var] = stmt.value
         return stmt if _is_same(known.expr, stmt.value) else replace(stmt, var=var, value=known.expr)
 
     def _alloc(self, stmt: ir.Alloc) -> Any:
@@ -300,7 +304,7 @@ class _Widening:
 
     def _binary(self, expr: Any, placing: bool) -> _Known:
         left, right = self._visit(expr.a, placing), self._visit(expr.b, placing)
-        known = self._reversed(expr, _met(type(expr), expr, left, right))
+        known = self._parted(expr, self._reversed(expr, _met(type(expr), expr, left, right)))
         sides = _alike((left.expr, right.expr))
         exact = _is_exact(expr, left, right, placing, self.wide_sums)
         if exact and dtype_of(sides[0]) == "int32" and _leaves(known.range, expr):
@@ -312,6 +316,15 @@ class _Widening:
         limit = of_type(dtype_of(made))
         inside = known.range if known.range.fits(limit) else limit
         return _narrowed(replace(known, expr=made, range=inside), dtype_of(expr))
+
+    def _parted(self, expr: Any, known: _Known) -> _Known:
+        """The same where it is the whole part of a number, or what that leaves."""
+        for parts_of, range_of in ((whole_of, range_of_whole), (rest_of, range_of_rest)):
+            parts = parts_of(expr, self.wholes)
+            found = None if parts is None else range_of(*(self._visit(part, True) for part in parts))
+            if found is not None:
+                return replace(known, range=known.range.cut(found[0]), ends=found[1])
+        return known
 
     def _reversed(self, expr: Any, known: _Known) -> _Known:
         """The same where a loop is walked backwards: ``stop - 1 - var`` is not negative."""
