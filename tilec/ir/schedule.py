@@ -97,8 +97,9 @@ class Schedule:
     pingpong: bool | None = _key(
         SWITCH,
         "true",
-        "two consumer warpgroups take tiles of their own in turns; one multiplies while the other stores."
-        " `false`: those of attention issue their products as they come",
+        "two consumer warpgroups take tiles of their own in turns; one multiplies while the other stores: the"
+        " default of products where blocks may have several tiles and a warpgroup has registers for one."
+        " `false`: they share each tile, and those of attention issue their products as they come",
         "products",
         "attention",
     )

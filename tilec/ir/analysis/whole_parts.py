@@ -1,5 +1,5 @@
-"""Whole parts of a number, ``x // n * n``, and what they leave of it: neither exceeds it, as waves of tiles and
-the tiles behind them do not."""
+"""Whole parts of a number, ``x // n * n``, and what they leave of it: neither exceeds it, as whole waves of
+tiles do not."""
 
 from __future__ import annotations
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.ring_depth import wanted_stages
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
+from tilec.backends.cuda.matmul.choose import with_choices
 from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
 from tilec.backends.cuda.matmul.match import Match, match
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, Proceed, SumParts, TileOrder
 from tilec.backends.cuda.matmul.swap_operands import can_swap, swapped
-from tilec.backends.cuda.warp_roles.nodes import Roles, WarpgroupTile
+from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS, Roles, WarpgroupTile
 from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BUFFERS, STAGING_BYTES, parts_bytes, staging_room
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
@@ -64,15 +65,14 @@ def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
 def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
     """A launch, seen as ``boxes``, with roles."""
     launch = boxes.launch
-    schedule = launch.schedule
     try:
         found = match(launch)
         check_launch(launch)
-        parts = roles(
-            found.warpgroups,
-            bool(schedule.pingpong) and found.warpgroups > 1,
-            _gathers(kernel, launch, found),
-        )
+        gathers = _gathers(kernel, launch, found)
+        launch = with_choices(launch, found, launch_facts(kernel, launch, found), gathers, target)
+        schedule = launch.schedule
+        turns = bool(schedule.pingpong)
+        parts = roles(TAKE_TURNS if turns else found.warpgroups, turns, gathers)
         order = _order(kernel, launch, found, schedule)
         tile = _checked(kernel, launch, found, parts, schedule, order, target)
         found = _deep(found, tile, parts, order, schedule.stages, target)
@@ -163,7 +163,7 @@ def _checked(
     )
     _check_turns(launch, found, parts, schedule, facts)
     ring_bytes = _ring_bytes(found, tile, parts, order, found.loop.num_stages)
-    if staging_room(ring_bytes, found.warpgroups, target) < 0:
+    if staging_room(ring_bytes, parts.consumers, target) < 0:
         assert target.gpu is not None
         limit = target.gpu.shared_bytes
         raise TooLarge(
@@ -187,7 +187,7 @@ def _deep(
     asked = max(found.loop.num_stages, 1)
     for stages in range(wanted or wanted_stages((found.gemm,), target), asked, -1):
         ring = _ring_bytes(found, tile, parts, order, stages)
-        if staging_room(ring, found.warpgroups, target) >= STAGING_BUFFERS * STAGING_BYTES:
+        if staging_room(ring, parts.consumers, target) >= STAGING_BUFFERS * STAGING_BYTES:
             return replace(found, loop=replace(found.loop, num_stages=stages))
     return found
 

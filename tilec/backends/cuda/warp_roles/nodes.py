@@ -51,6 +51,8 @@ def same_map(one: TensorMap, other: TensorMap) -> bool:
 
 #: Threads of a warpgroup.
 WARPGROUP = 128
+#: Warpgroups that take turns at tiles of their own.
+TAKE_TURNS = 2
 #: Registers that a thread of a warpgroup takes at most.
 MOST_REGISTERS = 232
 

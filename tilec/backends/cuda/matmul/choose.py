@@ -1,0 +1,98 @@
+"""Schedule keys of a product that its config leaves open: whether two warpgroups take turns at tiles.
+
+Turns want a walk of several tiles for each block: then one warpgroup multiplies while the other stores. On an
+H200, in us, with a ring of 6 stages (8 for tiles of 64 x 128), beside one that shares the tile between two
+warpgroups, and one that has it for a single one:
+
+tile       M, N, K              turns   two   one
+128 x 128  4096, 4096, 4096     183     186   187
+128 x 128  8192, 8192, 8192     1517    1574  1518
+128 x 128  6144, 4096, 256      25.6    27.6  34.4
+64 x 128   2048, 4096, 14336    403           480
+128 x 128  512, 4096, 4096      25.6    25.7  25.6
+64 x 256   1024, 1024, 1024     9.2           8.7
+
+The blocks of the last two have one tile.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.limits import gpu_limits
+from tilec.backends.cuda.matmul.heads import is_straight
+from tilec.backends.cuda.matmul.match import Match
+from tilec.backends.cuda.matmul.quotients import bounds_of
+from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS
+from tilec.backends.cuda.warp_roles.ring import version_bytes
+from tilec.backends.cuda.warp_roles.stores import STAGING_BYTES, staging_room
+from tilec.ir.exprs import uses
+from tilec.ir.nodes import Launch, Store
+
+if TYPE_CHECKING:
+    from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
+
+#: Registers of a warpgroup's sums that leave an epilogue enough to compute with, and one that only stores.
+_SUMS, _STORED_SUMS = 128, 192
+#: Columns from which products, not loads, are what a tile waits for.
+_COLUMNS = 64
+_TURNS = "two warpgroups take turns at tiles, so that one multiplies while the other stores"
+
+
+def with_choices(launch: Launch, found: Match, facts: Facts, gathers: bool, target: Target) -> Launch:
+    """``launch`` with what its schedule leaves open, and a note for each choice. ``facts``: those in front of
+    its loop; ``gathers``: its loaders move data themselves."""
+    schedule = launch.schedule
+    asked = (schedule.pingpong, schedule.split_k, schedule.promote_k)
+    if gathers or schedule.persistent is False or any(each is not None for each in asked):
+        return launch
+    if not _may_take_turns(launch, found, facts) or _is_one_wave(launch, facts, target):
+        return launch
+    if not _keeps_staging(found, target):
+        return launch
+    return replace(launch, schedule=replace(schedule, pingpong=True), notes=(*launch.notes, _TURNS))
+
+
+def _may_take_turns(launch: Launch, found: Match, facts: Facts) -> bool:
+    """Whether a warpgroup can hold a tile of its own, and all tiles are found and as deep alike."""
+    if found.guard is not None or found.promotion is not None or not is_straight(found.head):
+        return False
+    ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
+    if any(uses(end, launch.block_vars) for end in ends):
+        return False
+    held = found.rows * found.columns // (2 * ROWS)
+    fits = found.rows % ROWS == 0 and held <= (_STORED_SUMS if _only_stores(found) else _SUMS)
+    return fits and found.columns >= _COLUMNS
+
+
+def _keeps_staging(found: Match, target: Target) -> bool:
+    """Whether the author's stages leave room for a staging buffer of each warpgroup."""
+    stage = sum(version_bytes(copy.dst.buffer, False) for copy in (found.a, found.b))
+    room = staging_room(max(found.loop.num_stages, 1) * stage, TAKE_TURNS, target)
+    return room >= STAGING_BYTES
+
+
+def _only_stores(found: Match) -> bool:
+    """Whether the epilogue is one store of the sums, rounded or not."""
+    stores = [stmt for loop in found.tail for stmt in loop.body]
+    if len(stores) != 1 or not isinstance(stores[0], Store):
+        return False
+    value = stores[0].value
+    while isinstance(value, tirx.Cast):
+        value = value.value
+    return isinstance(value, TensorLoad) and bool(value.source.same_as(found.gemm.c.buffer))
+
+
+def _is_one_wave(launch: Launch, facts: Facts, target: Target) -> bool:
+    """Whether no block of a usual device has a second tile, whatever the dims are."""
+    tiles = math.prod(
+        extent if isinstance(extent, int) else bounds_of(extent, facts)[1] for extent in launch.grid
+    )
+    return tiles <= gpu_limits(target, {}).units
