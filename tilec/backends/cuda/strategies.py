@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.attention.strategy import Attention
+from tilec.backends.cuda.general.alternate_operands import AlternateOperands
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
@@ -36,6 +37,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     SplitRoles(),
     IssueAhead(),
     RotateTrips(),
+    AlternateOperands(),
     BringBoxes(),
     StoreBoxes(),
     *(step for step in CUDA_PASSES if step not in _FIRST),

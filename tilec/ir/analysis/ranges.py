@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 
-from tilec.ir.exprs import scalar_dtype, transform, walk
+from tilec.ir.exprs import operands, rebuild, scalar_dtype, transform, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 _UNCUT = (tirx.Add, tirx.Sub, tirx.Mul)
 #: The analyzer's word for no bound.
 _ENDLESS = (1 << 63) - 1
-_SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+#: The integer types whose arithmetic is followed.
+SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 
 
 def limits(dtype: str) -> tuple[int, int]:
@@ -30,7 +32,25 @@ def stays_inside(made: Expr, analyzer: Analyzer) -> bool:
     """Whether a sum, a difference or a product of integers of up to 32 bits, of any lanes, is known to fit
     its type."""
     dtype = scalar_dtype(made)
-    return isinstance(made, _UNCUT) and dtype in _SHORT and _holds(dtype, made, analyzer)
+    return isinstance(made, _UNCUT) and dtype in SHORT and _holds(dtype, made, analyzer)
+
+
+def bounds(value: Expr, analyzer: Analyzer) -> tuple[int, int]:
+    """The least and the greatest number that an integer expression of up to 32 bits may be."""
+    dtype, cut = scalar_dtype(value), _cut(as_types_have_it(value, analyzer), analyzer)
+    if not _holds(dtype, cut, analyzer):
+        return limits(dtype)
+    bound = analyzer.const_int_bound(cut)
+    return bound.min_value, bound.max_value
+
+
+def _cut(expr: Expr, analyzer: Analyzer) -> Expr:
+    """``expr`` with all arithmetic that may wrap around made opaque, that on what does included."""
+    is_float = "float" in scalar_dtype(expr)
+    if isinstance(expr, TensorLoad) or is_float or not operands(expr) or _is_hidden(expr):
+        return expr
+    made = rebuild(expr, tuple(_cut(part, analyzer) for part in operands(expr)))
+    return _hidden(made) if isinstance(made, _UNCUT) and not stays_inside(made, analyzer) else made
 
 
 def _holds(dtype: str, value: Expr, analyzer: Analyzer) -> bool:

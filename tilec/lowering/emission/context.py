@@ -18,7 +18,7 @@ from tilec.lowering.analysis.places import located
 from tilec.lowering.analysis.roads import in_line_of, road_of
 from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.emission.storage import Storage, compute_type, decode, encode, rounded
+from tilec.lowering.emission.storage import Storage, compute_type, convert, decode, encode, rounded
 from tilec.lowering.emission.values import lazy_choice, lower_value
 from tilec.lowering.math.vectors import lanes_of, with_lanes
 
@@ -136,6 +136,10 @@ class Context(ABC):
             return self.value(value)
         rounds = (dtype_of(value), dtype_of(value.value)) == (dtype, "float32")
         return self.value(value.value if rounds else value)
+
+    def as_float(self, expr: Expr, value: Expr) -> Expr:
+        """``value``, that of an expression, as float32."""
+        return convert(value, "float32")
 
     def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
         """A choice at run time that evaluates only the side that is taken."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.analysis.ranges import SHORT, bounds, limits
 from tilec.ir.exprs import all_of, dtype_of, loads
 from tilec.ir.foreign import is_foreign, parts
 
@@ -44,9 +45,15 @@ def emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt:
 
 
 def learn_binding(stmt: Bind, ctx: Context) -> None:
-    """Makes index arithmetic that has a name known to proofs."""
-    if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
-        ctx.facts.bind_value(stmt.var, stmt.value)
+    """Makes index arithmetic that has a name known to proofs, and the range of integers that are read."""
+    dtype = dtype_of(stmt.var)
+    if next(loads(stmt.value), None) is None:
+        if dtype.startswith("int"):
+            ctx.facts.bind_value(stmt.var, stmt.value)
+    elif dtype in SHORT:
+        low, high = bounds(stmt.value, ctx.facts.analyzer)
+        if (low, high) != limits(dtype):
+            ctx.facts.bind_range(stmt.var, low, high + 1)
 
 
 def decided(stmt: If, cond: Expr, ctx: Context) -> tirx.Stmt | None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
+from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same
+from tilec.ir.analysis.ranges import SHORT, bounds
+from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
 from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
@@ -124,7 +126,18 @@ def _cast(expr: Expr, ctx: Context) -> Expr:
         if isinstance(value, tirx.FloatImm):
             return tirx.const(held(float(value.value), dtype), compute_type(dtype))
         return ctx.rounded(narrowed(value), dtype)
-    return ctx.rounded(convert(value, compute_type(dtype)), dtype)
+    made = ctx.as_float(expr.value, value) if compute_type(dtype) == "float32" else convert(value, dtype)
+    return made if _has_all(dtype, expr.value, ctx) else ctx.rounded(made, dtype)
+
+
+def _has_all(dtype: str, expr: Expr, ctx: Context) -> bool:
+    """Whether a float type has every value that an expression may have, so that nothing is rounded."""
+    form, source = FLOAT_FORMATS.get(dtype), scalar_dtype(expr)
+    if form is None or source not in FLOAT_FORMATS:
+        most = 0 if form is None else 2 << form.mantissa
+        return source in SHORT and all(abs(end) <= most for end in bounds(expr, ctx.facts.analyzer))
+    given = FLOAT_FORMATS[source]
+    return given.exponent <= form.exponent and given.mantissa <= form.mantissa
 
 
 def _not(expr: Expr, ctx: Context) -> Expr:

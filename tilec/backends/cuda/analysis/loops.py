@@ -10,7 +10,7 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.fragments import WARP, extended
-from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.analysis.vectors import WIDEST, span, vector_width
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
 from tilec.ir.layout import Digit, Layout
@@ -20,6 +20,7 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -203,6 +204,8 @@ class _Widths(ScopedRewrite):
         if not isinstance(stmt, Parallel):
             return super().stmt(stmt)
         self._learn(stmt)
+        for inner in walk(stmt.body):
+            self._learn(inner)
         extents = loop_extents(stmt)
         threads = 1
         for extent in self.launch.threads:
@@ -213,11 +216,33 @@ class _Widths(ScopedRewrite):
         share = max(1, total // threads)
         asked = stmt.hints.coalesced_width or 16
         limit = min(16, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1], _power(asked))
-        items = accesses(stmt.body)
-        outside = [item for item in items if item.buffer.scope().startswith("global")]
-        outside = outside or [item for item in items if item.buffer.scope() == "shared.dyn"]
-        widths = [
-            vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts) for item in outside
-        ]
-        self.found[stmt] = max(widths, default=1)
+        self.found[stmt] = self._width(stmt, limit)
         return [stmt]
+
+    def _width(self, stmt: Parallel, limit: int) -> int:
+        """The widest vector of accesses of tensors that move along the last variable. Where there are none,
+        that of tiles, as far as none of them moves more than one access does: lanes then meet no bank
+        twice."""
+        items = [item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1])]
+        memory = [item for item in items if item.buffer.scope().startswith(("global", "shared.dyn"))]
+        widths = {item: self._vector(item, stmt, limit) for item in memory}
+        outside = [widths[item] for item in memory if item.buffer.scope().startswith("global")]
+        if max(outside, default=1) > 1:
+            return max(outside)
+        wide = [item for item in items if item.is_write or widths.get(item, 1) > 1]
+        limit = min(limit, WIDEST // max((element_bytes(str(item.buffer.dtype)) for item in wide), default=1))
+        runs = (self._run(item, stmt, limit) for item in memory if not item.is_write)
+        inside = [] if outside else [min(width, limit) for width in widths.values()]
+        return max([1, *inside, *runs])
+
+    def _moves(self, item: Access, var: Var) -> bool:
+        return any(uses(self.facts.inline(index), (var,)) for index in item.indices)
+
+    def _vector(self, item: Access, stmt: Parallel, limit: int) -> int:
+        return vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts)
+
+    def _run(self, item: Access, stmt: Parallel, limit: int) -> int:
+        """How many values of the last variable read from one short run, as far as `limit`."""
+        while limit > 1 and not span(item.buffer, item.indices, stmt.vars[-1], limit, limit, self.facts):
+            limit //= 2
+        return limit

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.exprs import dtype_of, int_value, linear_in, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Bytes of the widest access of one lane.
 WIDEST = 16
+#: More vectors than any loop has.
+_MOST = 1 << 20
 
 
 def widest(buffer: Var, limit: int) -> int:
@@ -47,6 +50,45 @@ def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts
         and divides(width, buffer.shape[-1], facts)
         and _rows_align(buffer, width, facts)
     )
+
+
+def span(
+    buffer: Var, indices: Sequence[Expr], var: Var, count: int, limit: int, facts: Facts
+) -> tuple[int, tuple[int, ...]] | None:
+    """Where ``count`` values of ``var``, the first a multiple of that, read elements of one short run: how
+    many elements one access moves, and the number in the run of each value's element. Several values may
+    share an element, as where several numbers are in a byte; None for any other access."""
+    if not indices or any(uses(facts.inline(index), (var,)) for index in indices[:-1]):
+        return None
+    start, steps = _steps(facts.inline(indices[-1]), var, count, facts)
+    if not steps or min(steps) < 0 or max(steps) >= count:
+        return None
+    length = 1 << max(steps).bit_length()
+    width = min(length, widest(buffer, limit))
+    while width > 1 and not (
+        divides(width, start, facts)
+        and divides(width, buffer.shape[-1], facts)
+        and _rows_align(buffer, width, facts)
+    ):
+        width //= 2
+    firsts = set(range(0, length, width))
+    return (width, steps) if firsts <= set(steps) else None
+
+
+def _steps(index: Expr, var: Var, count: int, facts: Facts) -> tuple[Expr, tuple[int, ...]]:
+    """An index at a multiple of ``count``, and how far it is from there at each value of ``var``; none where
+    that depends on the multiple."""
+    dtype = dtype_of(var)
+    quotient = tirx.Var(f"{var.name}_vector", dtype)
+    facts.analyzer.bind(quotient, tvm_ir.Range(tirx.const(0, dtype), tirx.const(_MOST, dtype)))
+    places = [
+        facts.analyzer.simplify(
+            substitute(index, {var: quotient * tirx.const(count, dtype) + tirx.const(number, dtype)})
+        )
+        for number in range(count)
+    ]
+    steps = [int_value(facts.analyzer.simplify(place - places[0])) for place in places]
+    return places[0], () if None in steps else tuple(steps)  # type: ignore[arg-type]
 
 
 def _rows_align(buffer: Var, width: int, facts: Facts) -> bool:

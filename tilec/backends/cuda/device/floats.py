@@ -145,6 +145,42 @@ __device__ __forceinline__ float tilec_from_bfloat16(unsigned short bits) {
 }
 """, lambda lanes, bits: lanes.ptx("cvt.f32.bf16", bits))  # fmt: skip
 
+
+@cache
+def from_small(dtype: str) -> Helper:
+    """The float32 that the bits of an 8-bit float stand for."""
+    kind = SMALL_PAIRED[dtype]
+    name = f"tilec_from_{kind}"
+
+    def meaning(lanes: Lanes, bits: Any) -> Any:
+        return lanes.ptx("cvt.f32.f16", lanes.ptx(f"cvt.rn.f16x2.{kind}x2", bits) & 0xFFFF)
+
+    return Helper(name, f"""
+__device__ __forceinline__ float {name}(unsigned char bits) {{
+  unsigned pair;
+  float value;
+  asm("cvt.rn.f16x2.{kind}x2 %0, %1;" : "=r"(pair) : "h"((unsigned short)bits));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((unsigned short)pair));
+  return value;
+}}
+""", meaning)  # fmt: skip
+
+
+#: A float32 of 2**23 or 1.5 * 2**23 counts ones in its low bits: naturals below 2 * FEW, or integers from
+#: -FEW on, are put there, and the power taken away. Of these two instructions at the full rate the first one
+#: joins a mask or a sum in front of it; conversions have a part of that rate.
+FEW = 1 << 22
+FROM_NATURAL = Helper("tilec_from_natural", """
+__device__ __forceinline__ float tilec_from_natural(unsigned number) {
+  return __uint_as_float(number | 0x4B000000u) - 8388608.0f;
+}
+""", lambda lanes, number: lanes.bits(number | 0x4B000000, "float32") - np.float32(2 * FEW))  # fmt: skip
+FROM_SMALL = Helper("tilec_from_small", """
+__device__ __forceinline__ float tilec_from_small(int number) {
+  return __int_as_float(number + 0x4B400000) - 12582912.0f;
+}
+""", lambda lanes, number: lanes.bits(number + 0x4B400000, "float32") - np.float32(3 * FEW))  # fmt: skip
+
 #: The bits of a float32 rounded to TF32, to nearest.
 TF32 = Helper("tilec_tf32", """
 __device__ __forceinline__ unsigned tilec_tf32(unsigned bits) {

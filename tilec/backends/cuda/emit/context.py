@@ -12,14 +12,25 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.device.floats import FROM_BFLOAT16, PAIRED, SMALL_PAIRED, TO_BFLOAT16, pack_small
+from tilec.backends.cuda.device.floats import (
+    FEW,
+    FROM_BFLOAT16,
+    FROM_NATURAL,
+    FROM_SMALL,
+    PAIRED,
+    SMALL_PAIRED,
+    TO_BFLOAT16,
+    from_small,
+    pack_small,
+)
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.limits import FLOAT8
 from tilec.errors import CompileError
-from tilec.ir.exprs import dtype_of, loads, same
+from tilec.ir.analysis.ranges import SHORT, bounds
+from tilec.ir.exprs import dtype_of, loads, same, scalar_dtype
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
@@ -97,6 +108,8 @@ class DeviceContext(Context):
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""
+        if dtype in SMALL_PAIRED and self.pairs_small:
+            return from_small(dtype).call(raw)
         return FROM_BFLOAT16.call(raw) if dtype == "bfloat16" else decode(raw, dtype)
 
     def encode(self, value: Expr, dtype: str) -> Expr:
@@ -110,6 +123,17 @@ class DeviceContext(Context):
         if dtype in SMALL_PAIRED and self.pairs_small:
             return self.decode(self._saturated(value, dtype), dtype)
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
+
+    def as_float(self, expr: Expr, value: Expr) -> Expr:
+        """``value``, that of an expression, as float32: a small integer by arithmetic on its bits."""
+        if scalar_dtype(value) not in SHORT:
+            return super().as_float(expr, value)
+        low, high = bounds(expr, self.facts.analyzer)
+        if low >= 0 and high < 2 * FEW:
+            return FROM_NATURAL.call(convert(value, "uint32"))
+        if low >= -FEW and high < FEW:
+            return FROM_SMALL.call(convert(value, "int32"))
+        return super().as_float(expr, value)
 
     @property
     def pairs_small(self) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.analysis.vectors import span, vector_width
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext, Part
@@ -50,7 +50,7 @@ class Vector:
         self.written = written_in(self.body) - updated_in_place(self.body)
         if reads_behind_writes(self.body, ctx.overlapping):
             self.written |= {item.buffer for item in accesses(self.body)}
-        self.held: list[tuple[TensorLoad, Var]] = []
+        self.held: list[tuple[TensorLoad, Var, tuple[int, ...]]] = []
         self.moved: list[Moved] = []
         self.fixed: list[tuple[TensorLoad, Expr]] = []
         self.kept: dict[Stmt, _Kept] = {}
@@ -81,7 +81,10 @@ class Vector:
         ctx.digits[self.var] = (Part(1, first.size, tirx.const(element, "int32"), True), *rest)
         ctx.env[self.var] = base + tirx.const(element, dtype_of(self.var))
         place = [tirx.const(element, "int32")]
-        done = [(load, tirx.BufferLoad(tmp, place)) for load, tmp in self.held]
+        done = [
+            (load, tirx.BufferLoad(tmp, [tirx.const(steps[element], "int32")]))
+            for load, tmp, steps in self.held
+        ]
         with ctx.hoist_scope(done):
             parts = [self._stmt(stmt, place) for stmt in self.body]
         ctx.digits[self.var] = (first, *rest)
@@ -111,7 +114,7 @@ class Vector:
     def _hoist(self, load: TensorLoad, inner: set[Var]) -> list[tirx.Stmt]:
         if not self._is_memory(load.source) or load.source in self.written:
             return []
-        if any(same(load, other) for other, _ in [*self.held, *self.fixed]):
+        if any(same(load, other) for other, *_ in [*self.held, *self.fixed]):
             return []
         indices = tuple(self.ctx.facts.inline(index) for index in load.indices)
         if any(uses(index, inner) for index in indices):
@@ -131,12 +134,17 @@ class Vector:
             self.fixed += [(load, register), (inlined, register)]
             return [tirx.Bind(register, value)]
         width = vector_width(load.source, indices, self.var, self._limit(load.source), ctx.facts)
+        steps = tuple(range(self.width))
         if width == 1:
-            return []
-        tmp = self._registers(load.source, "v", self.width)
-        self.held.append((load, tmp))
+            run = span(load.source, indices, self.var, self.width, self._limit(load.source), ctx.facts)
+            if run is None:
+                return []
+            width, steps = run
+        tmp = self._registers(load.source, "v", 1 << max(steps).bit_length())
+        self.held.append((load, tmp, steps))
         self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
-        return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector)]
+        firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
+        return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector, firsts)]
 
     def _limit(self, buffer: Var) -> int:
         """The most elements of a vector: in shared memory those that its layout keeps together."""
@@ -152,15 +160,23 @@ class Vector:
         return tirx.decl_buffer((size,), dtype or stored, name=name, scope="local")
 
     def _chunks(
-        self, buffer: Var, indices: tuple[Expr, ...], tmp: Var, width: int, move: Callable[..., tirx.Stmt]
+        self,
+        buffer: Var,
+        indices: tuple[Expr, ...],
+        tmp: Var,
+        width: int,
+        move: Callable[..., tirx.Stmt],
+        firsts: Sequence[int],
     ) -> list[tirx.Stmt]:
-        """``move`` for each access of ``width`` elements, behind the bounds that are open. The start is
-        spelled out, so that its divisors are seen."""
+        """``move`` for each access of ``width`` elements, behind the bounds that are open; ``firsts`` are the
+        values of the variable at which each begins. The start is spelled out, so that its divisors are
+        seen."""
         ctx, parts = self.ctx, []
         base = convert_sum(list(ctx.digits[self.var]), dtype_of(self.var))
-        for start in range(0, self.width, width):
+        for number, first in enumerate(firsts):
+            start = number * width
             with ctx.scope():
-                ctx.env[self.var] = base + tirx.const(start, dtype_of(self.var))
+                ctx.env[self.var] = base + tirx.const(first, dtype_of(self.var))
                 conds = open_bounds(buffer, indices, ctx)
                 if conds is None:
                     conds = [tirx.const(False, "bool")]
@@ -199,7 +215,11 @@ class Vector:
         self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))
         dtype = str(stmt.buffer.dtype)
         as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
-        loaded = next((tmp for load, tmp in self.held if as_it_is and same(load, stmt.value)), None)
+        loaded = next(
+            (tmp for load, tmp, steps in self.held
+             if as_it_is and same(load, stmt.value) and len(set(steps)) == self.width),
+            None,
+        )  # fmt: skip
         if loaded is not None:
             self.kept[stmt] = _Kept(stmt, loaded, width, loaded=True)
             return
@@ -217,7 +237,8 @@ class Vector:
                 tmp = self._registers(buffer, "p", self.width // 2, words)
                 pairs = packed_pairs(kept.tmp, tmp, self.width, str(buffer.dtype))
                 parts += [tirx.AllocBuffer(tmp), *pairs]
-            parts += self._chunks(buffer, indices, tmp, kept.width, store_vector)
+            firsts = range(0, self.width, kept.width)
+            parts += self._chunks(buffer, indices, tmp, kept.width, store_vector, firsts)
         return parts
 
 

@@ -270,6 +270,11 @@ def _fitted(rings: list[Ring], launch: Launch, room: int) -> tuple[Ring, ...]:
     return beside if fits and beside is not None else whole
 
 
+def free_bytes(launch: Launch, target: Target) -> int:
+    """Bytes of shared memory that nothing takes, results that pass through it included."""
+    return _room((), launch, target) - _staged_bytes(launch)
+
+
 def _cut(rings: Sequence[Ring], room: int) -> tuple[Ring, ...] | None:
     """The rings with stages taken away until they fit; None where they do not with one each."""
     made = list(rings)

@@ -24,6 +24,7 @@ from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.loads import Load, apart, is_loop
 from tilec.backends.cuda.general.order import band_of, walks
 from tilec.backends.cuda.general.places import Place
+from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.general.rings import Plan, Ring, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
@@ -91,15 +92,26 @@ class SplitRoles(Pass):
 def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
+    written = replace(launch, body=apart(launch.body))
+    raw = with_raw_tiles(kernel, written)
     try:
-        split = replace(launch, body=apart(launch.body))
-        wide = _check(split)
-        program = Program.of(split.body, changed_in(split))
-        plan = plan_rings(kernel, split, program, wide, target)
-        _check_left(program, plan)
-        return _Roles(split, program, plan).made()
+        roles = None if raw is written else _roles(kernel, raw, target)
+    except Unfit:
+        roles = None
+    if roles is not None and all(ring.stages > 1 for ring in roles.rings):
+        return roles.made()
+    try:
+        return _roles(kernel, written, target).made()
     except Unfit as unfit:
         return launch if _is_told(launch, unfit) else without_roles(launch, unfit)
+
+
+def _roles(kernel: Kernel, launch: Launch, target: Target) -> _Roles:
+    wide = _check(launch)
+    program = Program.of(launch.body, changed_in(launch))
+    plan = plan_rings(kernel, launch, program, wide, target)
+    _check_left(program, plan)
+    return _Roles(launch, program, plan)
 
 
 def _is_told(launch: Launch, unfit: Unfit) -> bool:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
+from tilec.backends.cuda.general.alternate_operands import parity
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import sharing
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int_value, loads, same
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, children, walk, with_children
 from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
-from tilec.ir.traits import buffers, written
+from tilec.ir.traits import buffers, expressions, regions, written
 from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ _TELLING = (Arrive, NamedArrive, Sync)
 @dataclass(frozen=True)
 class _Issued:
     """A product that is under way, and the tiles that go back when it is complete. ``known``: who arrives at
-    a barrier does not tell of it."""
+    a barrier does not tell of it; ``apart``: the tiles of which other trips write other versions."""
 
     product: WarpgroupProduct
     returns: tuple[GiveBack, ...] = ()
     known: bool = False
+    apart: frozenset[Var] = frozenset()
 
 
 UnderWay = tuple[_Issued, ...]
@@ -106,10 +108,12 @@ class _Waits:
         body, left = self.opened(loop.body, ())
         if not left:
             return (replace(loop, body=body),), ()
-        if not all(_may_stay(issued, loop) for issued in left) or not self._goes_on(loop, left):
-            return (replace(loop, body=self.closed(loop.body)),), ()
         held = {stmt: _Held(stmt) for issued in left for stmt in issued.returns}
-        carried = tuple(replace(issued, returns=_held(issued, held)) for issued in left)
+        carried = tuple(
+            replace(issued, returns=_held(issued, held), apart=_apart(issued, loop)) for issued in left
+        )
+        if not all(_may_stay(issued, loop) for issued in left) or not self._goes_on(loop, carried):
+            return (replace(loop, body=self.closed(loop.body)),), ()
         body, under_way = self.opened(loop.body, carried)
         old = [issued for issued in under_way if any(issued is each for each in carried)]
         kept = tuple(issued for issued in under_way if not any(issued is each for each in carried))
@@ -141,7 +145,7 @@ class _Waits:
             return False
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
             return False
-        operands = {product.a.buffer, product.b.buffer}
+        operands = {product.a.buffer, product.b.buffer} - issued.apart
         operands |= {other for tile in operands for other in self.sharing.get(tile, ())} | self.held
         return any(
             (isinstance(inner, _TELLING) and not issued.known)
@@ -182,6 +186,31 @@ def _may_stay(issued: _Issued, loop: For) -> bool:
         sum(other.barrier.same_as(stmt.barrier) for other in given) < (int_value(stmt.barrier.shape[0]) or 1)
         for stmt in issued.returns
     )
+
+
+def _apart(issued: _Issued, loop: For) -> frozenset[Var]:
+    """Tiles of a product that the next trip writes elsewhere: rings whose stage has not gone back, and those
+    of which a trip uses the version of its parity alone."""
+    regions = {region.buffer: region for region in (issued.product.a, issued.product.b)}
+    own = {tile for tile in regions if tile.scope() == "shared.dyn" and _alternates(tile, loop)}
+    return frozenset(own | {tile for stmt in issued.returns for tile in stmt.tiles})
+
+
+def _alternates(tile: Var, loop: For) -> bool:
+    """Whether a loop uses one version of a tile in even trips and another one in odd trips."""
+    users = [stmt for stmt in walk(loop.body) if tile in set(buffers(stmt))]
+    return all(_is_of_parity(stmt, tile, loop.var) for stmt in users)
+
+
+def _is_of_parity(stmt: Stmt, tile: Var, trip: Var) -> bool:
+    """Whether all that a statement names of a tile is the version of a trip."""
+    found = [region.start[0] for region in regions(stmt) if region.buffer.same_as(tile)]
+    found += [
+        load.indices[0] for expr in expressions(stmt) for load in loads(expr) if load.source.same_as(tile)
+    ]
+    if isinstance(stmt, Store) and stmt.buffer.same_as(tile):
+        found.append(stmt.indices[0])
+    return bool(found) and all(same(place, parity(trip)) for place in found)
 
 
 def _has_trips(loop: For) -> bool:

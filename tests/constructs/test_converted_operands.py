@@ -1,0 +1,103 @@
+"""Operands of products that a launch converts, unpacks or scales on their way, on sm_90a: raw tiles by TMA,
+vectors of their elements, products beside the conversion; with the results of the interpreter."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.targets import parse_target
+
+M, N, K, TILE = 128, 64, 320, 64
+SM90A = parse_target("sm_90a")
+
+
+def halves(*shape, seed=5):
+    return (np.random.default_rng(seed).standard_normal(shape) / 4).astype(np.float16)
+
+
+def product(make, source, columns=K, threads=128, stages=3):
+    """C = A B^T, ``a`` being made of a box of ``source`` elements by ``make``."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, columns), source),
+        B: T.Tensor((N, K), "float16"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(M // TILE, threads=threads) as bx:
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((N, TILE), "float16")
+            acc = T.alloc_fragment((TILE, N), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(K // TILE, num_stages=stages):
+                make(A, a, bx, k)
+                T.copy(B[0, k * TILE], b)
+                T.gemm(a, b, acc, transpose_B=True)
+            T.copy(acc, C[bx * TILE, 0])
+
+    return kernel
+
+
+@T.macro
+def by_copy(A, a, bx, k):
+    T.copy(A[bx * TILE, k * TILE], a)
+
+
+@T.macro
+def by_loop(A, a, bx, k):
+    for i, j in T.Parallel(TILE, TILE):
+        a[i, j] = T.cast(A[bx * TILE + i, k * TILE + j] * 2, "float16")
+
+
+@T.macro
+def by_nibbles(A, a, bx, k):
+    for i, j, part in T.Parallel(TILE, TILE // 2, 2):
+        bits = A[bx * TILE + i, k * (TILE // 2) + j] >> T.cast(4 * part, "uint8")
+        a[i, 2 * j + part] = T.cast(bits & T.uint8(15), "float16") - T.float16(8)
+
+
+def case(kind):
+    """A maker, what it is given, and the operand that it makes."""
+    rng = np.random.default_rng(7)
+    if kind == "nibbles":
+        given = rng.integers(0, 256, (M, K // 2)).astype(np.uint8)
+        return by_nibbles, given, np.stack([given & 15, given >> 4], -1).reshape(M, K).astype(np.float32) - 8
+    if kind == "bytes":
+        given = rng.integers(-128, 128, (M, K)).astype(np.int8)
+        return by_copy, given, given.astype(np.float32)
+    given = halves(M, K).astype(np.float32)
+    return (by_loop, given, 2 * given) if kind == "loop" else (by_copy, given, given)
+
+
+@pytest.mark.parametrize("kind", ["floats", "bytes", "loop", "nibbles"])
+def test_raw_tiles_come_by_tma_and_products_run_beside_their_conversion(kind):
+    make, given, left = case(kind)
+    B = halves(N, K, seed=6)
+    kernel = product(make, str(given.dtype), given.shape[1])
+    made = lower(elaborated(kernel, (given, B), None, {}, {}), SM90A).launches[0]
+    assert any("A_raw" in road.statement and road.kind == "tma" for road in made.roads)
+    assert any("a has two versions" in note for note in made.notes)
+    agree(kernel, given, B, expected=left @ B.astype(np.float32).T, targets=("sm_90a",), rtol=2e-2, atol=2e-2)
+
+
+@T.macro
+def by_shared_bytes(A, a, bx, k):
+    for i, j in T.Parallel(TILE, TILE):
+        bits = A[bx * TILE + i, k * (TILE // 2) + j // 2] >> T.cast(j % 2 * 4, "uint8")
+        a[i, j] = T.cast(bits & T.uint8(15), "float16") - T.float16(8)
+
+
+def test_values_that_share_a_byte_are_made_of_one_vector_of_bytes():
+    _, given, _ = case("nibbles")
+    made = elaborated(product(by_shared_bytes, "uint8", K // 2), (given, halves(N, K)), None, {}, {})
+    text = cuda.source(to_tir(lower(made, SM90A), SM90A), SM90A, "kernel").rsplit("__global__", 1)[1]
+    assert re.search(r"tilec_move_4\(\(&\(A_raw_v_ptr\[0\]\)\)", text)
+    assert "tilec_from_natural" in text
+    assert "a_p_ptr[3] = tilec_pack_float16x2" in text

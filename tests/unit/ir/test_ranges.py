@@ -1,0 +1,29 @@
+"""What integer expressions may be at least and at most."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import sym, tirx
+
+from tilec.ir.analysis.ranges import bounds
+
+BYTE, WORD = tirx.Var("byte", "uint8"), tirx.Var("word", "int32")
+
+
+def number(value: int, dtype: str = "int32"):
+    return tirx.const(value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("expr", "least", "most"),
+    [
+        (tirx.Cast("int8", BYTE & number(15, "uint8")) - number(8, "int8"), -8, 7),
+        ((WORD >> number(4)) & number(15), 0, 15),
+        (BYTE, 0, 255),
+        (tirx.Cast("int8", BYTE), -128, 127),
+        (BYTE - number(8, "uint8"), 0, 255),
+        (tirx.FloorDiv((WORD & number(0xFFFF)) * number(65536), number(65536)), -32768, 32767),
+    ],
+)
+def test_bounds_hold_for_arithmetic_of_the_type(expr, least, most):
+    assert bounds(expr, sym.Analyzer()) == (least, most)
