@@ -18,7 +18,8 @@ class Hints:
     ``coalesced_width``: elements that a thread moves at once, at most; ``disable_tma``: no TMA;
     ``eviction_policy``: one of `EVICTIONS`, for the lines of global memory in the L2 cache;
     ``prefer_instruction``: one of `INSTRUCTIONS`; ``prefer_async``: ahead of what uses it;
-    ``loop_layout``: which thread and register carry out an iteration."""
+    ``loop_layout``: which thread and register carry out an iteration; ``cluster_mask``: the ranks, a bit
+    each, of the blocks of a cluster that bring the same tile, once for all."""
 
     coalesced_width: int | None = None
     disable_tma: bool | None = None
@@ -26,6 +27,7 @@ class Hints:
     prefer_instruction: str | None = None
     prefer_async: bool | None = None
     loop_layout: Layout | None = None
+    cluster_mask: int | None = None
 
     @property
     def given(self) -> dict[str, Any]:

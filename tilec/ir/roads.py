@@ -28,8 +28,9 @@ ROADS = {
 #: By road, the kinds of statements that took it, and the losses that break it.
 _TAKEN = {
     "tensor_cores": ("wgmma", "mma.sync"),
-    "async_copy": ("tma", "cp.async"),
-    "vectors": ("vectors", "tma", "cp.async"),
+    "tma": ("tma", "multicast"),
+    "async_copy": ("tma", "multicast", "cp.async"),
+    "vectors": ("vectors", "tma", "multicast", "cp.async"),
 }
 _BROKEN = {"wgmma": ("warp_roles", "wgmma", "tensor_cores"), "tma": ("warp_roles", "tma")}
 #: Losses that belong to no road above (spills, bank conflicts) come last.

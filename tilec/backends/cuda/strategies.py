@@ -15,6 +15,7 @@ from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
+from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
@@ -32,6 +33,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     *_FIRST,
     ClearInProducts(),
     MaskBehindProducts(),
+    OpenMulticasts(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     SplitRoles(),

@@ -288,7 +288,8 @@ def copy_cluster(
 ) -> None:
     """A copy within a cluster (sm_90a); the keywords without a meaning here are hints.
 
-    Without ``dst_block`` as `copy`: each block of ``cluster_mask`` brings the tile itself. With it, a copy
+    Without ``dst_block`` as `copy`, which blocks of ``cluster_mask`` may carry out once for all of them that
+    copy the same. With it, a copy
     into the shared tile ``dst`` of the block of that rank, complete behind one arrival at ``remote_barrier``
     of that block, or behind a barrier of the cluster. Raises `SourceValueError` for other memories, and for a
     barrier without a block."""
@@ -297,10 +298,9 @@ def copy_cluster(
         "eviction_policy": eviction_policy,
         "coalesced_width": coalesced_width,
         "loop_layout": loop_layout,
+        "cluster_mask": cluster_mask,
     }
     hints = hints_of(construct, given, annotations)
-    if cluster_mask is not None:
-        unheeded(construct, "each block of cluster_mask brings the tile itself", "leave it out")
     source, target = meet(box(src, construct), box(dst, construct), construct)
     if isinstance(source.buffer, View) or isinstance(target.buffer, View):
         raise unsupported(f"{construct} of a reinterpreted buffer", remedy="copy the buffer itself")

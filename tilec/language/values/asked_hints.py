@@ -39,6 +39,9 @@ def hints_of(construct: str, given: Mapping[str, Any], annotations: Any = None) 
     width = asked.get("coalesced_width")
     if width is not None and (not isinstance(width, int) or width < 1):
         raise _wrong(construct, "coalesced_width", width, "give a number of elements")
+    mask = asked.get("cluster_mask")
+    if mask is not None and (not isinstance(mask, int) or mask < 1):
+        raise _wrong(construct, "cluster_mask", mask, "give a positive integer, a bit for each block")
     for switch in ("disable_tma", "prefer_async"):
         if switch in asked:
             asked[switch] = bool(asked[switch]) or None

@@ -13,7 +13,7 @@ from tvm import sym, tirx
 from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.ir.analysis.ranges import as_types_have_it, as_written
+from tilec.ir.analysis.ranges import SHORT, as_types_have_it, as_written, bounds, limits
 from tilec.ir.exprs import (
     all_of,
     conjuncts,
@@ -129,6 +129,18 @@ class Facts:
             return
         self._state = next(self._states)
         self._values[var] = value
+
+    def learn_binding(self, var: Var, value: Expr) -> None:
+        """``var`` is a name of ``value``: index arithmetic stands for it; of integers that are read the range
+        is known."""
+        dtype = dtype_of(var)
+        if next(loads(value), None) is None:
+            if dtype.startswith("int"):
+                self.bind_value(var, value)
+        elif dtype in SHORT:
+            low, high = bounds(value, self.analyzer)
+            if (low, high) != limits(dtype):
+                self.bind_range(var, low, high + 1)
 
     def inline(self, expr: Expr) -> Expr:
         """``expr`` with variables of known value replaced by it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 
-from tilec.ir.exprs import dtype_of, int_value, loads
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     Assume,
     Bind,
@@ -31,7 +31,7 @@ class ScopedRewrite:
         self.facts = Facts(kernel, changed_in(launch))
         for stmt in kernel.body:
             if isinstance(stmt, Bind):
-                self._bind(stmt)
+                self.facts.learn_binding(stmt.var, stmt.value)
         for var, extent in zip(launch.block_vars, launch.grid, strict=True):
             self.facts.bind_range(var, 0, extent)
 
@@ -57,13 +57,9 @@ class ScopedRewrite:
 
     def _learn(self, stmt: Stmt) -> None:
         if isinstance(stmt, Bind):
-            self._bind(stmt)
+            self.facts.learn_binding(stmt.var, stmt.value)
         elif isinstance(stmt, Pipelined) or (isinstance(stmt, For) and (int_value(stmt.step) or 0) > 0):
             self.facts.bind_range(stmt.var, stmt.start, stmt.stop)
         elif isinstance(stmt, Parallel):
             for var, extent in zip(stmt.vars, stmt.extents, strict=True):
                 self.facts.bind_range(var, 0, extent)
-
-    def _bind(self, stmt: Bind) -> None:
-        if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
-            self.facts.bind_value(stmt.var, stmt.value)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.analysis.ranges import SHORT, bounds, limits
-from tilec.ir.exprs import all_of, dtype_of, loads
+from tilec.ir.exprs import all_of
 from tilec.ir.foreign import is_foreign, parts
 
 if TYPE_CHECKING:
@@ -46,14 +45,7 @@ def emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt:
 
 def learn_binding(stmt: Bind, ctx: Context) -> None:
     """Makes index arithmetic that has a name known to proofs, and the range of integers that are read."""
-    dtype = dtype_of(stmt.var)
-    if next(loads(stmt.value), None) is None:
-        if dtype.startswith("int"):
-            ctx.facts.bind_value(stmt.var, stmt.value)
-    elif dtype in SHORT:
-        low, high = bounds(stmt.value, ctx.facts.analyzer)
-        if (low, high) != limits(dtype):
-            ctx.facts.bind_range(stmt.var, low, high + 1)
+    ctx.facts.learn_binding(stmt.var, stmt.value)
 
 
 def decided(stmt: If, cond: Expr, ctx: Context) -> tirx.Stmt | None:

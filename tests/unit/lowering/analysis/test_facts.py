@@ -115,3 +115,17 @@ def test_what_is_assumed_of_a_cast_that_may_wrap_is_known_from_then_on():
                 assert facts.prove(asked) is True
             with facts.assume(assumed, False):
                 assert facts.prove(asked) is False
+
+
+def test_names_of_what_is_read_have_its_range():
+    k, at = variables("k", "at")
+    done = tirx.decl_buffer((1,), "int32", name="done", scope="local.var")
+    facts = Facts(Kernel("k", (), (), ()), {done})
+    read = done[tirx.const(0, "int32")]
+    facts.bind_range(k, 0, 100)
+    facts.learn_binding(at, tirx.floormod(read + k, tirx.const(4, "int32")))
+    assert facts.prove(at >= 0) is True
+    assert facts.prove(at + 1 <= 4) is True
+    assert facts.prove(at + 1 <= 3) is None
+    facts.learn_binding(at, read)
+    assert facts.prove(k >= 0) is True

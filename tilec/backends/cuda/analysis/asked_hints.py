@@ -17,6 +17,7 @@ _LEAVE = "leave it out"
 #: What moves elements -> its name.
 _MOVES = {
     "tma": "TMA",
+    "multicast": "TMA",
     "cp.async": "cp.async",
     "gathered": "a warp's gathers",
     "registers": "stores from registers",
@@ -25,6 +26,7 @@ _MOVES = {
     "threads": "loops of threads",
 }
 _EVICT = "leave it out, or load the tile in a T.Pipelined of two stages or more"
+_SHARE = "docs/cuda.md lists which tiles blocks bring for each other"
 _AHEAD = "use T.Pipelined with two stages or more, and aligned rows of one type"
 
 
@@ -36,7 +38,8 @@ def hinted(launch: Launch) -> tuple[Copy | Parallel, ...]:
 
 def unmet(hints: Hints, kind: str, width: int = 0) -> Iterator[Loss]:
     """What a statement on a road of ``kind``, by vectors of ``width`` elements, does not obey."""
-    by_tma, ahead, name = kind == "tma", kind in ("tma", "cp.async"), _MOVES[kind]
+    by_tma, name = kind in ("tma", "multicast"), _MOVES[kind]
+    ahead = by_tma or kind == "cp.async"
     if hints.avoids_tma and by_tma:
         yield Loss("", "a launch with warp roles moves this tile by TMA alone", _LEAVE)
     if hints.eviction is not None and not ahead:
@@ -49,6 +52,8 @@ def unmet(hints: Hints, kind: str, width: int = 0) -> Iterator[Loss]:
         yield Loss("", "the loop fills no shared tile ahead of a pipelined loop's trips", _AHEAD)
     if hints.loop_layout is not None and ahead:
         yield Loss("", f"loop_layout gives iterations to threads, {name} has an order of its own", _LEAVE)
+    if hints.cluster_mask is not None and kind != "multicast":
+        yield Loss("", "each block of cluster_mask brings the tile itself", _SHARE)
     if hints.coalesced_width is not None and by_tma:
         yield Loss("", "coalesced_width counts elements of a thread, TMA moves boxes", _LEAVE)
     elif hints.coalesced_width is not None and width < hints.coalesced_width:

@@ -9,6 +9,8 @@ from tilec.backends.cuda.nodes import WarpTile
 from tilec.ir.layout import Digit, Layout
 
 WARP, WARPS_OF_A_GROUP = 32, 4
+#: Neighbouring columns that one lane of an accumulator holds.
+PAIR = 2
 
 
 def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1)) -> Layout:
@@ -25,7 +27,7 @@ def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1)) -> Layo
         Digit(slices[0], count * slices[1], "reg"),
     )
     j = (
-        Digit(2, 1, "reg"),
+        Digit(PAIR, 1, "reg"),
         Digit(4, 1, "lane"),
         Digit(columns, 4, "reg"),
         Digit(tile.warps[1], _warp_step(tile), "warp"),

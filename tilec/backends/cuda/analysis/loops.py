@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import tirx
 from tvm.ir import Var
@@ -47,23 +49,81 @@ def loop_axis(index: Expr, loop: Parallel) -> int | None:
     return next((axis for axis, var in enumerate(loop.vars) if var.same_as(index)), None)
 
 
+class Line(NamedTuple):
+    """An index that is ``factor`` times the loop variable ``axis``, and ``offset``, which is less."""
+
+    axis: int
+    factor: int
+    offset: int
+
+
+def loop_line(index: Expr, loop: Parallel) -> Line | None:
+    """The line along a loop variable that an index is on; None for any other index."""
+    axis = loop_axis(index, loop)
+    if axis is not None:
+        return Line(axis, 1, 0)
+    used = [position for position, var in enumerate(loop.vars) if uses(index, (var,))]
+    linear = linear_in(index, [loop.vars[used[0]]]) if len(used) == 1 else []
+    factor, offset = map(int_value, linear or (0, 0))
+    if factor is None or offset is None or not 0 <= offset < factor:
+        return None
+    return Line(used[0], factor, offset)
+
+
+def loop_lines(item: Access, loop: Parallel) -> tuple[Line | None, ...] | None:
+    """Per dimension of an access the line along a loop variable that indexes it, None for dimensions of one
+    element; None as a whole for any other index."""
+    lines: list[Line | None] = []
+    for dimension, index in enumerate(item.indices):
+        line = loop_line(index, loop)
+        single = int_value(item.buffer.shape[dimension]) == 1
+        met = [other.axis for other in lines if other is not None]
+        if (line is None and not single) or (line is not None and line.axis in met):
+            return None
+        lines.append(line)
+    return tuple(lines)
+
+
+def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | None:
+    """The digits of every ``factor``-th index of a dimension; None where threads hold those between."""
+    digits = layout.digits[dimension]
+    if factor == 1:
+        return digits
+    first = next(iter(digits), None)
+    if first is None or first.space != "reg" or first.size % factor:
+        return None
+    left = Digit(first.size // factor, first.stride * factor, "reg")
+    return (*((left,) if left.size > 1 else ()), *digits[1:])
+
+
 def cover(item: Access, loop: Parallel) -> tuple[int | None, ...] | None:
     """Per dimension of an access the loop variable that indexes it, None for dimensions of one element; None
     as a whole for any other index."""
-    axes: list[int | None] = []
-    for dimension, index in enumerate(item.indices):
-        axis = loop_axis(index, loop)
-        single = int_value(item.buffer.shape[dimension]) == 1
-        if (axis is None and not single) or (axis is not None and axis in axes):
-            return None
-        axes.append(axis)
-    return tuple(axes)
+    lines = loop_lines(item, loop)
+    if lines is None or any(line is not None and line.factor != 1 for line in lines):
+        return None
+    return tuple(None if line is None else line.axis for line in lines)
 
 
-def followed(layout: Layout, axes: tuple[int | None, ...]) -> Layout:
-    """The layout of a fragment whose dimensions are these variables of a loop of ``layout``."""
-    kept = iter(select(layout, [axis for axis in axes if axis is not None]).digits)
-    return Layout(tuple(() if axis is None else next(kept) for axis in axes))
+def followed(layout: Layout, lines: tuple[Line | None, ...]) -> Layout:
+    """The layout of a fragment whose dimensions are on these lines of a loop of ``layout``: what lies between
+    two iterations is in registers."""
+    kept = select(layout, [line.axis for line in lines if line is not None])
+    apart = math.prod(line.factor for line in lines if line is not None)
+    rest = iter(kept.digits)
+    digits: list[tuple[Digit, ...]] = []
+    between = 1
+    for line in lines:
+        factor = 1 if line is None else line.factor
+        own = () if line is None else tuple(_apart(digit, apart) for digit in next(rest))
+        digits.append((*((Digit(factor, between, "reg"),) if factor > 1 else ()), *own))
+        between *= factor
+    return Layout(tuple(digits))
+
+
+def _apart(digit: Digit, step: int) -> Digit:
+    """A digit whose registers lie ``step`` times as far from each other."""
+    return replace(digit, stride=digit.stride * step) if digit.space == "reg" else digit
 
 
 def fitting_fragment(
@@ -73,15 +133,13 @@ def fitting_fragment(
     long = {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1}
     best: tuple[int, Access] | None = None
     for item in items:
-        axes = cover(item, loop)
-        if axes is None or item.buffer not in layouts:
+        lines = loop_lines(item, loop)
+        if lines is None or item.buffer not in layouts:
             continue
         layout = layouts[item.buffer]
-        if any(axis is None and thread_terms(layout, dimension) for dimension, axis in enumerate(axes)):
+        if any(_spread(layout, dimension, line, loop) is None for dimension, line in enumerate(lines)):
             continue
-        shape = layout.shape
-        if any(axis is not None and shape[d] < loop_extents(loop)[axis] for d, axis in enumerate(axes)):
-            continue
+        axes = [line.axis for line in lines if line is not None]
         count = len(long & set(axes))
         enough = long <= set(axes) or (partly and count > 0)
         if enough and (best is None or count > best[0]):
@@ -93,13 +151,14 @@ def loop_layout(
     loop: Parallel, item: Access, layouts: Mapping[Var, Layout], warps: int, vector: int
 ) -> Layout:
     """The layout of a loop that follows a fragment; variables that do not index it take free threads."""
-    axes = cover(item, loop)
-    assert axes is not None
+    lines = loop_lines(item, loop)
+    assert lines is not None
     extents, layout = loop_extents(loop), layouts[item.buffer]
     digits: list[tuple[Digit, ...]] = [()] * len(extents)
-    for dimension, axis in enumerate(axes):
-        if axis is not None:
-            digits[axis] = layout.digits[dimension]
+    for dimension, line in enumerate(lines):
+        if line is not None:
+            digits[line.axis] = _spread(layout, dimension, line, loop) or ()
+    axes = [line.axis for line in lines if line is not None]
     free = [axis for axis, extent in enumerate(extents) if axis not in axes and extent > 1]
     if not free:
         return Layout(tuple(digits))
@@ -107,6 +166,15 @@ def loop_layout(
     if WARP % lane or warps % warp:
         lane, warp = WARP, warps
     return extended(digits, extents, free, warps, lane, warp, vector)
+
+
+def _spread(layout: Layout, dimension: int, line: Line | None, loop: Parallel) -> tuple[Digit, ...] | None:
+    """The digits of a dimension of a fragment along a line of a loop, which are its variable's; None where
+    threads hold parts of them, or there are too few."""
+    if line is None:
+        return None if thread_terms(layout, dimension) else ()
+    enough = layout.shape[dimension] >= loop_extents(loop)[line.axis] * line.factor
+    return thinned(layout, dimension, line.factor) if enough else None
 
 
 def _first_free(layout: Layout, space: str) -> int:
@@ -120,16 +188,15 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
     """Whether every thread holds the elements that its iterations touch, in registers that it can name."""
     seen: set[int] = set()
     for dimension, index in enumerate(item.indices):
-        axis = loop_axis(index, loop)
-        if axis is None or axis in seen:
+        line = loop_line(index, loop)
+        if line is None or line.axis in seen:
             alone = int_value(item.buffer.shape[dimension]) == 1
             if thread_terms(fragment, dimension) or (item.is_write and not alone):
                 return False
             continue
-        seen.add(axis)
-        if fragment.shape[dimension] < loop_extents(loop)[axis]:
-            return False
-        if not same_threads(fragment, dimension, layout, axis):
+        seen.add(line.axis)
+        own = _spread(fragment, dimension, line, loop)
+        if own is None or not same_threads(Layout((own,)), 0, layout, line.axis):
             return False
     return True
 

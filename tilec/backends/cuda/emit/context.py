@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
+from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.floats import (
@@ -30,7 +31,7 @@ from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.limits import FLOAT8
 from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, bounds
-from tilec.ir.exprs import dtype_of, loads, same, scalar_dtype
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, scalar_dtype
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
@@ -242,8 +243,8 @@ class DeviceContext(Context):
         """The contribution of one register digit of an index."""
         while isinstance(index, tirx.Cast):
             index = index.value
-        parts = self.digits.get(index) if isinstance(index, Var) else None
-        if parts is None:
+        parts = self._parts(index)
+        if not parts:
             value = convert(self.value(index), "int32")
             return tirx.truncmod(tirx.truncdiv(value, _int(term.weight)), _int(term.size)) * _int(term.stride)
         total: Expr = tirx.const(0, "int32")
@@ -253,6 +254,18 @@ class DeviceContext(Context):
             if low < high and part.in_register:
                 total = total + _piece(part, low, high) * _int(low // term.weight * term.stride)
         return total
+
+    def _parts(self, index: Expr) -> tuple[Part, ...]:
+        """The digits of a loop variable, or of an index on a line along one; none for any other index."""
+        if isinstance(index, Var):
+            return self.digits.get(index, ())
+        used = [var for var in undefined_vars(index) if var in self.digits]
+        linear = linear_in(index, used) if len(used) == 1 else []
+        factor, offset = map(int_value, linear or (0, 0))
+        if factor is None or offset is None or not 0 <= offset < factor:
+            return ()
+        own = (replace(part, weight=part.weight * factor) for part in self.digits[used[0]])
+        return (Part(1, factor, _int(offset), True), *own)
 
     def emit(self, stmt: Stmt) -> tirx.Stmt | None:
         """The TIR of one statement; None where nothing is left to do."""

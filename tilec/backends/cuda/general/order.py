@@ -10,7 +10,7 @@ from tvm.tirx.analysis import undefined_vars
 from tilec.backends.cuda.general.registers import handed_on
 from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.ir.nodes import Bind, For, If, Launch, Pipelined, Stmt, While, walk
+from tilec.ir.nodes import Bind, For, Gemm, If, Launch, Pipelined, Stmt, While, walk
 from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
@@ -26,11 +26,19 @@ def walks(launch: Launch, program: Program, threads: int) -> bool:
     if launch.schedule.persistent is False or handed_on(threads // WARPGROUP, ()) is None:
         return False
     blocks = set(launch.block_vars)
-    control = (stmt for stmt in program.around if isinstance(stmt, (For, Pipelined, While, If)))
+    control = (stmt for stmt in program.around if _takes_long(stmt))
     return (
         not any(_depends_on(expr, program) & blocks for stmt in control for expr in expressions(stmt))
         and not launch.schedule.cluster_dims
     )
+
+
+def _takes_long(stmt: Stmt) -> bool:
+    """Whether a tile takes longer or shorter with what a statement decides: a loop, or a branch around loops
+    or products; what a branch does to elements alone is short."""
+    if isinstance(stmt, If):
+        return any(isinstance(inner, (For, Pipelined, While, Gemm)) for inner in walk((stmt,)))
+    return isinstance(stmt, (For, Pipelined, While))
 
 
 def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.held_alike import held_alike
 from tilec.backends.cuda.analysis.tiles import alike
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
 from tilec.backends.cuda.general.deepen import deepened
@@ -289,7 +290,8 @@ def _cut(rings: Sequence[Ring], room: int) -> tuple[Ring, ...] | None:
 
 def _staged_bytes(launch: Launch) -> int:
     """Bytes of the largest result of up to 16 bits that leaves registers for a tensor."""
-    sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
+    products = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
+    sums = held_alike(walk(launch.body), products)
     sizes: list[int] = [0]
     for stmt in walk(launch.body):
         loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.src.buffer in sums else stmt

@@ -25,11 +25,11 @@ from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.asked_layouts import obeyed
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.backends.cuda.analysis.loops import (
-    cover,
     fitting_fragment,
     followed,
     loop_extents,
     loop_layout,
+    loop_lines,
     vector_widths,
 )
 from tilec.backends.cuda.analysis.registers import check_registers
@@ -200,12 +200,13 @@ class _Inference:
     def _assign(self, loop: Parallel, layout: Layout) -> None:
         self.loops[loop] = layout
         for item in accesses(loop.body):
-            axes = cover(item, loop)
-            if item.buffer not in self.fragments or item.buffer in self.layouts or axes is None:
+            lines = loop_lines(item, loop)
+            if item.buffer not in self.fragments or item.buffer in self.layouts or lines is None:
                 continue
-            extents = tuple(1 if axis is None else loop_extents(loop)[axis] for axis in axes)
+            sizes = loop_extents(loop)
+            extents = tuple(1 if line is None else sizes[line.axis] * line.factor for line in lines)
             if static_extents(item.buffer) == extents:
-                self.layouts[item.buffer] = followed(layout, axes)
+                self.layouts[item.buffer] = followed(layout, lines)
 
     def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
         """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors;

@@ -19,6 +19,7 @@ from tilec.backends.cuda.passes.select_instructions import SelectInstructions
 from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
 from tilec.backends.cuda.passes.share_registers import ShareRegisters
 from tilec.backends.cuda.passes.split_loops import SplitLoops
+from tilec.backends.cuda.passes.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.spread_scans import SpreadScans
 from tilec.backends.cuda.passes.stage_stores import StageStores
 from tilec.backends.cuda.passes.synchronise import Synchronise
@@ -44,6 +45,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SpreadScans(),
     ExpandCopies(),
     SplitLoops(),
+    SplitPairs(),
     ReduceAccumulations(),
     SerialiseCollisions(),
     StageStores(),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.fragments import PAIR
+from tilec.backends.cuda.analysis.held_alike import held_alike
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.tiles import swizzled
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
@@ -28,15 +30,13 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Neighbouring columns that one lane of an accumulator holds.
-_HELD = 2
-
 
 class StageStores(Pass):
-    """In: Parallel loops that store what products left in fragments to global memory. Out: where an
-    accumulator's layout would store fewer bytes at once than the rows allow, the loop writes a shared tile
-    (swizzled, so that lanes meet no bank twice) and a second one copies that out in wide vectors. Shared
-    memory that the product is done with serves again; the store stays as it is where there is no room."""
+    """In: Parallel loops that store what products left in fragments, or what others computed of it in the
+    same places, to global memory. Out: where an accumulator's layout would store fewer bytes at once than the
+    rows allow, the loop writes a shared tile (swizzled, so that lanes meet no bank twice) and a second one
+    copies that out in wide vectors. Shared memory that the product is done with serves again; the store stays
+    as it is where there is no room."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its results staged."""
@@ -50,7 +50,8 @@ class _Staging(ScopedRewrite):
         super().__init__(kernel, launch)
         assert target.gpu is not None
         self._limit = target.gpu.shared_bytes
-        self._sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, WarpGemm)}
+        sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, WarpGemm)}
+        self._sums = held_alike(walk(launch.body), sums)
         self._tiles: list[Var] = []
 
     def run(self) -> Launch:
@@ -99,7 +100,7 @@ class _Staging(ScopedRewrite):
         size = element_bytes(str(store.buffer.dtype))
         limit = min(WIDEST // size, extent & -extent)
         width = vector_width(store.buffer, indices, loop.vars[-1], limit, self.facts)
-        return width > _HELD and _HELD * size < WIDEST // 2
+        return width > PAIR and PAIR * size < WIDEST // 2
 
     def _staged(self, loop: Parallel, store: Store) -> list[Stmt]:
         extents, dtype = loop_extents(loop), str(store.buffer.dtype)

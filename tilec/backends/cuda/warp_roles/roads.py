@@ -36,7 +36,8 @@ def roads(stmt: Stmt) -> Iterator[Road]:
 def _of_load(stmt: TmaLoad) -> Iterator[Road]:
     image = " of image columns (im2col)" if stmt.offsets else ""
     shared = ", multicast to a pair of blocks" if stmt.shared else ""
-    yield moved(stmt, stmt.map.buffer, stmt.dst.buffer, "tma", f"TMA{image}{shared}")
+    kind = "multicast" if stmt.shared else "tma"
+    yield moved(stmt, stmt.map.buffer, stmt.dst.buffer, kind, f"TMA{image}{shared}")
 
 
 @roads.register(TileStore)

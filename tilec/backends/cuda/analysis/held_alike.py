@@ -1,0 +1,48 @@
+"""Fragments that lie in registers as the sums of products do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.loops import loop_lines
+from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.ir.nodes import Copy, Parallel, Stmt
+from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+
+def held_alike(stmts: Iterable[Stmt], sums: Set[Var]) -> set[Var]:
+    """``sums`` and the fragments of their shape whose elements loops compute from theirs, place by place."""
+    loops = [loop for stmt in stmts for loop in _loops(stmt)]
+    found: set[Var] = set()
+    more = set(sums)
+    while more:
+        found |= more
+        more = {made for loop in loops for made in _made_from(loop, found)} - found
+    return found
+
+
+def _loops(stmt: Stmt) -> Iterator[Parallel]:
+    made = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
+    if isinstance(made, Parallel):
+        yield made
+
+
+def _made_from(loop: Parallel, found: Set[Var]) -> Iterator[Var]:
+    """The fragments that a loop writes where it reads those of ``found``."""
+    items = [item for item in accesses(loop.body) if item.buffer.scope() == "local.fragment"]
+    read = [item for item in items if not item.is_write and item.buffer in found]
+    for item in items:
+        if item.is_write and any(_alike(item, other, loop) for other in read):
+            yield item.buffer
+
+
+def _alike(item: Access, other: Access, loop: Parallel) -> bool:
+    """Whether two accesses name the same place of tiles of one shape, on lines of the loop."""
+    place = loop_lines(item, loop)
+    same = static_extents(item.buffer) == static_extents(other.buffer)
+    return same and place is not None and place == loop_lines(other, loop)
