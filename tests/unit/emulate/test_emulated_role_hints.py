@@ -125,7 +125,7 @@ def test_results_of_attention_are_kept_from_tma():
     assert "cp.async.bulk.tensor.2d.global" not in found
     assert roads == []
     (road,) = losses(attention({"disable_tma": True, "prefer_instruction": "tma"}), SM90A)
-    assert "stores their results" in str(road)
+    assert "stores and adds results" in str(road)
 
 
 def test_copies_that_name_tma_have_hints():
