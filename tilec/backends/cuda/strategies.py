@@ -8,6 +8,7 @@ from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
+from tilec.backends.cuda.general.split_trips import SplitTrips
 from tilec.backends.cuda.general.store_boxes import StoreBoxes
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
@@ -40,6 +41,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     IssueAhead(),
     RotateTrips(),
     AlternateOperands(),
+    SplitTrips(),
     BringBoxes(),
     StoreBoxes(),
     *(step for step in CUDA_PASSES if step not in _FIRST),

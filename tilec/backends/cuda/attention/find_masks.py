@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
+from tilec.backends.cuda.analysis.cuts import conditions
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
 from tilec.backends.cuda.attention.rewriting import AttentionPass
@@ -89,13 +90,6 @@ def _limit(cond: Expr, column: Var) -> Expr | None:
             return None
         result = limit if result is None else tirx.Min(result, limit)
     return result
-
-
-def conditions(cond: Expr) -> tuple[Expr, ...]:
-    """The parts of a conjunction, one of flags as well."""
-    if isinstance(cond, (tirx.And, tirx.BitwiseAnd)):
-        return (*conditions(cond.a), *conditions(cond.b))
-    return (cond,)
 
 
 def _atom_limit(cond: Expr, column: Var) -> Expr | None:
