@@ -73,10 +73,12 @@ class _Consumers:
         """A block with its loops rotated."""
         made: list[Stmt] = []
         for stmt in block:
-            trip = self._trip(stmt) if isinstance(stmt, For) else None
-            if trip is not None:
+            branch = _only_branch(stmt) if isinstance(stmt, For) else None
+            trip = self._trip(_within(stmt, branch)) if isinstance(stmt, For) else None
+            rotated = None if trip is None else trip.rotated() if branch is None else trip.in_branch(branch)
+            if trip is not None and rotated is not None:
                 self.notes.append(_NOTE.format(trip.loop.var.name))
-            made += (stmt,) if trip is None else trip.rotated()
+            made += (stmt,) if rotated is None else rotated
         return made
 
     def _trip(self, loop: For) -> _Trip | None:
@@ -119,6 +121,18 @@ class _Consumers:
             waits = any(self._touched((stmt,)).conflicts(self._touched((other,))) for other in bound)
             (bound if waits else free).append(stmt)
         return (*free, *bound[len(late) :])
+
+
+def _only_branch(loop: For) -> If | None:
+    """The branch that a trip is but for names; None where it is something else."""
+    *names, last = loop.body
+    plain = all(isinstance(stmt, (Alloc, Bind)) for stmt in names)
+    return last if plain and isinstance(last, If) and not last.orelse else None
+
+
+def _within(loop: For, branch: If | None) -> For:
+    """A loop of the trips that take a branch."""
+    return loop if branch is None else replace(loop, body=(*loop.body[:-1], *branch.then))
 
 
 def _computes(block: Block, product: Stmt) -> bool:
@@ -176,6 +190,24 @@ class _Trip:
             yield from body
         else:
             yield If(first < end, body, loc=loop.loc)
+
+    def in_branch(self, branch: If) -> Block | None:
+        """The loop with the rest of a trip behind the head of the next one that takes the branch; None where
+        the rest asks which trip it was."""
+        loop, zero = self.loop, tirx.const(0, "int32")
+        held, keep, rest = self._handed_on()
+        if any(loop.var in mentioned(stmt) for stmt in walk(rest)):
+            return None
+        begun = tirx.decl_buffer((1,), "int32", name="begun", scope="local.var")
+        is_first = tirx.EQ(tirx.BufferLoad(begun, [zero]), zero)
+        names = tuple(stmt for stmt in self.head if isinstance(stmt, Bind) and stmt not in branch.then)
+        head = tuple(stmt for stmt in self.head if stmt not in names)
+        first = (*head, *self.middle, *keep, Store(begun, (zero,), tirx.const(1, "int32")))
+        later = copied((*head, *rest, *self.middle, *keep))
+        trip = replace(branch, then=(If(is_first, first, later, loc=branch.loc),))
+        last = If(tirx.Not(is_first), copied(rest), (), loc=loop.loc)
+        walked = replace(loop, body=(*names, trip))
+        return (*self.allocs, *held, Alloc(begun, init=zero), walked, last)
 
     def _handed_on(self) -> tuple[Block, Block, Block]:
         """Variables for what the rest needs of its trip and cannot tell from the number of it, what keeps

@@ -40,6 +40,7 @@ from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TensorStore, TurnBytes
 from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.spread_scans import scan_layout
 from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.exprs import int_value
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Reduce, Stmt, children, walk
@@ -104,14 +105,16 @@ class _Inference:
         return found
 
     def _boxes(self) -> None:
-        """Operands that TMA brings lie in its patterns, and so do tiles of which lanes load rows and those
-        that TMA stores."""
+        """Operands that TMA brings lie in its patterns, and so do tiles of which lanes load rows, those that
+        loops over a product's fragments read, eight rows at a time, and those that TMA stores."""
         stmts = list(walk(self.launch.body))
         operands = {
             region.buffer for stmt in stmts if isinstance(stmt, WarpGemm) for region in (stmt.a, stmt.b)
         }
         operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
         operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnBytes)}
+        rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
+        operands |= _read_beside_sums(stmts) & rows
         for stmt in stmts:
             if isinstance(stmt, BoxLoad) and stmt.dst.buffer in operands and slab_bytes(stmt.dst.buffer):
                 self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))
@@ -225,6 +228,26 @@ class _Inference:
 
     def _is_open(self, buffer: Var) -> bool:
         return buffer in self.fragments and buffer not in self.layouts
+
+
+def _read_beside_sums(stmts: Sequence[Stmt]) -> set[Var]:
+    """The tiles that loops read which name an accumulator."""
+    sums = {stmt.c.buffer for stmt in stmts if isinstance(stmt, WarpGemm)}
+    found: set[Var] = set()
+    for stmt in stmts:
+        used = {name for inner in walk((stmt,)) for name in buffers(inner)} if _is_loop(stmt) else set()
+        if used & sums:
+            found |= {name for name in used if str(name.scope()).startswith("shared")}
+    return found
+
+
+def _brings_rows(load: BoxLoad) -> bool:
+    """Whether a load brings more than a vector."""
+    return sum(int_value(extent) != 1 for extent in load.dst.extent) > 1
+
+
+def _is_loop(stmt: Stmt) -> bool:
+    return isinstance(stmt, Parallel) and len(stmt.vars) > 1
 
 
 def _work(stmt: Parallel | Reduce) -> int:
