@@ -94,6 +94,11 @@ def defined(stmt: Stmt) -> tuple[Var, ...]:
     return tuple(value for _, word, value in _leaves(stmt) if word == "defines")
 
 
+def operand_names(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables that a statement has for one of its own expressions alone."""
+    return tuple(value for _, word, value in _leaves(stmt) if word == "operands")
+
+
 def mentioned(stmt: Stmt) -> set[Var]:
     """The variables and buffers that a statement itself names or defines."""
     found: set[Var] = set()

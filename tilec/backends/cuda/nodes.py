@@ -9,7 +9,7 @@ from tilec.ir.layout import Layout
 from tilec.ir.nodes import Atomic, For
 from tilec.ir.nodes.barriers import Arrive, WaitPhase
 from tilec.ir.nodes.threads import ThreadReduce
-from tilec.ir.stmt import At, Block, Defines, Region, Scratch, Signals, Stmt, Updates, Writes
+from tilec.ir.stmt import At, Block, Defines, Operands, Region, Scratch, Signals, Stmt, Updates, Writes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -47,15 +47,34 @@ class AsyncCopy(Stmt):
 class AsyncGather(Stmt):
     """An AsyncCopy whose places are computed: ``body`` is one Store to a shared tile of an element of global
     memory behind a condition (0 where it fails), for all values of ``vars``. Pieces of ``width`` elements
-    along the last variable share the condition."""
+    along the last variable share the condition. What `LookUp` names under ``registers`` is there for each
+    piece."""
 
-    syntax = "async_gather(*extents, width=, evict=)"
+    syntax = "async_gather(*extents, width=, evict=, registers=)"
 
     vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]
     body: Block
     width: int
     evict: str | None = None
+    registers: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LookUp(Stmt):
+    """Each thread computes ``value`` for its pieces of the `AsyncGather` that shares ``registers`` (a name)
+    and stands behind: over the same ``vars``, under the name ``place`` there. ``size``: bytes of an element
+    that the gather moves."""
+
+    syntax = "place = look_up(vars, value, extents, width=, size=, registers=)"
+
+    place: Defines[Var]
+    vars: Operands[tuple[Var, ...]]
+    value: Expr
+    extents: tuple[int, ...]
+    width: int
+    size: int
+    registers: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +267,18 @@ class EachTile(Stmt):
     grid: tuple[int | Expr, ...]
     body: Block
     band: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class EachLane(Stmt):
+    """Each of the first ``count`` threads of those that run it, all of one warp, runs ``body``, with its
+    number among them as ``var``."""
+
+    syntax = "each_lane(count)"
+
+    var: Defines[Var]
+    count: int
+    body: Block
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from tilec.ir.rules import barrier_rules
 from tilec.ir.rules.scope import Scope
 from tilec.ir.rules.thread_rules import RULES
 from tilec.ir.text.expr_printer import format_expr
-from tilec.ir.traits import buffers, defined, expressions, regions, scratch
+from tilec.ir.traits import buffers, defined, expressions, operand_names, regions, scratch
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -259,8 +259,10 @@ class _Verifier(Scope):
         names = defined(stmt)
         for buffer in (*buffers(stmt), *scratch(stmt)):
             self.need(buffer in (*self.defined, *names), f"{buffer.name} is used outside of its allocation")
+        known, self.defined = self.defined, {*self.defined, *operand_names(stmt)}
         for expr in expressions(stmt):
             self.expr(expr)
+        self.defined = known
         for body in ir.children(stmt):
             self.inside(names, body)
         if not ir.children(stmt):

@@ -42,6 +42,7 @@ from tilec.lowering.emission.storage import compute_type, convert, decode, encod
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cuda.emit.look_up import LookedUp
     from tilec.backends.cuda.warp_roles.nodes import TensorMap
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Stmt
@@ -65,11 +66,12 @@ class DeviceContext(Context):
     registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
     writes to memory that others see, ``pool`` the block's shared memory, ``pool_address`` its address there
     and ``places`` the bytes at which tiles begin, ``maps`` the parameters that are tensor maps, ``ahead`` the
-    registers of operands that are loaded in the trip before, by their names. ``thread``, ``warp`` and
-    ``warps`` are those of the group that runs a statement, ``block_...`` those of the block; ``group`` is its
-    first thread and how many they are (None: all of the block), ``overlapping`` the names of tensors that may
-    share memory, ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that
-    are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say
+    registers of operands that are loaded in the trip before and ``looked_up`` the places that gathers know
+    before they begin, both by names. ``thread``, ``warp`` and ``warps`` are those of the group that runs a
+    statement, ``block_...`` those of the block; ``group`` is its first thread and how many they are (None:
+    all of the block), ``overlapping`` the names of tensors that may share memory, ``group_barriers`` are the
+    named barriers of groups that meet, ``free_barriers`` those that are left, ``cluster_barriers`` mbarriers
+    at which other blocks arrive. With ``marks`` calls of `PLACE` say
     which lines of the author's file the statements behind them come from."""
 
     processor = "CUDA"
@@ -87,6 +89,7 @@ class DeviceContext(Context):
     digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
+    looked_up: dict[str, LookedUp] = field(default_factory=dict)
     marks: bool = False
     block_vars: tuple[Var, ...] = ()
     tile_block: Expr | None = None

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.analysis.gathers import masked
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.pieces import Piece, pieces_of
+from tilec.backends.cuda.emit.look_up import gathered_pieces
+from tilec.backends.cuda.emit.pieces import Piece
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncGather
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, same, substitute
@@ -66,11 +66,18 @@ class _Gather:
 
     def emit(self) -> tirx.Stmt | None:
         """The places of all pieces, then their copies."""
-        layout = coalesced(self.stmt.extents, self.ctx.warps, self.stmt.width)
-        binds, pieces = pieces_of(self.stmt.vars, self.stmt.extents, layout, self.stmt.width, self.ctx)
-        self.code += binds
-        copies = [self._copy(piece) for piece in pieces]
+        copies = [self._copy(piece) for piece in self._pieces()]
         return sequence([*self.code, *copies])
+
+    def _pieces(self) -> list[Piece]:
+        """What this thread moves."""
+        stmt = self.stmt
+        if stmt.registers is not None:
+            return self.ctx.looked_up[stmt.registers].over(stmt.vars)
+        size = self.size // stmt.width
+        binds, pieces = gathered_pieces(stmt.vars, stmt.extents, stmt.width, size, self.ctx)
+        self.code += binds
+        return pieces
 
     def _copy(self, piece: Piece) -> tirx.Stmt:
         """The copy of a piece; what it needs is added to the code in front."""

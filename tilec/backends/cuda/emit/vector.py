@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -16,14 +16,14 @@ from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_vector
 from tilec.backends.cuda.nodes import ThreadLoop
-from tilec.ir.exprs import all_of, dtype_of, loads, same, same_all, uses
+from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
-from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
+from tilec.ir.nodes import Bind, Block, For, If, Stmt, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.uses import reads_behind_writes, written_in
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.statements import learn_binding, sequence
+from tilec.lowering.emission.statements import guarded, learn_binding, sequence
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -60,6 +60,9 @@ class Vector:
         if self.width == 1:
             take_road(self.stmt, [], self.ctx)
             return self.ctx.block(self.body)
+        branch = self._branch()
+        if branch is not None:
+            return self._under(branch)
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
@@ -74,6 +77,26 @@ class Vector:
                     part = self._iteration(element, base)
                 parts += [part] if part is not None else []
             return sequence([*ahead, *stores, *parts, *self._flush()])
+
+    def _branch(self) -> If | None:
+        """The branch that is all of the body, names aside, if all elements of the vector take it or none."""
+        *names, branch = self.body
+        if not isinstance(branch, If) or branch.orelse or not all(isinstance(stmt, Bind) for stmt in names):
+            return None
+        values = {stmt.var: stmt.value for stmt in names if isinstance(stmt, Bind)}
+        used = (*values.values(), inlined(branch.cond, values))
+        return None if any(uses(value, (self.var,)) for value in used) else branch
+
+    def _under(self, branch: If) -> tirx.Stmt | None:
+        """The vector behind one test."""
+        ctx = self.ctx
+        with ctx.scope():
+            names = [emit(stmt, ctx) for stmt in self.body[:-1]]
+            test = ctx.value(branch.cond)
+            with ctx.facts.remember(branch.cond):
+                inner = Vector(replace(self.stmt, body=branch.then), ctx).emit()
+        parts = [*names, None if inner is None else guarded(inner, [test])]
+        return sequence([part for part in parts if part is not None])
 
     def _iteration(self, element: int, base: Expr) -> tirx.Stmt | None:
         ctx = self.ctx

@@ -10,7 +10,9 @@ from tilec.backends.cuda.analysis.ring_depth import wanted_stages
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.general.registers import handed_on
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, If, Launch, Pipelined, Stmt, walk
+from tilec.ir.exprs import inlined
+from tilec.ir.exprs import loads as loads_in
+from tilec.ir.nodes import Alloc, Bind, Copy, Fill, For, Gemm, If, Launch, Pipelined, Stmt, Store, walk
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.general.loads import Load
@@ -58,9 +60,21 @@ def _blocks(launch: Launch, loads: Mapping[Stmt, Load], used: int, target: Targe
 
 def _wanted(ring: Ring, loads: Mapping[Stmt, Load], program: Program, target: Target, blocks: int) -> int:
     """The stages that the loop around the loads of a ring wants; 0 outside of loops, and where threads are
-    busy beside products, for whose trips loads are early enough."""
+    busy beside products, for whose trips loads are early enough: all but those that look up their places."""
     own = next(stmt for stmt, load in loads.items() if load.tile in ring.tiles)
     loop = next((stmt for stmt in reversed(program.around[own]) if isinstance(stmt, (For, Pipelined))), None)
-    if loop is None or not all(isinstance(stmt, _LIGHT) or stmt in loads for stmt in walk(loop.body)):
+    if loop is None:
         return 0
-    return wanted_stages(loop.body, target, blocks)
+    brought = {inner for load in loads for inner in walk((load,))}
+    alone = all(isinstance(stmt, _LIGHT) or stmt in brought for stmt in walk(loop.body))
+    looks_up = any(_looks_up(stmt, program) for stmt in walk((own,)))
+    return wanted_stages(loop.body, target, blocks, 1 + looks_up) if alone or looks_up else 0
+
+
+def _looks_up(stmt: Stmt, program: Program) -> bool:
+    """Whether a part of a load reads a table to know its place."""
+    places = stmt.src.start if isinstance(stmt, Copy) else ()
+    if isinstance(stmt, Store):
+        places = tuple(index for load in loads_in(stmt.value) for index in load.indices)
+    names = {var: bind.value for var, bind in program.definers.items() if isinstance(bind, Bind)}
+    return any(True for place in places for _ in loads_in(inlined(place, names)))

@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Block
 
 
-#: Bytes of the largest tile that threads of a producer fill. Larger ones come faster by all threads, cp.async
-#: ahead of its trip or a conversion of a raw tile (H200: rows of 8 experts gathered 803 us, 1090 us by a
-#: loading warpgroup; a float32 operand of 8192^3 converted 2.6 ms, 16.8 ms).
+#: Bytes of the largest tile that threads of a producer fill by loads and stores. Larger ones come faster by
+#: all threads, by a conversion of a raw tile (H200: a float32 operand of 8192^3 converted 2.6 ms, 16.8 ms).
 MOST_BYTES = 4096
 
 
@@ -196,11 +195,11 @@ class Loads(ScopedRewrite):
                 changed = part.src.buffer in self._program.changed
                 need(not changed, f"the launch writes {part.src.buffer.name}")
         no_box = next(filter(None, map(self._no_box, parts)), None)
-        small = is_small(tile)
-        if no_box is not None and not (small and any(map(is_loop, self._program.around[stmt]))):
+        width = min(self._width(part, tile) for part in parts)
+        fast = width or is_small(tile)
+        if no_box is not None and not (fast and any(map(is_loop, self._program.around[stmt]))):
             raise Unfit(no_box)
         self._program.needed(stmt)
-        width = min(self._width(part, tile) for part in parts)
         return Load(stmt, tile, self._asynchronous(stmt, width) if width else stmt, width, no_box)
 
     def _width(self, part: Copy | Parallel, tile: Var) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm.tirx.analysis import undefined_vars
 
+from tilec.backends.cuda.general.loads import is_loop
 from tilec.backends.cuda.general.registers import handed_on
 from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
@@ -39,6 +40,16 @@ def _takes_long(stmt: Stmt) -> bool:
     if isinstance(stmt, If):
         return any(isinstance(inner, (For, Pipelined, While, Gemm)) for inner in walk((stmt,)))
     return isinstance(stmt, (For, Pipelined, While))
+
+
+def order_of(launch: Launch, program: Program, loads: Sequence[Stmt], threads: int) -> int | None:
+    """Tiles of a band of the order in which blocks walk, 0 for the order of the hardware; None where they do
+    not. Where a load stands outside of loops its only stage holds the next tile's up: there blocks walk for
+    what they share alone."""
+    if not walks(launch, program, threads):
+        return None
+    ahead = all(any(map(is_loop, program.around[load])) for load in loads)
+    return band_of(launch, program, loads) or (0 if ahead else None)
 
 
 def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:

@@ -13,6 +13,7 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.tirx.analysis import undefined_vars
 
+from tilec.backends.cuda.analysis.loads_ahead import async_elements, load_of
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.loads import filled, is_loop, is_small
@@ -57,7 +58,7 @@ class _RawTiles(ScopedRewrite):
     def _split(self, stmt: Stmt) -> list[Stmt]:
         as_it_is = isinstance(stmt, Copy) and str(stmt.src.buffer.dtype) == str(stmt.dst.buffer.dtype)
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
-        if as_it_is or not isinstance(loop, Parallel):
+        if as_it_is or not isinstance(loop, Parallel) or self._is_gathered(stmt):
             return [stmt]
         found = {load: part for load in _tensors(loop) if (part := self._part(load, loop)) is not None}
         if not found:
@@ -66,6 +67,11 @@ class _RawTiles(ScopedRewrite):
         copies = [Copy(part.box, whole_tile(raw[load]), loc=stmt.loc) for load, part in found.items()]
         read = {load: tirx.BufferLoad(raw[load], list(part.indices)) for load, part in found.items()}
         return [*copies, _reading(loop, read)]
+
+    def _is_gathered(self, stmt: Stmt) -> bool:
+        """Whether cp.async moves a load as it is."""
+        load = load_of(stmt)
+        return load is not None and async_elements(load, self._values, self.facts, None) != 0
 
     def _raw(self, part: _Part) -> Var:
         tile = part.tile()

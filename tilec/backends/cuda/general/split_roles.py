@@ -21,8 +21,11 @@ from tilec.backends.cuda.analysis.loads_ahead import load_of
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
 from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.general.join_loops import joined
+from tilec.backends.cuda.general.lanes import by_lanes
 from tilec.backends.cuda.general.loads import Load, apart, is_loop
-from tilec.backends.cuda.general.order import band_of, walks
+from tilec.backends.cuda.general.look_ups import ahead_of_loops, with_look_ups
+from tilec.backends.cuda.general.order import order_of
 from tilec.backends.cuda.general.places import Place
 from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
@@ -169,6 +172,7 @@ class _Roles:
         self.reading = {ring: Place(ring, "read") for ring in self.rings}
         self.looked_up = _only_looked_up(program, plan)
         self.roads: list[Road] = []
+        self.places = 0
 
     def made(self) -> Launch:
         """The launch with its roles."""
@@ -176,7 +180,10 @@ class _Roles:
         tiles = tuple(replace(allocs[tile], buffer=made, asked=None) for tile, made in self.tiles.items())
         groups = self.threads // WARPGROUP
         registers = handed_on(groups, self.plan.loads.values())
-        consumed, produced = self._tiles(self._consumed(self.launch.body)), self._tiles(self._produced())
+        consumed, produced = (
+            self._tiles(joined(self._consumed(self.launch.body))),
+            self._tiles(self._produced()),
+        )
         consumer = (*self._registers(registers, 1), *self._begin(self.reading), *consumed)
         load: Block = (*self._begin(self.filling), *produced)
         threads = self.threads + (self.loading if registers is None else WARPGROUP)
@@ -199,10 +206,8 @@ class _Roles:
 
     def _tiles(self, body: Block) -> Block:
         """What a role does, for every tile of a block that walks."""
-        band = band_of(self.launch, self.program, list(self.plan.loads))
-        if not band or not walks(self.launch, self.program, self.threads):
-            return body
-        return (EachTile(self.launch.grid, body, band),)
+        band = order_of(self.launch, self.program, list(self.plan.loads), self.threads)
+        return body if band is None else (EachTile(self.launch.grid, body, band),)
 
     def _left(self) -> Iterator[Road]:
         """Loads of loops that stay with those who compute, and why: what a strategy has said of them, too."""
@@ -245,7 +250,7 @@ class _Roles:
     def _produced(self) -> Block:
         """The loads and what they need."""
         kept = all_needed(self.program, self.plan.loads)
-        return copied(self._put(self.program.slice(kept, self.plan.loads)))
+        return copied(ahead_of_loops(self._put(self.program.slice(kept, self.plan.loads))))
 
     def _is_load(self, stmt: Stmt) -> bool:
         return stmt in self.plan.loads
@@ -286,13 +291,15 @@ class _Roles:
         place = self.filling[ring]
         names, stage, parity = place.now()
         one = tirx.const(1, "int32")
+        ahead: list[Stmt] = []
         if ring.by_threads:
-            brought = [part for load in loads for part in self._threads(load, ring, stage)]
+            brought = [part for load in loads for part in self._threads(load, ring, stage, ahead)]
         else:
             expect = ArriveOnce(self.full[ring], stage, tirx.const(ring.bytes, "int32"))
-            brought = [expect, *(self._boxes(load, ring, stage) for load in loads)]
+            brought = [expect, *(self._boxes(load, ring, stage, ahead) for load in loads)]
         made: Block = (
             *names,
+            *ahead,
             WaitPhase(self.empty[ring], stage, tirx.bitwise_xor(parity, one)),
             *brought,
             *place.advance(stage, parity),
@@ -300,9 +307,13 @@ class _Roles:
         alone = not ring.by_threads and self.loading > _WARP
         return (Group(self.threads, _WARP, made),) if alone else made
 
-    def _threads(self, load: Load, ring: Ring, stage: Var) -> Block:
-        """A load by all threads, each of which arrives when its part is there."""
-        made = with_versions((load.made,), {load.tile: (self.tiles[load.tile], stage)})
+    def _threads(self, load: Load, ring: Ring, stage: Var, ahead: list[Stmt]) -> Block:
+        """A load by all threads, each of which arrives when its part is there. What it looks up goes
+        ``ahead``."""
+        looked_up, own = with_look_ups(load.made, f"{ring.name}_{self.places}")
+        self.places += 1
+        ahead += looked_up
+        made = with_versions((own,), {load.tile: (self.tiles[load.tile], stage)})
         size = load.width * element_bytes(str(load.tile.dtype))
         how = f"cp.async of {size} bytes" if size else "stores"
         how = f"{how} by the loading warpgroup, ring of {ring.stages} stages"
@@ -316,12 +327,15 @@ class _Roles:
         arrive = ArriveLanded if size else Arrive
         return (*made, arrive(self.full[ring], stage))
 
-    def _boxes(self, load: Load, ring: Ring, stage: Var) -> Stmt:
-        """A load by TMA."""
+    def _boxes(self, load: Load, ring: Ring, stage: Var, ahead: list[Stmt]) -> Stmt:
+        """A load by TMA. What the boxes of a loop look up goes ``ahead``."""
         boxes = {part: self._box(part, ring, stage) for part in load.parts}
         if not isinstance(load.stmt, For):
             return boxes[load.stmt]
-        return replace(load.stmt, body=tuple(boxes.get(part, part) for part in load.stmt.body))  # type: ignore[call-overload]
+        loop = replace(load.stmt, body=tuple(boxes.get(part, part) for part in load.stmt.body))  # type: ignore[call-overload]
+        looked_up, made = by_lanes(loop)
+        ahead += looked_up
+        return made
 
     def _box(self, copy: Stmt, ring: Ring, stage: Var) -> BoxLoad:
         assert isinstance(copy, Copy)

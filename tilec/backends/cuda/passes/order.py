@@ -8,6 +8,7 @@ from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
+from tilec.backends.cuda.passes.part_quotients import PartQuotients
 from tilec.backends.cuda.passes.place_drains import PlaceDrains
 from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
 from tilec.backends.cuda.passes.place_shared import PlaceShared
@@ -44,6 +45,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SelectInstructions(),
     SpreadScans(),
     ExpandCopies(),
+    PartQuotients(),
     SplitLoops(),
     SplitPairs(),
     ReduceAccumulations(),

@@ -14,9 +14,9 @@ from tilec.backends.cuda.analysis.tiles import swizzled
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.backends.cuda.passes.place_shared import pool_plan
-from tilec.ir.exprs import dtype_of, loads, substitute
+from tilec.ir.exprs import dtype_of, loads, substitute, uses
 from tilec.ir.hints import Hints
-from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
@@ -26,7 +26,7 @@ from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
     from tilec.targets import Target
 
@@ -79,10 +79,10 @@ class _Staging(ScopedRewrite):
         if not isinstance(stmt, Parallel):
             return super().stmt(stmt)
         self._learn(stmt)
-        store = stmt.body[-1] if stmt.body else None
-        if not isinstance(store, Store) or not self._gains(stmt, store):
+        cond, store = _stored(stmt)
+        if store is None or not self._gains(stmt, store):
             return [stmt]
-        return self._staged(stmt, store)
+        return self._staged(stmt, store, cond)
 
     def _gains(self, loop: Parallel, store: Store) -> bool:
         """Whether a loop stores a product's result, in vectors wider than an accumulator's."""
@@ -102,7 +102,7 @@ class _Staging(ScopedRewrite):
         width = vector_width(store.buffer, indices, loop.vars[-1], limit, self.facts)
         return width > PAIR and PAIR * size < WIDEST // 2
 
-    def _staged(self, loop: Parallel, store: Store) -> list[Stmt]:
+    def _staged(self, loop: Parallel, store: Store, cond: Expr | None) -> list[Stmt]:
         extents, dtype = loop_extents(loop), str(store.buffer.dtype)
         tile = tirx.decl_buffer(extents, dtype, name=f"{store.buffer.name}_stage", scope="shared.dyn")
         self._tiles.append(tile)
@@ -110,12 +110,29 @@ class _Staging(ScopedRewrite):
         fresh = tuple(tirx.Var(str(var.name), dtype_of(var)) for var in loop.vars)
         moved = dict(zip(loop.vars, fresh, strict=True))
         indices = tuple(substitute(index, moved) for index in written_out(store.indices, loop))
-        out = Store(store.buffer, indices, tirx.BufferLoad(tile, list(fresh)), loc=store.loc)
+        out: Stmt = Store(store.buffer, indices, tirx.BufferLoad(tile, list(fresh)), loc=store.loc)
+        if cond is not None:
+            (test,) = written_out((cond,), loop)
+            out = If(substitute(test, moved), (out,), loc=store.loc)
         return [
             Alloc(tile, layout=swizzled(tile), loc=loop.loc),
             replace(loop, body=(*loop.body[:-1], kept), hints=Hints()),
             Parallel(fresh, extents, (out,), loop.hints, loc=loop.loc),
         ]
+
+
+def _stored(loop: Parallel) -> tuple[Expr | None, Store | None]:
+    """The store that a loop ends with, and the condition around it if it is the same for all of a row and
+    depends on no fragment."""
+    last = loop.body[-1] if loop.body else None
+    if isinstance(last, Store):
+        return None, last
+    if not isinstance(last, If) or last.orelse or len(last.then) != 1 or not isinstance(last.then[0], Store):
+        return None, None
+    (test,) = written_out((last.cond,), loop)
+    if uses(test, loop.vars[-1:]) or any(load.source.scope() == "local.fragment" for load in loads(test)):
+        return None, None
+    return last.cond, last.then[0]
 
 
 def _brings_out(loop: Parallel, tiles: list[Var]) -> bool:
