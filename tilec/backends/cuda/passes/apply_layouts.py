@@ -311,7 +311,8 @@ class LayoutRewrite:
             return [gemm]
         tile = self._shared(gemm.a.buffer)
         self.layouts[tile] = operand_in_memory(gemm, tile, False)
-        return [self._moved(gemm.a.buffer, tile, gemm), replace(gemm, a=replace(gemm.a, buffer=tile))]
+        moved = _by_pairs(self._moved(gemm.a.buffer, tile, gemm))
+        return [moved, replace(gemm, a=replace(gemm.a, buffer=tile))]
 
     def _product_apart(self, gemm: WarpGemm) -> list[Stmt]:
         """A product that adds to sums in another product's layout has a fragment of its own."""
@@ -335,6 +336,14 @@ class LayoutRewrite:
         before = [] if clears else self._copied(Copy(gemm.c, sums, loc=gemm.loc))
         after = self._copied(Copy(sums, gemm.c, loc=gemm.loc))
         return [*before, *self._product(replace(gemm, c=sums)), *after]
+
+
+def _by_pairs(copy: Stmt) -> Stmt:
+    """A copy of sums, two neighbours of which a thread has side by side."""
+    assert isinstance(copy, ThreadLoop)
+    last = terms(copy.layout, len(copy.vars) - 1)[0]
+    beside = (last.space, last.weight, last.stride, last.size) == ("reg", 1, 1, 2)
+    return replace(copy, vector=2) if beside else copy
 
 
 def _sees_updates(loop: Parallel) -> bool:

@@ -50,7 +50,7 @@ from tilec.ir.roads import Road
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
-from tilec.lowering.analysis.uses import addressed_in
+from tilec.lowering.analysis.uses import addressed_in, written_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -159,12 +159,27 @@ class _Inference:
         lead = ((),) * (len(gemm.c.extent) - 2)
         made = accumulator_layout(gemm.tile, slices_of(gemm.c))
         self.layouts.setdefault(gemm.c.buffer, Layout((*lead, *made.digits)))
-        if gemm.a.buffer in self.fragments:
+        if gemm.a.buffer in self.fragments and not self._is_shared(gemm):
             lead = ((),) * (len(gemm.a.extent) - 2)
             self.layouts.setdefault(gemm.a.buffer, Layout((*lead, *operand_layout(gemm.tile).digits)))
         for region, across in ((gemm.a, gemm.trans_a), (gemm.b, not gemm.trans_b)):
             if region.buffer.scope() == "shared.dyn":
                 self.layouts.setdefault(region.buffer, operand_in_memory(gemm, region.buffer, across))
+
+    def _is_shared(self, gemm: WarpGemm) -> bool:
+        """Whether warpgroups share the columns of a product whose A is made of sums of which each has a part:
+        they hand these on in shared memory."""
+        shares = isinstance(gemm, WarpgroupProduct) and gemm.tile.warps[1] > 1
+        return shares and gemm.a.buffer in self.made_of_sums
+
+    @cached_property
+    def made_of_sums(self) -> set[Var]:
+        """The fragments that loops write from accumulators."""
+        stmts = list(walk(self.launch.body))
+        sums = {stmt.c.buffer for stmt in stmts if isinstance(stmt, WarpGemm)}
+        loops = [stmt for stmt in stmts if isinstance(stmt, Parallel)]
+        used = ((loop, {name for inner in walk((loop,)) for name in buffers(inner)}) for loop in loops)
+        return {made for loop, names in used if names & sums for made in written_in(loop.body)} - sums
 
     def _rows(self, stmt: LaneLoad) -> None:
         """A tile of which lanes load rows of 16 bytes; not one that foreign code gets the address of."""
