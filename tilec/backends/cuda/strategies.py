@@ -18,6 +18,7 @@ from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES
+from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.widen_indices import WidenIndices
@@ -32,6 +33,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     *_FIRST,
+    ReadTurnedTiles(),
     ClearInProducts(),
     MaskBehindProducts(),
     OpenMulticasts(),

@@ -12,6 +12,7 @@ from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
+from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.ir.text.forms import small
 from tilec.ir.text.parser import parse_kernel
@@ -416,3 +417,38 @@ def test_a_mask_in_a_sum_is_put_behind_its_product(start, mask):
 )
 def test_what_products_change_stays_in_front_of_them(start):
     assert not made(MaskBehindProducts(), MASK.format(start))
+
+
+TURNED = """
+kernel("turned")
+A = tensor({0}, (64, 64), ("64", "64"), access="in")
+C = tensor(float32, (64, 64), ("64", "64"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    a = alloc({0}, (64, 64), "shared.dyn")
+    b = alloc({0}, (64, 64), "shared.dyn")
+    acc = alloc(float32, (64, 64), "local.fragment")
+    copy(A[0:+64, 0:+64], a[0:+64, 0:+64])
+    for i, j in parallel(64, {1}):
+        b[i, j] = a[j, i]
+{2}    gemm(a[0:+64, 0:+64], b[0:+64, 0:+64], acc[0:+64, 0:+64], trans_b=True, clear=True)
+{3}    copy(acc[0:+64, 0:+64], C[0:+64, 0:+64])
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "before", "behind", "reads"),
+    [
+        ("float16", 64, "", "", True),
+        ("float8_e4m3fn", 64, "", "", True),
+        ("float16", 64, "", "    copy(A[0:+64, 0:+64], a[0:+64, 0:+64])\n", True),
+        ("float32", 64, "", "", False),
+        ("float16", 32, "", "", False),
+        ("float16", 64, "    copy(A[0:+64, 0:+64], a[0:+64, 0:+64])\n", "", False),
+        ("float16", 64, "", "    copy(b[0:+64, 0:+64], a[0:+64, 0:+64])\n", False),
+    ],
+    ids=["16 bits", "8 bits", "changes behind", "32 bits", "a part", "changes before", "another reader"],
+)
+def test_products_read_a_tile_that_is_turned_for_them_alone(dtype, columns, before, behind, reads):
+    kernel = parse_kernel(TURNED.format(dtype, columns, before, behind))
+    text = format_kernel(ReadTurnedTiles().apply(kernel, SM90A))
+    assert ("b[i, j]" not in text and "trans_b" not in text) == reads
