@@ -79,3 +79,39 @@ def test_an_epilogue_that_computes_keeps_registers_for_it():
     assert turns(launched(OPEN, bN=192, threads=256))
     assert not turns(launched(OPEN, "linear", bN=192, threads=256))
     assert turns(launched(OPEN, "linear", threads=256))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "parts"),
+    [
+        ((128, 4096, 4096), (128, 128), 2),
+        ((128, 4096, 4096), (128, 64), 2),
+        ((1024, 1024, 4096), (128, 128), 2),
+        ((128, 1024, 8192), (128, 64), 4),
+        ((1024, 1024, 1024), (128, 128), 1),  # too few trips
+        ((512, 1024, 3072), (128, 128), 2),
+        ((512, 512, 8192), (64, 128), 2),
+        ((512, 1024, 4096), (64, 128), 1),  # L2 has no more to give
+        ((64, 4096, 4096), (64, 64), 1),
+        ((8, 7168, 4096), (16, 128), 1),
+        ((4096, 4096, 4096), (128, 128), 1),  # tiles for everybody
+    ],
+)
+def test_few_deep_tiles_are_shared(sizes, tile, parts):
+    rows, columns = tile
+    launch = launched(pinned(*sizes), bM=rows, bN=columns)
+    assert (launch.schedule.split_k or 1) == roles_of(launch, MatmulRoles).order.split == parts
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"split_k": 1}, {"cluster": (1, 2)}, {"pingpong": False}, {"num_stages": 6}],  # stages take the room
+)
+def test_tiles_are_not_shared_where_something_else_is_asked_for(config):
+    assert roles_of(launched(pinned(128, 4096, 4096), **config), MatmulRoles).order.split == 1
+
+
+def test_open_dims_keep_tiles_whole():
+    assert roles_of(launched({**OPEN, "M": Guard(max=128)}), MatmulRoles).order.split == 1
+    known = {"M": Guard(max=128), "N": Guard(eq=4096), "K": Guard(div=8, min=4096)}
+    assert roles_of(launched(known), MatmulRoles).order.split == 2

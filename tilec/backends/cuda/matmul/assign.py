@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.ring_depth import wanted_stages
+from tilec.backends.cuda.analysis.ring_depth import COLD_LATENCY, wanted_stages
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
 from tilec.backends.cuda.matmul.choose import with_choices
 from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
@@ -185,7 +185,8 @@ def _deep(
     """The loop with the stages ``wanted``, or as many as tensor cores want, where they leave results their
     room."""
     asked = max(found.loop.num_stages, 1)
-    for stages in range(wanted or wanted_stages((found.gemm,), target), asked, -1):
+    most = wanted or wanted_stages((found.gemm,), target, latency=COLD_LATENCY)
+    for stages in range(most, asked, -1):
         ring = _ring_bytes(found, tile, parts, order, stages)
         if staging_room(ring, parts.consumers, target) >= STAGING_BUFFERS * STAGING_BYTES:
             return replace(found, loop=replace(found.loop, num_stages=stages))

@@ -1,4 +1,5 @@
-"""Schedule keys of a product that its config leaves open: whether two warpgroups take turns at tiles.
+"""Schedule keys of a product that its config leaves open: whether two warpgroups take turns at tiles, and
+whether blocks share the K of one (`parts`).
 
 Turns want a walk of several tiles for each block: then one warpgroup multiplies while the other stores. On an
 H200, in us, with a ring of 6 stages (8 for tiles of 64 x 128), beside one that shares the tile between two
@@ -17,7 +18,6 @@ The blocks of the last two have one tile.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.match import Match
-from tilec.backends.cuda.matmul.quotients import bounds_of
+from tilec.backends.cuda.matmul.parts import most_tiles, parts_of_k
 from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS
 from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BYTES, staging_room
@@ -53,23 +53,26 @@ def with_choices(launch: Launch, found: Match, facts: Facts, gathers: bool, targ
     asked = (schedule.pingpong, schedule.split_k, schedule.promote_k)
     if gathers or schedule.persistent is False or any(each is not None for each in asked):
         return launch
-    if not _may_take_turns(launch, found, facts) or _is_one_wave(launch, facts, target):
+    if found.guard is not None or found.promotion is not None or not is_straight(found.head):
         return launch
-    if not _keeps_staging(found, target):
+    tiles = most_tiles(launch, facts)
+    parts = 1 if schedule.clusters is not None else parts_of_k(found, facts, tiles, target)
+    if parts > 1:
+        note = f"{parts} blocks share the K of a tile, as there are no more than {tiles} tiles"
+        return replace(launch, schedule=replace(schedule, split_k=parts), notes=(*launch.notes, note))
+    if tiles <= gpu_limits(target, {}).units or not _may_take_turns(launch, found, facts, target):
         return launch
     return replace(launch, schedule=replace(schedule, pingpong=True), notes=(*launch.notes, _TURNS))
 
 
-def _may_take_turns(launch: Launch, found: Match, facts: Facts) -> bool:
-    """Whether a warpgroup can hold a tile of its own, and all tiles are found and as deep alike."""
-    if found.guard is not None or found.promotion is not None or not is_straight(found.head):
-        return False
+def _may_take_turns(launch: Launch, found: Match, facts: Facts, target: Target) -> bool:
+    """Whether a warpgroup can hold a tile of its own, and all tiles are as deep alike."""
     ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
     if any(uses(end, launch.block_vars) for end in ends):
         return False
     held = found.rows * found.columns // (2 * ROWS)
     fits = found.rows % ROWS == 0 and held <= (_STORED_SUMS if _only_stores(found) else _SUMS)
-    return fits and found.columns >= _COLUMNS
+    return fits and found.columns >= _COLUMNS and _keeps_staging(found, target)
 
 
 def _keeps_staging(found: Match, target: Target) -> bool:
@@ -88,11 +91,3 @@ def _only_stores(found: Match) -> bool:
     while isinstance(value, tirx.Cast):
         value = value.value
     return isinstance(value, TensorLoad) and bool(value.source.same_as(found.gemm.c.buffer))
-
-
-def _is_one_wave(launch: Launch, facts: Facts, target: Target) -> bool:
-    """Whether no block of a usual device has a second tile, whatever the dims are."""
-    tiles = math.prod(
-        extent if isinstance(extent, int) else bounds_of(extent, facts)[1] for extent in launch.grid
-    )
-    return tiles <= gpu_limits(target, {}).units
