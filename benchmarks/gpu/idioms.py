@@ -2,10 +2,11 @@
 
     python benchmarks/gpu/idioms.py [--out DIR] [--kernel GLOB]...
 
-Prints the road of each statement on sm_90a. The folder holds the libraries, the shapes at which kernels are
-timed, and run.py, which needs Python, NumPy and torch there, but not tilec: it times each kernel beside its
-plain form and beside torch, and writes JSON and the table of docs/performance.md. Shapes are the `points` of
-the kernels' `tune` tables, the work is in idioms_work.toml.
+Products without schedule keys (keyless.toml) are among them, beside tuned ones. Prints the road of each
+statement on sm_90a. The folder holds the libraries, the shapes at which kernels are timed, and run.py, which
+needs Python, NumPy and torch there, but not tilec: it times each kernel beside its plain form and torch, and
+writes JSON and the table of docs/performance.md. Shapes are the `points` of the kernels' `tune` tables, the
+work is in idioms_work.toml.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ from tilec.trials.oracle import Author, authors
 
 HERE = Path(__file__).resolve().parent
 IDIOMS = HERE.parents[1] / "tests" / "kernels" / "idioms"
-MANIFESTS = (IDIOMS / "idioms.toml", IDIOMS / "attention.toml", HERE / "plain_forms.toml")
+MANIFESTS = (
+    IDIOMS / "idioms.toml",
+    IDIOMS / "attention.toml",
+    HERE / "keyless.toml",
+    HERE / "plain_forms.toml",
+)
 TARGET = "sm_90a"
 #: Values that integers are drawn from where no author gives them.
 _RANGES = {"int8": (-8, 8), "uint8": (0, 256), "int32": (-(2**31), 2**31 - 1)}
