@@ -6,6 +6,7 @@ from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.join_trips import JoinTrips
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
@@ -21,4 +22,5 @@ IDIOMS: tuple[Pass, ...] = (
     OpenTileLoops(),
     DropIdleTiles(),
     PipelineLoads(),
+    JoinTrips(),
 )

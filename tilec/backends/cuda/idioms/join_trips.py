@@ -1,0 +1,165 @@
+"""Trips whose tiles are narrower along K than the rows of 128 bytes that wgmma reads become one, as wide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.wgmma import SLABS
+from tilec.ir.exprs import dtype_of, int_value, substitute, uses
+from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Pipelined, Region, Stmt, walk
+from tilec.ir.traits import mentioned
+from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+from tilec.lowering.rewrite import rename
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
+
+_NOTE = "{} trips of its loop over {} are one, so that rows of tiles have {} bytes"
+
+
+class JoinTrips(Pass):
+    """In: pipelined loops of two copies and a product of whole tiles, with rows of 16 to 64 bytes along K.
+    Out: loops of 2 to 8 times fewer trips over tiles as many times as deep, where what lies behind the last
+    trip is outside of both tensors, so that zeros are multiplied."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with every launch rewritten."""
+        return rewrite_launches(kernel, lambda launch: _joined(kernel, launch))
+
+
+def _joined(kernel: Kernel, launch: Launch) -> Launch:
+    facts = ScopedRewrite(kernel, launch).facts
+    loops = [stmt for stmt in walk(launch.body) if isinstance(stmt, Pipelined)]
+    joins = [join for join in (_join(loop, launch) for loop in loops) if join and join.is_fit(facts)]
+    if not joins:
+        return launch
+    made: dict[Stmt, Stmt] = {}
+    for join in joins:
+        made |= join.made()
+    body = rewrite_blocks(launch.body, lambda block: [made.get(stmt, stmt) for stmt in block])
+    return with_notes(replace(launch, body=body), [join.note for join in joins])
+
+
+def _join(loop: Pipelined, launch: Launch) -> _Join | None:
+    """The join of a loop that is two copies and a product; None for others."""
+    copies = tuple(stmt for stmt in loop.body if isinstance(stmt, Copy))
+    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    if (len(copies), len(gemms), len(loop.body)) != (2, 1, 3) or (loop.stage, loop.order) != (None, None):
+        return None
+    (gemm,) = gemms
+    axes = {gemm.a.buffer: int(not gemm.trans_a), gemm.b.buffer: int(gemm.trans_b)}
+    times = _times(axes)
+    return _Join(loop, launch, copies, gemm, axes, times) if times > 1 else None
+
+
+def _times(axes: Mapping[Var, int]) -> int:
+    """How many trips fill rows of 128 bytes along K; 0 where tiles are no matrices or it does not divide."""
+    if len(axes) != 2 or any(len(tile.shape) != 2 for tile in axes):
+        return 0
+    sizes = {static_extents(tile)[axis] * element_bytes(str(tile.dtype)) for tile, axis in axes.items()}
+    size = next(iter(sizes))
+    return SLABS[0] // size if len(sizes) == 1 and SLABS[0] % size == 0 else 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Join:
+    """``times`` trips of a loop become one. ``axes``: the axis along K of each operand's tile."""
+
+    loop: Pipelined
+    launch: Launch
+    copies: tuple[Copy, ...]
+    gemm: Gemm
+    axes: Mapping[Var, int]
+    times: int
+
+    @property
+    def note(self) -> str:
+        """What `explain` says of it."""
+        return _NOTE.format(self.times, self.loop.var.name, SLABS[0])
+
+    @property
+    def _allocs(self) -> dict[Var, Alloc]:
+        return {stmt.buffer: stmt for stmt in walk(self.launch.body) if isinstance(stmt, Alloc)}
+
+    # ---- whether it may be ----
+
+    def is_fit(self, facts: Facts) -> bool:
+        """Whether sums go on from trip to trip, and zeros lie behind the last one."""
+        plain = int_value(self.loop.start) == 0 and int_value(self.gemm.clear) == 0
+        return plain and all(self._is_own(copy) and self._ends(copy, facts) for copy in self.copies)
+
+    def _is_own(self, copy: Copy) -> bool:
+        """Whether a copy fills all of a tile that only the product reads."""
+        tile = copy.dst.buffer
+        alloc = self._allocs.get(tile)
+        if tile not in self.axes or alloc is None or alloc.asked is not None or not is_whole(copy.dst):
+            return False
+        others = (stmt for stmt in walk(self.launch.body) if not isinstance(stmt, (Alloc, Pipelined)))
+        return sum(tile in mentioned(stmt) for stmt in others) == 2
+
+    def _ends(self, copy: Copy, facts: Facts) -> bool:
+        """Whether a copy brings the next box along K in each trip, and behind the last one nothing."""
+        source, tile, var = copy.src, copy.dst.buffer, self.loop.var
+        at = len(source.start) - 2 + self.axes[tile]
+        sides = [int_value(extent) for extent in source.extent]
+        fixed = [start for axis, start in enumerate(source.start) if axis != at]
+        if source.buffer.scope() != "global" or sides[-2:] != list(static_extents(tile)):
+            return False
+        step = substitute(source.start[at], {var: var + 1}) - source.start[at]
+        behind = substitute(source.start[at], {var: self.loop.stop}) >= source.buffer.shape[at]
+        along = int_value(sym.Analyzer().simplify(step)) == sides[at]
+        return along and not any(uses(start, (var,)) for start in fixed) and facts.prove(behind) is True
+
+    # ---- what it makes ----
+
+    def made(self) -> dict[Stmt, Stmt]:
+        """What becomes of the loop and of the allocations of its tiles."""
+        tiles = {tile: self._deeper(tile) for tile in self.axes}
+        var = tirx.Var(str(self.loop.var.name), dtype_of(self.loop.var))
+        body = rename(self.loop.body, {self.loop.var: var * self.times})
+        stop = tirx.floordiv(self.loop.stop + (self.times - 1), self.times)
+        stages = max(-(-self.loop.num_stages // self.times), 1)
+        loop = replace(
+            self.loop,
+            var=var,
+            stop=stop,
+            num_stages=stages,
+            body=tuple(self._statement(stmt, tiles) for stmt in body),
+        )
+        allocs = self._allocs
+        return {
+            self.loop: loop,
+            **{allocs[tile]: replace(allocs[tile], buffer=tiles[tile]) for tile in tiles},
+        }
+
+    def _deeper(self, tile: Var) -> Var:
+        shape = list(static_extents(tile))
+        shape[self.axes[tile]] *= self.times
+        return tirx.decl_buffer(tuple(shape), str(tile.dtype), name=str(tile.name), scope=tile.scope())
+
+    def _statement(self, stmt: Stmt, tiles: Mapping[Var, Var]) -> Stmt:
+        if isinstance(stmt, Copy):
+            tile = stmt.dst.buffer
+            return replace(
+                stmt, src=self._region(stmt.src, tile, tiles), dst=self._region(stmt.dst, tile, tiles)
+            )
+        assert isinstance(stmt, Gemm)
+        a, b = (self._region(region, region.buffer, tiles) for region in (stmt.a, stmt.b))
+        return replace(stmt, a=a, b=b)
+
+    def _region(self, region: Region, tile: Var, tiles: Mapping[Var, Var]) -> Region:
+        """A region as deep as the new ``tile`` is."""
+        extent = list(region.extent)
+        extent[len(extent) - 2 + self.axes[tile]] = static_extents(tiles[tile])[self.axes[tile]]
+        return Region(tiles.get(region.buffer, region.buffer), region.start, tuple(extent))
