@@ -164,10 +164,10 @@ class WarpgroupProduct(WarpGemm):
 
 
 @dataclass(frozen=True, eq=False)
-class TurnBytes(Stmt):
-    """``dst[j, i] = src[i, j]`` for elements of 8 bits in shared memory: an operand that is stored across K,
-    for wgmma, which takes it along K alone. ``dst`` is a whole tile, of extents that are multiples of 16 and
-    32."""
+class TurnTile(Stmt):
+    """``dst[j, i] = src[i, j]`` for elements of 8 or 32 bits in shared memory: an operand that is stored
+    across K, for wgmma, which takes it along K alone. ``dst`` is a whole tile, or a version of one, of whole
+    units (`tilec.backends.cuda.analysis.turn_operands.UNITS`)."""
 
     src: Region
     dst: Writes[Region]

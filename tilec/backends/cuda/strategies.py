@@ -10,6 +10,7 @@ from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.general.split_trips import SplitTrips
 from tilec.backends.cuda.general.store_boxes import StoreBoxes
+from tilec.backends.cuda.general.turn_tiles import TurnTiles
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.matmul.strategy import Matmul
@@ -39,6 +40,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     OpenMulticasts(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
+    TurnTiles(),
     SplitRoles(),
     IssueAhead(),
     RotateTrips(),

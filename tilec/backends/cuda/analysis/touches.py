@@ -17,7 +17,7 @@ from tilec.backends.cuda.nodes import (
     SparseWarpGemm,
     TensorStore,
     ThreadLoop,
-    TurnBytes,
+    TurnTile,
     WarpGemm,
 )
 from tilec.ir.exprs import loads
@@ -121,7 +121,7 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(reads | own, own | _shared([stmt.buffer]))
     if isinstance(stmt, (AsyncCopy, BoxLoad)):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
-    if isinstance(stmt, (TensorStore, TurnBytes)):
+    if isinstance(stmt, (TensorStore, TurnTile)):
         return Touched(reads | _shared([stmt.src.buffer]), _shared([stmt.dst.buffer]))
     if isinstance(stmt, ProductsWait):
         return Touched(_shared(stmt.tiles))

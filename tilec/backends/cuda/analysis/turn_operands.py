@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.nodes import TurnBytes
+from tilec.backends.cuda.nodes import TurnTile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Copy, Parallel, Region, Stmt, Store
 from tilec.lowering.emission.storage import element_bytes
@@ -16,44 +16,49 @@ from tilec.lowering.emission.storage import element_bytes
 if TYPE_CHECKING:
     from tilec.ir.nodes import Gemm
 
-#: Columns and rows of a tile that a warp turns at once.
-COLUMNS, ROWS = 16, 32
+#: Where operands are.
+SHARED, HELD = "shared.dyn", "local.fragment"
+#: Rows and columns of a tile that a warp turns at once, by the bytes of an element.
+UNITS = {1: (32, 16), 4: (4, 32)}
 
 
-def turned(gemm: Gemm) -> tuple[list[Stmt], Gemm]:
-    """The product with its 8-bit operands and 32-bit fragments along K, and the statements in front of it
-    that turn them."""
+def turned(gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD)) -> tuple[list[Stmt], Gemm]:
+    """The product with its operands of 8 and 32 bits in memory of ``scopes`` along K, and the statements in
+    front of it that turn them."""
     before: list[Stmt] = []
-    if gemm.trans_a and _can_turn(gemm.a):
+    if gemm.trans_a and _can_turn(gemm.a, scopes):
         gemm = replace(gemm, a=_turned(gemm.a, gemm, before), trans_a=False)
-    if not gemm.trans_b and _can_turn(gemm.b):
+    if not gemm.trans_b and _can_turn(gemm.b, scopes):
         gemm = replace(gemm, b=_turned(gemm.b, gemm, before), trans_b=True)
     return before, gemm
 
 
-def _can_turn(region: Region) -> bool:
-    if element_bytes(str(region.buffer.dtype)) == 4 and region.buffer.scope() == "local.fragment":
+def _can_turn(region: Region, scopes: tuple[str, ...]) -> bool:
+    scope, size = str(region.buffer.scope()), element_bytes(str(region.buffer.dtype))
+    if scope not in scopes or size not in UNITS:
+        return False
+    if size == 4 and scope == HELD:
         return True
-    rows, columns = (int_value(extent) or 1 for extent in region.extent[-2:])
-    narrow = element_bytes(str(region.buffer.dtype)) == 1
-    return narrow and rows % ROWS == 0 and columns % COLUMNS == 0 and _starts_at_units(region)
+    units, sizes = UNITS[size], [int_value(extent) or 1 for extent in region.extent[-2:]]
+    whole = not any(extent % unit for extent, unit in zip(sizes, units, strict=True))
+    return whole and _starts_at_units(region, units[1])
 
 
-def _starts_at_units(region: Region) -> bool:
+def _starts_at_units(region: Region, columns: int) -> bool:
     """Whether chunks of a region are chunks of its tile."""
     start = int_value(region.start[-1])
-    return region.buffer.scope() == "local.fragment" or (start is not None and start % COLUMNS == 0)
+    return region.buffer.scope() == HELD or (start is not None and start % columns == 0)
 
 
 def _turned(region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
-    if element_bytes(str(region.buffer.dtype)) == 4:
+    if element_bytes(str(region.buffer.dtype)) == 4 and region.buffer.scope() == HELD:
         return _stored_along(region, gemm, before)
-    if region.buffer.scope() == "local.fragment":
+    if region.buffer.scope() == HELD:
         held = _tile(region, "shared", region.extent[-2:])
         before += [Alloc(held.buffer, loc=gemm.loc), Copy(region, held, loc=gemm.loc)]
         region = held
     made = _tile(region, "turned", region.extent[:-3:-1])
-    before += [Alloc(made.buffer, loc=gemm.loc), TurnBytes(region, made, loc=gemm.loc)]
+    before += [Alloc(made.buffer, loc=gemm.loc), TurnTile(region, made, loc=gemm.loc)]
     return made
 
 

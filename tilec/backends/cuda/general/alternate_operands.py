@@ -18,7 +18,7 @@ from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.rings import free_bytes
-from tilec.backends.cuda.nodes import BoxLoad
+from tilec.backends.cuda.nodes import BoxLoad, TurnTile
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group
@@ -94,7 +94,7 @@ def _uses(stmt: Stmt, tile: Var) -> bool:
 
 def _fills(stmt: Stmt, tile: Var) -> bool:
     """Whether a statement writes each element of a tile, and reads none."""
-    if isinstance(stmt, Copy):
+    if isinstance(stmt, (Copy, TurnTile)):
         return stmt.dst.buffer.same_as(tile) and is_whole(stmt.dst)
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
     own = sum(_touches(inner, tile) for inner in walk((stmt,)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.ring_depth import wanted_stages
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.general.registers import handed_on
+from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.exprs import inlined
 from tilec.ir.exprs import loads as loads_in
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.general.slices import Program
     from tilec.targets import Target
 
-#: What of a trip keeps threads busy for no time beside products.
-_LIGHT = (Alloc, Bind, Fill, For, Gemm, If, Pipelined)
+#: What of a trip keeps threads busy for no longer than products take.
+_LIGHT = (Alloc, Bind, Fill, For, Gemm, If, Pipelined, TurnTile)
 
 
 def deepened(

@@ -1,57 +1,97 @@
-"""TurnBytes as ldmatrix.trans: a warp turns 32 rows of 16 columns at once."""
+"""TurnTile: of bytes by ldmatrix.trans, of words through registers of lanes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.analysis.turn_operands import COLUMNS, ROWS
+from tilec.backends.cuda.analysis.turn_operands import UNITS
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.matrices import TURN, ldmatrix
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.nodes import TurnBytes
+from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, registers, run, when
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from collections.abc import Callable
+
+    from tvm.ir import Expr, Var
 
     from tilec.ir.nodes import Region
 
 
-@emits(TurnBytes)
-def _turn(stmt: TurnBytes, ctx: DeviceContext) -> None:
-    """Matrices of 8 x 8 pairs, rows of which are taken such that a lane gets four neighbours along K."""
-    assert ctx.lane is not None
+#: Units that a warp reads before it writes the first of them: no read waits for a write.
+_AHEAD = 4
+#: Words of a unit that a lane holds.
+_WORDS = 4
+#: What reads a unit, at a row and a column of the tile, into words of a lane, and what writes it from there.
+Part: TypeAlias = "Callable[[Expr, Expr, Var], None]"
+
+
+@emits(TurnTile)
+def _turn(stmt: TurnTile, ctx: DeviceContext) -> None:
+    """Warps take units of a tile in turns."""
     assert ctx.warp is not None
-    columns, rows = static_extents(stmt.dst.buffer)
-    count = columns // COLUMNS * (rows // ROWS)
-    matrix, line = tirx.truncdiv(ctx.lane, i32(8)), tirx.truncmod(ctx.lane, i32(8))
+    size = element_bytes(str(stmt.src.buffer.dtype))
+    read, write = _bytes(stmt, ctx) if size == 1 else _words(stmt, ctx)
+    rows, columns = UNITS[size]
+    across, along = static_extents(stmt.dst.buffer)[-2:]
+    count, wide = across // columns * (along // rows), across // columns
+    held = [registers(_WORDS, "uint32") for _ in range(min(_AHEAD, -(-count // ctx.warps)))]
+    for begin in range(0, count, ctx.warps * len(held)):
+        for part in (read, write):
+            for number, words in enumerate(held):
+                first = begin + number * ctx.warps
+                unit = ctx.warp + i32(first)
+                row = tirx.truncdiv(unit, i32(wide)) * i32(rows)
+                column = tirx.truncmod(unit, i32(wide)) * i32(columns)
+                whole = first + ctx.warps <= count
+                with nullcontext() if whole else when(tirx.LT(unit, i32(count))):
+                    part(row, column, words)
+
+
+def _bytes(stmt: TurnTile, ctx: DeviceContext) -> tuple[Part, Part]:
+    """Turns 32 rows of 16 columns: matrices of 8 x 8 pairs, rows of which are taken such that a lane gets
+    four neighbours along K."""
+    assert ctx.lane is not None
+    lane = ctx.lane
+    matrix, line = tirx.truncdiv(lane, i32(8)), tirx.truncmod(lane, i32(8))
     row = tirx.truncdiv(matrix, i32(2)) * i32(16) + tirx.truncmod(matrix, i32(2)) * i32(2)
     row = let("row", row + tirx.truncdiv(line, i32(2)) * i32(4) + tirx.truncmod(line, i32(2)))
-    words = registers(4, "uint32")
-    for first in range(0, count, ctx.warps):
-        unit = ctx.warp + i32(first)
-        if first + ctx.warps <= count:
-            _unit(stmt, unit, columns // COLUMNS, row, words, ctx)
-            continue
-        with when(tirx.LT(unit, i32(count))):
-            _unit(stmt, unit, columns // COLUMNS, row, words, ctx)
+
+    def read(down: Expr, column: Expr, words: Var) -> None:
+        run(ldmatrix(_WORDS, True).call(words.ptr_to([0]), _pointer(stmt.src, down + row, column, ctx)))
+        run(TURN.call(words.ptr_to([0])))
+
+    def write(down: Expr, column: Expr, words: Var) -> None:
+        own = column + tirx.truncdiv(lane, i32(4)) * i32(2)
+        for number in range(_WORDS):
+            place = down + tirx.truncmod(lane, i32(4)) * i32(4) + i32(number // 2 * 16)
+            to = _pointer(stmt.dst, own + i32(number % 2), place, ctx)
+            run(moves.fetch(4).call(to, words.ptr_to([number])))
+
+    return read, write
 
 
-def _unit(stmt: TurnBytes, unit: Expr, across: int, row: Expr, words: Expr, ctx: DeviceContext) -> None:
-    """Turns 32 rows of 16 columns; ``row``: the one whose place this lane gives."""
+def _words(stmt: TurnTile, ctx: DeviceContext) -> tuple[Part, Part]:
+    """Turns 4 rows of 32 columns: a lane reads a column of them, as its neighbours read theirs, and stores 16
+    bytes; in slabs neither meets a bank twice."""
     assert ctx.lane is not None
-    down = tirx.truncdiv(unit, i32(across)) * i32(ROWS)
-    column = tirx.truncmod(unit, i32(across)) * i32(COLUMNS)
-    run(ldmatrix(4, True).call(words.ptr_to([0]), _pointer(stmt.src, down + row, column, ctx)))
-    run(TURN.call(words.ptr_to([0])))
-    own = column + tirx.truncdiv(ctx.lane, i32(4)) * i32(2)
-    for number in range(4):
-        place = down + tirx.truncmod(ctx.lane, i32(4)) * i32(4) + i32(number // 2 * 16)
-        to = _pointer(stmt.dst, own + i32(number % 2), place, ctx)
-        run(moves.fetch(4).call(to, words.ptr_to([number])))
+    lane = ctx.lane
+
+    def read(down: Expr, column: Expr, words: Var) -> None:
+        for number in range(_WORDS):
+            source = _pointer(stmt.src, down + i32(number), column + lane, ctx)
+            run(moves.fetch(4).call(words.ptr_to([number]), source))
+
+    def write(down: Expr, column: Expr, words: Var) -> None:
+        run(moves.fetch(16).call(_pointer(stmt.dst, column + lane, down, ctx), words.ptr_to([0])))
+
+    return read, write
 
 
 def _pointer(region: Region, row: Expr, column: Expr, ctx: DeviceContext) -> Expr:

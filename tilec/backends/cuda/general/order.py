@@ -12,6 +12,7 @@ from tilec.backends.cuda.general.registers import handed_on
 from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.nodes import Bind, For, Gemm, If, Launch, Pipelined, Stmt, While, walk
+from tilec.ir.nodes.barriers import AllocBarrier
 from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
@@ -28,9 +29,11 @@ def walks(launch: Launch, program: Program, threads: int) -> bool:
         return False
     blocks = set(launch.block_vars)
     control = (stmt for stmt in program.around if _takes_long(stmt))
+    phases = any(isinstance(stmt, AllocBarrier) for stmt in program.around)  # each tile would begin another
     return (
         not any(_depends_on(expr, program) & blocks for stmt in control for expr in expressions(stmt))
         and not launch.schedule.cluster_dims
+        and not phases
     )
 
 

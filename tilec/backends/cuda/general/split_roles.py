@@ -62,7 +62,19 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Arrive, Group, SetRegisters, WaitPhase
+from tilec.ir.nodes.barriers import (
+    SCOPE,
+    AllocBarrier,
+    Arrive,
+    BulkLoad,
+    ClusterBarrier,
+    ClusterCopy,
+    ExpectBytes,
+    Group,
+    NamedArrive,
+    SetRegisters,
+    WaitPhase,
+)
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
@@ -77,6 +89,8 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
+#: What orders threads of a block, or of a cluster.
+_BARRIERS = (Arrive, ClusterBarrier, ClusterCopy, ExpectBytes, NamedArrive, WaitPhase)
 #: Threads of the warp that loads.
 _WARP = 32
 
@@ -135,7 +149,7 @@ def _check(launch: Launch) -> set[Stmt]:
         remedy="give T.Kernel threads=128, 256 or 384",
     )
     need(not launch.thread_vars, "its author names single threads")
-    odd = next((stmt for stmt in walk(launch.body) if isinstance(stmt, (AllocBarrier, Sync, GridMeet))), None)
+    odd = next(_ordered(launch.body, False), None)
     need(odd is None, "its author orders threads by barriers", odd)
     products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
     chooser = Chooser(launch, None)
@@ -144,6 +158,17 @@ def _check(launch: Launch) -> set[Stmt]:
     wide: set[Stmt] = {gemm for gemm, each in found.items() if not isinstance(each, str)}
     need(bool(wide), str(reason), products[0])
     return wide
+
+
+def _ordered(block: Block, in_loop: bool) -> Iterator[Stmt]:
+    """Statements by which an author orders threads: those of loops, and what all threads of a block come to.
+    Outside of loops mbarriers are for those who compute alone, and who has ended comes to no cluster's
+    barrier."""
+    for stmt in block:
+        if isinstance(stmt, (Sync, GridMeet, BulkLoad)) or (in_loop and isinstance(stmt, _BARRIERS)):
+            yield stmt
+        for inner in children(stmt):
+            yield from _ordered(inner, in_loop or is_loop(stmt))
 
 
 def _check_left(program: Program, plan: Plan) -> None:

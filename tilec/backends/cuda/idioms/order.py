@@ -8,6 +8,7 @@ from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.join_trips import JoinTrips
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
+from tilec.backends.cuda.idioms.part_flat_grids import PartFlatGrids
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
@@ -20,6 +21,7 @@ IDIOMS: tuple[Pass, ...] = (
     ScaleBehindProducts(),
     CopyBoxes(),
     OpenTileLoops(),
+    PartFlatGrids(),
     DropIdleTiles(),
     PipelineLoads(),
     JoinTrips(),

@@ -11,7 +11,7 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     ProxyFence,
     ThreadLoop,
-    TurnBytes,
+    TurnTile,
     WaitGroup,
 )
 from tilec.backends.cuda.passes.place_shared import sharing
@@ -22,7 +22,7 @@ from tilec.lowering.passes.base import BlockRewrite, LaunchPass
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-_WRITERS = (Store, Atomic, ThreadLoop, TurnBytes)
+_WRITERS = (Store, Atomic, ThreadLoop, TurnTile)
 
 
 class FenceProxies(LaunchPass):

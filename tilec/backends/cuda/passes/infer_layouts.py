@@ -36,7 +36,7 @@ from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs
-from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TensorStore, TurnBytes, WarpGemm, WarpgroupProduct
+from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TensorStore, TurnTile, WarpGemm, WarpgroupProduct
 from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.spread_scans import scan_layout
 from tilec.ir.analysis.uniform import Uniformity
@@ -112,7 +112,7 @@ class _Inference:
             region.buffer for stmt in stmts if isinstance(stmt, WarpGemm) for region in (stmt.a, stmt.b)
         }
         operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
-        operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnBytes)}
+        operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnTile)}
         rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
         operands |= _read_beside_sums(stmts) & rows
         for stmt in stmts:
@@ -129,7 +129,7 @@ class _Inference:
                 self._anchor(stmt)
             elif isinstance(stmt, LaneLoad):
                 self._rows(stmt)
-            elif isinstance(stmt, TurnBytes):
+            elif isinstance(stmt, TurnTile):
                 self.layouts.setdefault(stmt.src.buffer, swizzled(stmt.src.buffer))
             elif isinstance(stmt, BlockScan):
                 self.layouts[stmt.tile.buffer] = scan_layout(stmt.tile.buffer, self.warps)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
-from tilec.backends.cuda.analysis.turn_operands import ROWS
+from tilec.backends.cuda.analysis.turn_operands import UNITS
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Parallel, Region, Stmt, Store, children, walk
 from tilec.ir.traits import buffers, written
@@ -64,7 +64,7 @@ def _turned(stmt: Stmt) -> tuple[Var, Var] | None:
 def _turns(tile: Var) -> bool:
     """Whether products take a tile stored along either side, or turn it themselves."""
     size, sides = element_bytes(str(tile.dtype)), static_extents(tile)
-    return size == 2 or (size == 1 and all(side % ROWS == 0 for side in sides))
+    return size == 2 or (size == 1 and all(side % max(UNITS[1]) == 0 for side in sides))
 
 
 def _only_multiplied(launch: Launch, loop: Stmt, source: Var, target: Var) -> bool:

@@ -14,7 +14,7 @@ from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
 from tilec.backends.cuda.analysis.turn_operands import turned
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import SparseWarpGemm, TurnBytes, WarpGemm, WarpgroupProduct, WarpTile
+from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -107,17 +107,9 @@ class _Selection:
             return _by_warps(stmt, warps, self.target, self.roads, loss)
         tile, types = found
         turning, ready = turned(stmt)
-        losses: list[Loss | None] = [_turning(part) for part in turning if isinstance(part, TurnBytes)]
-        self.roads += [road_of(stmt, "wgmma", f"wgmma {tile.instruction}", loss) for loss in losses or [None]]
+        self.roads.append(road_of(stmt, "wgmma", f"wgmma {tile.instruction}"))
         before, product, after = _placed(ready, tile)
         return [*turning, *before, WarpgroupProduct(**vars(product), types=types), *after]
-
-
-def _turning(stmt: TurnBytes) -> Loss:
-    name = stmt.src.buffer.name
-    return Loss(
-        "", f"{name} is stored across K: it is turned in shared memory first", f"store {name} with K last"
-    )
 
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
