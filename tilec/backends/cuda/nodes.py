@@ -151,11 +151,13 @@ class SparseWarpGemm(WarpGemm):
 @dataclass(frozen=True, eq=False)
 class WarpgroupProduct(WarpGemm):
     """A WarpGemm by wgmma, which runs in the background until a `ProductsWait` covers it: ``a`` in shared
-    memory or, of 16 bits, in a fragment. ``types`` are those in the instruction's name."""
+    memory or, of 16 bits, in a fragment. ``types`` are those in the instruction's name. ``copies``: it takes
+    copies of a fragment's registers, so that threads may write these while it runs."""
 
-    syntax = "wgmma(a, b, c, trans_a=, trans_b=, clear=, tile=, types=)"
+    syntax = "wgmma(a, b, c, trans_a=, trans_b=, clear=, tile=, types=, copies=)"
 
     types: str
+    copies: bool = False
 
     @property
     def width(self) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from tilec.backends.cuda.attention.strategy import Attention
 from tilec.backends.cuda.general.alternate_operands import AlternateOperands
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
+from tilec.backends.cuda.general.hold_operands import HoldOperands
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.general.split_trips import SplitTrips
 from tilec.backends.cuda.general.store_boxes import StoreBoxes
+from tilec.backends.cuda.general.turn_products import TurnProducts
 from tilec.backends.cuda.general.turn_tiles import TurnTiles
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
@@ -44,6 +46,8 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     SplitRoles(),
     IssueAhead(),
     RotateTrips(),
+    TurnProducts(),
+    HoldOperands(),
     AlternateOperands(),
     SplitTrips(),
     BringBoxes(),

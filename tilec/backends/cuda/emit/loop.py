@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit
@@ -27,7 +28,7 @@ WARP = 32
 
 @emit.register(ThreadLoop)
 def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
-    body = Vector(stmt, ctx).emit
+    vector = Vector(stmt, ctx)
     touched = accesses(stmt.body)
     own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}
     written = {item.buffer for item in touched if item.is_write} - own
@@ -36,10 +37,11 @@ def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
         stmt.extents,
         stmt.layout,
         stmt.vector,
-        body,
+        vector.emit,
         ctx,
         once=all(map(_is_shared, written)),
         in_order=not any(_is_shared(item.buffer) for item in touched),
+        reads=vector.once,
     )
 
 
@@ -55,10 +57,11 @@ def _emit_thread_vector(stmt: ThreadVector, ctx: DeviceContext) -> tirx.Stmt | N
         parts = parts_of(layout, 0, count, [], ctx)
         ctx.digits[stmt.var] = tuple(parts)
         start = ctx.define(stmt.var)
-        body = Vector(loop, ctx).emit()
+        vector = Vector(loop, ctx)
+        body = vector.emit()
     if body is None:
         return None
-    return sequence([tirx.Bind(start, convert_sum(parts, dtype_of(stmt.var))), body])
+    return sequence([tirx.Bind(start, convert_sum(parts, dtype_of(stmt.var))), *vector.once, body])
 
 
 def _is_shared(buffer: Var) -> bool:
@@ -83,12 +86,14 @@ def over_layout(
     ctx: DeviceContext,
     once: bool = False,
     in_order: bool = False,
+    reads: Sequence[tirx.Bind] = (),
 ) -> tirx.Stmt | None:
     """``body`` once per vector of iterations that this thread has under ``layout``, the variables being
     defined (the last one at the start of the vector). Threads whose iterations another thread has, too, write
     to no memory; with ``once`` they do nothing at all. ``in_order``: registers come by their numbers and not
     axis by axis, which ptxas keeps (rescaled and exponentiated like that, attention of 4096 keys reaches 714
-    TFLOP/s on an H200 and not 691)."""
+    TFLOP/s on an H200 and not 691). ``reads``: what ``body`` wants read in front of it, as far outside as
+    places are the same."""
     loops: list[RegisterLoop] = []
     first = replica_zero(layout, ctx)
     with ctx.scope(), ctx.once_scope(None if once else first):
@@ -106,10 +111,26 @@ def over_layout(
         inner = body()
     if inner is None:
         return None
-    result = sequence([*binds, guarded(inner, guards)])
-    for loop in sorted(loops, key=lambda each: each.stride) if in_order else reversed(loops):
+    if guards:
+        inner, reads = guarded(sequence([*reads, inner]), guards), ()
+    result, early = inner, [*binds, *reads]
+    loops = sorted(loops, key=lambda each: each.stride) if in_order else loops[::-1]
+    for loop in sorted(loops, key=lambda each: any(bind in reads for bind in _moved(early, each.var))):
+        moved = _moved(early, loop.var)
+        early = [bind for bind in early if bind not in moved]
+        result = sequence([*moved, result])
         result = tirx.For(loop.var, tirx.const(0), tirx.const(loop.size), tirx.ForKind.UNROLLED, result)
-    return result
+    return sequence([*early, result])
+
+
+def _moved(binds: Sequence[tirx.Bind], var: Var) -> list[tirx.Bind]:
+    """Those of several names whose values depend on a variable."""
+    names, found = {var}, []
+    for bind in binds:
+        if names & set(undefined_vars(bind.value)):
+            names.add(bind.var)
+            found.append(bind)
+    return found
 
 
 def parts_of(

@@ -14,7 +14,7 @@ from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit
-from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_vector
+from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_registers, store_vector
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
@@ -53,20 +53,22 @@ class Vector:
         self.held: list[tuple[TensorLoad, Var, tuple[int, ...]]] = []
         self.moved: list[Moved] = []
         self.fixed: list[tuple[TensorLoad, Expr]] = []
+        self.once: list[tirx.Bind] = []
         self.kept: dict[Stmt, _Kept] = {}
 
     def emit(self) -> tirx.Stmt | None:
-        """The code of all iterations of the vector."""
-        if self.width == 1:
-            take_road(self.stmt, [], self.ctx)
-            return self.ctx.block(self.body)
-        branch = self._branch()
+        """The code of all iterations of the vector, behind the reads of ``once``."""
+        branch = self._branch() if self.width > 1 else None
         if branch is not None:
             return self._under(branch)
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
         ahead = self._loads()
+        if self.width == 1:
+            take_road(self.stmt, [], self.ctx)
+            with self.ctx.hoist_scope(self.fixed):
+                return self.ctx.block(self.body)
         stores = self._plan_stores()
         take_road(self.stmt, self.moved, self.ctx)
         base = self.ctx.env[self.var]
@@ -94,8 +96,9 @@ class Vector:
             names = [emit(stmt, ctx) for stmt in self.body[:-1]]
             test = ctx.value(branch.cond)
             with ctx.facts.remember(branch.cond):
-                inner = Vector(replace(self.stmt, body=branch.then), ctx).emit()
-        parts = [*names, None if inner is None else guarded(inner, [test])]
+                inside = Vector(replace(self.stmt, body=branch.then), ctx)
+                inner = inside.emit()
+        parts = [*names, None if inner is None else guarded(sequence([*inside.once, inner]), [test])]
         return sequence([part for part in parts if part is not None])
 
     def _iteration(self, element: int, base: Expr) -> tirx.Stmt | None:
@@ -150,12 +153,15 @@ class Vector:
     def _ahead(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
         """A read of the same element in all iterations happens once, one of neighbours as vectors."""
         ctx = self.ctx
-        if not any(uses(index, (self.var,)) for index in indices):
+        if self.width == 1 and not self._repeats(load, indices):
+            return []
+        if self.width == 1 or not any(uses(index, (self.var,)) for index in indices):
             inlined = tirx.BufferLoad(load.source, list(indices))
             value = ctx.raw(inlined)
             register = ctx.fresh(f"{load.source.name}_once", dtype_of(value))
             self.fixed += [(load, register), (inlined, register)]
-            return [tirx.Bind(register, value)]
+            self.once.append(tirx.Bind(register, value))
+            return []
         width = vector_width(load.source, indices, self.var, self._limit(load.source), ctx.facts)
         steps = tuple(range(self.width))
         if width == 1:
@@ -168,6 +174,17 @@ class Vector:
         self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector, firsts)]
+
+    def _repeats(self, load: TensorLoad, indices: tuple[Expr, ...]) -> bool:
+        """Whether a thread reads an element in several iterations, on every way through the body."""
+        always = [expr for stmt in self.body for expr in expressions(stmt)]
+        reads = any(load.same_as(found) for expr in always for found in loads(expr))
+        held = [
+            var
+            for var in self.stmt.vars
+            if any(part.in_register and part.size > 1 for part in self.ctx.digits[var])
+        ]
+        return reads and not all(any(uses(index, (var,)) for index in indices) for var in held)
 
     def _limit(self, buffer: Var) -> int:
         """The most elements of a vector: in shared memory those that its layout keeps together."""
@@ -228,14 +245,27 @@ class Vector:
         """How many elements one access of a store moves; 1 where they cannot wait for each other."""
         inner = {bind.var for bind in walk(self.body) if isinstance(bind, Bind)}
         indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
+        if stmt.buffer in self.ctx.fragments:
+            return self.width if self._is_paired_fragment(stmt) else 1
         if not self._is_memory(stmt.buffer) or any(uses(index, inner) for index in indices):
             return 1
         if any(load.source in self.written for index in indices for load in loads(index)):
             return 1
         return vector_width(stmt.buffer, indices, self.var, self._limit(stmt.buffer), self.ctx.facts)
 
+    def _is_paired_fragment(self, stmt: Store) -> bool:
+        """Whether the elements of a vector are rounded in pairs and lie in registers one after the other."""
+        index, layout = stmt.indices[-1], self.ctx.fragments[stmt.buffer].layout
+        first = layout.digits[-1][0] if layout.digits[-1] else None
+        if first is None or (first.space, first.stride) != ("reg", 1) or first.size % self.width:
+            return False
+        others = any(uses(each, (self.var,)) for each in stmt.indices[:-1])
+        alone = index.same_as(self.var) and not others
+        return alone and str(stmt.buffer.dtype) in PAIRED and not isinstance(stmt.value, TensorLoad)
+
     def _keep(self, stmt: Store, width: int) -> None:
-        self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))
+        if self._is_memory(stmt.buffer):
+            self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))
         dtype = str(stmt.buffer.dtype)
         as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
         loaded = next(
@@ -260,6 +290,9 @@ class Vector:
                 tmp = self._registers(buffer, "p", self.width // 2, words)
                 pairs = packed_pairs(kept.tmp, tmp, self.width, str(buffer.dtype))
                 parts += [tirx.AllocBuffer(tmp), *pairs]
+            if buffer in self.ctx.fragments:
+                parts.append(store_registers(buffer, indices, tmp, self.width, self.ctx))
+                continue
             firsts = range(0, self.width, kept.width)
             parts += self._chunks(buffer, indices, tmp, kept.width, store_vector, firsts)
         return parts

@@ -47,6 +47,14 @@ def store_vector(
     return guarded(write, [*tests, *once_tests(buffer, ctx)])
 
 
+def store_registers(
+    fragment: Var, indices: tuple[Expr, ...], tmp: Var, width: int, ctx: DeviceContext
+) -> tirx.Stmt:
+    """Writes ``width`` 16-bit elements of a fragment, in the words of ``tmp``, from ``indices`` on."""
+    data, place = ctx.fragments[fragment].data, ctx.register(fragment, indices)
+    return _move(data, place, tmp, tirx.const(0, "int32"), 2 * width, ctx)
+
+
 def packed_pairs(values: Var, bits: Var, count: int, dtype: str) -> list[tirx.Stmt]:
     """``bits`` (uint32, uint16 for 8 bits each) = ``count`` float32 ``values`` rounded to ``dtype``, two to a
     word."""

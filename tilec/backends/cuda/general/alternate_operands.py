@@ -55,7 +55,7 @@ def _alternating(launch: Launch, target: Target) -> Launch:
         if isinstance(group, Group)
         for loop in walk(group.body)
         if isinstance(loop, For)
-        for tile in _made(loop, group, launch, chooser)
+        for tile in made_in(loop, group, launch, chooser)
     ]
     notes: list[str] = []
     for trip, tile in found:
@@ -65,7 +65,7 @@ def _alternating(launch: Launch, target: Target) -> Launch:
     return with_notes(launch, notes) if notes else launch
 
 
-def _made(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[Var]:
+def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[Var]:
     """The tiles that a loop fills in each trip for its products, and that nothing else uses."""
     if loop.kind != "serial" or int_value(loop.step) != 1:
         return []

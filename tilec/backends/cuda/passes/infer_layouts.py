@@ -115,11 +115,23 @@ class _Inference:
         operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnTile)}
         rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
         operands |= _read_beside_sums(stmts) & rows
+        operands |= self._read_to_fragments(stmts)
         for stmt in stmts:
             if isinstance(stmt, BoxLoad) and stmt.dst.buffer in operands and slab_bytes(stmt.dst.buffer):
                 self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))
             if isinstance(stmt, TensorStore) and slab_bytes(stmt.src.buffer):
                 self.layouts.setdefault(stmt.src.buffer, slabs(stmt.src.buffer))
+
+    def _read_to_fragments(self, stmts: Sequence[Stmt]) -> set[Var]:
+        """Tiles of which lanes read pieces of eight rows at once: by loops over operands of wgmma in
+        registers, or over fragments that these are made of."""
+        held = {stmt.a.buffer for stmt in stmts if isinstance(stmt, WarpgroupProduct)} & self.fragments
+        loops = [accesses(stmt.body) for stmt in stmts if isinstance(stmt, Parallel)]
+        used = [{item.buffer for item in items} for items in loops]
+        for found in reversed(used):
+            held |= found & self.fragments if found & held else set()
+        tiles = {buffer for found in used if found & held for buffer in found}
+        return {tile for tile in tiles if tile.scope() == "shared.dyn" and len(static_extents(tile)) > 1}
 
     def _infer(self, team: _Team) -> None:
         """The layouts of what some warps hold and run."""

@@ -17,7 +17,7 @@ from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, chi
 from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, expressions, regions, written
-from tilec.lowering.passes.base import LaunchPass
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -55,7 +55,7 @@ class PlaceProductWaits(LaunchPass):
             return launch
         products = [stmt for stmt in walk(launch.body) if isinstance(stmt, WarpgroupProduct)]
         held = frozenset(stmt.a.buffer for stmt in products if stmt.a.buffer.scope() == "local.fragment")
-        return replace(launch, body=_Waits(sharing(launch.body), held).closed(launch.body))
+        return replace(launch, body=_Waits(sharing(launch.body), held).closed(_with_copies(launch.body)))
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class _Waits:
     def _goes_on(self, loop: For, left: UnderWay) -> bool:
         """Whether a trip issues a product before it needs all of the trip before."""
         first = next(place for place, stmt in enumerate(loop.body) if _multiplies(stmt))
-        before = loop.body[: first + 1]
+        copied = any(issued.product.copies for issued in left)
+        before = loop.body[: first + (not copied)]
         return all(self._needed(left, stmt) < len(left) for stmt in before)
 
     def _needed(self, under_way: UnderWay, stmt: Stmt) -> int:
@@ -143,10 +144,13 @@ class _Waits:
         product = issued.product
         if isinstance(stmt, (Bind, WaitPhase, GiveBack)):
             return False
+        if stmt is product and product.copies:
+            return True
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
             return False
         operands = {product.a.buffer, product.b.buffer} - issued.apart
         operands |= {other for tile in operands for other in self.sharing.get(tile, ())} | self.held
+        operands -= {product.a.buffer} if product.copies else set()
         return any(
             (isinstance(inner, _TELLING) and not issued.known)
             or product.c.buffer in set(buffers(inner))
@@ -186,6 +190,27 @@ def _may_stay(issued: _Issued, loop: For) -> bool:
         sum(other.barrier.same_as(stmt.barrier) for other in given) < (int_value(stmt.barrier.shape[0]) or 1)
         for stmt in issued.returns
     )
+
+
+def _with_copies(block: Block) -> Block:
+    """Products that are alone in their loop take copies of the registers that their trip writes."""
+
+    def rewrite(inner: Block) -> list[Stmt]:
+        return [_copying(stmt) if isinstance(stmt, For) else stmt for stmt in inner]
+
+    return rewrite_blocks(block, rewrite)
+
+
+def _copying(loop: For) -> For:
+    inside = list(walk(loop.body))
+    products = [stmt for stmt in inside if isinstance(stmt, WarpgroupProduct)]
+    if len(products) != 1 or products[0] not in loop.body:
+        return loop
+    tile = products[0].a.buffer
+    if tile.scope() != "local.fragment" or not any(tile in written(stmt) for stmt in inside):
+        return loop
+    made = replace(products[0], copies=True)
+    return replace(loop, body=tuple(made if stmt is products[0] else stmt for stmt in loop.body))
 
 
 def _apart(issued: _Issued, loop: For) -> frozenset[Var]:
