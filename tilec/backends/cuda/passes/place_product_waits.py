@@ -183,7 +183,7 @@ class _Held:
 def _may_stay(issued: _Issued, loop: For) -> bool:
     """Whether a product may be under way when the next trip of its loop begins. What it holds until that trip
     has issued its own products may not be what the producer needs for them."""
-    if issued.product not in loop.body:
+    if issued.product not in loop.body or _is_changed(issued.product, loop):
         return False
     given = [stmt for stmt in walk(loop.body) if isinstance(stmt, GiveBack)]
     return all(
@@ -211,6 +211,16 @@ def _copying(loop: For) -> For:
         return loop
     made = replace(products[0], copies=True)
     return replace(loop, body=tuple(made if stmt is products[0] else stmt for stmt in loop.body))
+
+
+def _is_changed(product: WarpgroupProduct, loop: For) -> bool:
+    """Whether threads change the sums of a product in a trip. ptxas serialises all products where sums that
+    do not stay with wgmma are under way from one trip to the next."""
+    return any(
+        product.c.buffer in set(written(stmt))
+        for stmt in walk(loop.body)
+        if not isinstance(stmt, WarpgroupProduct)
+    )
 
 
 def _apart(issued: _Issued, loop: For) -> frozenset[Var]:
