@@ -211,10 +211,7 @@ class Facts:
             if factor is None:
                 continue
             end = high if (factor > 0) == largest else low
-            try:
-                expr = self._proof_form(linear[1] + linear[0] * end)
-            except ValueError:  # a number beyond its type: the end of a range that says nothing
-                continue
+            expr = self._proof_form(linear[1] + linear[0] * end)
             left = set(undefined_vars(expr))
         return expr
 
