@@ -104,6 +104,6 @@ def test_every_idiom_is_timed_with_work_that_is_counted(monkeypatch: pytest.Monk
     from idioms import read_rows
 
     rows = read_rows()
-    assert {row.run.plan.name for row in rows} == {name for _, name in CASES}
+    assert {row.run.plan.name for row in rows} >= {name for _, name in CASES}
     assert all(row.run.flops > 0 and (row.plain is None or row.plain.flops > 0) for row in rows)
     assert {row.torch for row in rows if row.torch} <= PEERS.keys()
