@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, shared_out
 from tilec.ir.nodes import Block, Launch, walk
 from tilec.ir.nodes.barriers import Group, SetRegisters
 from tilec.ir.traits import buffers
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tilec.backends.cuda.general.loads import Load
 
-#: A thread has a multiple of so many registers.
-_UNIT = 8
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups, few for the producer
 #: first; none where each thread has as many as it can use without.
 _HANDED_ON = {
@@ -64,7 +62,7 @@ def entry_registers(launch: Launch) -> int:
     x, y, z = launch.threads
     if not total:
         return 0
-    return -(-total // (x * y * z // WARPGROUP * WARPGROUP * _UNIT)) * _UNIT
+    return shared_out(total // WARPGROUP, x * y * z // WARPGROUP)
 
 
 def fits_registers(block: Block, group: Group) -> bool:

@@ -114,8 +114,7 @@ class _Inference:
         operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
         operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnTile)}
         rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
-        operands |= _read_beside_sums(stmts) & rows
-        operands |= self._read_to_fragments(stmts)
+        operands |= (_read_beside_sums(stmts) | self._read_to_fragments(stmts)) & rows
         for stmt in stmts:
             if isinstance(stmt, BoxLoad) and stmt.dst.buffer in operands and slab_bytes(stmt.dst.buffer):
                 self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))
@@ -131,7 +130,7 @@ class _Inference:
         for found in reversed(used):
             held |= found & self.fragments if found & held else set()
         tiles = {buffer for found in used if found & held for buffer in found}
-        return {tile for tile in tiles if tile.scope() == "shared.dyn" and len(static_extents(tile)) > 1}
+        return {tile for tile in tiles if tile.scope() == "shared.dyn"}
 
     def _infer(self, team: _Team) -> None:
         """The layouts of what some warps hold and run."""

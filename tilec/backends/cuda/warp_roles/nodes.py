@@ -53,8 +53,15 @@ def same_map(one: TensorMap, other: TensorMap) -> bool:
 WARPGROUP = 128
 #: Warpgroups that take turns at tiles of their own.
 TAKE_TURNS = 2
+#: A thread has a multiple of so many registers.
+REGISTER_UNIT = 8
 #: Registers that a thread of a warpgroup takes at most.
 MOST_REGISTERS = 232
+
+
+def shared_out(registers: int, groups: int) -> int:
+    """What each thread of ``groups`` warpgroups gets at launch, for so many of one of each together."""
+    return -(-registers // (groups * REGISTER_UNIT)) * REGISTER_UNIT
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ class Roles:
         if self.registers is None:
             return 0
         producer, consumer = self.registers
-        return (producer + consumer * self.consumers) // (self.consumers + 1)
+        return shared_out(producer + consumer * self.consumers, self.consumers + 1)
 
 
 @dataclass(frozen=True)
