@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import tilec.language as T
+from tilec.backends.cuda.analysis.behind_rings import rings_of
 from tilec.backends.cuda.nodes import DrainStores, TensorAdd
+from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
-from tilec.ir.nodes import Kernel, walk
+from tilec.ir.nodes import Alloc, Kernel, walk
 from tilec.language.frontend.elaborate import elaborate
+from tilec.lowering.emission.memory import tile_bytes
 from tilec.targets import parse_target
 
 SM90A = parse_target("sm_90a")
@@ -49,9 +52,11 @@ def shared_tile(rows, dtype, order=None, reads=False):
     return main
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
-def test_a_shared_tile_is_added_as_a_box(dtype):
-    made = kernel_of(shared_tile, rows=150, dtype=dtype)
+@pytest.mark.parametrize(
+    ("dtype", "order"), [("float32", None), ("float16", None), ("int32", None), ("float32", "release")]
+)
+def test_a_shared_tile_is_added_as_a_box(dtype, order):
+    made = kernel_of(shared_tile, rows=150, dtype=dtype, order=order)
     assert added(made) == 1
     a, c = (np.random.default_rng(seed).integers(-8, 9, (150, 64)).astype(dtype) for seed in (1, 2))
     wanted = c + 3 * a
@@ -63,8 +68,34 @@ def test_threads_add_where_the_launch_reads_the_tensor():
     assert added(kernel_of(shared_tile, rows=64, dtype="float32", reads=True)) == 0
 
 
+def bounded(rows, end):
+    """Elements are added where a condition says so."""
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, 64), "float32"), C: T.Tensor((rows, 64), "float32")):
+        with T.Kernel(T.ceildiv(rows, 64), threads=128) as by:
+            As = T.alloc_shared((64, 64), "float32")
+            T.copy(A[by * 64, 0], As)
+            for i, j in T.Parallel(64, 64):
+                if by * 64 + i < end:
+                    T.atomic_add(C[by * 64 + i, j], As[i, j])
+
+    return main
+
+
+@pytest.mark.parametrize(("end", "boxes"), [(100, 1), (90, 0)])
+def test_a_condition_may_say_that_elements_lie_inside(end, boxes):
+    made = kernel_of(bounded, rows=100, end=end)
+    assert added(made) == boxes
+    a, c = np.random.default_rng(7).standard_normal((2, 100, 64)).astype(np.float32)
+    wanted = c.copy()
+    wanted[:end] += a[:end]
+    run(made, a, c)
+    np.testing.assert_array_equal(c, wanted)
+
+
 def parts_of_a_product(threads):
-    """Blocks share K; their sums meet in a tensor of the workspace, which a second launch rounds."""
+    """Blocks share K, unevenly; their sums meet in a tensor of the workspace, which a launch rounds."""
 
     @T.prim_func
     def main(A: T.Tensor((128, 256), "float16"), B: T.Tensor((256, 64), "float16"),
@@ -76,9 +107,9 @@ def parts_of_a_product(threads):
             As, Bs = T.alloc_shared((128, 64), "float16"), T.alloc_shared((64, 64), "float16")
             sums = T.alloc_fragment((128, 64), "float32")
             T.clear(sums)
-            for k in T.Pipelined(2, num_stages=2):
-                T.copy(A[0, part * 128 + k * 64], As)
-                T.copy(B[part * 128 + k * 64, 0], Bs)
+            for k in T.Pipelined(1 + 2 * part, num_stages=2):
+                T.copy(A[0, (part + k) * 64], As)
+                T.copy(B[(part + k) * 64, 0], Bs)
                 T.gemm(As, Bs, sums)
             for i, j in T.Parallel(128, 64):
                 T.atomic_add(wide[i, j], sums[i, j])
@@ -97,6 +128,14 @@ def test_a_fragment_is_added_through_a_shared_tile(threads):
     c = np.zeros((128, 64), np.float16)
     run(made, a, b, c)
     np.testing.assert_array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+
+
+def test_what_leaves_behind_a_loop_lies_where_its_rings_were():
+    _, launch, _ = lower(kernel_of(parts_of_a_product, threads=256), SM90A).launches
+    places = {str(alloc.buffer.name): alloc.place[1] for alloc in shared_tiles(launch.body)}
+    ends = [places[str(ring.name)] + tile_bytes(Alloc(ring)) for ring in rings_of(launch)]
+    assert places["sums_staged"] < max(ends)
+    assert pool_bytes(launch) < max(ends) + 1024
 
 
 def test_a_tile_is_read_while_threads_go_on():

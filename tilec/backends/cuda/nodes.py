@@ -284,6 +284,15 @@ class EachLane(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Anew(Stmt):
+    """``body``, in which a thread finds its places in tiles from its lane's number anew."""
+
+    syntax = "anew()"
+
+    body: Block
+
+
+@dataclass(frozen=True, eq=False)
 class FirstOperands(WarpGemm):
     """Loads what the first step of a product multiplies into ``registers`` (a name), where ``more`` holds.
     The product itself is a `RotatedGemm` in the loop behind."""

@@ -7,6 +7,7 @@ from tilec.backends.cuda.general.alternate_operands import AlternateOperands
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.hold_operands import HoldOperands
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
+from tilec.backends.cuda.general.renew_places import RenewPlaces
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.general.split_trips import SplitTrips
@@ -53,4 +54,5 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     BringBoxes(),
     StoreBoxes(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
+    RenewPlaces(),
 )

@@ -211,7 +211,10 @@ class Facts:
             if factor is None:
                 continue
             end = high if (factor > 0) == largest else low
-            expr = self._proof_form(linear[1] + linear[0] * end)
+            try:
+                expr = self._proof_form(linear[1] + linear[0] * end)
+            except ValueError:  # a number beyond its type: the end of a range that says nothing
+                continue
             left = set(undefined_vars(expr))
         return expr
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.ir.exprs import dtype_of, int_value, substitute, uses
+from tilec.backends.cuda.idioms.whole_numbers import is_zero
+from tilec.ir.exprs import conjuncts, dtype_of, int_value, substitute, uses
 from tilec.ir.nodes import Region
+from tilec.lowering.analysis.facts import gap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -36,3 +38,13 @@ def box_of(
         start.append(first)
         sizes.append(extent)
     return None if left else Region(buffer, tuple(start), tuple(sizes))
+
+
+def is_inside(cond: Expr, buffer: Var, indices: Sequence[Expr]) -> bool:
+    """Whether a condition says no more than that ``buffer[indices]`` lies inside of its tensor."""
+    axes = list(zip(indices, buffer.shape, strict=True))
+    ends = [gap(end) for index, size in axes for end in (index >= 0, index < size)]
+    found = [gap(part) for part in conjuncts(cond)]
+    return all(
+        part is not None and any(end is not None and is_zero(part - end) for end in ends) for part in found
+    )

@@ -98,6 +98,12 @@ __forceinline__ __device__ int tilec_uniform(int value) { return __shfl_sync(0xf
 """, _first)  # fmt: skip
 
 
+#: The same number, of which the assembler does not know that: what follows from it is not kept.
+ANEW = Helper("tilec_anew", """
+__forceinline__ __device__ int tilec_anew(int value) { asm volatile("" : "+r"(value)); return value; }
+""", lambda lanes, value: value)  # fmt: skip
+
+
 # ---- the grid ----
 
 

@@ -17,7 +17,7 @@ from tilec.backends.cuda.analysis.gathers import store_of
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.analysis.wgmma import Chooser
-from tilec.backends.cuda.general.rings import free_bytes
+from tilec.backends.cuda.general.ring_room import free_bytes
 from tilec.backends.cuda.nodes import BoxLoad, TurnTile
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, Kernel, Launch, Parallel, Stmt, walk

@@ -1,21 +1,31 @@
-"""Where roles stand in rings."""
+"""Where roles stand in rings.
+
+Rings of equally many stages that are filled once each in the same block go round in step: a role stands at
+the same place in all of them, and the first one that it comes to in a block says for the others which.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Assume, Bind, Block, Store
+from tilec.ir.nodes import Alloc, Assume, Bind, Block, Stmt, Store, children
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cuda.general.loads import Load
     from tilec.backends.cuda.general.rings import Ring
+
+#: The stage and the parity at hand.
+Names = tuple["Var", "Var"]
 
 
 class Place:
-    """Where a role stands in a ring: variables of its threads for the stage and the parity of the round."""
+    """Where a role stands in a ring, and in those in step with it: variables of its threads for the stage and
+    the parity of the round."""
 
     def __init__(self, ring: Ring, role: str) -> None:
         self.ring = ring
@@ -28,6 +38,15 @@ class Place:
         """The first stage of the first round."""
         zero = tirx.const(0, "int32")
         return Alloc(self.stage, init=zero), Alloc(self.parity, init=zero)
+
+    def taken(self, known: dict[Place, Names]) -> tuple[Block, Names, Block]:
+        """The names of the stage and the parity at hand, with what defines them and what goes on to the next
+        stage: nothing where a block has them among those that are ``known``, where they are put."""
+        if self in known:
+            return (), known[self], ()
+        names, stage, parity = self.now()
+        known[self] = stage, parity
+        return names, known[self], self.advance(stage, parity)
 
     def now(self) -> tuple[Block, Var, Var]:
         """Names for the stage and the parity at hand."""
@@ -48,6 +67,37 @@ class Place:
             Store(self.parity, (zero,), tirx.Select(last, other, parity)),
             Store(self.stage, (zero,), tirx.Select(last, zero, stage + one)),
         )
+
+
+def places(leaders: Mapping[Ring, Ring], role: str) -> dict[Ring, Place]:
+    """Where a role stands in each ring: in that of its leader."""
+    own = {ring: Place(ring, role) for ring in dict.fromkeys(leaders.values())}
+    return {ring: own[leader] for ring, leader in leaders.items()}
+
+
+def begun(places: Mapping[Ring, Place]) -> Block:
+    """The beginning of every place."""
+    return tuple(stmt for place in dict.fromkeys(places.values()) for stmt in place.begin())
+
+
+def in_step(body: Block, rings: Iterable[Ring], loads: Mapping[Stmt, Load]) -> dict[Ring, Ring]:
+    """For every ring the first one that it goes round in step with: itself where there is none."""
+    blocks = dict(_blocks(body))
+    first: dict[object, Ring] = {}
+    leaders: dict[Ring, Ring] = {}
+    for ring in rings:
+        own = [blocks[stmt] for stmt, load in loads.items() if load.tile in ring.tiles]
+        together = len(own) == len(ring.tiles) and len(set(own)) == 1
+        leaders[ring] = first.setdefault((own[0], ring.stages) if together else ring, ring)
+    return leaders
+
+
+def _blocks(block: Block, number: tuple[int, ...] = ()) -> Iterator[tuple[Stmt, tuple[int, ...]]]:
+    """Every statement with the block that it stands in, by the way there."""
+    for position, stmt in enumerate(block):
+        yield stmt, number
+        for side, inner in enumerate(children(stmt)):
+            yield from _blocks(inner, (*number, position, side))
 
 
 def _value(buffer: Var) -> Expr:

@@ -25,17 +25,21 @@ _HANDED_ON = {
     2: ((40, 232), (56, 224), (88, 208), (120, 192)),
     3: ((32, 160), (56, 152), (80, 144), (104, 136)),
 }
+#: The same where consumers lack registers and one thread alone loads, by TMA.
+_LACKING = {2: (24, 240)}
 MOST_GROUPS = max(_HANDED_ON)
 #: Registers of a thread that gathers: those that it always needs, those of the place of a copy and of a value
 #: that it computes.
 _LEAST, _OF_A_COPY, _OF_A_VALUE = 40, 3, 2
 
 
-def handed_on(groups: int, loads: Iterable[Load]) -> tuple[int, int] | None:
-    """Registers of a producer and a consumer thread, for ``groups`` warpgroups that consume; None where none
-    are handed on."""
+def handed_on(groups: int, loads: Iterable[Load], body: Block = ()) -> tuple[int, int] | None:
+    """Registers of a producer and a consumer thread, for ``groups`` warpgroups that consume ``body``; None
+    where none are handed on."""
     needed = max((_needed(load) for load in loads if load.no_box is not None), default=0)
     choices = _HANDED_ON[groups]
+    if needed == 0 and groups in _LACKING and _held(body, groups * WARPGROUP) > choices[0][1] - _OTHERS:
+        return _LACKING[groups]
     return next((pair for pair in choices if pair[0] >= needed), choices[-1] if choices else None)
 
 
@@ -68,9 +72,13 @@ def entry_registers(launch: Launch) -> int:
 def fits_registers(block: Block, group: Group) -> bool:
     """Whether a thread of ``group`` holds all fragments that a block names at once."""
     given = [stmt.count for stmt in group.body if isinstance(stmt, SetRegisters)]
+    return _held(block, group.count) <= (given[0] if given else _MOST) - _OTHERS
+
+
+def _held(block: Block, threads: int) -> int:
+    """Registers of a thread for all fragments that a block names."""
     used = {buffer for stmt in walk(block) for buffer in buffers(stmt)}
-    held = sum(_words(buffer, group.count) for buffer in used if buffer.scope() == "local.fragment")
-    return held <= (given[0] if given else _MOST) - _OTHERS
+    return sum(_words(buffer, threads) for buffer in used if buffer.scope() == "local.fragment")
 
 
 def _words(buffer: Var, threads: int) -> int:

@@ -3,52 +3,42 @@ stages."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.held_alike import held_alike
 from tilec.backends.cuda.analysis.tiles import alike
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
-from tilec.backends.cuda.general.deepen import deepened
 from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled
+from tilec.backends.cuda.general.ring_room import with_stages
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.exprs import int_value, loads
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     Alloc,
     Bind,
     Block,
-    Copy,
-    Gemm,
     Kernel,
     Launch,
-    Parallel,
     Pipelined,
     Reduce,
     Stmt,
-    Store,
     children,
     walk,
 )
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.memory import tile_bytes
-from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
     from tilec.targets import Target
 
-#: Stages of a ring that a loop without num_stages fills, and bytes of shared memory that barriers take.
-_STAGES, _RESERVED = 2, 1024
-#: Stages that keep tensor cores busy, and bytes of elements that registers hold in pieces too small to store.
-_ENOUGH, _NARROW = 3, 2
+#: Stages of a ring that a loop without num_stages fills.
+_STAGES = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +83,7 @@ def plan_rings(kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt]
     rings = [_ring(each, tiles, launch, program, wide) for each in _together(tiles, launch)]
     tables = program.tables(all_needed(program, found))
     taken = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
-    room = _room(rings, launch, target) - taken
-    fitted = _fitted(rings, launch, room)
-    return Plan(
-        deepened(fitted, found, launch, program, target, room - _staged_bytes(launch)), found, kept, tables
-    )
+    return Plan(with_stages(rings, found, launch, program, target, taken), found, kept, tables)
 
 
 # ---- loads ----
@@ -248,62 +234,6 @@ def _stages(load: Stmt, program: Program) -> int:
     if loop is None:
         return 1
     return max(_STAGES, loop.num_stages) if isinstance(loop, Pipelined) else _STAGES
-
-
-def _room(rings: Iterable[Ring], launch: Launch, target: Target) -> int:
-    """Bytes of shared memory beside barriers and the tiles that are no rings'."""
-    assert target.gpu is not None
-    tiles = {tile for ring in rings for tile in ring.tiles}
-    allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.buffer not in tiles)
-    others = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
-    return target.gpu.shared_bytes - _RESERVED - others
-
-
-def _fitted(rings: list[Ring], launch: Launch, room: int) -> tuple[Ring, ...]:
-    """The rings with as many stages as there is ``room`` for; the largest one loses them first. Results that
-    leave through shared memory are given room where that keeps `_ENOUGH` stages."""
-    whole = _cut(rings, room)
-    if whole is None:
-        raise Unfit("its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles")
-    beside = _cut(rings, room - _staged_bytes(launch))
-    pairs = zip(whole, beside or (), strict=False)
-    fits = beside is not None and all(few.stages >= min(many.stages, _ENOUGH) for many, few in pairs)
-    return beside if fits and beside is not None else whole
-
-
-def free_bytes(launch: Launch, target: Target) -> int:
-    """Bytes of shared memory that nothing takes, results that pass through it included."""
-    return _room((), launch, target) - _staged_bytes(launch)
-
-
-def _cut(rings: Sequence[Ring], room: int) -> tuple[Ring, ...] | None:
-    """The rings with stages taken away until they fit; None where they do not with one each."""
-    made = list(rings)
-    while sum(ring.stages * ring.bytes for ring in made) > room:
-        several = [ring for ring in made if ring.stages > 1]
-        if not several:
-            return None
-        largest = max(several, key=lambda ring: ring.stages * ring.bytes)
-        made = [replace(ring, stages=ring.stages - 1) if ring is largest else ring for ring in made]
-    return tuple(made)
-
-
-def _staged_bytes(launch: Launch) -> int:
-    """Bytes of the largest result of up to 16 bits that leaves registers for a tensor."""
-    products = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
-    sums = held_alike(walk(launch.body), products)
-    sizes: list[int] = [0]
-    for stmt in walk(launch.body):
-        loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.src.buffer in sums else stmt
-        if not isinstance(loop, Parallel):
-            continue
-        for store in loop.body:
-            if not isinstance(store, Store) or not store.buffer.scope().startswith("global"):
-                continue
-            size = element_bytes(str(store.buffer.dtype))
-            if size <= _NARROW and sums & {load.source for load in loads(store.value)}:
-                sizes.append(size * math.prod(int_value(extent) or 1 for extent in loop.extents))
-    return max(sizes)
 
 
 def versions(ring: Ring) -> dict[Var, Var]:

@@ -203,7 +203,7 @@ class _Trip:
         names = tuple(stmt for stmt in self.head if isinstance(stmt, Bind) and stmt not in branch.then)
         head = tuple(stmt for stmt in self.head if stmt not in names)
         first = (*head, *self.middle, *keep, Store(begun, (zero,), tirx.const(1, "int32")))
-        later = copied((*head, *rest, *self.middle, *keep))
+        later = copied((*head, *copied(rest), *self.middle, *keep))
         trip = replace(branch, then=(If(is_first, first, later, loc=branch.loc),))
         last = If(tirx.Not(is_first), copied(rest), (), loc=loop.loc)
         walked = replace(loop, body=(*names, trip))

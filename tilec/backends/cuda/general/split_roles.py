@@ -11,7 +11,7 @@ first use and give it back behind the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from tilec.backends.cuda.general.lanes import by_lanes
 from tilec.backends.cuda.general.loads import Load, apart, is_loop
 from tilec.backends.cuda.general.look_ups import ahead_of_loops, with_look_ups
 from tilec.backends.cuda.general.order import order_of
-from tilec.backends.cuda.general.places import Place
+from tilec.backends.cuda.general.places import Names, Place, begun, in_step, places
 from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.general.rings import Plan, Ring, plan_rings, versions
@@ -193,8 +193,10 @@ class _Roles:
         self.tiles = {tile: made for ring in self.rings for tile, made in versions(ring).items()}
         self.full = {ring: _barriers(ring, "full") for ring in self.rings}
         self.empty = {ring: _barriers(ring, "empty") for ring in self.rings}
-        self.filling = {ring: Place(ring, "filled") for ring in self.rings}
-        self.reading = {ring: Place(ring, "read") for ring in self.rings}
+        steps = in_step(launch.body, self.rings, plan.loads)
+        apart = {ring: ring for ring in self.rings}
+        self.filling = places(apart if self.loading > _WARP else steps, "filled")
+        self.reading = places(steps, "read")
         self.looked_up = _only_looked_up(program, plan)
         self.roads: list[Road] = []
         self.places = 0
@@ -204,13 +206,13 @@ class _Roles:
         allocs = {stmt.buffer: stmt for stmt in walk(self.launch.body) if isinstance(stmt, Alloc)}
         tiles = tuple(replace(allocs[tile], buffer=made, asked=None) for tile, made in self.tiles.items())
         groups = self.threads // WARPGROUP
-        registers = handed_on(groups, self.plan.loads.values())
+        registers = handed_on(groups, self.plan.loads.values(), self.launch.body)
         consumed, produced = (
             self._tiles(joined(self._consumed(self.launch.body))),
             self._tiles(self._produced()),
         )
-        consumer = (*self._registers(registers, 1), *self._begin(self.reading), *consumed)
-        load: Block = (*self._begin(self.filling), *produced)
+        consumer = (*self._registers(registers, 1), *begun(self.reading), *consumed)
+        load: Block = (*begun(self.filling), *produced)
         threads = self.threads + (self.loading if registers is None else WARPGROUP)
         if self.loading < WARPGROUP and registers is not None:
             load = (Group(self.threads, self.loading, load),)
@@ -258,9 +260,6 @@ class _Roles:
     def _registers(self, registers: tuple[int, int] | None, role: int) -> Block:
         return () if registers is None else (SetRegisters(registers[role], bool(role)),)
 
-    def _begin(self, places: Mapping[Ring, Place]) -> Block:
-        return tuple(stmt for place in places.values() for stmt in place.begin())
-
     def _barriers(self) -> Block:
         made: list[Stmt] = []
         for ring in self.rings:
@@ -284,6 +283,7 @@ class _Roles:
         """A block with its loads into the next stages."""
         made: list[Stmt] = []
         done: set[Stmt] = set()
+        known: dict[Place, Names] = {}
         for position, stmt in enumerate(block):
             if stmt in done:
                 continue
@@ -299,7 +299,7 @@ class _Roles:
                 if isinstance(bind, Bind) and self._between(bind, block, loads)
             ]
             done.update(stmt for stmt in made if isinstance(stmt, Bind))
-            made += self._filled(ring, [self.plan.loads[each] for each in loads])
+            made += self._filled(ring, [self.plan.loads[each] for each in loads], known)
         return tuple(made)
 
     def _between(self, bind: Stmt, block: Block, loads: list[Stmt]) -> bool:
@@ -312,9 +312,8 @@ class _Roles:
     def _ring(self, stmt: Stmt) -> Ring:
         return next(ring for ring in self.rings if self._loads(stmt, ring))
 
-    def _filled(self, ring: Ring, loads: list[Load]) -> Block:
-        place = self.filling[ring]
-        names, stage, parity = place.now()
+    def _filled(self, ring: Ring, loads: list[Load], known: dict[Place, Names]) -> Block:
+        names, (stage, parity), behind = self.filling[ring].taken(known)
         one = tirx.const(1, "int32")
         ahead: list[Stmt] = []
         if ring.by_threads:
@@ -327,7 +326,7 @@ class _Roles:
             *ahead,
             WaitPhase(self.empty[ring], stage, tirx.bitwise_xor(parity, one)),
             *brought,
-            *place.advance(stage, parity),
+            *behind,
         )
         alone = not ring.by_threads and self.loading > _WARP
         return (Group(self.threads, _WARP, made),) if alone else made
@@ -376,13 +375,17 @@ class _Roles:
         before: dict[int, list[Stmt]] = {}
         after: dict[int, list[Stmt]] = {}
         stmts = [with_children(stmt, [self._consumed(inner) for inner in children(stmt)]) for stmt in block]
+        found: list[tuple[list[int], Ring]] = []
         for ring in self.rings:
             puts = [i for i, stmt in enumerate(block) if self._fills(stmt, ring.tiles[0])]
             for number, first in enumerate(puts):
                 end = puts[number + 1] if number + 1 < len(puts) else len(block)
                 span = range(first + 1, end)
                 uses = [i for i in span if _uses(block[i], ring) and not self._is_load(block[i])]
-                self._used(ring, stmts, uses or [first], before, after)
+                found.append((uses or [first], ring))
+        known: dict[Place, Names] = {}
+        for uses, ring in sorted(found, key=lambda each: each[0][0]):
+            self._used(ring, stmts, uses, before, after, known)
         made: list[Stmt] = []
         for position, stmt in enumerate(stmts):
             made += before.get(position, ())
@@ -406,12 +409,12 @@ class _Roles:
         uses: list[int],
         before: dict[int, list[Stmt]],
         after: dict[int, list[Stmt]],
+        known: dict[Place, Names],
     ) -> None:
         """Waits for a stage and gives it back, around its ``uses`` among the statements of a block."""
-        place = self.reading[ring]
-        names, stage, parity = place.now()
+        names, (stage, parity), behind = self.reading[ring].taken(known)
         wait = (WaitLanded if ring.is_fenced else WaitPhase)(self.full[ring], stage, parity)
-        before.setdefault(uses[0], []).extend([*names, wait, *place.advance(stage, parity)])
+        before.setdefault(uses[0], []).extend([*names, wait, *behind])
         tiles = tuple(self.tiles[tile] for tile in ring.tiles)
         after.setdefault(uses[-1], []).append(GiveBack(self.empty[ring], stage, tiles, ring.by_products))
         redirected = {tile: (self.tiles[tile], stage) for tile in ring.tiles}

@@ -16,11 +16,13 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.cuts import Cut, border, cut_of
+from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.nodes import BoxLoad
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, same_all, transform
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Bind, Block, For, Gemm, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes.barriers import Group
 from tilec.lowering.analysis.facts import opposite
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -31,17 +33,26 @@ if TYPE_CHECKING:
 
 class SplitTrips(LaunchPass):
     """In: loops with products in launches whose warps have roles. Out: those in which trips decide conditions
-    of Parallel loops as two, one of them without these."""
+    of Parallel loops as two, one of them without these, where registers hold all fragments of the trip at
+    once: else the assembler spills more, having two loops."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its loops cut; one without rings as it is."""
         if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
             return launch
-        return replace(launch, body=rewrite_blocks(launch.body, _split))
+        return replace(launch, body=tuple(map(_group, launch.body)))
 
 
-def _split(block: Block) -> list[Stmt]:
-    return [part for stmt in block for part in (_loop(stmt) if isinstance(stmt, For) else (stmt,))]
+def _group(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, Group):
+        return stmt
+
+    def split(block: Block) -> list[Stmt]:
+        return [
+            part for inner in block for part in (_loop(inner, stmt) if isinstance(inner, For) else (inner,))
+        ]
+
+    return replace(stmt, body=rewrite_blocks(stmt.body, split))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +64,11 @@ class _Choice:
     cut: Cut
 
 
-def _loop(loop: For) -> Block:
+def _loop(loop: For, group: Group) -> Block:
     multiplies = any(isinstance(stmt, Gemm) for stmt in loop.body)
     if loop.kind != "serial" or int_value(loop.step) != 1 or not multiplies:
+        return (loop,)
+    if not fits_registers(loop.body, group):
         return (loop,)
     found = list(_choices(loop))
     found = [choice for choice in found if choice.cut.first == found[0].cut.first]

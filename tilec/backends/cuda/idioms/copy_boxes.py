@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.element_boxes import box_of
+from tilec.backends.cuda.analysis.element_boxes import box_of, is_inside
 from tilec.backends.cuda.analysis.gathers import gather_of
 from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.idioms.whole_numbers import is_zero
-from tilec.ir.exprs import conjuncts
 from tilec.ir.nodes import Copy, Launch, Parallel, Stmt
-from tilec.lowering.analysis.facts import gap
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, TensorLoad
+    pass
 
 _NOTE = "the loop that fills {} copies a box"
 
@@ -37,20 +34,11 @@ def _copy(stmt: Stmt, notes: list[str]) -> Stmt:
     gather = gather_of(stmt) if isinstance(stmt, Parallel) else None
     if gather is None or gather.source.source.scope() != "global" or 1 in gather.extents:
         return stmt
-    if gather.cond is not None and not _is_inside(gather.cond, gather.source):
+    tensor, places = gather.source.source, list(gather.source.indices)
+    if gather.cond is not None and not is_inside(gather.cond, tensor, places):
         return stmt
-    source = box_of(gather.source.source, gather.source.indices, gather.vars, gather.extents)
+    source = box_of(tensor, places, gather.vars, gather.extents)
     if source is None:
         return stmt
     notes.append(_NOTE.format(gather.tile.name))
     return Copy(source, whole_tile(gather.tile), loc=stmt.loc)
-
-
-def _is_inside(cond: Expr, load: TensorLoad) -> bool:
-    """Whether a condition says no more than that an element lies inside of its tensor."""
-    axes = list(zip(load.indices, load.source.shape, strict=True))
-    ends = [gap(end) for index, size in axes for end in (index >= 0, index < size)]
-    found = [gap(part) for part in conjuncts(cond)]
-    return all(
-        part is not None and any(end is not None and is_zero(part - end) for end in ends) for part in found
-    )

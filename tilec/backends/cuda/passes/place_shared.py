@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.behind_rings import behind_rings, rings_of
 from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.analysis.units import ALIGNMENT, alignment_of, tiles_of_units
@@ -48,14 +49,14 @@ class PoolPlan:
 def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime.
     ``brief``: see `lifetimes`; it saves bytes and costs barriers. Without it tiles of a launch whose threads
-    have groups share none."""
+    have groups share none, but those that consumers use behind their rings."""
     apart = has_groups(launch) and not brief
-    lives = {} if apart else lifetimes(launch.body, brief=brief)
+    lives = _with_rings(launch) if apart else lifetimes(launch.body, brief=brief)
     unused = ALWAYS if apart else Lifetime(0, 0)
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[Var, int] = {}
     of_units = tiles_of_units(launch.body)
-    for alloc in _in_turn(launch, brief):
+    for alloc in _in_turn(launch, brief, bool(apart and lives)):
         unit = alignment_of(alloc) if alloc.buffer in of_units else ALIGNMENT
         size = _aligned(tile_bytes(alloc))
         life = lives.get(alloc.buffer, unused) if size > SMALL else ALWAYS
@@ -69,9 +70,19 @@ def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     return PoolPlan(offsets, max((end for _, end, _ in placed), default=0))
 
 
-def _in_turn(launch: Launch, brief: bool) -> list[Alloc]:
-    """The tiles of a launch in program order; to save bytes the largest first, so that others fill gaps."""
+def _with_rings(launch: Launch) -> dict[Var, Lifetime]:
+    """The lifetimes of rings and of the tiles behind them, where there are both."""
+    behind = behind_rings(launch)
+    rings = rings_of(launch) if behind else set()
+    return dict.fromkeys(rings, Lifetime(0, 0)) | dict.fromkeys(behind, Lifetime(1, 1))
+
+
+def _in_turn(launch: Launch, brief: bool, on_rings: bool) -> list[Alloc]:
+    """The tiles of a launch in program order; to save bytes the largest first, so that others fill gaps.
+    ``on_rings``: the smallest first, so that rings lie side by side."""
     tiles = shared_tiles(launch.body)
+    if on_rings:
+        return sorted(tiles, key=lambda alloc: tile_bytes(alloc) > SMALL)
     return sorted(tiles, key=tile_bytes, reverse=True) if brief else tiles
 
 

@@ -1,0 +1,132 @@
+"""How many stages of rings there is room for, beside tiles and results that pass through shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.behind_rings import used_behind
+from tilec.backends.cuda.analysis.held_alike import held_alike
+from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.general.deepen import deepened
+from tilec.backends.cuda.general.order import order_of
+from tilec.backends.cuda.passes.place_shared import SMALL
+from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
+from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.exprs import int_value, loads
+from tilec.ir.nodes import Alloc, Copy, Gemm, Launch, Parallel, Store, walk
+from tilec.lowering.emission.memory import tile_bytes
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Var
+
+    from tilec.backends.cuda.general.loads import Load
+    from tilec.backends.cuda.general.rings import Ring
+    from tilec.backends.cuda.general.slices import Program
+    from tilec.ir.nodes import Stmt
+    from tilec.targets import Target
+
+#: Bytes of shared memory that barriers take.
+_RESERVED = 1024
+#: Stages that keep tensor cores busy, and bytes of elements that registers hold in pieces too small to store.
+_ENOUGH, _NARROW = 3, 2
+
+
+def with_stages(
+    rings: list[Ring],
+    found: Mapping[Stmt, Load],
+    launch: Launch,
+    program: Program,
+    target: Target,
+    taken: int,
+) -> tuple[Ring, ...]:
+    """The rings with the stages that there is room for. ``taken``: bytes that the producer needs beside them.
+    Unfit where there is no room for one each."""
+    tiles = {tile for ring in rings for tile in ring.tiles}
+    stays = order_of(launch, program, list(found), thread_count(launch)) is not None
+    behind = set() if stays else used_behind(launch.body, tiles)
+    room = _room({*tiles, *behind}, launch, target) - taken
+    results = [_aligned(tile_bytes(Alloc(tile))) for tile in behind]
+    fitted = _fitted(rings, launch, room, results, stays)
+    left = room - _staged_bytes(launch) - _beyond(fitted, results)
+    return deepened(fitted, found, launch, program, target, left)
+
+
+def _room(tiles: Set[Var], launch: Launch, target: Target) -> int:
+    """Bytes of shared memory beside barriers and all tiles but some."""
+    assert target.gpu is not None
+    allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.buffer not in tiles)
+    others = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
+    return target.gpu.shared_bytes - _RESERVED - others
+
+
+def _fitted(
+    rings: list[Ring], launch: Launch, room: int, results: Sequence[int], stays: bool
+) -> tuple[Ring, ...]:
+    """The rings with as many stages as there is ``room`` for; the largest one loses them first. Results that
+    leave through shared memory are given room where that keeps `_ENOUGH` stages: room of their own if loads
+    of a block's next tile run ahead (``stays``), else that of the rings, as ``results`` of so many bytes."""
+    whole = _cut(rings, room, results)
+    if whole is None:
+        raise Unfit("its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles")
+    staged = _staged_bytes(launch)
+    beside = _cut(rings, room - staged, results) if stays else _cut(rings, room, [*results, staged])
+    pairs = zip(whole, beside or (), strict=False)
+    fits = beside is not None and all(few.stages >= min(many.stages, _ENOUGH) for many, few in pairs)
+    return beside if fits and beside is not None else whole
+
+
+def free_bytes(launch: Launch, target: Target) -> int:
+    """Bytes of shared memory that nothing takes, results that pass through it included."""
+    return _room(set(), launch, target) - _staged_bytes(launch)
+
+
+def _cut(rings: Sequence[Ring], room: int, results: Sequence[int]) -> tuple[Ring, ...] | None:
+    """The rings with stages taken away until they fit, beside those of the ``results`` of so many bytes that
+    their own bytes do not hold; None where they do not with one each."""
+    made = list(rings)
+    while sum(ring.stages * ring.bytes for ring in made) + _beyond(made, results) > room:
+        several = [ring for ring in made if ring.stages > 1]
+        if not several:
+            return None
+        largest = max(several, key=lambda ring: ring.stages * ring.bytes)
+        made = [replace(ring, stages=ring.stages - 1) if ring is largest else ring for ring in made]
+    return tuple(made)
+
+
+def _beyond(rings: Sequence[Ring], results: Sequence[int]) -> int:
+    """Bytes of results that do not lie where rings were, one behind the other."""
+    left = sum(ring.stages * ring.bytes for ring in rings if ring.bytes > SMALL)
+    total = 0
+    for size in results:
+        total += size if size > left else 0
+        left -= size if size <= left else 0
+    return total
+
+
+def _aligned(size: int) -> int:
+    return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
+
+
+def _staged_bytes(launch: Launch) -> int:
+    """Bytes of the largest result of up to 16 bits that leaves registers for a tensor."""
+    products = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
+    sums = held_alike(walk(launch.body), products)
+    sizes: list[int] = [0]
+    for stmt in walk(launch.body):
+        loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.src.buffer in sums else stmt
+        if not isinstance(loop, Parallel):
+            continue
+        for store in loop.body:
+            if not isinstance(store, Store) or not store.buffer.scope().startswith("global"):
+                continue
+            size = element_bytes(str(store.buffer.dtype))
+            if size <= _NARROW and sums & {load.source for load in loads(store.value)}:
+                sizes.append(size * math.prod(int_value(extent) or 1 for extent in loop.extents))
+    return max(sizes)
