@@ -80,7 +80,7 @@ def samples() -> dict[str, list[Call]]:
         "warp_sync": [Call(exchange.warp_sync(which)) for which in (None, 0xFFFFFFFF)],
         "grid_extent": [Call(exchange.grid_extent(axis)) for axis in "xy"],
         "pin": [Call(exchange.pin(dtype, 4), places=(dtype,)) for dtype in ("float32", "uint32")],
-        "MOVED": [Call(exchange.MOVED)],
+        "MOVED": [Call(exchange.MOVED)], "ANEW": [Call(exchange.ANEW)],
         "pin_sums": [Call(exchange.pin_sums(4), places=("float32",))],
         "pair": [Call(packed.pair(4, kind, 8, place, False)) for kind in ("f16", "bf16") for place in bits]
                 + [Call(packed.pair(8, kind, 128, place, keeps))
