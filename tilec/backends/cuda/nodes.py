@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilec.ir.layout import Layout
-from tilec.ir.nodes import Atomic, For
+from tilec.ir.nodes import LOOPS, Atomic, For
 from tilec.ir.nodes.barriers import Arrive, WaitPhase
 from tilec.ir.nodes.threads import ThreadReduce
 from tilec.ir.stmt import At, Block, Defines, Operands, Region, Scratch, Signals, Stmt, Updates, Writes
@@ -269,6 +269,10 @@ class EachTile(Stmt):
     grid: tuple[int | Expr, ...]
     body: Block
     band: int = 0
+
+
+#: What runs its body again and again in device code.
+REPEATING = (*LOOPS, EachTile)
 
 
 @dataclass(frozen=True, eq=False)

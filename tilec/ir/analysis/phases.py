@@ -18,6 +18,7 @@ from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.nodes import (
+    LOOPS,
     Alloc,
     Bind,
     Block,
@@ -171,7 +172,7 @@ class _Run:
             self.block(stmt.body, mask & inside)
         elif isinstance(stmt, If):
             self._branch(stmt, mask)
-        elif isinstance(stmt, (For, Pipelined, While)) and _matters((stmt,)):
+        elif isinstance(stmt, LOOPS) and _matters((stmt,)):
             self._loop(stmt, mask)
 
     def _alloc(self, stmt: Alloc) -> None:

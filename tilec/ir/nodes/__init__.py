@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes.access import ATOMIC_KINDS, MEMORY_ORDERS, SCOPES, Alloc, AskedLayout, Atomic, Bind, Store
 from tilec.ir.nodes.control import (
     FOR_KINDS,
+    LOOPS,
     Assume,
     Break,
     Check,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATOMIC_KINDS",
+    "LOOPS",
     "Alloc",
     "AskedLayout",
     "Assume",

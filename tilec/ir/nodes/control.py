@@ -69,6 +69,10 @@ class While(Stmt):
     body: Block
 
 
+#: What runs its body again and again, in order.
+LOOPS = (For, Pipelined, While)
+
+
 @dataclass(frozen=True, eq=False)
 class If(Stmt):
     """A runtime branch."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import loads
 from tilec.ir.foreign import addressed
-from tilec.ir.nodes import Block, For, Launch, Stmt, While, walk
+from tilec.ir.nodes import Alloc, Block, For, Launch, Stmt, While, walk
 from tilec.ir.traits import buffers, expressions, written
 
 if TYPE_CHECKING:
@@ -68,6 +68,16 @@ def order_counts(launch: Launch) -> bool:
 def addressed_in(block: Block) -> set[Var]:
     """The buffers whose address foreign code gets."""
     return {buffer for stmt in walk(block) for expr in expressions(stmt) for buffer in addressed(expr)}
+
+
+def touches(stmt: Stmt, buffer: Var) -> bool:
+    """Whether a statement or one inside names ``buffer``."""
+    return any(buffer.same_as(name) for inner in walk((stmt,)) for name in buffers(inner))
+
+
+def uses_itself(stmt: Stmt, buffer: Var) -> bool:
+    """Whether a statement that is no allocation names ``buffer``, blocks inside it left out."""
+    return not isinstance(stmt, Alloc) and any(buffer.same_as(name) for name in buffers(stmt))
 
 
 def users(block: Block) -> dict[Var, list[Stmt]]:

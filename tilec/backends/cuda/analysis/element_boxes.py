@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.backends.cuda.idioms.whole_numbers import is_zero
+from tilec.backends.cuda.analysis.whole_numbers import is_zero
 from tilec.ir.exprs import conjuncts, dtype_of, int_value, substitute, uses
 from tilec.ir.nodes import Region
 from tilec.lowering.analysis.facts import gap

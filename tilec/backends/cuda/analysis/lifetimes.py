@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather, CompleteBytes, RemoteStore, ThreadLoop
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Alloc, Block, For, Pipelined, Stmt, Store, While, children, walk
+from tilec.ir.nodes import LOOPS, Alloc, Block, Stmt, Store, children, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import buffers, expressions, scratch
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-_LOOPS = (For, Pipelined, While)
 #: One statement of all threads each: threads may be anywhere inside at a time.
 _TOGETHER = (ThreadLoop, AsyncGather)
 #: What writes tiles at its own pace.
@@ -94,13 +93,13 @@ class _Walker:
         self._note(stmt, first, loops, straight)
         if isinstance(stmt, _TOGETHER):
             return
-        inner = (*loops, first) if isinstance(stmt, _LOOPS) else loops
+        inner = (*loops, first) if isinstance(stmt, LOOPS) else loops
         outer, self.span = self.span, (stmt.first, stmt.count) if isinstance(stmt, Group) else self.span
-        every = isinstance(stmt, _LOOPS) or (isinstance(stmt, Group) and straight)
+        every = isinstance(stmt, LOOPS) or (isinstance(stmt, Group) and straight)
         for block in children(stmt):
             self.block(block, inner, every)
         self.span = outer
-        if isinstance(stmt, _LOOPS):
+        if isinstance(stmt, LOOPS):
             self.spans[first] = Lifetime(first, self.position)
 
     def _note(self, stmt: Stmt, at: int, loops: tuple[int, ...], straight: bool) -> None:

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
-from tilec.ir.exprs import loads, transform
+from tilec.ir.exprs import dtype_of, loads, transform
 from tilec.ir.nodes import Block, Region, Scan, Stmt
 from tilec.ir.traits import Rewriter
 
 if TYPE_CHECKING:
     from tvm.ir import Var
+
+
+#: Versions of a tile of which trips take turns.
+VERSIONS = 2
+
+
+def parity(trip: Var) -> Expr:
+    """The version of a trip."""
+    return tirx.FloorMod(trip, tirx.const(VERSIONS, dtype_of(trip)))
 
 
 def with_version(block: Block, tiles: Mapping[Var, Var], version: Expr) -> Block:

@@ -15,7 +15,7 @@ from tilec.backends.cuda.attention.order import plan_order
 from tilec.backends.cuda.attention.parts import Parts, find_parts
 from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.attention.stores import staged_stores
-from tilec.backends.cuda.warp_roles.nodes import Roles
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.ir.exprs import int_value
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Registers of a producer and a consumer thread by the number of consumer warpgroups and of blocks that share
-#: a multiprocessor: setmaxnreg hands out what the block got at launch.
-_REGISTERS = {(1, 1): None, (2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (40, 216), (2, 2): (24, 104)}
 #: Registers that a consumer thread needs beside fragments, by blocks that share a multiprocessor. A few of
 #: two may spill: slopes, heads of 64, tiles of 128 x 64 on an H200: 344 TFLOP/s with 96 bytes, 306 alone.
 _OTHER_REGISTERS = {1: 20, 2: 14}
@@ -72,7 +69,7 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
     alone = not _fits_registers(parts, together)
     memory = fitted(parts, staging, target, together)
     made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
-    roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups, together])
+    roles = Roles(parts.warpgroups, HANDED_ON.get((parts.warpgroups, together)))
     order = plan_order(launch, parts)
     found = AttentionRoles(roles, order, memory.rings, parts.producer, made, alone=alone, together=together)
     return memory.staging, found
@@ -81,7 +78,7 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
 def _together(parts: Parts, staging: tuple[Var, ...], target: Target) -> int:
     """Two blocks to a multiprocessor where its registers and memory hold them: one computes while the other
     waits for products. One else."""
-    if (parts.warpgroups, 2) not in _REGISTERS:
+    if (parts.warpgroups, 2) not in HANDED_ON:
         return 1
     try:
         fitted(parts, staging, target, 2)
@@ -101,7 +98,7 @@ def _fits_registers(parts: Parts, together: int) -> bool:
     operands = {stmt.a.buffer for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)}
     held = sum(_words(buffer, parts.warpgroups) for buffer in fragments)
     shared = sum(_words(buffer, parts.warpgroups) for buffer in fragments if buffer in operands)
-    handed = _REGISTERS[parts.warpgroups, together]
+    handed = HANDED_ON.get((parts.warpgroups, together))
     limit = (handed[1] if handed else _MOST) - _OTHER_REGISTERS[together]
     if held - shared > limit:
         raise Unfit(

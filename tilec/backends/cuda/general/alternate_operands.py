@@ -15,25 +15,25 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.gathers import store_of
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
-from tilec.backends.cuda.analysis.versions import with_version
+from tilec.backends.cuda.analysis.versions import VERSIONS, parity, with_version
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.ring_room import free_bytes
 from tilec.backends.cuda.nodes import BoxLoad, TurnTile
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group
-from tilec.ir.traits import buffers, written
+from tilec.ir.traits import written
 from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.analysis.uses import touches, uses_itself
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.targets import Target
 
 _NOTE = "{} has two versions: one is made while products read the other"
-_VERSIONS = 2
 
 
 class AlternateOperands(Pass):
@@ -77,19 +77,11 @@ def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[V
 
 def _is_made(tile: Var, loop: For, launch: Launch) -> bool:
     """Whether a trip begins with all of a tile's elements being written, and no other statement uses it."""
-    inside = [stmt for stmt in loop.body if _uses(stmt, tile)]
-    everywhere = sum(_touches(stmt, tile) for stmt in walk(launch.body))
-    alone = everywhere == sum(_touches(stmt, tile) for stmt in walk(tuple(inside)))
+    inside = [stmt for stmt in loop.body if touches(stmt, tile)]
+    everywhere = sum(uses_itself(stmt, tile) for stmt in walk(launch.body))
+    alone = everywhere == sum(uses_itself(stmt, tile) for stmt in walk(tuple(inside)))
     later = {buffer for stmt in walk(tuple(inside[1:])) for buffer in written(stmt)}
     return bool(inside) and alone and _fills(inside[0], tile) and tile not in later
-
-
-def _touches(stmt: Stmt, tile: Var) -> bool:
-    return not isinstance(stmt, Alloc) and tile in set(buffers(stmt))
-
-
-def _uses(stmt: Stmt, tile: Var) -> bool:
-    return any(_touches(inner, tile) for inner in walk((stmt,)))
 
 
 def _fills(stmt: Stmt, tile: Var) -> bool:
@@ -97,13 +89,13 @@ def _fills(stmt: Stmt, tile: Var) -> bool:
     if isinstance(stmt, (Copy, TurnTile)):
         return stmt.dst.buffer.same_as(tile) and is_whole(stmt.dst)
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
-    own = sum(_touches(inner, tile) for inner in walk((stmt,)))
+    own = sum(uses_itself(inner, tile) for inner in walk((stmt,)))
     return store is not None and store.buffer.same_as(tile) and own == 1
 
 
 def _with_versions(launch: Launch, trip: Var, tile: Var) -> Launch:
     """The launch with two versions of a tile, by the parity of the ``trip``."""
-    shape = (_VERSIONS, *static_extents(tile))
+    shape = (VERSIONS, *static_extents(tile))
     made = tirx.decl_buffer(shape, str(tile.dtype), name=str(tile.name), scope="shared.dyn")
 
     def rewrite(block: Block) -> list[Stmt]:
@@ -114,8 +106,3 @@ def _with_versions(launch: Launch, trip: Var, tile: Var) -> Launch:
 
     body = with_version(launch.body, {tile: made}, parity(trip))
     return replace(launch, body=rewrite_blocks(body, rewrite))
-
-
-def parity(trip: Var) -> Expr:
-    """The version of a trip."""
-    return tirx.FloorMod(trip, tirx.const(_VERSIONS, dtype_of(trip)))

@@ -20,6 +20,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute
 from tilec.ir.nodes import (
+    LOOPS,
     Alloc,
     Bind,
     Copy,
@@ -30,7 +31,6 @@ from tilec.ir.nodes import (
     Parallel,
     Pipelined,
     Stmt,
-    While,
     walk,
 )
 from tilec.ir.traits import expressions
@@ -255,7 +255,7 @@ def is_small(tile: Var) -> bool:
 
 def is_loop(stmt: Stmt) -> bool:
     """Whether what is inside of a statement runs again and again."""
-    return isinstance(stmt, (For, Pipelined, While))
+    return isinstance(stmt, LOOPS)
 
 
 def by_tile(found: Mapping[Stmt, Load]) -> dict[Var, list[Load]]:

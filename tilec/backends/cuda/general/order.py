@@ -11,7 +11,7 @@ from tilec.backends.cuda.general.loads import is_loop
 from tilec.backends.cuda.general.registers import handed_on
 from tilec.backends.cuda.general.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.ir.nodes import Bind, For, Gemm, If, Launch, Pipelined, Stmt, While, walk
+from tilec.ir.nodes import LOOPS, Bind, For, Gemm, If, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import AllocBarrier
 from tilec.ir.traits import expressions
 
@@ -41,8 +41,8 @@ def _takes_long(stmt: Stmt) -> bool:
     """Whether a tile takes longer or shorter with what a statement decides: a loop, or a branch around loops
     or products; what a branch does to elements alone is short."""
     if isinstance(stmt, If):
-        return any(isinstance(inner, (For, Pipelined, While, Gemm)) for inner in walk((stmt,)))
-    return isinstance(stmt, (For, Pipelined, While))
+        return any(isinstance(inner, (*LOOPS, Gemm)) for inner in walk((stmt,)))
+    return is_loop(stmt)
 
 
 def order_of(launch: Launch, program: Program, loads: Sequence[Stmt], threads: int) -> int | None:

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, shared_out
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, shared_out
 from tilec.ir.nodes import Block, Launch, walk
 from tilec.ir.nodes.barriers import Group, SetRegisters
 from tilec.ir.traits import buffers
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: first; none where each thread has as many as it can use without.
 _HANDED_ON = {
     1: (),
-    2: ((40, 232), (56, 224), (88, 208), (120, 192)),
-    3: ((32, 160), (56, 152), (80, 144), (104, 136)),
+    2: (HANDED_ON[2, 1], (56, 224), (88, 208), (120, 192)),
+    3: (HANDED_ON[3, 1], (56, 152), (80, 144), (104, 136)),
 }
 #: The same where consumers lack registers and one thread alone loads, by TMA.
 _LACKING = {2: (24, 240)}

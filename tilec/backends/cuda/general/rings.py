@@ -28,8 +28,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
-from tilec.ir.traits import buffers
-from tilec.lowering.analysis.uses import addressed_in
+from tilec.lowering.analysis.uses import addressed_in, touches, uses_itself
 from tilec.lowering.emission.memory import tile_bytes
 
 if TYPE_CHECKING:
@@ -131,11 +130,7 @@ def has_slabs(alloc: Alloc) -> bool:
 def _is_ring(tile: Var, body: Block, loads: Set[Stmt]) -> bool:
     """Whether every use of a tile stands behind one of its ``loads`` in the same block or in one inside, and
     loads of one block alone around it."""
-    return all(_is_covered(stmt, chain, loads) for stmt, chain in _chains(body) if _uses_itself(stmt, tile))
-
-
-def _uses_itself(stmt: Stmt, tile: Var) -> bool:
-    return not isinstance(stmt, Alloc) and tile in set(buffers(stmt))
+    return all(_is_covered(stmt, chain, loads) for stmt, chain in _chains(body) if uses_itself(stmt, tile))
 
 
 def _chains(
@@ -192,7 +187,7 @@ def _runs(block: Block, loads: Mapping[Stmt, Var]) -> Iterator[tuple[Var, ...]]:
     for position, stmt in enumerate(block):
         tile = loads.get(stmt)
         if tile is not None:
-            run[tile] = next((each for each in block[position + 1 :] if _uses(each, tile)), None)
+            run[tile] = next((each for each in block[position + 1 :] if touches(each, tile)), None)
         elif not isinstance(stmt, Bind):
             yield from _by_use(run)
             run = {}
@@ -206,10 +201,6 @@ def _by_use(run: Mapping[Var, Stmt | None]) -> Iterator[tuple[Var, ...]]:
         yield tuple(tile for tile, first in run.items() if first is use)
 
 
-def _uses(stmt: Stmt, tile: Var) -> bool:
-    return any(tile in set(buffers(inner)) for inner in walk((stmt,)))
-
-
 def _ring(
     tiles: tuple[Var, ...],
     loads: Mapping[Var, list[Load]],
@@ -221,7 +212,7 @@ def _ring(
     stmts = {load.stmt for load in own}
     stages = max(_stages(stmt, program) for stmt in stmts)
     others = [stmt for stmt, around in program.around.items() if not stmts & {stmt, *around}]
-    users = [stmt for stmt in others if any(_uses_itself(stmt, tile) for tile in tiles)]
+    users = [stmt for stmt in others if any(uses_itself(stmt, tile) for tile in tiles)]
     size = sum(tile_bytes(Alloc(tile)) for tile in tiles)
     by_products, by_threads = all(stmt in wide for stmt in users), _by_threads(own)
     fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)

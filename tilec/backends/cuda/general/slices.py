@@ -12,6 +12,7 @@ from tvm.tirx.analysis import undefined_vars
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.nodes import (
+    LOOPS,
     Bind,
     Block,
     Break,
@@ -23,7 +24,6 @@ from tilec.ir.nodes import (
     Parallel,
     Pipelined,
     Stmt,
-    While,
     children,
     walk,
     with_children,
@@ -33,7 +33,7 @@ from tilec.ir.traits import defined, expressions, read, written
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_CONTROL = (For, Pipelined, While, If)
+_CONTROL = (*LOOPS, If)
 _SCALAR = "local.var"
 #: What gives a tile its elements without a product or a reduction.
 _BRINGING = (Copy, Fill, Parallel)
@@ -96,7 +96,7 @@ class Program:
 
     def _exits(self, stmt: Stmt) -> Iterator[Stmt]:
         """What ends trips of a loop early."""
-        if isinstance(stmt, (For, Pipelined, While)):
+        if isinstance(stmt, LOOPS):
             yield from (inner for block in children(stmt) for inner in walk(block)
                         if isinstance(inner, (Break, Continue)))  # fmt: skip
 

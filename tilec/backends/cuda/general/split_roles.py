@@ -80,7 +80,7 @@ from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_roads
-from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.analysis.uses import changed_in, touches
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -435,7 +435,7 @@ def _only_looked_up(program: Program, plan: Plan) -> set[Stmt]:
 
 
 def _uses(stmt: Stmt, ring: Ring) -> bool:
-    return any(set(ring.tiles) & set(buffers(inner)) for inner in walk((stmt,)))
+    return any(touches(stmt, tile) for tile in ring.tiles)
 
 
 def _barriers(ring: Ring, word: str) -> Var:

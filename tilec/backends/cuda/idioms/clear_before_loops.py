@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 
-from tilec.backends.cuda.idioms.flow import LOOPS
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute, uses
 from tilec.ir.nodes import (
+    LOOPS,
     Alloc,
     Bind,
     Block,

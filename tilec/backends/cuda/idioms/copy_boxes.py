@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.element_boxes import box_of, is_inside
 from tilec.backends.cuda.analysis.gathers import gather_of
@@ -11,9 +10,6 @@ from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.ir.nodes import Copy, Launch, Parallel, Stmt
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-
-if TYPE_CHECKING:
-    pass
 
 _NOTE = "the loop that fills {} copies a box"
 

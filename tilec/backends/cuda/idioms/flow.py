@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Block, Copy, Fill, For, If, Parallel, Pipelined, Stmt, Store, While, children, walk
-from tilec.ir.traits import buffers, read, written
+from tilec.ir.nodes import (
+    LOOPS,
+    Block,
+    Copy,
+    Fill,
+    If,
+    Parallel,
+    Stmt,
+    Store,
+    children,
+    walk,
+)
+from tilec.ir.traits import read, written
 
 if TYPE_CHECKING:
     from tvm.ir import Var
-
-LOOPS = (For, Pipelined, While)
-
-
-def touches(stmt: Stmt, buffer: Var) -> bool:
-    """Whether a statement or one inside reads or writes ``buffer``."""
-    return any(buffer.same_as(name) for inner in walk((stmt,)) for name in buffers(inner))
 
 
 def reads(stmt: Stmt, buffer: Var) -> bool:

@@ -9,7 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.idioms.flow import LOOPS, is_read_next, overwrites, reads, touches
+from tilec.backends.cuda.idioms.flow import is_read_next, overwrites, reads
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import (
@@ -21,6 +21,7 @@ from tilec.ir.exprs import (
     transform,
 )
 from tilec.ir.nodes import (
+    LOOPS,
     Block,
     Copy,
     Gemm,
@@ -35,7 +36,7 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.passes.expand_copies import cast_to, expand_copy
 from tilec.lowering.rewrite import map_stmt

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
-from tilec.backends.cuda.idioms.flow import touches
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import choice_of, int_value
 from tilec.ir.nodes import Block, Gemm, Launch, Parallel, Stmt, Store, children, with_children
 from tilec.lowering.analysis.facts import opposite
-from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:

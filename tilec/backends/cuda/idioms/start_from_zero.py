@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
-from tilec.backends.cuda.idioms.flow import touches
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute
 from tilec.ir.nodes import Block, Fill, For, Gemm, Launch, Parallel, Pipelined, Stmt, Store, walk
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
 from tilec.backends.cuda.analysis.distinct import distinct
-from tilec.backends.cuda.idioms.whole_numbers import WholeNumbers, is_zero
+from tilec.backends.cuda.analysis.whole_numbers import WholeNumbers, is_zero
 from tilec.ir.exprs import (
     dtype_of,
     inlined,

@@ -10,11 +10,10 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.idioms.flow import touches
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Stmt, Store
-from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

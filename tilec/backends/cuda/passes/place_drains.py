@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.nodes import (
+    REPEATING,
     DrainStores,
-    EachTile,
     GiveBack,
     GridMeet,
     Sync,
@@ -19,11 +19,8 @@ from tilec.ir.nodes import (
     Block,
     Break,
     Continue,
-    For,
     Launch,
-    Pipelined,
     Stmt,
-    While,
     children,
     threads,
     walk,
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 
     from tvm.ir import Var
 
-_LOOPS = (For, Pipelined, While, EachTile)
 #: What tells other threads that this one is done with what it did, or ends what it does here.
 _TELLING = (Sync, threads.Sync, threads.Lane, WarpSync, GridMeet, Arrive, NamedArrive, ClusterBarrier, Group,
             Break, Continue)  # fmt: skip
@@ -86,7 +82,7 @@ def _inside(stmt: Stmt, left: Left) -> tuple[Stmt, Left]:
     if isinstance(stmt, Group):
         return with_children(stmt, [_closed(inner) for inner in children(stmt)]), left
     before = left
-    if isinstance(stmt, _LOOPS):
+    if isinstance(stmt, REPEATING):
         before = left.union(*(_opened(inner, left)[1] for inner in children(stmt)))
     sides = [_opened(inner, before) for inner in children(stmt)]
     return with_children(stmt, [made for made, _ in sides]), before.union(*(after for _, after in sides))

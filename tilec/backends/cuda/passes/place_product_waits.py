@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.general.alternate_operands import parity
+from tilec.backends.cuda.analysis.versions import parity
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import sharing
 from tilec.ir.exprs import int_value, loads, same

@@ -14,8 +14,8 @@ from tilec.backends.cuda.analysis.owners import bound_names
 from tilec.backends.cuda.analysis.threads import thread_count, warps_of
 from tilec.backends.cuda.analysis.touches import Open, Owners, Touched, Use, touched
 from tilec.backends.cuda.nodes import (
+    REPEATING,
     AsyncGather,
-    EachTile,
     GridMeet,
     InitBarriers,
     Sync,
@@ -32,12 +32,9 @@ from tilec.ir.nodes import (
     Block,
     Break,
     Continue,
-    For,
     If,
     Launch,
-    Pipelined,
     Stmt,
-    While,
     children,
     threads,
     walk,
@@ -50,9 +47,6 @@ from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Var
-
-
-_LOOPS = (For, Pipelined, While, EachTile)
 
 
 class Synchronise(LaunchPass):
@@ -151,7 +145,7 @@ class _Walker:
         barrier = self._barrier(own, stmt)
         if self._parts(stmt):
             return [*barrier, self._parted(stmt)]
-        if isinstance(stmt, _LOOPS):
+        if isinstance(stmt, REPEATING):
             return [*barrier, self._loop(stmt)]
         if isinstance(stmt, If):
             return [*barrier, self._branches(stmt)]

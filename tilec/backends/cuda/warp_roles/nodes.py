@@ -53,6 +53,9 @@ def same_map(one: TensorMap, other: TensorMap) -> bool:
 WARPGROUP = 128
 #: Warpgroups that take turns at tiles of their own.
 TAKE_TURNS = 2
+#: Registers of a producer and a consumer thread by the number of consumer warpgroups and of blocks that share
+#: a multiprocessor: setmaxnreg hands out what the block got at launch. Others have enough without it.
+HANDED_ON = {(2, 1): (40, 232), (3, 1): (32, 160), (1, 2): (40, 216), (2, 2): (24, 104)}
 #: A thread has a multiple of so many registers.
 REGISTER_UNIT = 8
 #: Registers that a thread of a warpgroup takes at most.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilec.backends.cuda.analysis.mma import dtypes, extents
 from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES, WIDEST, WIDEST_INTEGERS, instruction_types
-from tilec.backends.cuda.warp_roles.nodes import MOST_REGISTERS, Roles, WarpgroupTile
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, MOST_REGISTERS, Roles, WarpgroupTile
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit
 from tilec.errors import Kind
 from tilec.ir.nodes import Gemm
@@ -19,9 +19,6 @@ from tilec.lowering.emission.storage import element_bytes
 #: Bytes of the rows that operands fall into.
 ROW_BYTES = 128
 
-#: Registers of a producer and a consumer thread by the number of consumer warpgroups. setmaxnreg hands out
-#: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
-_REGISTERS = {1: None, 2: (40, 232)}
 #: Registers that a consumer needs beside its accumulators.
 _OTHER_REGISTERS = 24
 #: Warps that load: those of a warpgroup where setmaxnreg, which takes whole ones, is used; eight where every
@@ -35,7 +32,7 @@ def roles(warpgroups: int, pingpong: bool = False, gathers: bool = False) -> Rol
     """The warps of a launch with so many consumer warpgroups. ``gathers``: loaders move data themselves."""
     if gathers:
         return Roles(warpgroups, None, pingpong, _GATHERING)
-    registers = _REGISTERS[warpgroups]
+    registers = HANDED_ON.get((warpgroups, 1))
     return Roles(warpgroups, registers, pingpong, _STARTING if registers is None else _SETTING)
 
 
