@@ -18,6 +18,7 @@ from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
+from tilec.backends.cuda.passes.clear_at_begin import ClearAtBegin
 from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
@@ -38,6 +39,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
 HOPPER_PASSES: tuple[Pass, ...] = (
     *_FIRST,
     ReadTurnedTiles(),
+    ClearAtBegin(),
     ClearInProducts(),
     MaskBehindProducts(),
     OpenMulticasts(),

@@ -144,15 +144,15 @@ def _reader(stmt: Stmt, writing: Writing) -> Stmt | None:
     loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
     if not isinstance(loop, Parallel) or writing.tile in written_in((loop,)):
         return None
-    return _Reader(loop, writing).rewritten()
+    return Reader(loop, writing).rewritten()
 
 
-class _Reader:
-    """One loop that reads a tile."""
+class Reader:
+    """One loop that reads a tile. ``again``: it may compute what it reads more than once."""
 
-    def __init__(self, loop: Parallel, writing: Writing) -> None:
+    def __init__(self, loop: Parallel, writing: Writing, again: bool = False) -> None:
         self._loop, self._writing = loop, writing
-        self._fits = writing.is_plain or len(loop.vars) == writing.rank
+        self._fits = again or writing.is_plain or len(loop.vars) == writing.rank
         self._analyzer = sym.Analyzer()
         for var, extent in zip(loop.vars, loop.extents, strict=True):
             size = int_value(extent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
+from tilec.backends.cuda.idioms.forward_factors import ForwardFactors
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.join_trips import JoinTrips
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
@@ -16,6 +17,7 @@ from tilec.lowering.passes.base import Pass
 
 IDIOMS: tuple[Pass, ...] = (
     ForwardPassages(),
+    ForwardFactors(),
     ClearBeforeLoops(),
     StartFromZero(),
     ScaleBehindProducts(),
