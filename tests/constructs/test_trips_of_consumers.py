@@ -145,3 +145,49 @@ def test_trips_that_take_a_branch_follow_each_other(keep, names):
     seen = np.kron(taken, np.ones((TILE, TILE)))[:, :KEYS] > 0
     expected = np.where(seen, scores, 0) @ v.astype(np.float32)
     agree(kernel, q, k, v, taken, expected=(expected,), targets=("sm_90a",), rtol=2e-2, atol=2e-2)
+
+
+def shared_rows(stages):
+    """O = relu(Q0 K^T + Q1 R^T) K: one ring holds what both products of a trip read."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((ROWS, 2 * SIZE), "float16"),
+        K: T.Tensor((KEYS, SIZE), "float16"),
+        R: T.Tensor((KEYS, SIZE), "float16"),
+        out: T.Tensor((ROWS, SIZE), "float32"),
+    ):
+        with T.Kernel(ROWS // TILE, threads=128) as bx:
+            q, r, k_s, r_s = (T.alloc_shared((TILE, SIZE), "float16") for _ in range(4))
+            s, o = T.alloc_fragment((TILE, TILE), "float32"), T.alloc_fragment((TILE, SIZE), "float32")
+            p = T.alloc_fragment((TILE, TILE), "float16")
+            T.copy(Q[bx * TILE, 0], q)
+            T.copy(Q[bx * TILE, SIZE], r)
+            T.clear(o)
+            for k in T.Pipelined(T.ceildiv(KEYS, TILE), num_stages=stages):
+                T.copy(K[k * TILE, 0], k_s)
+                T.copy(R[k * TILE, 0], r_s)
+                T.gemm(q, k_s, s, transpose_B=True, clear_accum=True)
+                T.gemm(r, r_s, s, transpose_B=True)
+                for i, j in T.Parallel(TILE, TILE):
+                    s[i, j] = T.max(s[i, j], 0)
+                T.copy(s, p)
+                T.gemm(p, k_s, o)
+            T.copy(o, out[bx * TILE, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_trips_overlap_where_a_ring_that_both_read_has_a_stage_for_loads(stages):
+    rng = np.random.default_rng(5)
+    q, k, r = ((rng.standard_normal(shape) / 4).astype(np.float16) for shape in
+               ((ROWS, 2 * SIZE), (KEYS, SIZE), (KEYS, SIZE)))  # fmt: skip
+    kernel = shared_rows(stages)
+    (loop,), notes = trips(kernel, (q, k, r))
+    assert ("issues its first product before the last ones" in notes) == (stages > 2)
+    sums = [stmt.c.buffer.name for stmt in loop.body if isinstance(stmt, Gemm)]
+    assert sums == ["s", "s", "o"]
+    wide = [x.astype(np.float32) for x in (q, k, r)]
+    scores = np.maximum(wide[0] @ np.concatenate(wide[1:], 1).T, 0)
+    agree(kernel, q, k, r, expected=(scores @ wide[1],), targets=("sm_90a",), rtol=2e-2, atol=2e-2)

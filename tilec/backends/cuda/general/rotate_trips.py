@@ -37,6 +37,8 @@ from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+#: Stages that two trips beside each other hold of a ring that both read.
+_HELD = 2
 _NOTE = "the loop over {} issues its first product before the last ones of the trip before"
 
 
@@ -91,7 +93,8 @@ class _Consumers:
             return None
         if not is_known(body) or any(alloc.init is not None for alloc in allocs):
             return None
-        head, others = body[: wide[0] + 1], body[wide[0] + 1 :]
+        first_end = self._end_of_first(body, wide[0])
+        head, others = body[:first_end], body[first_end:]
         free = _free_tiles(body)
         first = self._touched(head).buffers().without(free)
         meets = [self._touched((stmt,)).buffers().without(free).conflicts(first) for stmt in others]
@@ -103,7 +106,21 @@ class _Consumers:
         if any(isinstance(inner, (GiveBack, WaitPhase)) for stmt in rest for part in children(stmt)
                for inner in walk(part)) or not _rings(rest) <= free:  # fmt: skip
             return None
+        if _waits_for_loads(head, others[:cut], rest):
+            return None
         return _Trip(loop, allocs, head, self._in_order(others[:cut], late), rest, changed_in(self.launch))
+
+    def _end_of_first(self, body: Block, place: int) -> int:
+        """Behind the last product that adds to the sums of the first one before anybody reads them."""
+        first = body[place]
+        assert isinstance(first, Gemm)
+        end = place + 1
+        for position, stmt in enumerate(body[end:], end):
+            if isinstance(stmt, Gemm) and self._is_wide(stmt) and stmt.c.buffer.same_as(first.c.buffer):
+                end = position + 1
+            elif not isinstance(stmt, (Assume, Bind, WaitPhase)) and not _is_variable(stmt):
+                break
+        return end
 
     def _touched(self, block: Block) -> Touched:
         return touched(block, self.launch)
@@ -121,6 +138,11 @@ class _Consumers:
             waits = any(self._touched((stmt,)).conflicts(self._touched((other,))) for other in bound)
             (bound if waits else free).append(stmt)
         return (*free, *bound[len(late) :])
+
+
+def _is_variable(stmt: Stmt) -> bool:
+    """Whether a statement sets a variable of a thread."""
+    return isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
 
 
 def _only_branch(loop: For) -> If | None:
@@ -156,9 +178,22 @@ def _free_tiles(body: Block) -> set[Var]:
         tile
         for stmt in once
         for tile in stmt.tiles
-        if (int_value(stmt.barrier.shape[0]) or 1) > 1
-        and sum(other.barrier.same_as(stmt.barrier) for other in given) == 1
+        if _stages(stmt) > 1 and sum(other.barrier.same_as(stmt.barrier) for other in given) == 1
     }
+
+
+def _stages(given: GiveBack) -> int:
+    return int_value(given.barrier.shape[0]) or 1
+
+
+def _waits_for_loads(head: Block, middle: Block, rest: Block) -> bool:
+    """Whether the head of a trip and the rest of the one before read all stages of a ring (keys that are
+    values, too), so that loads have nothing but arithmetic to run beside (H200: 64 queries, 64 keys a trip of
+    512 + 64 elements 187 us so, 140 with trips one behind the other; chunks of 64 x 64 249 and 224)."""
+    read = {buffer for stmt in head if isinstance(stmt, Gemm) for buffer in buffers(stmt)}
+    given = [stmt for stmt in rest if isinstance(stmt, GiveBack)]
+    whole = any(_stages(stmt) <= _HELD and read & set(stmt.tiles) for stmt in given)
+    return whole and not any(isinstance(stmt, Gemm) for stmt in walk(middle))
 
 
 @dataclass(frozen=True)
