@@ -6,7 +6,9 @@ Products without schedule keys (keyless.toml) are among them, beside tuned ones.
 statement on sm_90a. The folder holds the libraries, the shapes at which kernels are timed, and run.py, which
 needs Python, NumPy and torch there, but not tilec: it times each kernel beside its plain form and torch, and
 writes JSON and the table of docs/performance.md. Shapes are the `points` of the kernels' `tune` tables, the
-work is in idioms_work.toml.
+work is in idioms_work.toml. A kernel's floor is the time of the products that its tile IR says (of those that
+idioms_work.toml counts, where threads decide), at the rate of a plain product of such operands, or that of
+its tensors' bytes at the rate of a copy, whichever is longer.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from tilec.package.model import ParamRecord, evaluate
 from tilec.trials.facts import KernelFacts
 from tilec.trials.library import read_facts
 from tilec.trials.oracle import Author, authors
+from tilec.trials.work import work_of
 
 HERE = Path(__file__).resolve().parent
 IDIOMS = HERE.parents[1] / "tests" / "kernels" / "idioms"
@@ -42,6 +45,16 @@ MANIFESTS = (
     HERE / "plain_forms.toml",
 )
 TARGET = "sm_90a"
+#: The plain product of operands of each type, and the copy, at whose rates floors are reached.
+PRODUCTS = {
+    "float16": "plain",
+    "bfloat16": "plain",
+    "float32": "tf32_nt",
+    "int8": "int8_nt",
+    "float8_e4m3fn": "fp8_nt",
+    "float8_e5m2": "fp8_nt",
+}
+COPY = "copied"
 #: Values that integers are drawn from where no author gives them.
 _RANGES = {"int8": (-8, 8), "uint8": (0, 256), "int32": (-(2**31), 2**31 - 1)}
 
@@ -84,22 +97,23 @@ class Folder:
         roads, known = read_library(library).roads(), authors(manifest)
         for run in runs:
             kernel = facts[run.plan.name]
+            values = _values(kernel, known.get(kernel.name, Author()), run.dims)
+            work = work_of(kernel, kernel.variants[0].ir_text, run.dims, values)
             self.runs[run.label] = {
                 "kernel": kernel.name,
                 "library": library.name,
                 "dims": run.dims,
                 "flops": run.flops,
-                "params": list(self._params(kernel, known.get(kernel.name, Author()), run.dims)),
+                "products": dict(work.flops) or {kernel.tensors[0].dtype: run.flops},
+                "bytes": work.bytes,
+                "params": list(self._params(kernel, values, run.dims)),
                 "roads": [_road(road) for launch in roads[kernel.variants[0].id] for road in launch],
             }
 
     def _params(
-        self, kernel: KernelFacts, author: Author, dims: Mapping[str, int]
+        self, kernel: KernelFacts, values: Mapping[str, Any], dims: Mapping[str, int]
     ) -> Iterator[dict[str, Any]]:
         """How the machine makes each argument: floats by their mean and deviation, integers as they are."""
-        read = [param for param in kernel.params if param.access != "out"]
-        given = author.inputs(dict(dims), np.random.default_rng(0)) if author.inputs else [None] * len(read)
-        values = dict(zip((param.name for param in read), given, strict=True))
         for param in kernel.params:
             value = values.get(param.name)
             if not param.is_tensor:
@@ -119,9 +133,9 @@ class Folder:
         some = array.reshape(-1)[: 1 << 20].astype(np.float32)
         return {"mean": float(some.mean()), "std": float(some.std())}
 
-    def finish(self, rows: list[dict[str, Any]]) -> None:
+    def finish(self, rows: list[dict[str, Any]], ceilings: dict[str, str]) -> None:
         """Writes what the runner reads, and the runner."""
-        content = {"runs": self.runs, "rows": rows}
+        content = {"runs": self.runs, "rows": rows, "ceilings": ceilings}
         (self.out / "rows.json").write_text(json.dumps(content, indent=1))
         np.savez_compressed(self.out / "integers.npz", **self.integers)
         copy_shared(self.out / "tilec")
@@ -139,7 +153,9 @@ def main() -> None:
     rows = [
         row for row in read_rows() if any(fnmatch(row.run.plan.name, glob) for glob in options.kernel or "*")
     ]
-    runs = {run.label: run for row in rows for run in (row.run, row.plain) if run}
+    ceilings = read_ceilings()
+    named = [run for row in rows for run in (row.run, row.plain) if run]
+    runs = {run.label: run for run in (*named, *ceilings.values())}
     folder = Folder(options.out)
     for manifest in MANIFESTS:
         folder.add(manifest, runs.values())
@@ -147,8 +163,16 @@ def main() -> None:
         print(row.run.label)
         for road in folder.runs[row.run.label]["roads"]:
             print(f"    {road['place']:24s} {road['statement']:40s} {road['road']}")
-    folder.finish([row.record() for row in rows])
+    folder.finish([row.record() for row in rows], {name: run.label for name, run in ceilings.items()})
     print(f"on the machine with the GPU: python3 {options.out}/run.py")
+
+
+def _values(kernel: KernelFacts, author: Author, dims: Mapping[str, int]) -> dict[str, Any]:
+    """What an author gives for the parameters that are read, by name; nothing where he gives nothing."""
+    if author.inputs is None:
+        return {}
+    read = (param.name for param in kernel.params if param.access != "out")
+    return dict(zip(read, author.inputs(dict(dims), np.random.default_rng(0)), strict=True))
 
 
 @dataclass(frozen=True)
@@ -172,6 +196,17 @@ def read_rows() -> list[Row]:
     idioms = [plan for manifest in MANIFESTS[:-1] for plan in load_manifest(manifest).kernels]
     work = tomllib.loads((HERE / "idioms_work.toml").read_text())["work"]
     return [_row(plan, plans, work) for plan in idioms]
+
+
+def read_ceilings() -> dict[str, Run]:
+    """What gives the rates of floors, by type of operands, and the copy."""
+    plans = {plan.name: plan for manifest in MANIFESTS for plan in load_manifest(manifest).kernels}
+    runs = {name: _ceiling(plans[name]) for name in (*PRODUCTS.values(), COPY)}
+    return {**{dtype: runs[name] for dtype, name in PRODUCTS.items()}, COPY: runs[COPY]}
+
+
+def _ceiling(plan: KernelPlan) -> Run:
+    return Run(plan, timed_dims(plan), 0)
 
 
 def _row(plan: KernelPlan, plans: Mapping[str, KernelPlan], work: list[dict[str, Any]]) -> Row:

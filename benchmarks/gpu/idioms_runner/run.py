@@ -4,8 +4,9 @@
 
 Each kernel, its plain form and torch take turns in one run (timing.py). The JSON is written after every
 kernel; the table of docs/performance.md is printed at the end: a kernel, the roads of its statements,
-microseconds, and its rate over those of its plain form and of torch (more is better). Exit code 1: a kernel
-failed, or is not what torch gives.
+microseconds, and its rate over those of its floor, of its plain form and of torch (more is better). Floors go
+by rates measured first: that of a plain product for each type of operands, and that of a copy. Exit code 1: a
+kernel failed, or is not what torch gives.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tilec.portable.loader import Library, load
 HERE = Path(__file__).resolve().parent
 _L2_BYTES = 160 << 20  # inputs in turn hold more than the cache
 _MOST_SETS = 16
+COPY = "copied"  # the ceiling of bytes
 _NEAR = 2e-2  # norm of the difference over the norm
 Tensors = dict[str, Any]
 
@@ -79,6 +81,31 @@ class Bench:
         return [param["name"] for param in self._runs[label]["params"] if param.get("written")]
 
 
+class Floors:
+    """The least times that kernels can take, by the rates of plain products and of a copy."""
+
+    def __init__(self, bench: Bench, content: dict[str, Any], dtypes: set[str]) -> None:
+        self._bench, self._runs, self._ceilings = bench, content["runs"], content["ceilings"]
+        self._flops = {dtype: self._rate(dtype, "flops") for dtype in sorted(dtypes)}
+        self._bytes = self._rate(COPY, "bytes")
+
+    def _rate(self, ceiling: str, work: str) -> float:
+        """Of a kernel, per microsecond."""
+        run = self._runs[self._ceilings[ceiling]]
+        sets = self._bench.inputs(self._ceilings[ceiling])
+        times = cool([self._bench.contestant(ceiling, self._ceilings[ceiling], sets)])
+        done = run["bytes"] if work == "bytes" else sum(run["products"].values())
+        rate = float(done / times[ceiling]["us"])
+        print(f"{run['kernel']:24s} {rate * 1e-6:9.2f} T{'B/s' if work == 'bytes' else 'FLOP/s'}", flush=True)
+        return rate
+
+    def of(self, row: dict[str, Any]) -> dict[str, Any]:
+        """What bounds a kernel from below, in microseconds, and its rate over that of the bound."""
+        products = sum(flops / self._flops[dtype] for dtype, flops in row["products"].items())
+        floor, bound = max((products, "products"), (row["bytes"] / self._bytes, "bytes"))
+        return {"floor": floor, "bound": bound, "to_floor": floor / row["us"] if "us" in row else None}
+
+
 def main() -> int:
     """Times the rows asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -88,13 +115,18 @@ def main() -> int:
     content = json.loads((HERE / "rows.json").read_text())
     runs = content["runs"]
     bench, made = Bench(runs), []
-    for row in content["rows"]:
+    chosen = [
+        row
+        for row in content["rows"]
+        if any(fnmatch(runs[row["run"]]["kernel"], glob) for glob in options.kernel or "*")
+    ]
+    floors = Floors(bench, content, {dtype for row in chosen for dtype in runs[row["run"]]["products"]})
+    for row in chosen:
         run = runs[row["run"]]
-        if not any(fnmatch(run["kernel"], glob) for glob in options.kernel or "*"):
-            continue
         plain = {"plain_flops": runs[row["plain"]]["flops"]} if row["plain"] else {}
         made.append({**row, **run, **plain})
         made[-1] |= _measured(bench, made[-1])
+        made[-1] |= floors.of(made[-1])
         options.json.write_text(json.dumps(made, indent=1))
         print(_text(made[-1]), flush=True)
     print("\n".join(table(made)))
@@ -168,7 +200,9 @@ def _text(row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"{row['kernel']:24s} FAILED {row['failed']}"
     ratios = (
-        f"{name} {row[key]:.3f}" for name, key in (("plain", "to_plain"), ("torch", "to_torch")) if row[key]
+        f"{name} {row[key]:.3f}"
+        for name, key in (("the floor", "to_floor"), ("plain", "to_plain"), ("torch", "to_torch"))
+        if row[key]
     )
     error = f", error {row['error']:.1e}" if row["error"] is not None else ""
     rate = f"{row['tflops']:6.1f} TFLOP/s" if row["tflops"] else ""
@@ -178,15 +212,17 @@ def _text(row: dict[str, Any]) -> str:
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Markdown."""
     lines = [
-        "| kernel | roads of its statements | us | over the plain form | over torch |",
-        "|---|---|---|---|---|",
+        "| kernel | roads of its statements | us | floor, us | over it | over the plain form | over torch |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         kinds = Counter(road["kind"] for road in row["roads"])
         roads = ", ".join(f"{kind} x {count}" if count > 1 else kind for kind, count in kinds.items())
-        cells = [f"{row[key]:.3f}" if row.get(key) else "-" for key in ("to_plain", "to_torch")]
+        keys = ("to_floor", "to_plain", "to_torch")
         us = f"{row['us']:.1f}" if "us" in row else "failed"
-        lines.append(f"| {row['kernel']} | {roads} | {us} | " + " | ".join(cells) + " |")
+        cells = [us, f"{row['floor']:.1f} ({row['bound']})"]
+        cells += [f"{row[key]:.3f}" if row.get(key) else "-" for key in keys]
+        lines.append(f"| {row['kernel']} | {roads} | " + " | ".join(cells) + " |")
     return lines
 
 
