@@ -20,6 +20,7 @@ from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.clear_at_begin import ClearAtBegin
 from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
+from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES
@@ -33,7 +34,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Attention(), Matmul())
 
 #: What all launches go through first.
-_FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
+_FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
 
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (

@@ -31,6 +31,7 @@ from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
 KERNELS = Path(__file__).parents[4] / "examples" / "kernels"
+IDIOMS = Path(__file__).parents[3] / "kernels" / "idioms"
 SM90A = parse_target("sm_90a")
 STRIDES = dict.fromkeys(("q_batch", "q_row", "kv_batch", "kv_row"), Guard(div=8))
 SIZES = dict.fromkeys(("B", "Sq", "Sk", "H", "Hkv"), Guard())
@@ -53,6 +54,14 @@ def attention(
         dims={**SIZES, "D": Guard(eq=size), **STRIDES, **(dims or {})},
         args={"dtype": dtype, "causal": causal},
         config={**TILES[size], **config},
+    )
+
+
+def small_attention(entry: str = "values_transposed", **config: int) -> Kernel:
+    """Attention in float8, heads of 128."""
+    dims = {"B": Guard(), "H": Guard(), "S": Guard(div=128), "D": Guard(eq=128)}
+    return elaborate(
+        load_entry(f"attention_fp8.py:{entry}", IDIOMS), name=entry, dims=dims, args={}, config=config
     )
 
 
@@ -217,6 +226,22 @@ def test_code_has_the_instructions():
         "setmaxnreg",
     ):
         assert name in text
+
+
+def test_turns_of_8_bit_products_last_until_these_are_complete():
+    """They take half as long as the arithmetic between them."""
+    (branch,) = (stmt for stmt in roles(small_attention()).consumer if isinstance(stmt, If))
+    (loop,) = (stmt for stmt in branch.then if isinstance(stmt, TripLoop))
+    order = [stmt for stmt in loop.body if isinstance(stmt, (AsyncProduct, ProductsWait, Turn))]
+    kinds = [type(stmt).__name__ for stmt in order]
+    assert kinds == ["Turn", "AsyncProduct", "AsyncProduct", "ProductsWait", "ProductsWait", "Turn"]
+
+
+def test_weights_of_8_bits_are_rounded_in_pairs_and_held_as_words():
+    """64 rows of 128 for a warpgroup: 16 words for each lane, of two pairs that lanes swap."""
+    text = cuda.source(to_tir(lower(small_attention(), SM90A), SM90A), SM90A, "test")
+    assert text.count("= tilec_quad(") == 2 * 16, "in the first trip and in the others"
+    assert "tilec_pack_float8_e4m3fnx2(acc_s_ptr" in text
 
 
 def test_schedule_keys_count_or_are_named():

@@ -7,6 +7,7 @@ import pytest
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.hold_results import HoldResults
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
@@ -96,6 +97,43 @@ def test_a_tile_that_values_pass_through_is_not_written(body):
 )
 def test_a_tile_that_others_see_stays(body):
     assert made(ForwardPassages(), body) == ""
+
+
+# ---- weights that go to a product ----
+
+WEIGHTS = OUT
+AS_FIRST = "gemm(tile[0:+64, 0:+64], other[0:+64, 0:+64], sum[0:+64, 0:+64], clear=False)\n"
+TILES = 'sum = alloc(float32, (64, 64), "local.fragment")\nother = alloc(float16, (64, 64), "shared.dyn")\n'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WEIGHTS + AS_FIRST,
+        "for i, j in parallel(64, 64):\n    tile[i, j] = cast(float16, acc[i, j] * 2.0)\n" + AS_FIRST,
+        "for k in serial(0, n, 1):\n    " + WEIGHTS + "    " + AS_FIRST,
+        WEIGHTS + AS_FIRST + AS_FIRST,
+    ],
+    ids=["copied", "computed", "in a loop", "twice"],
+)
+def test_weights_that_pass_through_a_tile_stay_in_registers(body):
+    assert 'tile = alloc(float16, (64, 64), "local.fragment")' in made(HoldResults(), TILES + body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WEIGHTS + AS_FIRST + IN,
+        WEIGHTS + AS_FIRST.replace("tile", "half2", 1).replace("other", "tile").replace("half2", "other"),
+        LOAD + AS_FIRST,
+        "copy(acc[0:+32, 0:+64], tile[0:+32, 0:+64])\n" + AS_FIRST,
+        AS_FIRST + WEIGHTS,
+        WEIGHTS + "if n > 3:\n    " + AS_FIRST,
+    ],
+    ids=["stored, too", "second operand", "from a tensor", "a part", "used before", "in a branch"],
+)
+def test_other_operands_stay_in_their_tiles(body):
+    assert made(HoldResults(), TILES + body) == ""
 
 
 # ---- where sums start ----

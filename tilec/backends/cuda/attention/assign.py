@@ -15,12 +15,14 @@ from tilec.backends.cuda.attention.order import plan_order
 from tilec.backends.cuda.attention.parts import Parts, find_parts
 from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.attention.stores import staged_stores
+from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Stmt, Store, walk
 from tilec.ir.schedule import Schedule
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -114,4 +116,6 @@ def _words(buffer: Var, warpgroups: int) -> int:
     if len(shape) == 1:
         return 2
     elements = shape[0] * shape[1] // (128 * warpgroups)
-    return elements // 2 if str(buffer.dtype) in ("float16", "bfloat16") else elements
+    dtype = str(buffer.dtype)
+    packed = dtype in PAIRED or dtype in SMALL_PAIRED
+    return elements * element_bytes(dtype) // 4 if packed else elements

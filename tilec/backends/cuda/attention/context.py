@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, kw_only=True)
 class AttentionContext(RoleContext):
-    """``positions`` are where this role stands in each ring, by tile."""
+    """``positions`` are where this role stands in each ring, by tile, ``halves`` the pairs that become words
+    of 8-bit operands."""
 
     positions: dict[Var, Position] = field(default_factory=dict)
+    halves: dict[Var, Var] = field(default_factory=dict)
 
     def full(self, ring: TileRing) -> Expr:
         """The barrier that the loads of the stage at hand complete."""

@@ -1,4 +1,4 @@
-"""Device code of asynchronous products, the waits for them, turns, and fragments that are held as words."""
+"""Device code of asynchronous products, the waits for them, and turns."""
 
 from __future__ import annotations
 
@@ -13,27 +13,23 @@ from tilec.backends.cuda.attention.nodes import (
     JoinLanes,
     LaneSums,
     LaunchDependents,
-    PairLoop,
     ProductsWait,
     Turn,
 )
 from tilec.backends.cuda.device.exchange import pin_sums
 from tilec.backends.cuda.device.ptx import instruction, with_operands
-from tilec.backends.cuda.emit.context import DeviceContext, Part
-from tilec.backends.cuda.emit.loop import over_layout
+from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.reduce import joined_lanes, lane_sums
-from tilec.backends.cuda.emit.statements import call, emit
+from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.operands import Operand
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import int_value
 from tilec.ir.layout_algebra import extent_of
-from tilec.ir.nodes import Store
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
-_PACK = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 _TURN_BARRIER = 4
 
 
@@ -105,37 +101,3 @@ def _emit_lane_sums(stmt: LaneSums, ctx: AttentionContext) -> tirx.Stmt:
 @emit.register(JoinLanes)
 def _emit_join(stmt: JoinLanes, ctx: AttentionContext) -> tirx.Stmt:
     return joined_lanes(stmt.sums.buffer, ctx.fragments[stmt.over.buffer].layout, stmt.axis, ctx)
-
-
-# ---- words ----
-
-
-@emit.register(PairLoop)
-def _emit_pairs(stmt: PairLoop, ctx: AttentionContext) -> tirx.Stmt | None:
-    """Two neighbours of a row at once."""
-    (store,) = stmt.body
-    assert isinstance(store, Store)
-    dtype = str(store.buffer.dtype)
-    value = store.value
-    if isinstance(value, tirx.Cast) and dtype_of(value.value) == "float32":
-        value = value.value
-    var = stmt.vars[-1]
-
-    def pair() -> tirx.Stmt:
-        word = ctx.held[store.buffer][tirx.truncdiv(ctx.register(store.buffer, store.indices), i32(2))]
-        values = [_element(side, var, ctx, value) for side in range(2)]
-        return call(instruction(_PACK[dtype])(word, values[1], values[0]))
-
-    return over_layout(stmt.vars, stmt.extents, stmt.layout, 2, pair, ctx)
-
-
-def _element(side: int, var: Var, ctx: AttentionContext, value: Expr) -> Expr:
-    """``value`` for one of two neighbours, in float32."""
-    first, *rest = ctx.digits[var]
-    base = ctx.env[var]
-    with ctx.scope():
-        ctx.digits[var] = (Part(1, first.size, i32(side), True), *rest)
-        ctx.env[var] = base + tirx.const(side, dtype_of(var))
-        found = ctx.value(value)
-    ctx.digits[var] = (first, *rest)
-    return found if dtype_of(found) == "float32" else tirx.Cast("float32", found)

@@ -11,7 +11,8 @@ from tvm.tirx.script import builder as T
 import tilec.backends.cuda.attention.emit_masks
 import tilec.backends.cuda.attention.emit_products
 import tilec.backends.cuda.attention.emit_rings
-import tilec.backends.cuda.attention.emit_store  # noqa: F401  (registers the code of statements)
+import tilec.backends.cuda.attention.emit_store
+import tilec.backends.cuda.attention.emit_words  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.emit_products import first_turn
 from tilec.backends.cuda.attention.layouts import word_fragments
@@ -33,6 +34,7 @@ from tilec.ir.nodes import Alloc, Block, Stmt, walk
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, spelled
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
@@ -241,6 +243,10 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
     def _hold_words(self, stmt: Alloc) -> None:
         assert stmt.layout is not None
         rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
-        words = registers(rows * columns // (2 * WARPGROUP * self.ctx.roles.consumers), "uint32")
+        count = rows * columns // (WARPGROUP * self.ctx.roles.consumers)
+        size = element_bytes(str(stmt.buffer.dtype))
+        words = registers(count * size // 4, "uint32")
         self.ctx.held[stmt.buffer] = words
+        if size == 1:
+            self.ctx.halves[stmt.buffer] = registers(count // 2, "uint16")
         self.ctx.fragments[stmt.buffer] = Fragment(words, str(stmt.buffer.dtype), stmt.layout)

@@ -62,7 +62,7 @@ def _paired(stmt: Stmt, words: set[Var]) -> Stmt:
 
 
 def word_fragments(block: Block) -> set[Var]:
-    """Fragments of 16-bit elements that products or TMA take as words of two neighbours."""
+    """Fragments that products take as words, of two neighbours of 16 bits or four of 8, or TMA of 16 bits."""
     found: set[Var] = set()
     for stmt in walk(block):
         if isinstance(stmt, AsyncProduct) and stmt.a.buffer.scope() == "local.fragment":
@@ -93,7 +93,7 @@ def _check_words(block: Block, warpgroups: int) -> None:
             written |= {getattr(inner, "buffer", None) for inner in walk(stmt.body)}
         if words & (read | written):
             raise Unfit(
-                "a 16-bit fragment is used beside products",
+                "a fragment that a product takes is used beside products",
                 stmt,
                 "copy it to a fragment of its own for the product, and compute in float32",
             )

@@ -40,10 +40,10 @@ def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
             "a product has B outside of shared memory, or C outside of registers",
             remedy="copy B to T.alloc_shared, accumulate in T.alloc_fragment",
         )
-    if gemm.a.buffer.scope() == "local.fragment" and (gemm.trans_a or _bytes(gemm) != 2):
+    if gemm.a.buffer.scope() == "local.fragment" and gemm.trans_a:
         raise Unfit(
             f"{gemm.a.buffer.name} is no A operand in registers",
-            remedy="give a 16-bit fragment as A, its rows along M, or copy it to shared memory",
+            remedy="give a fragment with its rows along M as A, or copy it to shared memory",
         )
     warps = WarpTile(
         f"m{ROWS}n{tile.columns}k{STEP_BYTES // _bytes(gemm)}",

@@ -7,6 +7,7 @@ from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.idioms.forward_factors import ForwardFactors
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.hold_results import HoldResults
 from tilec.backends.cuda.idioms.join_trips import JoinTrips
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.part_flat_grids import PartFlatGrids
@@ -25,6 +26,7 @@ IDIOMS: tuple[Pass, ...] = (
     OpenTileLoops(),
     PartFlatGrids(),
     DropIdleTiles(),
+    HoldResults(),
     PipelineLoads(),
     JoinTrips(),
 )

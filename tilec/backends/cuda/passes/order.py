@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.fence_proxies import FenceProxies
+from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
@@ -34,6 +35,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 CUDA_PASSES: tuple[Pass, ...] = (
     WidenIndices(),
     OpenGridBarriers(),
+    FuseExponents(),
     LowerThreads(),
     VectoriseThreads(),
     ShareRegisters(),
