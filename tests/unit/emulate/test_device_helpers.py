@@ -20,7 +20,7 @@ from tvm.tirx.script import builder as T
 
 import tilec.backends.cuda.device as device
 from tilec.backends.cuda.device import barriers, exchange, floats, matrices, moves, packed, says
-from tilec.backends.cuda.device.atomics import DTYPES, atomic
+from tilec.backends.cuda.device.atomics import DTYPES, add_vector, atomic
 from tilec.backends.cuda.device.helper import Helper
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.emulate import Emulator, Tensor, calls
@@ -91,6 +91,9 @@ def samples() -> dict[str, list[Call]]:
                    for dtype in DTYPES for kind in ("add", "max", "min", "or", "load", "store")
                    for order in (("relaxed", "seq_cst") if dtype in ("int32", "float16") else ("relaxed",))
                    if (helper := atomic(kind, dtype, order))],
+        "add_vector": [Call(add_vector(dtype, width), places=("global",))
+                       for dtype in ("float32", "float16", "bfloat16")
+                       for width in ((2, 4) if dtype == "float32" else (2, 4, 8))],
         "cp_async": [Call(moves.cp_async(size, evict), {2: np.where(LANES % 3, size, 0).astype(np.int32)},
                           ("shared", "global"))
                      for size in (4, 8, 16) for evict in (None, *moves.EVICTION)],

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilec.language as T
 from tilec.backends.cuda.analysis.behind_rings import rings_of
+from tilec.backends.cuda.codegen.images import source
 from tilec.backends.cuda.nodes import DrainStores, TensorAdd
 from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import Alloc, Kernel, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.lowering.emission.memory import tile_bytes
-from tilec.targets import parse_target
+from tilec.targets import Target, parse_target
 
 SM90A = parse_target("sm_90a")
 
@@ -29,6 +32,11 @@ def added(kernel: Kernel) -> int:
     """How many statements of a kernel add by TMA."""
     launches = lower(kernel, SM90A).launches
     return sum(isinstance(stmt, TensorAdd) for launch in launches for stmt in walk(launch.body))
+
+
+def text(kernel: Kernel, target: Target) -> str:
+    """The CUDA source of a kernel."""
+    return source(to_tir(lower(kernel, target), target), target, "kernel")
 
 
 def run(kernel: Kernel, *arrays: np.ndarray) -> None:
@@ -142,3 +150,91 @@ def test_a_tile_is_read_while_threads_go_on():
     made = kernel_of(shared_tile, rows=64, dtype="float32")
     (launch,) = lower(made, SM90A).launches
     assert sum(isinstance(stmt, DrainStores) for stmt in walk(launch.body)) == 2
+
+
+def rows_of_a_product(ends, scale):
+    """Each block adds the rows of its part: up to an end that no tile has."""
+
+    @T.prim_func
+    def main(A: T.Tensor((192, 64), "float16"), B: T.Tensor((64, 64), "float16"),
+             C: T.Tensor((160, 64), "float32")):  # fmt: skip
+        with T.Kernel(3, threads=128) as part:
+            As, Bs = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            sums = T.alloc_fragment((64, 64), "float32")
+            T.clear(sums)
+            for _ in T.Pipelined(2, num_stages=2):
+                T.copy(A[part * 64, 0], As)
+                T.copy(B, Bs)
+                T.gemm(As, Bs, sums)
+            for i, j in T.Parallel(64, 64):
+                row = part * 48 + i
+                if row < part * 48 + ends:
+                    T.atomic_add(C[row, j], sums[i, j] * scale)
+
+    return main
+
+
+@pytest.mark.parametrize(("ends", "scale"), [(48, 1.0), (40, 0.5), (8, 2.0)])
+def test_what_a_condition_leaves_out_adds_zeros(ends, scale):
+    made = kernel_of(rows_of_a_product, ends=ends, scale=scale)
+    assert added(made) == 1
+    rng = np.random.default_rng(6)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((192, 64), (64, 64)))
+    c = rng.integers(-9, 9, (160, 64)).astype(np.float32)
+    wanted = c.copy()
+    for part in range(3):
+        wanted[part * 48 : part * 48 + ends] += 2 * scale * a[part * 64 :][:ends].astype(np.float32) @ b
+    run(made, a, b, c)
+    np.testing.assert_array_equal(c, wanted)
+
+
+def by_a_table(dtype, order=None, reads=False):
+    """Rows of a tile are added to those that a table names, in vectors of what a thread has."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), dtype), rows: T.Tensor((64,), "int32"), C: T.Tensor((40, 64), dtype),
+             D: T.Tensor((64,), dtype)):  # fmt: skip
+        with T.Kernel(2, threads=128):
+            held = T.alloc_fragment((64, 64), dtype)
+            T.copy(A, held)
+            for i, j in T.Parallel(64, 64):
+                if i < 60:
+                    T.atomic_add(C[rows[i], j], held[i, j] * 2, memory_order=order)
+            if reads:
+                for i in T.Parallel(64):
+                    D[i] = C[0, i]
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("dtype", "call"),
+    [
+        ("float32", "tilec_add_float32x4"),
+        ("float16", "tilec_add_float16x8"),
+        ("bfloat16", "tilec_add_bfloat16x8"),
+    ],
+)
+def test_neighbours_are_added_at_once(dtype, call):
+    made = kernel_of(by_a_table, dtype=dtype)
+    assert text(made, SM90A).count(f"{call}(") == 2  # the function and its call
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    rng = np.random.default_rng(8)
+    a, c = (rng.integers(-8, 9, shape).astype(kind) for shape in ((64, 64), (40, 64)))
+    rows = rng.integers(0, 40, 64).astype(np.int32)
+    wanted = c.astype(np.float32)
+    np.add.at(wanted, rows[:60], 4 * a[:60].astype(np.float32))
+    run(made, a, rows, c, np.zeros(64, kind))
+    np.testing.assert_array_equal(c.astype(np.float32), wanted)
+
+
+def test_older_gpus_add_pairs_of_float16():
+    sm80 = parse_target("sm_80")
+    assert text(kernel_of(by_a_table, dtype="float16"), sm80).count("tilec_add_float16x2(") == 1 + 4
+    assert "tilec_add_" not in text(kernel_of(by_a_table, dtype="float32"), sm80)
+
+
+@pytest.mark.parametrize(("reads", "fences"), [(False, False), (True, True)])
+def test_additions_release_nothing_where_nobody_could_tell(reads, fences):
+    made = kernel_of(by_a_table, dtype="float32", order="release", reads=reads)
+    assert ("__threadfence" in text(made, SM90A)) == fences

@@ -41,6 +41,13 @@ def has_wgmma(target: Target) -> bool:
     return target.gpu is not None and target.gpu.exact and target.gpu.capability == 90
 
 
+def added_at_once(target: Target, dtype: str) -> int:
+    """The most neighbours in global memory that one instruction adds to (PTX ISA, "red")."""
+    assert target.gpu is not None
+    newest = {"float32": 4, "float16": 8, "bfloat16": 8}
+    return newest.get(dtype, 1) if target.gpu.capability >= 90 else 2 if dtype == "float16" else 1
+
+
 def tensor_operations(target: Target, dtype: str) -> int:
     """Operations of a multiprocessor's tensor cores in a clock, on operands of a type that they have."""
     assert target.gpu is not None

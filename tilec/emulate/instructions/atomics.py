@@ -80,6 +80,8 @@ def swap_byte(g: Group, m: Any, place: At, expected: Any, new: Any) -> Any:
 
 _TYPES = {"u32": "uint32", "s32": "int32", "b32": "uint32", "u64": "uint64", "s64": "int64", "b64": "uint64",
           "f32": "float32", "f64": "float64"}  # fmt: skip
+#: Two elements in a word.
+_PAIRS = {"f16x2": "float16", "bf16x2": "bfloat16"}
 
 
 def _place(g: Group, parts: tuple[str, ...], address: Any) -> tuple[Memory, Any]:
@@ -102,7 +104,33 @@ def atom(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -
 
 @instruction("red")
 def red(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -> None:
-    """An atomic update whose old value nobody wants."""
-    if len(values) != 1:
+    """An atomic update whose old value nobody wants; of neighbours, each atomically, where there are several
+    values or two in a word."""
+    pair = _PAIRS.get(parts[-1])
+    if pair is None and len(values) == 1:
+        atom(g, m, parts, address, *values)
+        return
+    dtype = pair or _TYPES.get(parts[-1])
+    name = next((part for part in parts[1:] if part in UPDATES), None)
+    if dtype is None or name is None or (len(values) > 1 and f"v{len(values)}" not in parts):
         raise unknown(parts)
-    atom(g, m, parts, address, *values)
+    memory, offset = _place(g, parts, address)
+    elements = values if pair is None else [half for value in values for half in _halves(value, g.count)]
+    size = TYPES[dtype].itemsize
+    _check_vector(g, m, memory, offset, size * len(elements))
+    for number, element in enumerate(elements):
+        update(g, m, memory, offset + number * size, dtype, (element,), UPDATES[name])
+
+
+def _halves(value: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The low and the high 16 bits of a word."""
+    word = as_bits(value, "uint32", count)
+    return (word & 0xFFFF).astype(np.uint16), (word >> 16).astype(np.uint16)
+
+
+def _check_vector(g: Group, m: Any, memory: Memory, offset: Any, size: int) -> None:
+    """Hazard where a vector is not aligned to its size."""
+    offsets = np.broadcast_to(np.asarray(offset, np.int64), (g.count,))
+    offsets = offsets if m is None else offsets[m]
+    if len(offsets):
+        memory.check(offsets, size, "an atomic update")

@@ -145,6 +145,13 @@ _TYPES = {
     "bfloat16": _Type("float", "unsigned short", "__uint_as_float((unsigned)before << 16)",
                       _TO_BITS.format(ptx="bf16")),
 }  # fmt: skip
+_ADD_FLOATS = """
+__device__ __forceinline__ void {name}(void* at, {params}) {{
+  asm volatile("{instruction} [%0], {places};" :: "l"(at), {values} : "memory");
+}}
+"""
+#: What PTX calls two elements of 16 bits in a word.
+_PAIRS = {"float16": "f16x2", "bfloat16": "bf16x2"}
 #: The element types with atomic updates.
 DTYPES = tuple(_TYPES)
 
@@ -175,6 +182,27 @@ def atomic(kind: str, dtype: str, order: str) -> Helper | None:
         behind=_FENCE if order in _BEHIND else "",
     )
     return Helper(name, text, _fenced(_meaning(kind, dtype, element, ptx), order))
+
+
+@cache
+def add_vector(dtype: str, width: int) -> Helper:
+    """Adds to ``width`` neighbours in global memory, each atomically, at an address that is a multiple of
+    their bytes: float32 values, or words of two 16-bit floats each (PTX ISA, "red")."""
+    words = width // 2 if dtype in _PAIRS else width
+    kind = f"noftz.{{}}{_PAIRS[dtype]}" if dtype in _PAIRS else "{}f32"
+    instruction = "red.relaxed.gpu.global.add." + kind.format(f"v{words}." if words > 1 else "")
+    word, register = ("unsigned", "r") if dtype in _PAIRS else ("float", "f")
+    places = ", ".join(f"%{number + 1}" for number in range(words))
+    text = _ADD_FLOATS.format(
+        name=f"tilec_add_{dtype}x{width}",
+        params=", ".join(f"{word} v{number}" for number in range(words)),
+        instruction=instruction,
+        places=f"{{{places}}}" if words > 1 else places,
+        values=", ".join(f'"{register}"(v{number})' for number in range(words)),
+    )
+    return Helper(
+        f"tilec_add_{dtype}x{width}", text, lambda lanes, at, *values: lanes.ptx(instruction, at, *values)
+    )
 
 
 # ---- meaning ----

@@ -14,11 +14,18 @@ from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit
-from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_registers, store_vector
+from tilec.backends.cuda.emit.vector_moves import (
+    added_vector,
+    load_vector,
+    packed_pairs,
+    store_registers,
+    store_vector,
+)
+from tilec.backends.cuda.limits import added_at_once
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
-from tilec.ir.nodes import Bind, Block, For, If, Stmt, Store, walk
+from tilec.ir.nodes import Atomic, Bind, Block, For, If, Stmt, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.uses import reads_behind_writes, written_in
@@ -31,10 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """A store whose elements wait in ``tmp`` until all of the vector are there. ``unrounded``: as float32,
-    to be rounded in pairs. ``loaded``: they are what a vector loaded, and there already."""
+    """A store, or an addition, whose elements wait in ``tmp`` until all of the vector are there.
+    ``unrounded``: as float32, to be rounded in pairs. ``loaded``: they are what a vector loaded, and there
+    already."""
 
-    store: Store
+    store: Store | Atomic
     tmp: Var
     width: int
     unrounded: bool = False
@@ -85,7 +93,7 @@ class Vector:
         *names, branch = self.body
         if not isinstance(branch, If) or branch.orelse or not all(isinstance(stmt, Bind) for stmt in names):
             return None
-        values = {stmt.var: stmt.value for stmt in names if isinstance(stmt, Bind)}
+        values = _values(names)
         used = (*values.values(), inlined(branch.cond, values))
         return None if any(uses(value, (self.var,)) for value in used) else branch
 
@@ -98,8 +106,28 @@ class Vector:
             with ctx.facts.remember(branch.cond):
                 inside = Vector(replace(self.stmt, body=branch.then), ctx)
                 inner = inside.emit()
-        parts = [*names, None if inner is None else guarded(sequence([*inside.once, inner]), [test])]
+            once = inside.once
+            if any(isinstance(stmt, Atomic) for stmt in walk(branch.then)):
+                once = self._ahead_of(inlined(branch.cond, _values(self.body[:-1])), once)
+        parts = [*names, None if inner is None else guarded(sequence([*once, inner]), [test])]
         return sequence([part for part in parts if part is not None])
+
+    def _ahead_of(self, cond: Expr, once: list[tirx.Bind]) -> list[tirx.Bind]:
+        """Those of the reads of a branch that stay inside of it; others go in front, under its condition:
+        compilers read anew behind every addition in memory."""
+        known = {stmt.var for stmt in self.body if isinstance(stmt, Bind)}
+        if any(load.source in self.written for load in loads(cond)):
+            return once
+        test = self.ctx.value(cond)
+        left: list[tirx.Bind] = []
+        for bind in once:
+            inner = {*known, *(each.var for each in left)}
+            if uses(bind.value, tuple(inner)) or uses(test, tuple(inner)):
+                left.append(bind)
+                continue
+            nothing = tirx.const(0, dtype_of(bind.value))
+            self.once.append(tirx.Bind(bind.var, tirx.if_then_else(test, bind.value, nothing)))
+        return left
 
     def _iteration(self, element: int, base: Expr) -> tirx.Stmt | None:
         ctx = self.ctx
@@ -239,6 +267,7 @@ class Vector:
             if min(widths) > 1:
                 for stmt, width in zip(own, widths, strict=True):
                     self._keep(stmt, width)
+        self._plan_additions()
         return [tirx.AllocBuffer(kept.tmp) for kept in self.kept.values() if not kept.loaded]
 
     def _store_width(self, stmt: Store) -> int:
@@ -253,6 +282,29 @@ class Vector:
             return 1
         return vector_width(stmt.buffer, indices, self.var, self._limit(stmt.buffer), self.ctx.facts)
 
+    def _plan_additions(self) -> None:
+        """Registers for the vectors of elements that the body adds to in memory, and touches in no other
+        way."""
+        touched = [item.buffer for item in accesses(self.body)]
+        for stmt in self.body:
+            if not isinstance(stmt, Atomic) or not is_added(stmt) or touched.count(stmt.buffer) > 2:
+                continue
+            width = self._added_width(stmt)
+            if width > 1:
+                self.moved.append(Moved(Access(stmt.buffer, stmt.indices, False), width))
+                self._keep(stmt, width)
+
+    def _added_width(self, stmt: Atomic) -> int:
+        """How many neighbours one instruction adds to; 1 where they cannot wait for each other."""
+        most = min(self.width, added_at_once(self.ctx.target, str(stmt.buffer.dtype)))
+        indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
+        inner = {bind.var for bind in walk(self.body) if isinstance(bind, Bind)}
+        if stmt.buffer.scope() != "global" or any(uses(index, inner) for index in indices):
+            return 1
+        if any(load.source in self.written for index in indices for load in loads(index)):
+            return 1
+        return vector_width(stmt.buffer, indices, self.var, most, self.ctx.facts)
+
     def _is_paired_fragment(self, stmt: Store) -> bool:
         """Whether the elements of a vector are rounded in pairs and lie in registers one after the other."""
         index, layout = stmt.indices[-1], self.ctx.fragments[stmt.buffer].layout
@@ -263,7 +315,7 @@ class Vector:
         alone = index.same_as(self.var) and not others
         return alone and str(stmt.buffer.dtype) in PAIRED and not isinstance(stmt.value, TensorLoad)
 
-    def _keep(self, stmt: Store, width: int) -> None:
+    def _keep(self, stmt: Store | Atomic, width: int) -> None:
         if self._is_memory(stmt.buffer):
             self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))
         dtype = str(stmt.buffer.dtype)
@@ -294,8 +346,19 @@ class Vector:
                 parts.append(store_registers(buffer, indices, tmp, self.width, self.ctx))
                 continue
             firsts = range(0, self.width, kept.width)
-            parts += self._chunks(buffer, indices, tmp, kept.width, store_vector, firsts)
+            out = store_vector if isinstance(kept.store, Store) else added_vector
+            parts += self._chunks(buffer, indices, tmp, kept.width, out, firsts)
         return parts
+
+
+def _values(names: Sequence[Stmt]) -> dict[Var, Expr]:
+    """What names stand for."""
+    return {stmt.var: stmt.value for stmt in names if isinstance(stmt, Bind)}
+
+
+def is_added(stmt: Atomic) -> bool:
+    """Whether an update adds to an element and asks for nothing else."""
+    return stmt.kind == "add" and stmt.prev is None and stmt.order == "relaxed"
 
 
 def _depth(load: TensorLoad, ctx: DeviceContext) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.device.atomics import add_vector
 from tilec.backends.cuda.device.floats import PAIRED, pack, pack_small
 from tilec.backends.cuda.device.moves import move
 from tilec.backends.cuda.emit.context import DeviceContext
@@ -45,6 +46,19 @@ def store_vector(
     begin = start * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
     write = _move(storage.data, place, tmp, tirx.const(begin, "int32"), size, ctx)
     return guarded(write, [*tests, *once_tests(buffer, ctx)])
+
+
+def added_vector(
+    buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
+) -> tirx.Stmt:
+    """Adds to ``width`` elements from ``place`` on, each atomically, as `store_vector` writes them. ``tmp``:
+    float32 elements, or words of two smaller ones."""
+    storage = ctx.storage(buffer)
+    count = width * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
+    begin = start * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
+    words = [tirx.BufferLoad(tmp, [tirx.const(begin + word, "int32")]) for word in range(count)]
+    add = add_vector(storage.dtype, width).call(storage.data.ptr_to([place]), *words)
+    return guarded(call(add), [*tests, *once_tests(buffer, ctx)])
 
 
 def store_registers(

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
-from tilec.backends.cuda.general.added_boxes import added_box, is_add
+from tilec.backends.cuda.general.added_boxes import AddedBox, added_box, is_add
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.rings import has_slabs
 from tilec.backends.cuda.limits import has_wgmma
@@ -18,7 +18,7 @@ from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import loads
-from tilec.ir.nodes import Alloc, Atomic, Copy, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Atomic, Copy, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.options import NO_ROLES
 from tilec.ir.traits import expressions, regions, written
 from tilec.lowering.analysis.roads import road_of, with_roads
@@ -40,8 +40,8 @@ class StoreBoxes(Pass):
     """In: Copies of whole shared tiles to tensors, in launches that bring boxes, or that ask for TMA. Out:
     TensorStores of those that go to boxes of a tensor that the launch does not read, nor writes otherwise. A
     tensor that several of them write is written when each of them ends. Loops that add a whole shared tile,
-    or a fragment that a shared tile beside the others has room for, to a box of a tensor are TensorAdds where
-    the launch does nothing else to the tensor than add."""
+    or what they make of fragments if a shared tile beside the others has room for it, to a box of a tensor
+    are TensorAdds where the launch does nothing else to the tensor than add."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its stores."""
@@ -78,6 +78,7 @@ class _Stores(ScopedRewrite):
         """A store or an addition as a box; others as they are."""
         added = added_box(stmt)
         if added is not None:
+            assert isinstance(stmt, Parallel)
             return self._added(stmt, added)
         if not isinstance(stmt, Copy) or not _is_store(stmt):
             return super().stmt(stmt)
@@ -91,19 +92,21 @@ class _Stores(ScopedRewrite):
         several = self._by_copies[stmt.dst.buffer] > 1
         return [TensorStore(stmt.src, stmt.dst, stmt.hints.eviction, several, loc=stmt.loc)]
 
-    def _added(self, stmt: Stmt, added: Copy) -> list[Stmt]:
-        """An addition as a box, from a fragment through a shared tile; others as they are."""
+    def _added(self, stmt: Parallel, added: AddedBox) -> list[Stmt]:
+        """An addition as a box, of fragments through a shared tile; others as they are."""
         tile = added.src.buffer
-        staged = _staged(tile) if tile.scope() == "local.fragment" else None
+        staged = _staged(added)
         try:
-            self._check(added, self._adders)
+            self._check(Copy(added.src, added.dst, hints=stmt.hints), self._adders)
             need(staged is None or self._fits(staged), f"shared memory has no room for {tile.name}")
         except Unfit:
             return [stmt]
-        self.roads += [road_of(stmt, "tma", "TMA reduction"), *said(stmt, added.hints, "tma")]
+        self.roads += [road_of(stmt, "tma", "TMA reduction"), *said(stmt, stmt.hints, "tma")]
         source = added.src if staged is None else whole_tile(staged.buffer)
-        made = TensorAdd(source, added.dst, added.hints.eviction, loc=stmt.loc)
-        return [made] if staged is None else [staged, Copy(added.src, source, loc=stmt.loc), made]
+        made = TensorAdd(source, added.dst, stmt.hints.eviction, loc=stmt.loc)
+        if staged is None:
+            return [made]
+        return [staged, added.values or Copy(added.src, source, loc=stmt.loc), made]
 
     def _fits(self, staged: Alloc) -> bool:
         """Whether a tile lies beside all others; it has its room then."""
@@ -121,16 +124,22 @@ class _Stores(ScopedRewrite):
         need(tensor not in self._read, f"the launch reads {tensor.name}")
         need(self._writers[tensor] == writers[tensor], f"threads write {tensor.name}, too")
         need(tile not in self._named, f"foreign code gets the address of {tile.name}")
-        need(has_slabs(self._allocs[tile]), f"T.annotate_layout gives {tile.name} another order")
+        need(
+            tile not in self._allocs or has_slabs(self._allocs[tile]),
+            f"T.annotate_layout gives {tile.name} another order",
+        )
         check_box(stmt.dst, stmt.dst.start, stmt.src, True, self.facts)
 
 
-def _staged(fragment: Var) -> Alloc:
-    """The shared tile that a fragment passes through."""
-    name = f"{fragment.name}_staged"
-    return Alloc(
-        tirx.decl_buffer(static_extents(fragment), str(fragment.dtype), name=name, scope="shared.dyn")
-    )
+def _staged(added: AddedBox) -> Alloc | None:
+    """The shared tile that what is added passes through; None for a shared tile."""
+    tile = added.src.buffer
+    if added.values is not None:
+        return Alloc(tile)
+    if tile.scope() != "local.fragment":
+        return None
+    shape, name = static_extents(tile), f"{tile.name}_staged"
+    return Alloc(tirx.decl_buffer(shape, str(tile.dtype), name=name, scope="shared.dyn"))
 
 
 def _is_store(stmt: Copy) -> bool:

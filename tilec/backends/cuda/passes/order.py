@@ -16,6 +16,7 @@ from tilec.backends.cuda.passes.place_shared import PlaceShared
 from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.private_copies import PrivateCopies
 from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
+from tilec.backends.cuda.passes.relax_additions import RelaxAdditions
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
 from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
@@ -52,6 +53,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SplitPairs(),
     ReduceAccumulations(),
     SerialiseCollisions(),
+    RelaxAdditions(),
     StageStores(),
     InferLayouts(),
     PlaceShared(),
