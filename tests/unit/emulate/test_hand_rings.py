@@ -102,7 +102,8 @@ def test_programs_that_wait_for_ever_are_named_with_all_who_wait(ring, fault):
 
 
 @pytest.mark.parametrize(
-    ("ring", "becomes"), [(Ring(stages=0, copy="tma"), True), (Ring(full_each=128), False)]
+    ("ring", "becomes"),
+    [(Ring(stages=0, copy="tma"), True), (Ring(full_each=128), True), (Ring(together=False), False)],
 )
 def test_forms_of_both_kinds_are_among_them(ring, becomes):
     """Some become the ring of the target, others run as they are written."""

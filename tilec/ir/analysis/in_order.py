@@ -255,7 +255,8 @@ def _plain_stmt(stmt: Stmt, launch: Launch | None) -> Sequence[Stmt]:
         if launch is None or not launch.thread_vars or not inner:
             return inner
         return [If(_among(stmt, launch), inner, loc=stmt.loc)]
-    return [with_children(stmt, [_plain(inner, launch) for inner in children(stmt)])]
+    made = [_plain(inner, launch) for inner in children(stmt)]
+    return [] if isinstance(stmt, If) and not any(made) else [with_children(stmt, made)]
 
 
 def _among(group: Group, launch: Launch) -> Expr:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,7 +11,7 @@ from tvm import sym, tirx
 
 from tilec.ir.analysis.groups import Span
 from tilec.ir.analysis.renaming import copied, renamed
-from tilec.ir.exprs import dtype_of, int_value, same
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -29,9 +29,11 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import Group, WaitPhase
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
 _Loop: TypeAlias = "For | Pipelined"
+_Joint: TypeAlias = "For | Pipelined | If"
+_LOOPS = (For, Pipelined)
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,26 @@ class _Turn:
 @dataclass(frozen=True)
 class Manner:
     """How groups take turns: in ``order``, trip by trip; ``finely``: within a trip up to every wait. Groups
-    that wait before their loop let the loops of the others run ``lead`` trips ahead."""
+    that wait before their loop let the loops of the others run ``lead`` trips ahead. ``names`` are those for
+    values around the statements that take turns."""
 
     order: tuple[Span, ...]
     finely: bool
     lead: int
+    names: Mapping[Var, Expr] = field(default_factory=dict)
+
+    def inside(self, block: Block) -> Manner:
+        """Those of the statements in a block, which also sees its names."""
+        binds = (stmt for stmt in block if isinstance(stmt, Bind))
+        own = {stmt.var: stmt.value for stmt in binds if not any(True for _ in loads(stmt.value))}
+        return replace(self, names={**self.names, **own}) if own else self
 
 
 def interleaved(block: Block, how: Manner) -> Block:
     """``block`` where groups that follow each other go through their loops together."""
     made: list[Stmt] = []
     run: list[Group] = []
+    how = how.inside(block)
     for stmt in block:
         if isinstance(stmt, Group):
             run.append(stmt)
@@ -75,9 +86,14 @@ def _side_by_side(run: Sequence[Group], how: Manner) -> Block:
 
 
 def _merged(turns: Sequence[_Turn], how: Manner) -> Block:
-    """The statements of all groups: loops that wait together, what stands between them in turns."""
-    parts = [list(_around_loops(turn)) for turn in turns]
+    """The statements of all groups: loops and branches that wait together, what stands between them in
+    turns."""
+    how = how.inside(tuple(stmt for turn in turns for stmt in turn.body))
+    parts = [list(_around_joints(turn, (For, Pipelined, If))) for turn in turns]
     counts = {len(own) for own in parts if len(own) > 1}
+    if len(counts) > 1:
+        parts = [list(_around_joints(turn, _LOOPS)) for turn in turns]
+        counts = {len(own) for own in parts if len(own) > 1}
     if len(counts) != 1 or sum(len(own) > 1 for own in parts) < 2:
         return tuple(stmt for turn in _ordered(turns, how) for stmt in _as_group(turn))
     made: list[Stmt] = []
@@ -87,23 +103,24 @@ def _merged(turns: Sequence[_Turn], how: Manner) -> Block:
     return tuple(made)
 
 
-def _row(parts: Sequence[tuple[Span, Block, _Loop | None]], how: Manner) -> Block:
-    """What stands before the loops, and the loops. Those that wait before them come behind the first trips of
-    the others."""
+def _row(parts: Sequence[tuple[Span, Block, _Joint | None]], how: Manner) -> Block:
+    """What stands before the loops or branches, and these. Those of groups that wait before them come behind
+    the first trips of the others."""
     waiting = {span for span, before, _ in parts if any(map(_waits, before))} if how.lead else set()
     made: list[Stmt] = []
-    loops: list[tuple[Span, _Loop]] = []
+    loops: list[tuple[Span, _Joint]] = []
     for late in (False, True):
         turns = [_Turn(span, before) for span, before, _ in parts if before and (span in waiting) == late]
         made += [stmt for turn in _ordered(turns, how) for stmt in _as_group(turn)]
         for span, _, loop in parts if not late else ():
-            if loop is not None and waiting and span not in waiting:
+            if isinstance(loop, _LOOPS) and waiting and span not in waiting:
                 made.append(Group(*span, (_first_trips(loop, how.lead),), loc=loop.loc))
     for span, _, loop in parts:
-        if loop is not None:
-            ahead = waiting and span not in waiting
-            loops.append((span, _other_trips(loop, how.lead) if ahead else loop))
-    return (*made, *(_fused(loops, how) if loops else ()))
+        if isinstance(loop, _LOOPS) and waiting and span not in waiting:
+            loops.append((span, _other_trips(loop, how.lead)))
+        elif loop is not None:
+            loops.append((span, loop))
+    return (*made, *_fused(loops, how))
 
 
 def _first_trips(loop: _Loop, count: int) -> _Loop:
@@ -122,11 +139,12 @@ def _after(loop: _Loop, count: int) -> Expr:
     return loop.start + _step(loop) * tirx.const(count, dtype_of(loop.var))
 
 
-def _around_loops(turn: _Turn) -> Iterator[tuple[Block, _Loop | None]]:
-    """The statements of a group up to each loop that waits, with the loop; then the rest with None."""
+def _around_joints(turn: _Turn, kinds: tuple[type[Stmt], ...]) -> Iterator[tuple[Block, _Joint | None]]:
+    """The statements of a group up to each loop that waits, or branch with such a loop, with it; then the
+    rest with None."""
     start = 0
     for position, stmt in enumerate(turn.body):
-        if isinstance(stmt, (For, Pipelined)) and _waits(stmt):
+        if isinstance(stmt, (For, Pipelined, If)) and isinstance(stmt, kinds) and _waits_in_loops(stmt):
             yield turn.body[start:position], stmt
             start = position + 1
     yield turn.body[start:], None
@@ -134,6 +152,10 @@ def _around_loops(turn: _Turn) -> Iterator[tuple[Block, _Loop | None]]:
 
 def _waits(stmt: Stmt) -> bool:
     return any(isinstance(inner, WaitPhase) for inner in walk((stmt,)))
+
+
+def _waits_in_loops(stmt: Stmt) -> bool:
+    return any(isinstance(inner, _LOOPS) and _waits(inner) for inner in walk((stmt,)))
 
 
 def _ordered(turns: Sequence[_Turn], how: Manner) -> list[_Turn]:
@@ -169,27 +191,53 @@ def _as_group(turn: _Turn) -> Iterator[Stmt]:
             yield stmt
 
 
-# ---- loops ----
+# ---- loops and branches ----
 
 
-def _fused(loops: Sequence[tuple[Span, _Loop]], how: Manner) -> Block:
-    """Loops of several groups as one."""
+def _fused(joints: Sequence[tuple[Span, _Joint]], how: Manner) -> Block:
+    """Loops, or branches, of several groups as one."""
+    loops = [(span, stmt) for span, stmt in joints if isinstance(stmt, _LOOPS)]
+    branches = [(span, stmt) for span, stmt in joints if isinstance(stmt, If)]
+    leaves = any(isinstance(stmt, (Break, Continue)) for _, joint in joints for stmt in walk((joint,)))
+    if leaves or (loops and branches):
+        return tuple(Group(*span, (joint,), loc=joint.loc) for span, joint in joints)
+    if branches:
+        return _one_branch(branches, how)
+    return _one_loop(loops, how) if loops else ()
+
+
+def _one_loop(loops: Sequence[tuple[Span, _Loop]], how: Manner) -> Block:
     first = loops[0][1]
-    if any(isinstance(stmt, (Break, Continue)) for _, loop in loops for stmt in walk(loop.body)):
-        return tuple(Group(*span, (loop,), loc=loop.loc) for span, loop in loops)
-    if all(_same_trips(first, loop) for _, loop in loops[1:]):
+    if all(_same_trips(first, loop, how) for _, loop in loops[1:]):
         turns = [_Turn(span, renamed(loop.body, {loop.var: first.var})) for span, loop in loops]
         return (replace(first, body=_merged(turns, how)),)
     return _over_longest(loops)
 
 
-def _same_trips(one: _Loop, other: _Loop) -> bool:
+def _one_branch(branches: Sequence[tuple[Span, If]], how: Manner) -> Block:
+    """Branches on one condition, which no group changes before the others come to it."""
+    first = branches[0][1]
+    conds = [inlined(branch.cond, how.names) for _, branch in branches]
+    steady = not any(True for cond in conds for _ in loads(cond))
+    if not steady or not all(same(cond, conds[0]) for cond in conds):
+        return tuple(Group(*span, (branch,), loc=branch.loc) for span, branch in branches)
+    then, orelse = (
+        _merged([_Turn(span, part) for span, branch in branches if (part := children(branch)[side])], how)
+        for side in (0, 1)
+    )
+    return (replace(first, then=then, orelse=orelse),)
+
+
+def _same_trips(one: _Loop, other: _Loop, how: Manner) -> bool:
     """Whether both loops have the same values of their variables."""
     if dtype_of(one.var) != dtype_of(other.var) or not same(_step(one), _step(other)):
         return False
     analyzer = sym.Analyzer()
     pairs = ((one.start, other.start), (one.stop, other.stop))
-    return all(int_value(analyzer.simplify(left - right)) == 0 for left, right in pairs)
+    return all(
+        int_value(analyzer.simplify(inlined(left, how.names) - inlined(right, how.names))) == 0
+        for left, right in pairs
+    )
 
 
 def _step(loop: _Loop) -> Expr:

@@ -22,6 +22,11 @@ def renamed(block: Block, names: Mapping[Var, Any]) -> Block:
     return _Renaming(names).block(block) if names else block
 
 
+def renamed_value(expr: Expr, names: Mapping[Var, Any]) -> Expr:
+    """``expr`` with variables replaced by expressions and buffers by buffers."""
+    return _Renaming(names).expr(expr) if names else expr
+
+
 class _Renaming(Rewriter):
     def __init__(self, names: Mapping[Var, Any]) -> None:
         super().__init__()

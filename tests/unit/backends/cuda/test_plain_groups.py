@@ -110,3 +110,100 @@ def test_what_is_no_loop_of_products_keeps_its_groups():
 def test_pass_configs_that_shut_roles_out_keep_groups():
     launch = lowered(ring(2, 64), pass_configs={"tl.disable_warp_specialized": True})
     assert launch.strategy is None
+
+
+def by_bytes(first_in_front=False):
+    """A ring whose barriers count bytes, which one thread announces; with ``first_in_front`` the consumer's
+    first product stands in front of its loop."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((128, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((128, 64), "float32"),
+    ):
+        with T.Kernel(2, threads=256) as by:
+            As, Bs = T.alloc_shared((2, 64, 64), "float16"), T.alloc_shared((2, 64, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            full, free = T.alloc_barrier([1] * 2), T.alloc_barrier([128] * 2)
+            tx = T.get_thread_binding()
+            with T.ws(0):
+                for k in T.serial(4):
+                    T.barrier_wait(free[k % 2], (k // 2 + 1) % 2)
+                    if tx == 0:
+                        T.mbarrier_arrive_expect_tx(full[k % 2], 4 * 64 * 64)
+                    T.tma_copy(A[by * 64, k * 64], As[k % 2, :, :], barrier=full[k % 2])
+                    T.tma_copy(B[k * 64, 0], Bs[k % 2, :, :], barrier=full[k % 2])
+            with T.ws(1):
+                if first_in_front:
+                    T.barrier_wait(full[0], 0)
+                    T.gemm(As[0, :, :], Bs[0, :, :], acc, clear_accum=True)
+                    T.barrier_arrive(free[0])
+                else:
+                    T.clear(acc)
+                for k in T.serial(int(first_in_front), 4):
+                    T.barrier_wait(full[k % 2], k // 2 % 2)
+                    T.gemm(As[k % 2, :, :], Bs[k % 2, :, :], acc)
+                    T.barrier_arrive(free[k % 2])
+                T.copy(acc, C[by * 64, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize("first_in_front", [False, True])
+def test_announced_bytes_and_first_trips_in_front_are_a_ring(first_in_front):
+    launch = lowered(by_bytes(first_in_front))
+    assert roles_of(launch, MatmulRoles).roles.consumers >= 1
+
+
+def running_on(shared_name=True):
+    """A persistent block whose ring runs on from tile to tile; each role counts the trips for itself. Without
+    ``shared_name`` the roles find their tiles in other ways."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((512, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((512, 64), "float32"),
+    ):
+        with T.Kernel(3, threads=256) as worker:
+            As, Bs = T.alloc_shared((2, 64, 64), "float16"), T.alloc_shared((2, 64, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            full, free = T.alloc_barrier([128] * 2), T.alloc_barrier([128] * 2)
+            tx = T.get_thread_binding()
+            done = T.alloc_var("int32", 0)
+            if tx < 128:
+                for wave in T.serial(3):
+                    tile = wave * 3 + worker
+                    if tile < 8:
+                        for k in T.serial(4):
+                            at = (done + k) % 2
+                            T.barrier_wait(free[at], ((done + k) // 2 + 1) % 2)
+                            T.tma_copy(A[tile * 64, k * 64], As[at, :, :], barrier=full[at])
+                            T.tma_copy(B[k * 64, 0], Bs[at, :, :], barrier=full[at])
+                            T.barrier_arrive(full[at])
+                        done = done + 4
+            else:
+                for wave in T.serial(3):
+                    tile = wave * 3 + worker
+                    if tile < 8 if shared_name else tile + 1 < 9:
+                        T.clear(acc)
+                        for k in T.serial(4):
+                            at = (done + k) % 2
+                            T.barrier_wait(full[at], (done + k) // 2 % 2)
+                            T.gemm(As[at, :, :], Bs[at, :, :], acc)
+                            T.barrier_arrive(free[at])
+                        done = done + 4
+                        T.copy(acc, C[tile * 64, 0])
+
+    return kernel
+
+
+def test_a_ring_that_runs_on_from_tile_to_tile_is_a_grid_of_tiles():
+    launch = lowered(running_on())
+    assert roles_of(launch, MatmulRoles)
+    assert any("a grid of tiles" in note for note in launch.notes)
+
+
+def test_tiles_that_roles_find_in_other_ways_keep_their_groups():
+    assert lowered(running_on(shared_name=False)).strategy is None

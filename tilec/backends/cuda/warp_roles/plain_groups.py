@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.peeled_trips import with_first_trips
 from tilec.errors import CompileError, UnsupportedError
+from tilec.ir.analysis.counters import counted_once
 from tilec.ir.analysis.in_order import in_order
 from tilec.ir.exprs import int_value, loads, same
 from tilec.ir.nodes import (
@@ -33,13 +35,14 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import BulkLoad, Group
 from tilec.ir.traits import buffers, expressions, regions
 from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.analysis.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
 #: Stages of a loop whose author has one buffer.
 _STAGES = 2
-_NOTE = "groups of warps and their barriers are those that tilec chooses"
+_NOTE = "groups of warps, their barriers and registers are those that tilec chooses"
 
 
 def without_groups(kernel: Kernel, launch: Launch) -> Launch | None:
@@ -55,7 +58,9 @@ def without_groups(kernel: Kernel, launch: Launch) -> Launch | None:
         return None
     if made.thread_vars or not threads:
         return None
-    return with_notes(replace(made, body=_pipelined(made.body), threads=(threads, 1, 1)), [_NOTE])
+    whole = with_first_trips(counted_once(made.body), ScopedRewrite(kernel, launch).facts)
+    body = counted_once(_pipelined(whole))
+    return with_notes(replace(made, body=body, threads=(threads, 1, 1)), [_NOTE])
 
 
 def _multiplying(launch: Launch) -> int:
