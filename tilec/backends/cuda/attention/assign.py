@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Registers that a consumer thread needs beside fragments, by blocks that share a multiprocessor. A few of
-#: two may spill: slopes, heads of 64, tiles of 128 x 64 on an H200: 344 TFLOP/s with 96 bytes, 306 alone.
-_OTHER_REGISTERS = {1: 20, 2: 14}
+#: Registers that a consumer thread needs beside fragments, by blocks that share a multiprocessor. Where two
+#: have fewer the assembler makes products wait for each other (heads of 64, tiles of 128 x 64 on an H200: 355
+#: TFLOP/s with 14 and slopes, 408 with 30, where one product is under way at a time; 427 and 440 without).
+_OTHER_REGISTERS = {1: 20, 2: 22}
 #: Registers of a thread whose block hands none out.
 _MOST = 255
 
@@ -78,13 +79,14 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
 
 
 def _together(parts: Parts, staging: tuple[Var, ...], target: Target) -> int:
-    """Two blocks to a multiprocessor where its registers and memory hold them: one computes while the other
-    waits for products. One else."""
+    """Two blocks to a multiprocessor where its registers and memory hold them, be it with one product of each
+    warpgroup under way: one computes while the other waits for products. One else."""
     if (parts.warpgroups, 2) not in HANDED_ON:
         return 1
     try:
         fitted(parts, staging, target, 2)
-        return 2 if _fits_registers(parts, 2) else 1
+        _fits_registers(parts, 2)
+        return 2
     except Unfit:
         return 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -17,12 +18,14 @@ from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.emit_products import first_turn
 from tilec.backends.cuda.attention.layouts import word_fragments
 from tilec.backends.cuda.attention.nodes import AttentionRoles, BoxStore
+from tilec.backends.cuda.attention.rewriting import touched
 from tilec.backends.cuda.attention.walk import SLOT_BYTES, SLOTS, consume, produce
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
 from tilec.backends.cuda.emit.early_start import starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.launch import LoweredCudaLaunch
+from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch, take_registers
@@ -197,6 +200,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         """Warpgroups compute their rows of every tile."""
         take_registers(self.ctx.roles, consumes=True)
         self._open_rings()
+        self._name_tiles()
         rest = self._allocated()
         if self.roles.turns:
             first_turn(self.ctx)
@@ -226,6 +230,16 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         ctx, rings = self.ctx, self.roles.rings
         ctx.positions = {ring.tile: Position(ring.stages, ahead=True) for ring in rings}
         ctx.env.update({ring.stage: ctx.stage(ring) for ring in rings})
+        for ring in rings:
+            ctx.facts.bind_range(ring.stage, 0, ring.stages)
+
+    def _name_tiles(self) -> None:
+        """The tiles that loops read element by element, as arrays."""
+        loops = (stmt for stmt in walk(self.roles.consumer) if isinstance(stmt, ThreadLoop))
+        used = {buffer for loop in loops for buffer in touched(loop)[0]}
+        for stmt in self.launch.body:
+            if isinstance(stmt, Alloc) and stmt.buffer in used:
+                self._add((replace(stmt, place=("shared", self.ctx.plan.tiles[stmt.buffer])),))
 
     def _allocated(self) -> tuple[Stmt, ...]:
         """Registers for all fragments of a tile; the statements that are left."""

@@ -1,8 +1,9 @@
-"""Loops that only put something else behind a column of each row become masks of rows.
+"""Loops that put something else behind a column of each row become masks of rows.
 
-    for i, j: S[i, j] = if_then_else(c * j + f(i) < e and ..., S[i, j], other)
+    for i, j: S[i, j] = if_then_else(c * j + f(i) < e and ..., g(S[i, j]), other)
 
-One comparison of a column with its row's limit takes the place of all conditions.
+One comparison of a column with its row's limit takes the place of all conditions. What such a loop computes
+of elements on chip (a scale, a slope, a bias) is a loop of its own in front of the mask.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
 from tilec.backends.cuda.attention.rewriting import AttentionPass
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
-from tilec.ir.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, substitute, uses
 from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store
 from tilec.lowering.analysis.facts import gap
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FindMasks(AttentionPass):
-    """In: AttentionRoles with a Pipelined loop in its consumers. Out: RowMask in it for loops that mask
+    """In: AttentionRoles with a Pipelined loop in its consumers. Out: RowMask in it for what loops mask of
     columns."""
 
     def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
@@ -41,25 +42,33 @@ class FindMasks(AttentionPass):
 def _in_loop(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, Pipelined):
         return stmt
-    return replace(stmt, body=tuple(_mask(inner) or inner for inner in stmt.body))
+    return replace(stmt, body=tuple(new for inner in stmt.body for new in _parted(inner)))
 
 
-def _mask(stmt: Stmt) -> RowMask | None:
-    """The mask that a loop over a whole fragment is; None for any other statement."""
+def _parted(stmt: Stmt) -> Block:
+    """What a loop over a whole fragment computes, and the mask behind it; any other statement as it is."""
     if not isinstance(stmt, ThreadLoop) or len(stmt.vars) != 2:
-        return None
+        return (stmt,)
     store = _only_store(stmt.body)
     if store is None or not same_all(store.indices, stmt.vars):
-        return None
+        return (stmt,)
     value = _inlined(store.value, stmt.body)
-    if call_name(value) != "if_then_else" or not _is_own(value.args[1], store):
-        return None
+    if call_name(value) != "if_then_else":
+        return (stmt,)
+    cond, kept, other = value.args
     row, column = stmt.vars
-    limit = _limit(value.args[0], column)
-    if limit is None or uses(value.args[2], stmt.vars):
-        return None
+    limit = _limit(cond, column)
+    read = [load.source for load in loads(cond)]
+    if limit is None or store.buffer in read or uses(other, stmt.vars) or not _is_on_chip(kept):
+        return (stmt,)
     bind = Bind(tirx.Var("limit", dtype_of(limit)), limit)
-    return RowMask(whole_tile(store.buffer), row, (bind,), value.args[2], loc=stmt.loc)
+    mask = RowMask(whole_tile(store.buffer), row, (bind,), other, loc=stmt.loc)
+    return (mask,) if _is_own(kept, store) else (replace(stmt, body=(replace(store, value=kept),)), mask)
+
+
+def _is_on_chip(value: Expr) -> bool:
+    """Whether a value may as well be computed where a mask hides it: it reads no tensor."""
+    return not any(load.source.scope().startswith("global") for load in loads(value))
 
 
 def _only_store(body: Block) -> Store | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore, TileRing
-from tilec.backends.cuda.attention.parts import Parts, is_load
+from tilec.backends.cuda.attention.parts import Parts
+from tilec.backends.cuda.attention.tiles import is_load
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value

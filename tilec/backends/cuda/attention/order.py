@@ -38,7 +38,7 @@ def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
 
 def _section(launch: Launch, loop: Pipelined, stop: Expr, var: Var) -> Expr | int:
     """Positions of the other axes whose streamed tiles fit in L2 together."""
-    size = sum(tile_bytes(stmt.dst.buffer) for stmt in loop.body if isinstance(stmt, Copy))
+    size = sum(map(tile_bytes, {stmt.dst.buffer for stmt in loop.body if isinstance(stmt, Copy)}))
     bound = _without_loads(stop)
     if bound is None:
         return 1 << 30

@@ -9,11 +9,12 @@ from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.attention.nodes import ZeroRows
+from tilec.backends.cuda.attention.part_loads import tile_by_tile, with_parts
 from tilec.backends.cuda.attention.predicated_loads import plain_loads
 from tilec.backends.cuda.attention.products import async_product
+from tilec.backends.cuda.attention.tiles import check_places, check_tiles, is_load, is_shared
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.ir.exprs import dtype_of, int_value
@@ -33,7 +34,7 @@ from tilec.ir.nodes import (
     Store,
     walk,
 )
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.uses import written_in
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ _COMPUTE = (Alloc, Bind, Fill, Copy, Reduce, Parallel, Gemm, ZeroRows)
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """``tiles`` are the shared tiles, each filled by one Copy. ``producer`` holds the copies, ``consumer``
-    all else; both have the loop, whose bounds are bound before it."""
+    """``tiles`` are the shared tiles, each filled by one Copy, or by some for its parts. ``producer`` holds
+    the copies, ``consumer`` all else; both have the loop, whose bounds are bound before it."""
 
     warpgroups: int
     tiles: tuple[Var, ...]
@@ -64,30 +65,22 @@ def find_parts(launch: Launch) -> Parts:
             remedy="give T.Kernel threads=128, 256 or 384",
         )
     body = _allocs_first(_with_plain_loads(launch.body))
-    tiles = tuple(stmt.buffer for stmt in body if isinstance(stmt, Alloc) and _is_shared(stmt.buffer))
+    tiles = tuple(stmt.buffer for stmt in body if isinstance(stmt, Alloc) and is_shared(stmt.buffer))
     _check_statements(body)
     _check_fragments(body, ROWS * warpgroups)
-    _check_tiles(body, tiles)
+    check_tiles(body, tiles)
     body = tuple(_with_products(stmt, warpgroups) for stmt in body)
     body = tuple(new for stmt in body for new in _bounded(stmt))
-    producer = tuple(kept for stmt in body for kept in _loads(stmt))
+    producer = needed(tile_by_tile(tuple(kept for stmt in body for kept in _loads(stmt))))
+    check_places(producer, written_in(body))
     consumer = tuple(kept for stmt in body for kept in _computing(stmt))
-    return Parts(warpgroups, tiles, needed(producer), needed(consumer))
-
-
-def _is_shared(buffer: Var) -> bool:
-    return bool(buffer.scope() == "shared.dyn")
-
-
-def is_load(stmt: Stmt) -> bool:
-    """Whether a statement brings a tile from a tensor."""
-    return isinstance(stmt, Copy) and stmt.src.buffer.scope() == "global" and _is_shared(stmt.dst.buffer)
+    return Parts(warpgroups, tiles, producer, needed(consumer))
 
 
 def _with_plain_loads(block: Block) -> Block:
     return tuple(
-        replace(stmt, body=plain_loads(stmt.body)) if isinstance(stmt, Pipelined) else stmt
-        for stmt in plain_loads(block)
+        replace(stmt, body=plain_loads(with_parts(stmt.body))) if isinstance(stmt, Pipelined) else stmt
+        for stmt in plain_loads(with_parts(block))
     )
 
 
@@ -138,7 +131,7 @@ def _check_statements(body: Block) -> None:
 
 def _check_fragments(body: Block, rows: int) -> None:
     for stmt in walk(body):
-        if not isinstance(stmt, Alloc) or _is_shared(stmt.buffer):
+        if not isinstance(stmt, Alloc) or is_shared(stmt.buffer):
             continue
         shape = tuple(int_value(extent) for extent in stmt.buffer.shape)
         if stmt.buffer.scope() != "local.fragment" or len(shape) not in (1, 2) or shape[0] != rows:
@@ -147,51 +140,6 @@ def _check_fragments(body: Block, rows: int) -> None:
                 stmt,
                 f"give it {rows} rows, 64 for each 128 threads, or other threads",
             )
-
-
-def _check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:
-    """Each tile is filled by one load from a tensor that stays as it is, and read by products alone."""
-    written = written_in(body)
-    for tile in tiles:
-        loads = [stmt for stmt in walk(body) if isinstance(stmt, Copy) and stmt.dst.buffer.same_as(tile)]
-        if len(loads) != 1 or not is_load(loads[0]):
-            users = [stmt for stmt in walk(body) if tile in set(buffers(stmt))]
-            raise Unfit(
-                f"{tile.name} is not filled by one copy of a tensor",
-                next(iter(loads or users), None),
-                f"fill {tile.name} by one T.copy, or keep what it holds in a fragment",
-            )
-        _check_load(loads[0])
-        if loads[0].src.buffer in written:
-            raise Unfit(
-                f"{loads[0].src.buffer.name} is written by the launch", loads[0], "write to another tensor"
-            )
-    for stmt in walk(body):
-        plain = isinstance(stmt, (Alloc, Gemm, ZeroRows)) or is_load(stmt)
-        if not plain and any(buffer in tiles for buffer in buffers(stmt)):
-            raise Unfit(
-                "a shared tile is used outside of products",
-                stmt,
-                "keep what loops compute in fragments; they go to products as they are",
-            )
-
-
-def _check_load(copy: Copy) -> None:
-    tile = copy.dst.buffer
-    if str(copy.src.buffer.dtype) != str(tile.dtype):
-        raise Unfit(
-            f"{tile.name} is converted on its way",
-            copy,
-            f"allocate it with the type of {copy.src.buffer.name}",
-        )
-    wide = [extent for extent in copy.src.extent if int_value(extent) != 1]
-    last = int_value(copy.src.extent[-1]) == int_value(tile.shape[-1])
-    if not is_whole(copy.dst) or len(tile.shape) != 2 or len(wide) != 2 or not last:
-        raise Unfit(
-            f"{tile.name} is no box of two axes of a tensor",
-            copy,
-            "copy whole tiles of two axes, the tensor's last one among them",
-        )
 
 
 # ---- roles ----
@@ -219,7 +167,8 @@ def _bounded(stmt: Stmt) -> tuple[Stmt, ...]:
 def _loads(stmt: Stmt) -> tuple[Stmt, ...]:
     """What of a statement loads tiles, and bindings."""
     if isinstance(stmt, Pipelined):
-        return (replace(stmt, body=tuple(inner for inner in stmt.body if _is_for_producer(inner))),)
+        kept = tuple(inner for inner in stmt.body if _is_for_producer(inner))
+        return (replace(stmt, body=tile_by_tile(kept)),)
     return (stmt,) if _is_for_producer(stmt) else ()
 
 
@@ -231,7 +180,7 @@ def _computing(stmt: Stmt) -> tuple[Stmt, ...]:
     """What of a statement computes."""
     if isinstance(stmt, Pipelined):
         return (replace(stmt, body=tuple(inner for inner in stmt.body if not is_load(inner))),)
-    shared = isinstance(stmt, Alloc) and _is_shared(stmt.buffer)
+    shared = isinstance(stmt, Alloc) and is_shared(stmt.buffer)
     return () if shared or is_load(stmt) else (stmt,)
 
 

@@ -21,6 +21,7 @@ from tilec.backends.cuda.attention.nodes import (
     Turn,
 )
 from tilec.backends.cuda.attention.rewriting import AttentionPass, touched
+from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.nodes import Bind, Block, For, If, Stmt, children, walk, with_children
 from tilec.lowering.emission.storage import element_bytes
 
@@ -111,6 +112,7 @@ class _Waits:
             made.append(stmt)
             if isinstance(stmt, AsyncProduct):
                 under_way.append(stmt)
+            made += self._behind(stmt, block[position + 1 :])
         return (*made, *self._wait(under_way, len(under_way), ()))
 
     def _needed(self, under_way: list[AsyncProduct], stmt: Stmt) -> int:
@@ -131,6 +133,14 @@ class _Waits:
                 made.append(RingRelease(ring))
         return made
 
+    def _behind(self, stmt: Stmt, rest: Block) -> list[Stmt]:
+        """What gives back the tiles that a loop over elements is the last to read: its warps meet first."""
+        if not isinstance(stmt, ThreadLoop):
+            return []
+        used = touched(stmt)[0]
+        rings = (ring for tile, ring in self._rings.items() if tile in used)
+        return [RingRelease(ring, meets=True) for ring in rings if not _is_used(ring, rest)]
+
     def _read(self, stmts: list[Stmt] | list[AsyncProduct]) -> list[TileRing]:
         """The rings of the loop that products read."""
         found: list[TileRing] = []
@@ -150,6 +160,12 @@ def _until_wait(rest: Block, ring: TileRing) -> list[Stmt]:
             break
         found.append(stmt)
     return found
+
+
+def _is_used(ring: TileRing, rest: Block) -> bool:
+    """Whether a loop over elements still reads the version at hand."""
+    loops = (stmt for stmt in _until_wait(rest, ring) if isinstance(stmt, ThreadLoop))
+    return any(ring.tile in touched(loop)[0] for loop in loops)
 
 
 def _must_wait(stmt: Stmt, product: AsyncProduct) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -18,8 +19,9 @@ from tilec.backends.cuda.attention.nodes import (
     Turn,
     ZeroRows,
 )
-from tilec.backends.cuda.attention.parts import is_load
-from tilec.backends.cuda.attention.rewriting import producer_facts
+from tilec.backends.cuda.attention.rewriting import producer_facts, touched
+from tilec.backends.cuda.attention.tiles import is_load
+from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.ring import tile_layout
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles
@@ -42,6 +44,8 @@ from tilec.ir.nodes import (
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tvm.ir import Expr, Var
 
     from tilec.lowering.analysis.facts import Facts
@@ -114,25 +118,40 @@ def _is_put(ring: TileRing, block: Block) -> bool:
 
 
 def _puts(block: Block, rings: dict[Var, TileRing], facts: Facts) -> Block:
-    return tuple(_put(stmt, rings, facts) for stmt in block)
+    """``block`` with a put for each run of copies to one tile."""
+    made: list[Stmt] = []
+    for tile, run in groupby(block, _filled):
+        if tile is None:
+            made += (_within(stmt, rings, facts) for stmt in run)
+            continue
+        loads = tuple(_load(stmt, rings[tile], facts) for stmt in run)  # type: ignore[arg-type]
+        made.append(RingPut(rings[tile], loads, loc=loads[0].loc))
+    return tuple(made)
 
 
-def _put(stmt: Stmt, rings: dict[Var, TileRing], facts: Facts) -> Stmt:
-    if isinstance(stmt, Copy) and is_load(stmt):
-        ring = rings[stmt.dst.buffer]
-        (versioned,) = with_version((stmt,), {ring.source: ring.tile}, ring.stage)
-        found, dst = load_map(stmt, facts), versioned.dst  # type: ignore[attr-defined]
-        load = TmaLoad(found, stmt.src.start, dst, evict=stmt.hints.eviction, loc=stmt.loc)
-        return RingPut(ring, (load,), loc=stmt.loc)
-    return with_children(stmt, [_puts(inner, rings, facts) for inner in children(stmt)])
+def _within(stmt: Stmt, rings: dict[Var, TileRing], facts: Facts) -> Stmt:
+    return with_children(stmt, [_puts(part, rings, facts) for part in children(stmt)])
+
+
+def _filled(stmt: Stmt) -> Var | None:
+    return stmt.dst.buffer if isinstance(stmt, Copy) and is_load(stmt) else None
+
+
+def _load(copy: Copy, ring: TileRing, facts: Facts) -> TmaLoad:
+    (versioned,) = with_version((copy,), {ring.source: ring.tile}, ring.stage)
+    dst = versioned.dst  # type: ignore[attr-defined]
+    return TmaLoad(load_map(copy, facts), copy.src.start, dst, evict=copy.hints.eviction, loc=copy.loc)
 
 
 # ---- the consumers ----
 
 
-def _reads(stmt: Stmt) -> tuple[Var, ...]:
+def _reads(stmt: Stmt, tiles: Iterable[Var]) -> tuple[Var, ...]:
     if isinstance(stmt, AsyncProduct):
         return (stmt.a.buffer, stmt.b.buffer)
+    if isinstance(stmt, ThreadLoop):
+        used = touched(stmt)[0]
+        return tuple(tile for tile in tiles if tile in used)
     return (stmt.tile.buffer,) if isinstance(stmt, ZeroRows) else ()
 
 
@@ -145,12 +164,13 @@ def _with_waits(block: Block, rings: dict[Var, TileRing], known: set[TileRing]) 
         if isinstance(stmt, (For, If)):
             stmt = with_children(stmt, [_with_waits(inner, rings, known) for inner in children(stmt)])
             waited = set(known)
-        for buffer in _reads(stmt):
+        for buffer in _reads(stmt, rings):
             ring = rings.get(buffer)
             if ring is None or ring in waited:
                 continue
             waited.add(ring)
-            at = len(made) - 1 if made and isinstance(made[-1], Turn) else len(made)
+            begins = bool(made) and isinstance(made[-1], Turn) and made[-1].begin
+            at = len(made) - 1 if begins else len(made)
             made.insert(at, RingWait(ring, loc=stmt.loc))
         made.append(stmt)
     return tuple(made)

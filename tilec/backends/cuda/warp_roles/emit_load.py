@@ -29,11 +29,16 @@ def emit_load(
     part: tuple[Expr, Expr] | None = None,
     to_both: bool = False,
 ) -> None:
-    """One box for each slab of columns of a tile, to one of its versions; ``barrier`` counts the bytes.
+    """One box for each slab of columns of a tile, or of some rows of it, to one of its versions; ``barrier``
+    counts the bytes.
     ``part``: the row of the tile that the boxes begin at, and its offset in bytes; ``to_both``: both blocks
     of a pair get them."""
     tile, width = load.dst.buffer, load.map.box[-1]
+    size = element_bytes(str(tile.dtype))
     first = ctx.version(tile, stage)
+    row = int_value(load.dst.start[-2]) if len(load.dst.start) > 1 else 0
+    if row:
+        first = first + u32(row * width * size)
     start = [coordinate(ctx.value(index)) for index in load.start]
     if part is not None:
         start[-2], first = start[-2] + part[0], first + part[1]
@@ -43,7 +48,7 @@ def emit_load(
         name, extra = name + _TO_BOTH, [*extra, tirx.const(0b11, "uint16")]
     name, policy = cached(name, load.evict)
     behind = (barrier, *extra, *policy)
-    slab_bytes = (int_value(tile.shape[-2]) or 1) * width * element_bytes(str(tile.dtype))
+    slab_bytes = (int_value(tile.shape[-2]) or 1) * width * size
     for slab in range(-(-(int_value(load.dst.extent[-1]) or 1) // width)):
         at = [*start[:-1], start[-1] + slab * width]
         ptx(name, first + u32(slab * slab_bytes), ctx.map_of(load.map), *reversed(at), *behind)

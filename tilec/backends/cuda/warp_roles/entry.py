@@ -74,6 +74,7 @@ class Entry(ABC, Generic[R, C]):
         """What the threads of a block do, ``consumers`` warpgroups of them and behind those the loaders."""
         ctx = self.ctx
         memory = T.alloc_buffer((ctx.plan.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
+        ctx.pool = memory
         ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
         self.name_threads(thread)
         leader = tirx.EQ(thread, i32(consumers * WARPGROUP))

@@ -1,0 +1,169 @@
+"""What attention's strategy takes beyond plain tiles and masks: pages, biases, scores that are computed and
+masked at once."""
+
+from __future__ import annotations
+
+import pytest
+from reasons import no_roles
+
+from tilec.backends.cuda.attention.nodes import (
+    AttentionRoles,
+    RingPut,
+    RingRelease,
+    RingWait,
+    RowMask,
+    TripLoop,
+    Turn,
+)
+from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.backends.cuda.warp_roles.strategy import roles_of
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import Bind, If, Kernel, Stmt, walk
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target
+
+SM90A = parse_target("sm_90a")
+WHOLE = (
+    "copy(K[number:+1, 0:+64, 0:+64], Ks[0:+64, 0:+64])",
+    "copy(V[number:+1, 0:+64, 0:+64], Vs[0:+64, 0:+64])",
+)
+FIRST = "gemm(Qs[0:+128, 0:+64], Ks[0:+64, 0:+64], S[0:+128, 0:+64], trans_b=True, clear={})"
+
+
+def pages(size: int) -> list[str]:
+    """Loads of a trip's tiles in pages of ``size`` rows."""
+    return [
+        f"for p in serial(0, {64 // size}, 1):",
+        f"    number = table[k * {64 // size} + p]",
+        f"    copy(K[number:+1, 0:+{size}, 0:+64], Ks[p * {size}:+{size}, 0:+64])",
+        f"    copy(V[number:+1, 0:+{size}, 0:+64], Vs[p * {size}:+{size}, 0:+64])",
+    ]
+
+
+def attention(
+    loads: tuple[str, ...] | list[str] = ("number = table[k]", *WHOLE),
+    begin: tuple[str, ...] = (FIRST.format(True),),
+    scores: tuple[str, ...] = (),
+) -> Kernel:
+    """Weights of scores that are no softmax, which asks for a maximum and a sum beside them."""
+    trip = [
+        *loads,
+        *begin,
+        *scores,
+        "for i, j in parallel(128, 64):",
+        "    S[i, j] = exp2(S[i, j])",
+        "copy(S[0:+128, 0:+64], P[0:+128, 0:+64])",
+        "gemm(P[0:+128, 0:+64], Vs[0:+64, 0:+64], O_acc[0:+128, 0:+64], clear=False)",
+    ]
+    text = [
+        'kernel("attention")',
+        "N = dim(int32)",
+        "n = dim(int32)",
+        'Q = tensor(float16, (N, 64), ("N", "64"), access="in")',
+        'K = tensor(float16, (n, 64, 64), ("n", "64", "64"), access="in")',
+        'V = tensor(float16, (n, 64, 64), ("n", "64", "64"), access="in")',
+        'B = tensor(float16, (N, 4096), ("N", "4096"), access="in")',
+        'table = tensor(int32, (n,), ("n",), access="in")',
+        'O = tensor(float16, (N, 64), ("N", "64"), access="out")',
+        "with launch((N + 127) // 128, threads=(256, 1, 1)) as (bx,):",
+        '    Qs = alloc(float16, (128, 64), "shared.dyn")',
+        '    Ks = alloc(float16, (64, 64), "shared.dyn")',
+        '    Vs = alloc(float16, (64, 64), "shared.dyn")',
+        '    Bs = alloc(float16, (128, 64), "shared.dyn")' if any("Bs" in line for line in trip) else "",
+        '    S = alloc(float32, (128, 64), "local.fragment")',
+        '    P = alloc(float16, (128, 64), "local.fragment")',
+        '    O_acc = alloc(float32, (128, 64), "local.fragment")',
+        "    copy(Q[bx * 128:+128, 0:+64], Qs[0:+128, 0:+64])",
+        "    fill(O_acc[0:+128, 0:+64], 0.0)",
+        "    for k in pipelined(0, n, num_stages=2):",
+        *(f"        {line}" for line in trip),
+        "    copy(O_acc[0:+128, 0:+64], O[bx * 128:+128, 0:+64])",
+    ]
+    return parse_kernel("\n".join(filter(None, text)) + "\n")
+
+
+def roles(kernel: Kernel, until: str | None = None) -> AttentionRoles:
+    (launch,) = lower(kernel, SM90A, until=until).launches
+    return roles_of(launch, AttentionRoles)
+
+
+def trips(found: AttentionRoles) -> list[TripLoop]:
+    """The loops of the consumers."""
+    return [stmt for stmt in walk(found.consumer) if isinstance(stmt, TripLoop)]
+
+
+@pytest.mark.parametrize("size", [8, 16, 32, 64])
+def test_pages_go_to_one_stage_and_are_looked_up_in_front_of_the_wait_for_it(size: int) -> None:
+    (loop,) = (stmt for stmt in walk(roles(attention(pages(size))).producer) if isinstance(stmt, TripLoop))
+    puts = [stmt for stmt in loop.body if isinstance(stmt, RingPut)]
+    assert [(str(put.ring.source.name), len(put.body)) for put in puts] == [
+        ("Ks", 64 // size),
+        ("Vs", 64 // size),
+    ]
+    assert all(isinstance(stmt, (Bind, RingPut)) for stmt in loop.body)
+    assert [load.dst.start[1].value for load in puts[0].body] == list(range(0, 64, size))
+
+
+@pytest.mark.parametrize(
+    ("loads", "said"),
+    [
+        (pages(4), "For stands beside its products"),
+        (["number = table[k]", WHOLE[0], *WHOLE], "Ks is not filled by one copy of a tensor"),
+    ],
+)
+def test_parts_that_are_too_small_or_too_many_say_why(loads: list[str], said: str) -> None:
+    (launch,) = lower(attention(loads), SM90A, until="assign_roles").launches
+    assert launch.strategy is None
+    assert said in str(no_roles(launch))
+
+
+SLOPE = (
+    "for i, j in parallel(128, 64):",
+    "    seen = k * 64 + j <= bx * 128 + i",
+    '    S[i, j] = if_then_else(seen, S[i, j] * 2.0 - 0.5 * cast(float32, i - j), float32("-inf"))',
+)
+
+
+def test_what_a_masking_loop_computes_stays_in_trips_without_the_mask() -> None:
+    loops = trips(roles(attention(scores=SLOPE), until="split_masks"))
+    assert [any(isinstance(stmt, RowMask) for stmt in loop.body) for loop in loops] == [False, True]
+    sizes = [sum(isinstance(stmt, ThreadLoop) for stmt in loop.body) for loop in loops]
+    assert sizes[0] == sizes[1]
+
+
+def test_a_mask_of_what_tensors_hold_stays_with_its_condition() -> None:
+    """Elsewhere nothing is read."""
+    scores = (
+        *SLOPE[:2],
+        '    S[i, j] = if_then_else(seen, S[i, j] + cast(float32, B[i, j]), float32("-inf"))',
+    )
+    assert not any(isinstance(stmt, RowMask) for stmt in walk(roles(attention(scores=scores)).consumer))
+
+
+BIAS = ("for i, j in parallel(128, 64):", "    S[i, j] = S[i, j] + cast(float32, Bs[i, j])")
+BROUGHT = ["number = table[k]", "copy(B[bx * 128:+128, k * 64:+64], Bs[0:+128, 0:+64])", *WHOLE]
+
+
+def test_a_bias_is_waited_for_where_it_is_read_and_goes_back_behind_that() -> None:
+    found = roles(attention(BROUGHT, scores=BIAS))
+    for body in (found.consumer[-5:], *(loop.body for loop in trips(found))):
+        flat = [stmt for stmt in walk(body) if not isinstance(stmt, (If, TripLoop))]
+        own = [stmt for stmt in flat if _of(stmt, "Bs")]
+        assert [type(stmt) for stmt in own[:2]] == [RingWait, RingRelease]
+    (loop,) = trips(found)
+    begun = [stmt for stmt in loop.body if isinstance(stmt, (RingWait, Turn))]
+    kinds = [str(stmt.ring.source.name) if isinstance(stmt, RingWait) else stmt.begin for stmt in begun]
+    assert kinds == ["Ks", True, "Vs", False, "Bs"]
+    assert all(
+        stmt.meets for stmt in walk(found.consumer) if isinstance(stmt, RingRelease) and _of(stmt, "Bs")
+    )
+
+
+def _of(stmt: Stmt, tile: str) -> bool:
+    return isinstance(stmt, (RingWait, RingRelease)) and str(stmt.ring.source.name) == tile
+
+
+def test_a_tile_that_a_product_and_a_loop_read_is_none_of_this_strategy() -> None:
+    scores = ("for i, j in parallel(128, 64):", "    S[i, j] = S[i, j] + cast(float32, Vs[0, j])")
+    (launch,) = lower(attention(scores=scores), SM90A, until="assign_roles").launches
+    assert "a shared tile is used outside of products" in str(no_roles(launch))
