@@ -155,7 +155,7 @@ def main() -> None:
     ]
     ceilings = read_ceilings()
     named = [run for row in rows for run in (row.run, row.plain) if run]
-    runs = {run.label: run for run in (*named, *ceilings.values())}
+    runs = {run.label: run for run in (*ceilings.values(), *named)}
     folder = Folder(options.out)
     for manifest in MANIFESTS:
         folder.add(manifest, runs.values())

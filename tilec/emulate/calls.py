@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tvm.ir import Call, StringImm, TensorLoad
@@ -15,7 +16,6 @@ from tilec.emulate.expressions import Expressions
 from tilec.emulate.foreign import Foreign
 from tilec.emulate.lanes import runner
 from tilec.emulate.writer import Constants, Pointer, Value, Writer
-from tilec.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -49,7 +49,7 @@ class Calls:
         codes = [self._source(each, at in call.tests) for at, each in enumerate(call.sources)]
         places = [self.expressions.pointer(each) for each in call.results]
         if entry.in_place:
-            codes.insert(0, register_run(places))
+            codes.insert(0, register_runs(places))
         if entry.keeps:
             codes.append(f"kept=[{', '.join(self._origins(call.sources))}]")
         code = f"{self.constants.of(entry.run)}({', '.join(['g', writer.mask, repr(call.parts), *codes])})"
@@ -114,8 +114,11 @@ def address_code(place: Pointer) -> str:
     return f"{'Spot' if place.space == 'local' else 'At'}({place.base}, {place.offset})"
 
 
-def register_run(places: list[Pointer]) -> str:
-    """The registers of an asynchronous result: the array and the index of each element."""
-    if len({place.base for place in places}) != 1:
-        raise UnsupportedError("an asynchronous product whose sums lie in several arrays")
-    return f"({places[0].base}, [{', '.join(place.offset for place in places)}])"
+def register_runs(places: list[Pointer]) -> str:
+    """The registers of an asynchronous result: each array, and the indices of its elements."""
+    runs = groupby(places, lambda place: place.base)
+    return f"[{', '.join(_run_code(base, list(run)) for base, run in runs)}]"
+
+
+def _run_code(base: str, places: list[Pointer]) -> str:
+    return f"({base}, [{', '.join(place.offset for place in places)}])"

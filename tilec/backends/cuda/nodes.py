@@ -297,6 +297,16 @@ class Anew(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class SideBySide(Stmt):
+    """`WarpgroupProduct`s of one first operand and of matrices that lie one behind the other in a tile, each
+    with sums of its own, as one product of all columns."""
+
+    syntax = "side_by_side()"
+
+    body: Block
+
+
+@dataclass(frozen=True, eq=False)
 class FirstOperands(WarpGemm):
     """Loads what the first step of a product multiplies into ``registers`` (a name), where ``more`` holds.
     The product itself is a `RotatedGemm` in the loop behind."""

@@ -7,6 +7,8 @@ from tilec.backends.cuda.general.alternate_operands import AlternateOperands
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.hold_operands import HoldOperands
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
+from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
+from tilec.backends.cuda.general.join_second_operands import JoinSecondOperands
 from tilec.backends.cuda.general.renew_places import RenewPlaces
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
@@ -44,6 +46,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     ClearInProducts(),
     MaskBehindProducts(),
     OpenMulticasts(),
+    JoinSecondOperands(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     TurnTiles(),
@@ -58,4 +61,5 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     StoreBoxes(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
     RenewPlaces(),
+    IssueSideBySide(),
 )

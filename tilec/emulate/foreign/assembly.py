@@ -106,7 +106,7 @@ class Assembly(Expressions):
         args = [self._source(word, holes, registers) for word in sources]
         if found.in_place:
             spots = [self._spot(holes[word]) for word in results]
-            args.insert(0, (spots[0].registers, [spot.index for spot in spots]))
+            args.insert(0, [(spots[0].registers, [spot.index for spot in spots])])
         kept = {"kept": self._kept(sources, holes)} if found.keeps else {}
         made = found.run(self.lanes.g, self.lanes.m, each.parts, *args, **kept)
         if found.waits:

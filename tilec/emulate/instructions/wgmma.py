@@ -90,7 +90,7 @@ def mma_async(
     g: Group,
     m: Any,
     parts: tuple[str, ...],
-    target: tuple[Registers, list[Any]],
+    target: Sequence[tuple[Registers, list[Any]]],
     *operands: Any,
     kept: Sequence[tuple[Registers, Any]] = (),
 ) -> None:
@@ -103,12 +103,13 @@ def mma_async(
         raise unknown(parts)
     if not g.state.get("fenced"):
         raise Hazard("there is no wgmma.fence before the first product", remedy="put one in front of it")
-    sums, indices = target
-    first, count = _run(indices)
+    runs = [(sums, *_run(indices)) for sums, indices in target]
+    sums = runs[0][0]
     call = _Product(g, columns, a_kind, b_kind, result)
     has_registers, rest = call.split(operands)
     adds = rest[0] if rest else True
-    old = _accumulator(g, sums, first, count, adds)
+    held = [each for run in runs if (each := _accumulator(g, *run, adds)) is not None]
+    old = np.concatenate(held) if held else None
     made = np.empty((columns // 2, g.count), np.int32 if result == "s32" else np.float32)
     for start in range(0, g.count, _GROUP):
         made[:, start : start + _GROUP] = call.run(start, operands, has_registers, rest)
@@ -118,7 +119,9 @@ def mma_async(
     number = g.state.get("wgmma", 0) + 1
     if result == "f16":
         made = _packed(made, sums) if is_packed else _halves(made)
-    sums.start(first, list(made), number)
+    for registers, first, count in runs:
+        registers.start(first, list(made[:count]), number)
+        made = made[count:]
     for registers, index in kept if has_registers else ():
         registers.hold(int(index), number)
 

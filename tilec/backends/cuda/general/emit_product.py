@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -15,7 +16,7 @@ from tilec.backends.cuda.device.matrices import QUAD, wgmma, wgmma_pin
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.memory import Fragment
-from tilec.backends.cuda.nodes import ProductsWait, ProxyFence, WarpgroupProduct
+from tilec.backends.cuda.nodes import ProductsWait, ProxyFence, SideBySide, WarpgroupProduct
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, registers, run, u32
 from tilec.ir.exprs import int_value
 from tilec.ir.layout_algebra import extent_of
@@ -90,8 +91,22 @@ def _product(stmt: WarpgroupProduct, ctx: DeviceContext) -> None:
     ptx("wgmma.commit_group.sync.aligned")
 
 
+@emits(SideBySide)
+def _side_by_side(stmt: SideBySide, ctx: DeviceContext) -> None:
+    """All columns by one instruction each step, as the first one's group; those of the others are empty, as
+    waits count them."""
+    first, *others = (_Product(each, ctx) for each in stmt.body if isinstance(each, WarpgroupProduct))
+    first.beside = others
+    first.issue()
+    for _ in stmt.body:
+        ptx("wgmma.commit_group.sync.aligned")
+
+
 class _Product:
-    """The instructions of one warpgroup."""
+    """The instructions of one warpgroup. ``beside``: products whose sums the same instructions add to, behind
+    its own."""
+
+    beside: Sequence[_Product] = ()
 
     def __init__(self, stmt: WarpgroupProduct, ctx: DeviceContext) -> None:
         self.stmt, self.ctx = stmt, ctx
@@ -110,7 +125,7 @@ class _Product:
         first_b = let("b", b.descriptor(self.column))
         left = self._left()
         ptx("wgmma.fence.sync.aligned")
-        name = f"wgmma.mma_async.sync.aligned.{self.stmt.tile.instruction}.{self.stmt.types}"
+        name = f"wgmma.mma_async.sync.aligned.{self._shape}.{self.stmt.types}"
         template: Any = None
         for step in range(self.stmt.tile.steps):
             for row in range(self.rows):
@@ -132,6 +147,13 @@ class _Product:
             return with_operands(template, dict(enumerate([*sums, *operands])))
         *rest, adds = operands
         return instruction(name)(*sums, *rest, T.ptx.pred(adds), 1, 1, *self._sides)
+
+    @property
+    def _shape(self) -> str:
+        """Of an instruction, in its name."""
+        rest, _, depth = self.stmt.tile.instruction.rpartition("k")
+        rows, _, columns = rest.rpartition("n")
+        return f"{rows}n{int(columns) * (1 + len(self.beside))}k{depth}"
 
     @property
     def _sides(self) -> list[int]:
@@ -176,7 +198,8 @@ class _Product:
     def _sums(self, row: int, first: int) -> list[Expr]:
         data = self.ctx.fragments[self.stmt.c.buffer].data
         start = self._first_sum(row, first)
-        return [data[start + i] for i in range(self.stmt.width // 2)]
+        own = [data[start + i] for i in range(self.stmt.width // 2)]
+        return own + [each for other in self.beside for each in other._sums(row, first)]
 
     def _first_sum(self, row: int, first: int) -> int:
         """The first element of an instruction's sums."""

@@ -238,8 +238,9 @@ class Loads(ScopedRewrite):
                 groups = divides(GROUP_ROWS, first, self.facts) and divides(
                     GROUP_ROWS, stmt.dst.extent[0], self.facts
                 )
+                matrices = stmt.dst.extent[1:] == static_extents(tile)[1:]
                 need(
-                    len(tile.shape) == 2 and groups,
+                    groups if len(tile.shape) == 2 else len(tile.shape) == 3 and matrices,
                     f"parts of {tile.name} are no groups of {GROUP_ROWS} rows",
                 )
             check_box(stmt.src, start, stmt.dst, tile in self._operands, self.facts)

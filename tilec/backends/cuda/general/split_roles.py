@@ -123,6 +123,14 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         return launch if _is_told(launch, unfit) else without_roles(launch, unfit)
 
 
+def loads_by_one_warp(kernel: Kernel, launch: Launch, target: Target) -> bool:
+    """Whether a launch would get roles here, and TMA brings all that its producer loads."""
+    try:
+        return _roles(kernel, replace(launch, body=apart(launch.body)), target).loading == _WARP
+    except Unfit:
+        return False
+
+
 def _roles(kernel: Kernel, launch: Launch, target: Target) -> _Roles:
     wide = _check(launch)
     program = Program.of(launch.body, changed_in(launch))
