@@ -14,6 +14,7 @@ from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
 from tilec.backends.cuda.general.split_trips import SplitTrips
 from tilec.backends.cuda.general.store_boxes import StoreBoxes
+from tilec.backends.cuda.general.sum_behind_loops import SumBehindLoops
 from tilec.backends.cuda.general.turn_products import TurnProducts
 from tilec.backends.cuda.general.turn_tiles import TurnTiles
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
@@ -51,6 +52,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     *(step for strategy in STRATEGIES for step in strategy.passes),
     TurnTiles(),
     SplitRoles(),
+    SumBehindLoops(),
     IssueAhead(),
     RotateTrips(),
     TurnProducts(),

@@ -16,6 +16,8 @@ from tilec.ir.exprs import loads as loads_in
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, For, Gemm, If, Launch, Pipelined, Stmt, Store, walk
 
 if TYPE_CHECKING:
+    from tvm.ir import Var
+
     from tilec.backends.cuda.general.loads import Load
     from tilec.backends.cuda.general.rings import Ring
     from tilec.backends.cuda.general.slices import Program
@@ -32,9 +34,10 @@ def deepened(
     program: Program,
     target: Target,
     room: int,
+    most: Mapping[tuple[Var, ...], float],
 ) -> tuple[Ring, ...]:
     """``rings`` with the stages that their loops want, smaller ones first, as far as ``room`` bytes of shared
-    memory go, divided by the blocks that a multiprocessor holds as it is."""
+    memory go, divided by the blocks that a multiprocessor holds as it is; ``most``: as many as are filled."""
     assert target.gpu is not None
     used = target.gpu.shared_bytes - room + sum(ring.stages * ring.bytes for ring in rings)
     blocks = _blocks(launch, loads, used, target)
@@ -44,7 +47,7 @@ def deepened(
         wanted = _wanted(ring, loads, program, target, blocks)
         if wanted and launch.schedule.stages is not None:
             wanted = launch.schedule.stages
-        more = max(min(wanted - ring.stages, free // ring.bytes), 0)
+        more = int(max(min(min(wanted, most[ring.tiles]) - ring.stages, free // ring.bytes), 0))
         made[made.index(ring)] = replace(ring, stages=ring.stages + more)
         free -= more * ring.bytes
     return tuple(made)

@@ -11,6 +11,7 @@ from tilec.backends.cuda.analysis.behind_rings import used_behind
 from tilec.backends.cuda.analysis.held_alike import held_alike
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.general.deepen import deepened
+from tilec.backends.cuda.general.fills import fills
 from tilec.backends.cuda.general.order import order_of
 from tilec.backends.cuda.passes.place_shared import SMALL
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
@@ -50,12 +51,14 @@ def with_stages(
     Unfit where there is no room for one each."""
     tiles = {tile for ring in rings for tile in ring.tiles}
     stays = order_of(launch, program, list(found), thread_count(launch)) is not None
+    most = {ring.tiles: math.inf if stays else fills(ring.tiles, found, program) for ring in rings}
+    rings = [replace(ring, stages=int(min(ring.stages, most[ring.tiles]))) for ring in rings]
     behind = set() if stays else used_behind(launch.body, tiles)
     room = _room({*tiles, *behind}, launch, target) - taken
     results = [_aligned(tile_bytes(Alloc(tile))) for tile in behind]
     fitted = _fitted(rings, launch, room, results, stays)
     left = room - _staged_bytes(launch) - _beyond(fitted, results)
-    return deepened(fitted, found, launch, program, target, left)
+    return deepened(fitted, found, launch, program, target, left, most)
 
 
 def _room(tiles: Set[Var], launch: Launch, target: Target) -> int:

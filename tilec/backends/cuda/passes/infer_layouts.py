@@ -114,7 +114,7 @@ class _Inference:
         operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
         operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnTile)}
         rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
-        operands |= (_read_beside_sums(stmts) | self._read_to_fragments(stmts)) & rows
+        operands |= self._read_to_fragments(stmts) & rows
         for stmt in stmts:
             if isinstance(stmt, BoxLoad) and stmt.dst.buffer in operands and slab_bytes(stmt.dst.buffer):
                 self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))
@@ -122,13 +122,15 @@ class _Inference:
                 self.layouts.setdefault(stmt.src.buffer, slabs(stmt.src.buffer))
 
     def _read_to_fragments(self, stmts: Sequence[Stmt]) -> set[Var]:
-        """Tiles of which lanes read pieces of eight rows at once: by loops over operands of wgmma in
-        registers, or over fragments that these are made of."""
-        held = {stmt.a.buffer for stmt in stmts if isinstance(stmt, WarpgroupProduct)} & self.fragments
-        loops = [accesses(stmt.body) for stmt in stmts if isinstance(stmt, Parallel)]
+        """Tiles of which lanes read pieces of eight rows at once: by loops over a product's sums, over
+        operands of wgmma in registers, or over fragments that go into either."""
+        held = {stmt.c.buffer for stmt in stmts if isinstance(stmt, WarpGemm)}
+        held |= {stmt.a.buffer for stmt in stmts if isinstance(stmt, WarpgroupProduct)} & self.fragments
+        wide = {fragment for fragment in self.fragments if _is_wide(fragment)}
+        loops = [accesses(loop.body) for loop in stmts if isinstance(loop, Parallel) and len(loop.vars) > 1]
         used = [{item.buffer for item in items} for items in loops]
         for found in reversed(used):
-            held |= found & self.fragments if found & held else set()
+            held |= found & wide if found & held else set()
         tiles = {buffer for found in used if found & held for buffer in found}
         return {tile for tile in tiles if tile.scope() == "shared.dyn"}
 
@@ -256,15 +258,9 @@ class _Inference:
         return buffer in self.fragments and buffer not in self.layouts
 
 
-def _read_beside_sums(stmts: Sequence[Stmt]) -> set[Var]:
-    """The tiles that loops read which name an accumulator."""
-    sums = {stmt.c.buffer for stmt in stmts if isinstance(stmt, WarpGemm)}
-    found: set[Var] = set()
-    for stmt in stmts:
-        used = {name for inner in walk((stmt,)) for name in buffers(inner)} if _is_loop(stmt) else set()
-        if used & sums:
-            found |= {name for name in used if str(name.scope()).startswith("shared")}
-    return found
+def _is_wide(fragment: Var) -> bool:
+    """Whether a fragment has more than one axis."""
+    return sum(extent != 1 for extent in static_extents(fragment)) > 1
 
 
 def _brings_rows(load: BoxLoad) -> bool:

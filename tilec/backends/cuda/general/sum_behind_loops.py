@@ -1,0 +1,193 @@
+"""Sums of rows that several warpgroups share are taken behind the loop that adds them up.
+
+    total = 0;  for k: part = sum of a row of S;  total = total * f + part
+    ->  sums = 0;  for k: sums = sums * f + S;  total = sum of a row of sums
+
+A row whose columns warpgroups share crosses shared memory and a barrier in every trip, and each has few
+of its elements: adding each to one of its own takes no more instructions than adding them to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
+from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.general.registers import fits_registers
+from tilec.ir.exprs import loads, substitute
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Fill,
+    For,
+    Gemm,
+    Launch,
+    Parallel,
+    Pipelined,
+    Reduce,
+    Stmt,
+    Store,
+    walk,
+)
+from tilec.ir.nodes.barriers import WARP, Group
+from tilec.ir.traits import buffers, written
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+class SumBehindLoops(LaunchPass):
+    """In: loops that reduce a product's rows in every trip and add that to a total. Out: the same with the
+    reduction behind the loop, where warpgroups share columns of the rows."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with such sums."""
+        if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)):
+            return launch
+        chooser = Chooser(launch, None)
+
+        def shared_out(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Group):
+                return stmt
+            return replace(stmt, body=rewrite_blocks(stmt.body, _Sums(launch, stmt, chooser).block))
+
+        if any(isinstance(stmt, Group) for stmt in launch.body):
+            return replace(launch, body=tuple(map(shared_out, launch.body)))
+        every = Group(0, thread_count(launch), launch.body)
+        return replace(launch, body=rewrite_blocks(launch.body, _Sums(launch, every, chooser).block))
+
+
+@dataclass(frozen=True)
+class _Total:
+    """A sum of rows that a loop adds to a total: ``reduce`` makes it and ``update`` adds it."""
+
+    reduce: Reduce
+    update: Parallel
+
+    @property
+    def store(self) -> Store:
+        """What the update does."""
+        (store,) = self.update.body
+        assert isinstance(store, Store)
+        return store
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Moves reductions of the threads of ``group``."""
+
+    launch: Launch
+    group: Group
+    chooser: Chooser
+
+    def block(self, block: Block) -> list[Stmt]:
+        """A block with its reductions behind its loops."""
+        made: list[Stmt] = []
+        for stmt in block:
+            made += self._loop(stmt, made) if isinstance(stmt, (For, Pipelined)) else [stmt]
+        return made
+
+    def _loop(self, loop: For | Pipelined, before: Sequence[Stmt]) -> list[Stmt]:
+        found = next((total for total in self._totals(loop) if _starts_at_zero(total, before)), None)
+        if found is None:
+            return [loop]
+        rows = found.reduce.src.buffer
+        sums = tirx.decl_buffer(rows.shape, "float32", name=f"{rows.name}_sums", scope="local.fragment")
+        first = (Alloc(sums), Fill(whole_tile(sums), tirx.const(0, "float32")))
+        body = [_own(found, sums) if stmt is found.update else stmt for stmt in loop.body]
+        made = replace(loop, body=tuple(stmt for stmt in body if stmt is not found.reduce))
+        if not fits_registers((*first, *made.body), self.group):
+            return [loop]
+        total = whole_tile(found.store.buffer)
+        behind = replace(found.reduce, src=whole_tile(sums), dst=total, clear=True)
+        return [*first, made, behind]
+
+    def _totals(self, loop: For | Pipelined) -> list[_Total]:
+        """The totals of a loop that may wait."""
+        products = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+        shared = {gemm.c.buffer for gemm in products if self._is_shared(gemm)}
+        found = [self._total(stmt, loop) for stmt in loop.body if isinstance(stmt, Reduce)]
+        return [total for total in found if total is not None and total.reduce.src.buffer in shared]
+
+    def _is_shared(self, gemm: Gemm) -> bool:
+        """Whether warpgroups share the columns of a product."""
+        choice = self.chooser.product(gemm, self.group.count // WARP)
+        return not isinstance(choice, str) and choice[0].warps[1] > 1
+
+    def _total(self, reduce: Reduce, loop: For | Pipelined) -> _Total | None:
+        """The total that a sum of whole rows goes into, where the trip does nothing else with either."""
+        part, rows = reduce.dst.buffer, reduce.src
+        if reduce.kind != "sum" or not reduce.clear or reduce.axis != 1 or not is_whole(rows):
+            return None
+        users = [stmt for stmt in walk(self.launch.body) if part in set(buffers(stmt)) and not _holds(stmt)]
+        place = loop.body.index(reduce)
+        update = next((stmt for stmt in loop.body[place:] if _only_store(stmt) in users), None)
+        if len(users) != len(("reduce", "update")) or not isinstance(update, Parallel):
+            return None
+        total = _Total(reduce, update)
+        between = loop.body[place : loop.body.index(update)]
+        own = [stmt for stmt in walk(loop.body) if total.store.buffer in set(buffers(stmt))]
+        kept = all(rows.buffer not in set(written(stmt)) for stmt in walk(between))
+        alone = all(stmt is total.store or isinstance(stmt, Parallel) for stmt in own)
+        return total if kept and alone and _factor(total) is not None else None
+
+
+def _holds(stmt: Stmt) -> bool:
+    """Whether a statement names a buffer for others."""
+    return isinstance(stmt, (Alloc, Parallel))
+
+
+def _only_store(stmt: Stmt) -> Store | None:
+    """The store of a loop over rows that has no other statement."""
+    if not isinstance(stmt, Parallel) or len(stmt.vars) != 1 or len(stmt.body) != 1:
+        return None
+    (store,) = stmt.body
+    own = isinstance(store, Store) and len(store.indices) == 1 and store.indices[0].same_as(stmt.vars[0])
+    return store if own else None  # type: ignore[return-value]
+
+
+def _factor(total: _Total) -> Expr | None:
+    """What a total is multiplied by before ``part`` is added to it, 1 for nothing; None for other updates."""
+    store, part = total.store, total.reduce.dst.buffer
+    value = store.value
+    if not isinstance(value, tirx.Add) or not _is_element(value.b, part, store):
+        return None
+    if _is_element(value.a, store.buffer, store):
+        return tirx.const(1, "float32")
+    if not isinstance(value.a, tirx.Mul) or not _is_element(value.a.a, store.buffer, store):
+        return None
+    sources = {load.source for load in loads(value.a.b)}
+    return None if sources & {part, store.buffer, total.reduce.src.buffer} else value.a.b
+
+
+def _is_element(value: Expr, buffer: Var, store: Store) -> bool:
+    own = isinstance(value, TensorLoad) and value.source.same_as(buffer)
+    return own and len(value.indices) == 1 and value.indices[0].same_as(store.indices[0])
+
+
+def _own(total: _Total, sums: Var) -> Parallel:
+    """The update of sums of each element."""
+    factor, rows = _factor(total), total.reduce.src.buffer
+    assert factor is not None
+    i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
+    here = [i, j]
+    old = tirx.BufferLoad(sums, here) * substitute(factor, {total.update.vars[0]: i})
+    store = Store(sums, (i, j), old + tirx.BufferLoad(rows, here), loc=total.store.loc)
+    return Parallel((i, j), static_extents(rows), (store,), loc=total.update.loc)
+
+
+def _starts_at_zero(total: _Total, before: Sequence[Stmt]) -> bool:
+    """Whether a total is 0 in front of its loop."""
+    buffer = total.store.buffer
+    last = next(
+        (stmt for stmt in reversed(before) if any(buffer in set(written(inner)) for inner in walk((stmt,)))),
+        None,
+    )
+    return isinstance(last, Fill) and is_whole(last.dst) and getattr(last.value, "value", None) == 0
