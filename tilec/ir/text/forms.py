@@ -6,8 +6,9 @@ in order, all others under their names, left out where they have their defaults 
     async_copy(A[0:+64], tile[0:+64], width=8)
 
 What it defines stands in front: ``x = word(...)``, or where it has a block ``for x in word(...):`` (without
-names, ``with word(...):``); several blocks each have a ``with`` of their name inside. ``syntax`` of a class
-says otherwise ("": the text is one of Python's own statements, which printer and parser know):
+names, ``with word(...):``); of several blocks those that are not empty each have a ``with`` of their name
+inside. ``syntax`` of a class says otherwise ("": the text is one of Python's own statements, which printer
+and parser know):
 
     copy(src, dst, hints=)      the arguments in order; `hints` under its name
     launch(hints=schedule)      a field under another name

@@ -102,7 +102,8 @@ class Printer:
         self.line(head)
         self._depth += 1
         for name, block in zip(blocks(type(stmt)), inner, strict=True):
-            self.nest(f"with {name}:", block)
+            if block:
+                self.nest(f"with {name}:", block)
         self._depth -= 1
         return None
 

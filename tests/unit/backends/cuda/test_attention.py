@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,21 @@ from tilec.backends.cuda.attention.nodes import (
     ProductsWait,
     RingPut,
     RingRelease,
+    RingTurn,
     RowMask,
     TripLoop,
     Turn,
     ZeroRows,
 )
+from tilec.backends.cuda.attention.turned_operands import with_turned_operands
 from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.cuda.nodes import ThreadLoop, TurnTile
 from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import If, Kernel, walk
+from tilec.ir.nodes import Gemm, If, Kernel, Pipelined, walk
 from tilec.ir.text.printer import format_kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
@@ -235,6 +239,40 @@ def test_turns_of_8_bit_products_last_until_these_are_complete():
     order = [stmt for stmt in loop.body if isinstance(stmt, (AsyncProduct, ProductsWait, Turn))]
     kinds = [type(stmt).__name__ for stmt in order]
     assert kinds == ["Turn", "AsyncProduct", "AsyncProduct", "ProductsWait", "ProductsWait", "Turn"]
+
+
+def test_values_of_8_bits_are_turned_by_warps_beside_the_one_that_loads():
+    """Two warps; weights then go to the product as they lie, without a swap of lanes."""
+    kernel = small_attention("values_turned")
+    found = roles(kernel)
+    (turn,) = (stmt for stmt in walk(found.turner) if isinstance(stmt, RingTurn))
+    assert (str(turn.source.source.name), str(turn.ring.source.name)) == ("Vs", "Vs_turned")
+    products = [stmt for stmt in walk(found.consumer) if isinstance(stmt, AsyncProduct)]
+    assert {product.turned for product in products} == {False, True}
+    text = cuda.source(to_tir(lower(kernel, SM90A), SM90A), SM90A, "test")
+    assert "tilec_quad(" not in text
+    assert text.count("tilec_turn(") == 1 + 16, "of 8 x 4 units a warp has half"
+    launch = compile_variant(kernel, SM90A, "test").launches[-1]
+    assert launch.gpu is not None
+    assert launch.gpu.spills == 0
+
+
+def test_values_that_others_read_are_not_turned():
+    (launch,) = lower(small_attention("values_turned"), SM90A, until="mask_behind_products").launches
+    (loop,) = (stmt for stmt in launch.body if isinstance(stmt, Pipelined))
+    product = [stmt for stmt in loop.body if isinstance(stmt, Gemm)][-1]
+    held = replace(product, a=replace(product.a, buffer=product.c.buffer))
+    for stmts, turns in (((held,), 1), ((held, held), 0), ((product,), 0)):
+        made = with_turned_operands((replace(loop, body=stmts),))
+        assert sum(isinstance(stmt, TurnTile) for stmt in walk(made)) == turns
+
+
+def test_a_mask_that_does_something_else_too_runs_in_few_trips():
+    """Scores are scaled in all trips, and hidden in those behind the border."""
+    (branch,) = (stmt for stmt in roles(small_attention("values_turned")).consumer if isinstance(stmt, If))
+    loops = [stmt for stmt in branch.then if isinstance(stmt, TripLoop)]
+    assert [sum(isinstance(stmt, RowMask) for stmt in loop.body) for loop in loops] == [0, 1]
+    assert len({sum(isinstance(stmt, ThreadLoop) for stmt in loop.body) for loop in loops}) == 1
 
 
 def test_weights_of_8_bits_are_rounded_in_pairs_and_held_as_words():

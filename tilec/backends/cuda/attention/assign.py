@@ -16,7 +16,7 @@ from tilec.backends.cuda.attention.parts import Parts, find_parts
 from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.attention.stores import staged_stores
 from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED
-from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, Roles
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.ir.exprs import int_value
@@ -72,10 +72,10 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
     alone = not _fits_registers(parts, together)
     memory = fitted(parts, staging, target, together)
     made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
-    roles = Roles(parts.warpgroups, HANDED_ON.get((parts.warpgroups, together)))
+    roles = Roles(parts.warpgroups, _handed_on(parts, together))
     order = plan_order(launch, parts)
     found = AttentionRoles(roles, order, memory.rings, parts.producer, made, alone=alone, together=together)
-    return memory.staging, found
+    return memory.staging, replace(found, turner=parts.turner)
 
 
 def _together(parts: Parts, staging: tuple[Var, ...], target: Target) -> int:
@@ -91,6 +91,15 @@ def _together(parts: Parts, staging: tuple[Var, ...], target: Target) -> int:
         return 1
 
 
+def _handed_on(parts: Parts, together: int) -> tuple[int, int] | None:
+    """Registers of a loading and of a computing thread; one that turns tiles takes a unit of each of those
+    that compute."""
+    handed = HANDED_ON.get((parts.warpgroups, together))
+    if handed is None or not parts.turner:
+        return handed
+    return handed[0] + REGISTER_UNIT * parts.warpgroups, handed[1] - REGISTER_UNIT
+
+
 def _copies(producer: Block) -> list[Copy]:
     return [stmt for stmt in walk(producer) if isinstance(stmt, Copy)]
 
@@ -102,7 +111,7 @@ def _fits_registers(parts: Parts, together: int) -> bool:
     operands = {stmt.a.buffer for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)}
     held = sum(_words(buffer, parts.warpgroups) for buffer in fragments)
     shared = sum(_words(buffer, parts.warpgroups) for buffer in fragments if buffer in operands)
-    handed = HANDED_ON.get((parts.warpgroups, together))
+    handed = _handed_on(parts, together)
     limit = (handed[1] if handed else _MOST) - _OTHER_REGISTERS[together]
     if held - shared > limit:
         raise Unfit(

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 @dataclass(eq=False, kw_only=True)
 class AttentionContext(RoleContext):
     """``positions`` are where this role stands in each ring, by tile, ``halves`` the pairs that become words
-    of 8-bit operands."""
+    of 8-bit operands; the other operands of products with those of ``in_order`` are turned to fit them."""
 
     positions: dict[Var, Position] = field(default_factory=dict)
     halves: dict[Var, Var] = field(default_factory=dict)
+    in_order: set[Var] = field(default_factory=set)
 
     def full(self, ring: TileRing) -> Expr:
         """The barrier that the loads of the stage at hand complete."""

@@ -59,13 +59,13 @@ def _half_place(register: Expr) -> Expr:
 
 
 def _quads(buffer: Var, ctx: AttentionContext) -> list[tirx.Stmt]:
-    """The words of an 8-bit operand: four neighbours along K of pairs that lanes of a quad swap."""
+    """The words of an 8-bit operand: four neighbours along K of pairs that lanes of a quad swap, or two pairs
+    as they are where the other operand has that order."""
     words, halves = ctx.held[buffer], [tirx.Cast("uint32", half) for half in _all(ctx.halves[buffer])]
     pairs = zip(halves[::2], halves[1::2], strict=True)
     joined = (T.bitwise_or(low, T.shift_left(high, u32(16))) for low, high in pairs)
-    return [
-        tirx.BufferStore(words, QUAD.call(pair, ctx.lane), [i32(place)]) for place, pair in enumerate(joined)
-    ]
+    own = (pair if buffer in ctx.in_order else QUAD.call(pair, ctx.lane) for pair in joined)
+    return [tirx.BufferStore(words, word, [i32(place)]) for place, word in enumerate(own)]
 
 
 def _all(values: Var) -> list[Expr]:

@@ -13,11 +13,13 @@ import tilec.backends.cuda.attention.emit_masks
 import tilec.backends.cuda.attention.emit_products
 import tilec.backends.cuda.attention.emit_rings
 import tilec.backends.cuda.attention.emit_store
+import tilec.backends.cuda.attention.emit_turns
 import tilec.backends.cuda.attention.emit_words  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.emit_products import first_turn
+from tilec.backends.cuda.attention.emit_turns import TURNERS
 from tilec.backends.cuda.attention.layouts import word_fragments
-from tilec.backends.cuda.attention.nodes import AttentionRoles, BoxStore
+from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, BoxStore, RingTurn
 from tilec.backends.cuda.attention.rewriting import touched
 from tilec.backends.cuda.attention.walk import SLOT_BYTES, SLOTS, consume, produce
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
@@ -26,7 +28,7 @@ from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.nodes import ThreadLoop
-from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.build import add, i32, let, registers, run, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch, take_registers
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TmaLoad, same_map
@@ -152,17 +154,16 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
 
     def open_barriers(self) -> None:
         """Those of all rings."""
-        consumers = self.ctx.roles.consumers
+        consumers, turners = self.ctx.roles.consumers, TURNERS if self.roles.turner else 0
+        turns = [stmt for stmt in walk(self.roles.turner) if isinstance(stmt, RingTurn)]
+        sources, turned = {stmt.source.tile for stmt in turns}, {stmt.ring.tile for stmt in turns}
         for ring in self.roles.rings:
-            self._open(ring.tile, ring.stages, consumers)
-        self._open("orders", SLOTS, WARPGROUP * consumers)
+            writers = turners if ring.tile in turned else 1
+            readers = turners if ring.tile in sources else consumers
+            self.ctx.barriers(ring.tile, ring.stages).open(writers, readers)
+        self.ctx.barriers("orders", SLOTS).open(1, WARPGROUP * consumers + turners)
         fence_barriers()
         prefetch(self._arguments)
-
-    def _open(self, name: object, stages: int, readers: int) -> None:
-        for stage in range(stages):
-            for offset, count in ((8 * stage, 1), (8 * (stages + stage), readers)):
-                ptx("mbarrier.init.shared.b64", self.ctx.named_place(name, offset), u32(count))
 
     def begin(self) -> None:
         """The launches in front are waited for."""
@@ -178,7 +179,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
     # ---- roles ----
 
     def produce(self, thread: Var, leader: Expr) -> None:
-        """One thread takes tiles and fills their rings."""
+        """One thread takes tiles and fills their rings; the warps beside its own turn them."""
         take_registers(self.ctx.roles, consumes=False)
         with when(leader):
             self._open_rings()
@@ -195,6 +196,10 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
                 self.ctx,
                 self._body(self.roles.producer),
             )
+        if self.roles.turner:
+            with when(self.ctx.own >= i32(WARPGROUP - TURNERS)):
+                self._open_rings()
+                consume(self.launch, self.ctx, self._body(self.roles.turner))
 
     def consume(self, thread: Var) -> None:
         """Warpgroups compute their rows of every tile."""
@@ -263,4 +268,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         self.ctx.held[stmt.buffer] = words
         if size == 1:
             self.ctx.halves[stmt.buffer] = registers(count // 2, "uint16")
+        products = (each for each in walk(self.roles.consumer) if isinstance(each, AsyncProduct))
+        if any(product.turned and product.a.buffer.same_as(stmt.buffer) for product in products):
+            self.ctx.in_order.add(stmt.buffer)
         self.ctx.fragments[stmt.buffer] = Fragment(words, str(stmt.buffer.dtype), stmt.layout)

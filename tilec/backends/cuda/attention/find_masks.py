@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Launch
 
 
+_CONTRARY = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT}
+
+
 class FindMasks(AttentionPass):
     """In: AttentionRoles with a Pipelined loop in its consumers. Out: RowMask in it for what loops mask of
     columns."""
@@ -55,15 +58,18 @@ def _parted(stmt: Stmt) -> Block:
     value = _inlined(store.value, stmt.body)
     if call_name(value) != "if_then_else":
         return (stmt,)
-    cond, kept, other = value.args
+    cond, first, second = value.args
     row, column = stmt.vars
-    limit = _limit(cond, column)
-    read = [load.source for load in loads(cond)]
-    if limit is None or store.buffer in read or uses(other, stmt.vars) or not _is_on_chip(kept):
-        return (stmt,)
-    bind = Bind(tirx.Var("limit", dtype_of(limit)), limit)
-    mask = RowMask(whole_tile(store.buffer), row, (bind,), other, loc=stmt.loc)
-    return (mask,) if _is_own(kept, store) else (replace(stmt, body=(replace(store, value=kept),)), mask)
+    for kept, other, negated in ((first, second, False), (second, first, True)):
+        limit = _limit(cond, column, negated)
+        read = [load.source for load in loads(cond)]
+        if limit is None or store.buffer in read or uses(other, stmt.vars) or not _is_on_chip(kept):
+            continue
+        bind = Bind(tirx.Var("limit", dtype_of(limit)), limit)
+        mask = RowMask(whole_tile(store.buffer), row, (bind,), other, loc=stmt.loc)
+        plain = replace(stmt, body=(replace(store, value=kept),))
+        return (mask,) if _is_own(kept, store) else (plain, mask)
+    return (stmt,)
 
 
 def _is_on_chip(value: Expr) -> bool:
@@ -90,15 +96,25 @@ def _is_own(value: Expr, store: Store) -> bool:
     return own and same_all(tuple(value.indices), store.indices)
 
 
-def _limit(cond: Expr, column: Var) -> Expr | None:
-    """The first column for which ``cond`` fails, where it fails from there on; None where that is open."""
-    limits = [_atom_limit(atom, column) for atom in conditions(cond)]
+def _limit(cond: Expr, column: Var, negated: bool) -> Expr | None:
+    """The first column for which ``cond``, or its contrary, fails, where it fails from there on; None where
+    that is open."""
+    atoms = _contraries(cond) if negated else conditions(cond)
+    limits = [None if atom is None else _atom_limit(atom, column) for atom in atoms]
     result: Expr | None = None
     for limit in limits:
         if limit is None:
             return None
         result = limit if result is None else tirx.Min(result, limit)
     return result
+
+
+def _contraries(cond: Expr) -> tuple[Expr | None, ...]:
+    """The parts of the contrary of ``cond``; None for one that is no comparison."""
+    if isinstance(cond, (tirx.Or, tirx.BitwiseOr)):
+        return (*_contraries(cond.a), *_contraries(cond.b))
+    contrary = _CONTRARY.get(type(cond))
+    return (None if contrary is None else contrary(cond.a, cond.b),)
 
 
 def _atom_limit(cond: Expr, column: Var) -> Expr | None:

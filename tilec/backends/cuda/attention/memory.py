@@ -11,6 +11,7 @@ from tvm import tirx
 from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore, TileRing
 from tilec.backends.cuda.attention.parts import Parts
 from tilec.backends.cuda.attention.tiles import is_load
+from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
@@ -71,6 +72,7 @@ def _choices(parts: Parts, staging: tuple[Var, ...]) -> Iterator[Memory]:
     """Best first."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
     streamed = {stmt.dst.buffer for stmt in loop.body if is_load(stmt)}  # type: ignore[attr-defined]
+    streamed |= {stmt.dst.buffer for stmt in walk(parts.turner) if isinstance(stmt, TurnTile)}
     for versions in (2, 1):
         stages = {tile: max(loop.num_stages, 1) if tile in streamed else versions for tile in parts.tiles}
         rings = tuple(_ring(tile, stages[tile]) for tile in parts.tiles)

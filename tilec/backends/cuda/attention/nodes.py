@@ -49,7 +49,8 @@ class AttentionOrder:
 
 @dataclass(frozen=True, eq=False)
 class AttentionRoles(Stmt):
-    """The body of a launch whose warps have roles. Both blocks run once per tile; ``turns``: the consumer
+    """The body of a launch whose warps have roles. All blocks run once per tile: ``producer`` by one thread,
+    ``turner`` by the warps beside its own, if there is something to turn. ``turns``: the consumer
     warpgroups issue their products one after the other. ``alone``: a warpgroup has one product under way at
     a time, as the next one's results take the registers of its operand. ``together``: blocks that share a
     multiprocessor."""
@@ -62,6 +63,7 @@ class AttentionRoles(Stmt):
     turns: bool = False
     alone: bool = False
     together: int = 1
+    turner: Block = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +93,25 @@ class RingRelease(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class RingTurn(Stmt):
+    """The stage at hand of ``source`` goes with its axes exchanged to the next free stage of ``ring``, an
+    8-bit operand along K. Of 16 of K those that a lane has of two groups of eight columns of sums follow each
+    other: 0, 1, 8, 9, 2, 3, 10, 11 and so on."""
+
+    source: Named[TileRing]
+    ring: Named[TileRing]
+
+
+@dataclass(frozen=True, eq=False)
 class AsyncProduct(WarpGemm):
     """A product by wgmma, issued and not waited for. ``tile`` says where elements lie, as for mma.sync: the
-    registers are the same; ``types`` are those in the instruction's name."""
+    registers are the same; ``types`` are those in the instruction's name. ``turned``: B is the outcome of a
+    RingTurn."""
 
-    syntax = "async_product(a, b, c, trans_a=, trans_b=, clear=, tile=, types=)"
+    syntax = "async_product(a, b, c, trans_a=, trans_b=, clear=, tile=, types=, turned=)"
 
     types: str = ""
+    turned: bool = False
 
     @property
     def columns(self) -> int:

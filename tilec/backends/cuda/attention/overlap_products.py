@@ -3,7 +3,8 @@
 A loop whose last statement is a product P leaves the tensor cores idle while the statements before P
 compute what it multiplies. P of trip k needs nothing of trip k + 1, so that trip k + 1 may issue its first
 product F and then P of trip k: the statements between run beside P, up to the first that touches what P
-reads or writes; those go last.
+reads or writes; those go last. Names of what is read of tensors for them are bound behind the products: it
+arrives while the first one is under way.
 
     F(0) rest(0)  |  F(k) P(k - 1) rest(k), for k from 1 on  |  P(last)
 
@@ -24,7 +25,7 @@ from tvm import tirx
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, TripLoop, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
 from tilec.backends.cuda.attention.rewriting import AttentionPass, copied, touched
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import dtype_of, loads, uses
 from tilec.ir.nodes import Bind, Block, Copy, If, Launch, Pipelined, Stmt
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class OverlapProducts(AttentionPass):
     def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
         """The roles with their loops rotated."""
         loop = next(stmt for stmt in roles.consumer if isinstance(stmt, Pipelined))
+        roles = replace(roles, turner=tuple(_serial(stmt) for stmt in roles.turner))
         split = _Split.of(loop.body)
         if split is None:
             return replace(
@@ -123,15 +125,28 @@ def _consumer(loop: Pipelined, split: _Split, turns: bool, alone: bool) -> If:
     before = {loop.var: loop.var - one}
     names = tuple(stmt for stmt in split.first if isinstance(stmt, Bind))
     (first,) = (stmt for stmt in split.first if not isinstance(stmt, Bind))
-    rest = (*split.free, *split.bound)
+    late = _read_late(names, first)
+    early = tuple(stmt for stmt in names if stmt not in late)
+    rest = (*late, *split.free, *split.bound)
     delayed = copied(needed((*names, *split.prepare)), before)
     begin, end = ((Turn(True),), (Turn(False),)) if turns else ((), ())
     products = (split.last, first) if alone else (first, split.last)
-    body = (*names, *delayed, *begin, *products, *end, *rest)
+    body = (*early, *delayed, *begin, *products, *end, *rest)
     trip = TripLoop("serial", loop.var, loop.start + one, loop.stop, one, body, loc=loop.loc)
-    start = copied((*names, first, *rest), {loop.var: loop.start})
+    start = copied((*early, first, *rest), {loop.var: loop.start})
     stop = copied((*needed((*names, *split.prepare)), split.last), {loop.var: loop.stop - one})
     return If(loop.start < loop.stop, (*start, trip, *stop), loc=loop.loc)
+
+
+def _read_late(names: tuple[Bind, ...], first: Stmt) -> tuple[Bind, ...]:
+    """Names that the first product does not use and that are read of tensors, or follow from such ones."""
+    used = needed((*names, first))
+    late: list[Bind] = []
+    for stmt in names:
+        reads = next(loads(stmt.value), None) is not None or uses(stmt.value, {each.var for each in late})
+        if reads and stmt not in used:
+            late.append(stmt)
+    return tuple(late)
 
 
 def _producer(loop: Pipelined, late: set[Var]) -> If:

@@ -15,6 +15,8 @@ from tilec.backends.cuda.attention.part_loads import tile_by_tile, with_parts
 from tilec.backends.cuda.attention.predicated_loads import plain_loads
 from tilec.backends.cuda.attention.products import async_product
 from tilec.backends.cuda.attention.tiles import check_places, check_tiles, is_load, is_shared
+from tilec.backends.cuda.attention.turned_operands import with_turned_operands
+from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.ir.exprs import dtype_of, int_value
@@ -41,17 +43,19 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 _MOST_WARPGROUPS = 3
-_COMPUTE = (Alloc, Bind, Fill, Copy, Reduce, Parallel, Gemm, ZeroRows)
+_COMPUTE = (Alloc, Bind, Fill, Copy, Reduce, Parallel, Gemm, TurnTile, ZeroRows)
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """``tiles`` are the shared tiles, each filled by one Copy, or by some for its parts. ``producer`` holds
-    the copies, ``consumer`` all else; both have the loop, whose bounds are bound before it."""
+    """``tiles`` are the shared tiles, each filled by one Copy, by some for its parts, or by a TurnTile of
+    such a one. ``producer`` holds the copies, ``turner`` what turns tiles, nothing where nothing does,
+    ``consumer`` all else; all have the loop, whose bounds are bound before it."""
 
     warpgroups: int
     tiles: tuple[Var, ...]
     producer: Block
+    turner: Block
     consumer: Block
 
 
@@ -64,17 +68,17 @@ def find_parts(launch: Launch) -> Parts:
             f"{threads} threads are not one to {_MOST_WARPGROUPS} warpgroups",
             remedy="give T.Kernel threads=128, 256 or 384",
         )
-    body = _allocs_first(_with_plain_loads(launch.body))
+    body = _allocs_first(with_turned_operands(_with_plain_loads(launch.body)))
     tiles = tuple(stmt.buffer for stmt in body if isinstance(stmt, Alloc) and is_shared(stmt.buffer))
     _check_statements(body)
     _check_fragments(body, ROWS * warpgroups)
     check_tiles(body, tiles)
-    body = tuple(_with_products(stmt, warpgroups) for stmt in body)
+    body = _with_products(body, warpgroups)
     body = tuple(new for stmt in body for new in _bounded(stmt))
     producer = needed(tile_by_tile(tuple(kept for stmt in body for kept in _loads(stmt))))
     check_places(producer, written_in(body))
     consumer = tuple(kept for stmt in body for kept in _computing(stmt))
-    return Parts(warpgroups, tiles, producer, needed(consumer))
+    return Parts(warpgroups, tiles, producer, _turner(body), needed(consumer))
 
 
 def _with_plain_loads(block: Block) -> Block:
@@ -145,13 +149,18 @@ def _check_fragments(body: Block, rows: int) -> None:
 # ---- roles ----
 
 
-def _with_products(stmt: Stmt, warpgroups: int) -> Stmt:
-    if isinstance(stmt, Gemm):
-        with about(stmt):
-            return async_product(stmt, warpgroups)
-    if isinstance(stmt, Pipelined):
-        return replace(stmt, body=tuple(_with_products(inner, warpgroups) for inner in stmt.body))
-    return stmt
+def _with_products(block: Block, warpgroups: int) -> Block:
+    turned = {stmt.dst.buffer for stmt in walk(block) if isinstance(stmt, TurnTile)}
+
+    def made(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Gemm):
+            with about(stmt):
+                return replace(async_product(stmt, warpgroups), turned=stmt.b.buffer in turned)
+        if isinstance(stmt, Pipelined):
+            return replace(stmt, body=tuple(made(inner) for inner in stmt.body))
+        return stmt
+
+    return tuple(made(stmt) for stmt in block)
 
 
 def _bounded(stmt: Stmt) -> tuple[Stmt, ...]:
@@ -176,12 +185,28 @@ def _is_for_producer(stmt: Stmt) -> bool:
     return isinstance(stmt, Bind) or is_load(stmt)
 
 
+def _turner(body: Block) -> Block:
+    """What turns tiles, and bindings; nothing where nothing does."""
+    made: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Pipelined):
+            turns = tuple(inner for inner in stmt.body if isinstance(inner, (Bind, TurnTile)))
+            made.append(replace(stmt, body=turns))
+        elif isinstance(stmt, Bind):
+            made.append(stmt)
+    return needed(tuple(made)) if any(isinstance(stmt, TurnTile) for stmt in walk(tuple(made))) else ()
+
+
+def _is_for_others(stmt: Stmt) -> bool:
+    return isinstance(stmt, TurnTile) or is_load(stmt)
+
+
 def _computing(stmt: Stmt) -> tuple[Stmt, ...]:
     """What of a statement computes."""
     if isinstance(stmt, Pipelined):
-        return (replace(stmt, body=tuple(inner for inner in stmt.body if not is_load(inner))),)
+        return (replace(stmt, body=tuple(inner for inner in stmt.body if not _is_for_others(inner))),)
     shared = isinstance(stmt, Alloc) and is_shared(stmt.buffer)
-    return () if shared or is_load(stmt) else (stmt,)
+    return () if shared or _is_for_others(stmt) else (stmt,)
 
 
 def needed(block: Block) -> Block:

@@ -14,6 +14,7 @@ from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
     AttentionRoles,
     RingPut,
+    RingTurn,
     RingWait,
     TileRing,
     Turn,
@@ -21,7 +22,7 @@ from tilec.backends.cuda.attention.nodes import (
 )
 from tilec.backends.cuda.attention.rewriting import producer_facts, touched
 from tilec.backends.cuda.attention.tiles import is_load
-from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.backends.cuda.nodes import ThreadLoop, TurnTile
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.ring import tile_layout
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles
@@ -41,7 +42,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.lowering.passes.base import Pass
+from tilec.lowering.passes.base import Pass, rewrite_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +71,8 @@ def _planned(kernel: Kernel, launch: Launch, found: AttentionRoles) -> Launch:
     consumer = _waited_at_top(consumer, top)
     consumer = with_versions(consumer, {ring.source: (ring.tile, ring.stage) for ring in found.rings})
     producer = _puts(_with_places(found.producer), rings, facts)
-    made = replace(found, producer=producer, consumer=consumer)
+    turner = rewrite_blocks(found.turner, lambda block: [_turn(stmt, rings) for stmt in block])
+    made = replace(found, producer=producer, turner=turner, consumer=consumer)
     body = tuple(_placed(stmt, rings) if isinstance(stmt, Alloc) else made for stmt in launch.body)
     return replace(launch, body=body)
 
@@ -141,6 +143,12 @@ def _load(copy: Copy, ring: TileRing, facts: Facts) -> TmaLoad:
     (versioned,) = with_version((copy,), {ring.source: ring.tile}, ring.stage)
     dst = versioned.dst  # type: ignore[attr-defined]
     return TmaLoad(load_map(copy, facts), copy.src.start, dst, evict=copy.hints.eviction, loc=copy.loc)
+
+
+def _turn(stmt: Stmt, rings: dict[Var, TileRing]) -> Stmt:
+    if not isinstance(stmt, TurnTile):
+        return stmt
+    return RingTurn(rings[stmt.src.buffer], rings[stmt.dst.buffer], loc=stmt.loc)
 
 
 # ---- the consumers ----

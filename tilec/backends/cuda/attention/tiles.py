@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.attention.nodes import ZeroRows
 from tilec.backends.cuda.attention.part_loads import fill_once
 from tilec.backends.cuda.attention.rewriting import touched
+from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value, loads
@@ -31,10 +32,13 @@ def is_load(stmt: Stmt) -> bool:
 
 
 def check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:
-    """Each tile is filled by loads of one block from tensors that stay as they are, and read by products,
-    or by elements."""
+    """Each tile is filled by loads of one block from tensors that stay as they are, or is such a one that is
+    turned, and read by products, or by elements."""
     written = written_in(body)
+    turned = {stmt.dst.buffer for stmt in walk(body) if isinstance(stmt, TurnTile)}
     for tile in tiles:
+        if tile in turned:
+            continue
         loads = [stmt for stmt in walk(body) if isinstance(stmt, Copy) and stmt.dst.buffer.same_as(tile)]
         if not _is_filled(tile, loads, body):
             users = [stmt for stmt in walk(body) if tile in set(buffers(stmt))]
@@ -51,7 +55,7 @@ def check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:
                 )
     elements = _read_by_element(tiles, body)
     for stmt in walk(body):
-        plain = isinstance(stmt, (Alloc, Gemm, ZeroRows)) or is_load(stmt)
+        plain = isinstance(stmt, (Alloc, Gemm, TurnTile, ZeroRows)) or is_load(stmt)
         if not plain and any(buffer in tiles and buffer not in elements for buffer in buffers(stmt)):
             raise Unfit(
                 "a shared tile is used outside of products",
