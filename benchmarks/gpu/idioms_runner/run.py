@@ -6,7 +6,7 @@ Each kernel, its plain form and torch take turns in one run (timing.py). The JSO
 kernel; the table of docs/performance.md is printed at the end: a kernel, the roads of its statements,
 microseconds, and its rate over those of its floor, of its plain form and of torch (more is better). Floors go
 by rates measured first: that of a plain product for each type of operands, and that of a copy. Exit code 1: a
-kernel failed, or is not what torch gives.
+kernel failed, or is not what torch gives, or gives something else when it runs once more.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _L2_BYTES = 160 << 20  # inputs in turn hold more than the cache
 _MOST_SETS = 16
 COPY = "copied"  # the ceiling of bytes
 _NEAR = 2e-2  # norm of the difference over the norm
+_AGAIN = 1e-3  # the same, of two runs: what the order of atomics changes
 Tensors = dict[str, Any]
 
 
@@ -152,6 +153,7 @@ def _timed(bench: Bench, row: dict[str, Any]) -> dict[str, Any]:
     contestants += [
         Contestant(name, lambda i, calls=calls: calls[i](), len(sets)) for name, calls in peers.items()
     ]
+    again = _again(bench, row, sets[0])
     error = _error(bench, row, sets[0], peers["torch"][0]) if row["same"] and "torch" in peers else None
     times = cool(contestants)
     us = {name: time["us"] for name, time in times.items()}
@@ -164,7 +166,8 @@ def _timed(bench: Bench, row: dict[str, Any]) -> dict[str, Any]:
         "to_plain": ours and "plain" in us and ours / (row["plain_flops"] / us["plain"]),
         "to_torch": torch_us and torch_us / us["tilec"],
         "error": error,
-        "right": error is None or error < _NEAR,
+        "again": again,
+        "right": again < _AGAIN and (error is None or error < _NEAR),
         "absent": absent,
     }
 
@@ -191,6 +194,30 @@ def _error(bench: Bench, row: dict[str, Any], tensors: Tensors, peer: Callable[[
     return max(float((tensors[name].float() - each).norm() / each.norm()) for name, each in pairs)
 
 
+def _again(bench: Bench, row: dict[str, Any], tensors: Tensors) -> float:
+    """The largest distance of an output from what the kernel gives when it runs once more."""
+    names, run = bench.outputs(row["run"]), bench.call(row["run"])
+    before = {name: tensors[name].clone() for name in names}
+    results = []
+    for _ in range(2):
+        for name, value in before.items():
+            tensors[name].copy_(value)
+        run(tensors)
+        results.append({name: tensors[name].clone() for name in names})
+    for name, value in before.items():
+        tensors[name].copy_(value)
+    return max((_distance(*(result[name].float() for result in results)) for name in names), default=0.0)
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The norm of a difference over the norm; infinite where one alone has a value that is no number."""
+    known = torch.isfinite(one)
+    if not bool((known == torch.isfinite(other)).all()):
+        return float("inf")
+    norm = float(one[known].norm())
+    return float((one[known] - other[known]).norm()) / norm if norm else float(other[known].norm())
+
+
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
@@ -205,6 +232,7 @@ def _text(row: dict[str, Any]) -> str:
         if row[key]
     )
     error = f", error {row['error']:.1e}" if row["error"] is not None else ""
+    error += f", TWO RUNS DIFFER BY {row['again']:.1e}" if row["again"] >= _AGAIN else ""
     rate = f"{row['tflops']:6.1f} TFLOP/s" if row["tflops"] else ""
     return f"{row['kernel']:24s} {row['us']:9.1f} us {rate}, over " + ", ".join(ratios) + error
 
