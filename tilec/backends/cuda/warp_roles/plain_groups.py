@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.peeled_trips import with_first_trips
+from tilec.backends.cuda.warp_roles.twin_groups import with_joined_twins
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.analysis.counters import counted_once
 from tilec.ir.analysis.in_order import in_order
-from tilec.ir.exprs import int_value, loads, same
+from tilec.ir.exprs import inlined, int_value, loads, same
 from tilec.ir.nodes import (
     Alloc,
+    Bind,
     Block,
     Copy,
     For,
@@ -50,6 +52,7 @@ def without_groups(kernel: Kernel, launch: Launch) -> Launch | None:
     such form."""
     if not any(isinstance(stmt, (Group, BulkLoad)) for stmt in walk(launch.body)):
         return None
+    launch = with_joined_twins(launch)
     around = tuple(stmt for stmt in kernel.body if not isinstance(stmt, Launch))
     threads = _multiplying(launch)
     try:
@@ -94,10 +97,14 @@ def _stages(tile: Var, body: Block) -> int | None:
     ):
         return None
     named = [region for stmt in users for region in regions(stmt) if region.buffer.same_as(tile)]
+    binds = (stmt for stmt in walk(body) if isinstance(stmt, Bind))
+    names = {stmt.var: stmt.value for stmt in binds if not any(True for _ in loads(stmt.value))}
+    stages = [inlined(region.start[0], names) for region in named]
     first = users[0]
     fills = isinstance(first, Copy) and first.dst.buffer.same_as(tile) and _is_one_stage(first.dst)
     alike = all(
-        int_value(region.extent[0]) == 1 and same(region.start[0], named[0].start[0]) for region in named
+        int_value(region.extent[0]) == 1 and same(stage, stages[0])
+        for region, stage in zip(named, stages, strict=True)
     )
     return int_value(tile.shape[0]) if fills and alike and _around(body, users) else None
 
