@@ -9,6 +9,12 @@ from case_kernels import Case, Inputs, by_thread, floats, packed, positive, word
 _READ = {"r": "unsigned {name} = {word};", "f": "float {name} = __uint_as_float({word});",
          "h": "unsigned short {name} = (unsigned short){word};"}  # fmt: skip
 _DECLARE = {"r": "unsigned {name};", "f": "float {name};", "h": "unsigned short {name};"}
+_WIDE = """
+  unsigned long long product;
+  asm volatile("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(in[thread * 2]), "r"(in[thread * 2 + 1]));
+  out[thread * 2] = (unsigned)product;
+  out[thread * 2 + 1] = (unsigned)(product >> 32);
+"""
 _WRITE = {"r": "{name}", "f": "__float_as_uint({name})", "h": "(unsigned){name}"}
 
 
@@ -102,6 +108,7 @@ def register_cases() -> list[Case]:
         registers("cvt_from_e5m2", "cvt.rn.f16x2.e5m2x2 %0, %1;", "r", "h"),
         registers("cvt_s32", "cvt.rzi.s32.f32 %0, %1;", "r", "f", floats(32, 1e9)),
         registers("cvt_from_s32", "cvt.rn.f32.s32 %0, %1;", "f", "r"),
+        Case("mul_wide", _WIDE, words(64), 64),
         registers("prmt", "prmt.b32 %0, %1, %2, %3;", "r", "rrr"),
         registers("lop3_ea", "lop3.b32 %0, %1, %2, %3, 0xEA;", "r", "rrr"),
         registers("lop3_6a", "lop3.b32 %0, %1, %2, %3, 0x6A;", "r", "rrr"),

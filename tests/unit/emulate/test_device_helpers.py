@@ -19,7 +19,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 import tilec.backends.cuda.device as device
-from tilec.backends.cuda.device import barriers, exchange, floats, matrices, moves, packed, says
+from tilec.backends.cuda.device import barriers, exchange, floats, integers, matrices, moves, packed, says
 from tilec.backends.cuda.device.atomics import DTYPES, add_vector, atomic
 from tilec.backends.cuda.device.helper import Helper
 from tilec.backends.cuda.launch import LoweredCudaLaunch
@@ -79,6 +79,7 @@ def samples() -> dict[str, list[Call]]:
         "UNIFORM_LINE": [Call(exchange.UNIFORM_LINE)], "GRID_BLOCKS": [Call(exchange.GRID_BLOCKS)],
         "warp_sync": [Call(exchange.warp_sync(which)) for which in (None, 0xFFFFFFFF)],
         "grid_extent": [Call(exchange.grid_extent(axis)) for axis in "xy"],
+        "WIDE": [Call(integers.WIDE)],
         "pin": [Call(exchange.pin(dtype, 4), places=(dtype,)) for dtype in ("float32", "uint32")],
         "MOVED": [Call(exchange.MOVED)], "ANEW": [Call(exchange.ANEW)],
         "pin_sums": [Call(exchange.pin_sums(4), places=("float32",))],

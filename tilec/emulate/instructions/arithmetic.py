@@ -29,7 +29,10 @@ def _words(g: Group, dtype: str, values: tuple[Any, ...]) -> list[np.ndarray]:
 
 @instruction("add", "sub", "mul", "min", "max", "and", "or", "xor", outputs=1)
 def binary(g: Group, m: Any, parts: tuple[str, ...], left: Any, right: Any) -> tuple[Any, ...]:
-    """op{.lo,.rn,.ftz,.NaN}.type of two values; with NaN, one of either side stays."""
+    """op{.lo,.rn,.ftz,.NaN}.type of two values; with NaN, one of either side stays. mul.wide.u32: 64 bits."""
+    if parts[:2] == ("mul", "wide") and parts[-1] == "u32":
+        a, b = (each.astype(np.uint64) for each in _words(g, "uint32", (left, right)))
+        return (a * b,)
     if "hi" in parts or "wide" in parts or "sat" in parts:
         raise unknown(parts)
     operation = _TWO_WITH_NAN[parts[0]] if "NaN" in parts else _TWO[parts[0]]

@@ -101,3 +101,29 @@ def test_unrolled_loops_test_bounds_only_where_they_may_fail():
     text = tile_body("for k in unroll(0, 3, 1):", *lines)
     assert text.count("< 1024") == 2  # one read and one write of the last trip
     assert "for (int k" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "wide"),
+    [
+        ("cast(uint64, a[i]) * cast(uint64, b[i])", "tilec_wide(a"),
+        ("cast(uint64, a[i]) * uint64(3528531795)", "(uint)3528531795)"),
+        ("cast(uint64, a[i]) * uint64(4294967296)", None),
+        ("(cast(uint64, a[i]) + uint64(1)) * cast(uint64, b[i])", None),
+    ],
+    ids=["words", "a constant", "no word", "a sum"],
+)
+def test_products_of_words_take_one_instruction(value, wide):
+    """Both halves of it: else the compiler multiplies once more for the low one."""
+    kernel = parse_kernel(f"""
+kernel("small")
+a = tensor(uint32, (128,), ("128",), access="in")
+b = tensor(uint32, (128,), ("128",), access="in")
+c = tensor(uint64, (128,), ("128",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    for i in parallel(128):
+        c[i] = {value}
+""")
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "small").rsplit("__global__", 1)[1]
+    assert ("tilec_wide(" in text) == (wide is not None)
+    assert wide is None or wide in text

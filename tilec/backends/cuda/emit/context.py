@@ -28,6 +28,7 @@ from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
+from tilec.backends.cuda.emit.wide import wide_product
 from tilec.backends.cuda.limits import FLOAT8
 from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, bounds
@@ -104,7 +105,8 @@ class DeviceContext(Context):
 
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around in CUDA C++."""
-        return combined(kind, left, right, self.facts.analyzer)
+        product = wide_product(left, right) if kind is tirx.Mul else None
+        return combined(kind, left, right, self.facts.analyzer) if product is None else product
 
     def inverted(self, value: Expr) -> Expr:
         """``~value``."""
