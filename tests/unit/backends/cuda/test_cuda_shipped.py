@@ -11,9 +11,11 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import elaborate, load_entry
+from tilec.manifest import load_manifest
 from tilec.targets import parse_target
 
-KERNELS = Path(__file__).parents[4] / "examples" / "kernels"
+ROOT = Path(__file__).parents[4]
+KERNELS = ROOT / "examples" / "kernels"
 SM80 = parse_target("sm_80")
 HALF = {"dtype": "float16"}
 TILES = {"bM": 64, "bN": 64, "bK": 64, "num_stages": 3}
@@ -61,3 +63,13 @@ def test_shipped_kernel_has_source(entry, dims, args, config) -> None:
     kernel = elaborate(load_entry(entry, KERNELS), name="kernel", dims=guards, args=args, config=config)
     text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "test")
     assert text.count('extern "C" __global__') == 2 * len(kernel.launches)
+
+
+@pytest.mark.parametrize("name", ["matmul_nt_float16", "matmul_nt_late_bfloat16"])
+def test_small_products_share_loads_where_rows_of_operands_may_be_unaligned(name) -> None:
+    plan = load_manifest(ROOT / "benchmarks" / "gpu" / "bundle.toml")
+    kernel = next(kernel for kernel in plan.kernels if kernel.name == name)
+    small = [variant for variant in kernel.variants if variant.dims["M"].admits(1000)]
+    small = [variant for variant in small if not variant.dims["M"].admits(2000)]
+    shared = {(variant.dims["K"].div, variant.config["cluster"] != 1) for variant in small}
+    assert shared == {(64, False), (8, True)}

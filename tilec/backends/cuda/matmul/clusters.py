@@ -2,7 +2,15 @@
 
 A row of 128 bytes that crosses a line of 128 bytes in memory costs TMA two requests, and a block issues more
 rows than its products hide: then halving the larger operand's rows pays (5000^3 on an H200: 392 us in pairs,
-485 without). Where rows are aligned pairs bring nothing, and blocks that wait for each other cost a little.
+485 without). Where rows are aligned pairs bring nothing, and blocks that wait for each other cost a little,
+about a microsecond of a launch of one wave. On an H200, us, float16, tiles of 64 x 128, alone and in pairs:
+
+M, N, K           alone  pairs
+1000, 1000, 1024  6.9    8.0
+1024, 1000, 4096  18.2   20.2
+1024, 1024, 1000  10.9   8.8 to 9.6
+512, 4096, 1000   18.0   13.5
+1024, 4096, 5000  152    100
 """
 
 from __future__ import annotations
