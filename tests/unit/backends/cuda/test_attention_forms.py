@@ -1,5 +1,5 @@
 """What attention's strategy takes beyond plain tiles and masks: pages, biases, scores that are computed and
-masked at once."""
+masked at once, sums that start from something."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from reasons import no_roles
 
 from tilec.backends.cuda.attention.nodes import (
+    AsyncProduct,
     AttentionRoles,
     RingPut,
     RingRelease,
@@ -19,6 +20,7 @@ from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Bind, If, Kernel, Stmt, walk
+from tilec.ir.text.expr_printer import format_expr
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
@@ -167,3 +169,34 @@ def test_a_tile_that_a_product_and_a_loop_read_is_none_of_this_strategy() -> Non
     scores = ("for i, j in parallel(128, 64):", "    S[i, j] = S[i, j] + cast(float32, Vs[0, j])")
     (launch,) = lower(attention(scores=scores), SM90A, until="assign_roles").launches
     assert "a shared tile is used outside of products" in str(no_roles(launch))
+
+
+def test_trips_overlap_where_threads_write_what_a_sum_starts_from() -> None:
+    hidden = "if_then_else(k * 64 + j > bx * 128 + i, -1.0, float32(0.0))"
+    begin = ("for i, j in parallel(128, 64):", f"    S[i, j] = {hidden}", FIRST.format(False))
+    bare, masked = trips(roles(attention(begin=begin), until="split_masks"))
+    products = [Turn, AsyncProduct, AsyncProduct, Turn]
+    assert _kinds(masked)[:6] == [ThreadLoop, RowMask, *products]
+    assert _kinds(bare)[:4] == products
+    starts = [_first(loop).clear for loop in (bare, masked)]
+    assert [bool(clear.value) for clear in starts] == [True, False]
+
+
+def _kinds(loop: TripLoop) -> list[type[Stmt]]:
+    return [type(stmt) for stmt in loop.body if not isinstance(stmt, Bind)]
+
+
+def _first(loop: TripLoop) -> AsyncProduct:
+    return next(stmt for stmt in loop.body if isinstance(stmt, AsyncProduct))
+
+
+def test_rows_that_hide_all_keys_keep_every_trip_of_their_tile_masked() -> None:
+    scores = (
+        "for i, j in parallel(128, 64):",
+        "    hidden = bx * 128 + i >= N or k * 64 + j > bx * 128 + i",
+        '    S[i, j] = if_then_else(hidden, float32("-inf"), S[i, j])',
+    )
+    found = roles(attention(scores=scores), until="split_masks")
+    assert [RowMask in _kinds(loop) for loop in trips(found)] == [False, True]
+    (cut,) = (stmt for stmt in walk(found.consumer) if isinstance(stmt, Bind) and stmt.var.name == "border")
+    assert "select(N - bx * 128 + -127 > 0, " in format_expr(cut.value)

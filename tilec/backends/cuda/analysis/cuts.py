@@ -61,15 +61,9 @@ def room_cut(
     room: Expr | None, var: Var, ranges: Mapping[Var, int], values: Mapping[Var, Expr]
 ) -> Cut | None:
     """Where ``room`` > 0 for all of ``ranges`` stops or begins to hold; None where it is not linear."""
-    if room is None:
+    least = None if room is None else least_of(room, ranges, values)
+    if least is None:
         return None
-    least = sym.Analyzer().simplify(inlined(room, values))
-    for each, extent in ranges.items():
-        linear = linear_in(least, [each])
-        factor = int_value(linear[0]) if linear else None
-        if factor is None:
-            return None
-        least = linear[1] + linear[0] * (extent - 1 if factor < 0 else 0)
     linear = linear_in(least, [var])
     factor = int_value(linear[0]) if linear else None
     if factor is None or factor == 0 or uses(linear[1], (var,)):
@@ -78,3 +72,15 @@ def room_cut(
     if factor < 0:
         return Cut(tirx.floordiv(sym.Analyzer().simplify(rest + step - 1), step), True)
     return Cut(tirx.floordiv(sym.Analyzer().simplify(0 - rest), step) + 1, False)
+
+
+def least_of(value: Expr, ranges: Mapping[Var, int], values: Mapping[Var, Expr]) -> Expr | None:
+    """The least of ``value`` over all of ``ranges``; None where it is not linear."""
+    least = sym.Analyzer().simplify(inlined(value, values))
+    for each, extent in ranges.items():
+        linear = linear_in(least, [each])
+        factor = int_value(linear[0]) if linear else None
+        if factor is None:
+            return None
+        least = linear[1] + linear[0] * (extent - 1 if factor < 0 else 0)
+    return least

@@ -22,15 +22,12 @@ from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, substitute, uses
 from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.facts import gap, opposite
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.ir.nodes import Launch
-
-
-_CONTRARY = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT}
 
 
 class FindMasks(AttentionPass):
@@ -59,16 +56,14 @@ def _parted(stmt: Stmt) -> Block:
     if call_name(value) != "if_then_else":
         return (stmt,)
     cond, first, second = value.args
-    row, column = stmt.vars
-    for kept, other, negated in ((first, second, False), (second, first, True)):
-        limit = _limit(cond, column, negated)
+    for holds, kept, other in ((cond, first, second), (opposite(cond), second, first)):
+        limit = _limit(holds, stmt)
         read = [load.source for load in loads(cond)]
         if limit is None or store.buffer in read or uses(other, stmt.vars) or not _is_on_chip(kept):
             continue
         bind = Bind(tirx.Var("limit", dtype_of(limit)), limit)
-        mask = RowMask(whole_tile(store.buffer), row, (bind,), other, loc=stmt.loc)
-        plain = replace(stmt, body=(replace(store, value=kept),))
-        return (mask,) if _is_own(kept, store) else (plain, mask)
+        mask = RowMask(whole_tile(store.buffer), stmt.vars[0], (bind,), other, loc=stmt.loc)
+        return (mask,) if _is_own(kept, store) else (replace(stmt, body=(replace(store, value=kept),)), mask)
     return (stmt,)
 
 
@@ -96,29 +91,26 @@ def _is_own(value: Expr, store: Store) -> bool:
     return own and same_all(tuple(value.indices), store.indices)
 
 
-def _limit(cond: Expr, column: Var, negated: bool) -> Expr | None:
-    """The first column for which ``cond``, or its contrary, fails, where it fails from there on; None where
-    that is open."""
-    atoms = _contraries(cond) if negated else conditions(cond)
-    limits = [None if atom is None else _atom_limit(atom, column) for atom in atoms]
+def _limit(cond: Expr, loop: ThreadLoop) -> Expr | None:
+    """The first column for which ``cond`` fails, where it fails from there on; None where that is open, or
+    the same for all columns."""
+    column = loop.vars[1]
+    parts = conditions(cond)
+    limits = [_atom_limit(part, column, loop.extents[1]) for part in parts]
     result: Expr | None = None
     for limit in limits:
-        if limit is None:
+        if limit is None or not any(uses(part, (column,)) for part in parts):
             return None
         result = limit if result is None else tirx.Min(result, limit)
     return result
 
 
-def _contraries(cond: Expr) -> tuple[Expr | None, ...]:
-    """The parts of the contrary of ``cond``; None for one that is no comparison."""
-    if isinstance(cond, (tirx.Or, tirx.BitwiseOr)):
-        return (*_contraries(cond.a), *_contraries(cond.b))
-    contrary = _CONTRARY.get(type(cond))
-    return (None if contrary is None else contrary(cond.a, cond.b),)
-
-
-def _atom_limit(cond: Expr, column: Var) -> Expr | None:
+def _atom_limit(cond: Expr, column: Var, columns: Expr | int) -> Expr | None:
+    """As above; where rows alone tell, all columns or none."""
     room = gap(cond)
+    if room is not None and not uses(room, (column,)):
+        dtype = dtype_of(room)
+        return tirx.Select(cond, tirx.const(int_value(columns) or 0, dtype), tirx.const(0, dtype))
     linear = linear_in(room, [column]) if room is not None else None
     if not linear or int_value(linear[0]) != -1:
         return None

@@ -42,7 +42,7 @@ class OverlapProducts(AttentionPass):
         loop = next(stmt for stmt in roles.consumer if isinstance(stmt, Pipelined))
         roles = replace(roles, turner=tuple(_serial(stmt) for stmt in roles.turner))
         split = _Split.of(loop.body)
-        if split is None:
+        if split is None or (roles.alone and split.begin):
             return replace(
                 roles,
                 producer=tuple(_serial(stmt) for stmt in roles.producer),
@@ -71,11 +71,13 @@ def _serial(stmt: Stmt) -> Stmt:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """A trip's statements: up to and with the first product; ``free`` ones that may run beside the last one
-    of the trip before, the others in order; then what prepares the last product's operands in shared memory,
-    and the product itself."""
+    """A trip's statements: names; what ``begin``s the ``first`` product, such as the values that its sums
+    start from, and that product; ``free`` ones that may run beside the last one of the trip before, the
+    others in order; then what prepares the last product's operands in shared memory, and that product."""
 
-    first: Block
+    names: tuple[Bind, ...]
+    begin: Block
+    first: AsyncProduct
     free: Block
     bound: Block
     prepare: Block
@@ -91,15 +93,15 @@ class _Split:
         names = tuple(stmt for stmt in before if isinstance(stmt, Bind))
         prepare = tuple(stmt for stmt in before if isinstance(stmt, ZeroRows) and _prepares(stmt, last))
         rest = [stmt for stmt in before[at + 1 :] if stmt not in prepare and stmt not in names]
-        first = tuple(stmt for stmt in before[: at + 1] if stmt not in names)
-        if len(first) != 1 or _conflict(first[0], last) or _shares_tiles(last, before, prepare):
+        *begin, first = (stmt for stmt in before[: at + 1] if stmt not in names)
+        if any(_conflict(stmt, last) for stmt in (*begin, first)) or _shares_tiles(last, before, prepare):
             return None
         free: list[Stmt] = []
         bound: list[Stmt] = []
         for stmt in rest:
             waits = _conflict(stmt, last) or any(_conflict(stmt, other) for other in bound)
             (bound if waits else free).append(stmt)
-        return cls((*names, *first), tuple(free), tuple(bound), prepare, last)
+        return cls(names, tuple(begin), first, tuple(free), tuple(bound), prepare, last)  # type: ignore[arg-type]
 
 
 def _shares_tiles(last: AsyncProduct, others: list[Stmt], prepare: tuple[Stmt, ...]) -> bool:
@@ -123,24 +125,24 @@ def _conflict(one: Stmt, other: Stmt) -> bool:
 def _consumer(loop: Pipelined, split: _Split, turns: bool, alone: bool) -> If:
     one = tirx.const(1, dtype_of(loop.var))
     before = {loop.var: loop.var - one}
-    names = tuple(stmt for stmt in split.first if isinstance(stmt, Bind))
-    (first,) = (stmt for stmt in split.first if not isinstance(stmt, Bind))
-    late = _read_late(names, first)
-    early = tuple(stmt for stmt in names if stmt not in late)
+    first = (*split.begin, split.first)
+    late = _read_late(split.names, first)
+    early = tuple(stmt for stmt in split.names if stmt not in late)
     rest = (*late, *split.free, *split.bound)
-    delayed = copied(needed((*names, *split.prepare)), before)
+    delayed = copied(needed((*split.names, *split.prepare)), before)
     begin, end = ((Turn(True),), (Turn(False),)) if turns else ((), ())
-    products = (split.last, first) if alone else (first, split.last)
-    body = (*early, *delayed, *begin, *products, *end, *rest)
+    products = (split.last, split.first) if alone else (split.first, split.last)
+    body = (*early, *delayed, *split.begin, *begin, *products, *end, *rest)
     trip = TripLoop("serial", loop.var, loop.start + one, loop.stop, one, body, loc=loop.loc)
-    start = copied((*early, first, *rest), {loop.var: loop.start})
-    stop = copied((*needed((*names, *split.prepare)), split.last), {loop.var: loop.stop - one})
+    start = copied((*early, *first, *rest), {loop.var: loop.start})
+    stop = copied((*needed((*split.names, *split.prepare)), split.last), {loop.var: loop.stop - one})
     return If(loop.start < loop.stop, (*start, trip, *stop), loc=loop.loc)
 
 
-def _read_late(names: tuple[Bind, ...], first: Stmt) -> tuple[Bind, ...]:
-    """Names that the first product does not use and that are read of tensors, or follow from such ones."""
-    used = needed((*names, first))
+def _read_late(names: tuple[Bind, ...], first: Block) -> tuple[Bind, ...]:
+    """Names that the first product and what begins it do not use and that are read of tensors, or follow from
+    such ones."""
+    used = needed((*names, *first))
     late: list[Bind] = []
     for stmt in names:
         reads = next(loads(stmt.value), None) is not None or uses(stmt.value, {each.var for each in late})

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.cuts import Cut, border, cut_of, joined, room_cut
-from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask, ZeroRows
+from tilec.backends.cuda.analysis.cuts import Cut, border, cut_of, joined, least_of, room_cut
+from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, RowMask, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
 from tilec.backends.cuda.attention.rewriting import AttentionPass, copied
-from tilec.ir.exprs import dtype_of, inlined, int_value
-from tilec.ir.nodes import Bind, Block, For, If, Stmt
+from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.ir.exprs import dtype_of, inlined, int_value, same_all
+from tilec.ir.nodes import Bind, Block, For, If, Stmt, Store
+from tilec.lowering.analysis.facts import gap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -44,12 +46,12 @@ def _block(block: Block) -> Block:
 
 def _loop(loop: For) -> tuple[Stmt, ...]:
     values = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
-    cuts = [_cut(stmt, loop.var, values) for stmt in loop.body]
+    cuts = [_cut(stmt, loop, values) for stmt in loop.body]
     masks = [stmt for stmt, cut in zip(loop.body, cuts, strict=True) if cut is not None]
     found = [cut for cut in cuts if cut is not None]
     if not masks or len({cut.first for cut in found}) > 1:
         return (loop,)
-    bare = needed(tuple(stmt for stmt in loop.body if stmt not in masks))
+    bare = needed(_from_zero(tuple(stmt for stmt in loop.body if stmt not in masks)))
     second = tirx.Var(loop.var.name, dtype_of(loop.var))
     cut = tirx.Var("border", dtype_of(loop.var))
     again = copied(loop.body if found[0].first else bare, {loop.var: second})
@@ -61,16 +63,54 @@ def _loop(loop: For) -> tuple[Stmt, ...]:
     )
 
 
-def _cut(stmt: Stmt, var: Var, values: dict[Var, Expr]) -> Cut | None:
+def _from_zero(block: Block) -> Block:
+    """``block`` with products that start from 0 where a loop in front of their turn sets their sums to 0."""
+    made: list[Stmt] = []
+    for stmt in block:
+        at = len(made) - (2 if made and isinstance(made[-1], Turn) else 1)
+        if isinstance(stmt, AsyncProduct) and at >= 0 and _clears(made[at], stmt.c.buffer):
+            del made[at]
+            stmt = replace(stmt, clear=tirx.const(True, "bool"))
+        made.append(stmt)
+    return tuple(made)
+
+
+def _clears(stmt: Stmt, sums: Var) -> bool:
+    if not isinstance(stmt, ThreadLoop) or len(stmt.body) != 1:
+        return False
+    (store,) = stmt.body
+    own = isinstance(store, Store) and store.buffer.same_as(sums) and same_all(store.indices, stmt.vars)
+    return own and getattr(store.value, "value", 1) == 0  # type: ignore[attr-defined]
+
+
+def _cut(stmt: Stmt, loop: For, values: dict[Var, Expr]) -> Cut | None:
     """Where a mask begins or ends to do something; None for a statement that is no mask."""
     if isinstance(stmt, ZeroRows):
         extent = int_value(stmt.tile.extent[-2]) or 1
-        return cut_of(stmt.keep, var, {stmt.row: extent}, values)
+        return cut_of(stmt.keep, loop.var, {stmt.row: extent}, values)
     if not isinstance(stmt, RowMask):
         return None
     rows, columns = (int_value(extent) or 1 for extent in stmt.tile.extent)
     limits = _minima(inlined(stmt.limit, values))
-    return joined([room_cut(limit - (columns - 1), var, {stmt.row: rows}, values) for limit in limits])
+    ranges = {stmt.row: rows}
+    of_rows = [limit.condition for limit in limits if isinstance(limit, tirx.Select)]
+    moving = [limit - (columns - 1) for limit in limits if not isinstance(limit, tirx.Select)]
+    cut = joined([room_cut(limit, loop.var, ranges, values) for limit in moving])
+    return None if cut is None else _where_rows_hold(cut, of_rows, loop, ranges, values)
+
+
+def _where_rows_hold(
+    cut: Cut, of_rows: list[Expr], loop: For, ranges: dict[Var, int], values: dict[Var, Expr]
+) -> Cut | None:
+    """A cut that leaves no trip without the mask unless ``of_rows`` hold for all rows; None where that is
+    open."""
+    for cond in of_rows:
+        room = least_of(gap(cond), ranges, values)
+        if room is None:
+            return None
+        never = loop.start if cut.first else loop.stop
+        cut = replace(cut, at=tirx.Select(room > 0, cut.at, never))
+    return cut
 
 
 def _minima(expr: Expr) -> list[Expr]:
