@@ -35,6 +35,17 @@ PAGES = """    for k in pipelined(0, 2, num_stages=2):
         gemm(A_s[0:+128, 0:+64], B_s[0:+128, 0:+64], acc[0:+128, 0:+128], trans_b=True, clear=False)
     copy(acc[0:+128, 0:+128], C[bx:+1, 0:+128, 0:+128])
 """
+VECTORS = """    row = alloc(float32, (128,), "local.fragment")
+    for k in pipelined(0, 2, num_stages=2):
+        copy(A[bx:+128, by:+1, k * 64:+64], A_s[0:+128, 0:+64])
+        copy(B[0:+128, k * 64:+64], B_s[0:+128, 0:+64])
+        for i in parallel(128):
+            row[i] = {value}
+        gemm(A_s[0:+128, 0:+64], B_s[0:+128, 0:+64], acc[0:+128, 0:+128], trans_b=True, clear=False)
+        for i, j in parallel(128, 128):
+            acc[i, j] = acc[i, j] * row[i]
+    copy(acc[0:+128, 0:+128], C[bx:+1, 0:+128, 0:+128])
+"""
 NEST = """with launch(1, threads=(128, 1, 1)) as (bx,):
     acc = alloc(float32, (128,), "local.fragment")
     for i in serial(0, 3, 1):
@@ -58,6 +69,22 @@ def test_every_lane_brings_a_page() -> None:
     assert not any("table" in format_expr(stmt.value) for stmt in load.body if isinstance(stmt, Bind))
     between = stmts[stmts.index(ahead) : stmts.index(load)]
     assert any(isinstance(stmt, WaitPhase) for stmt in between)
+
+
+@pytest.mark.parametrize(
+    ("value", "brought"),
+    [
+        ("cast(float32, table[k * 128 + i])", ["table_raw"]),
+        ("if_then_else(k * 128 + i < N, cast(float32, table[k * 128 + i]), 0.0)", ["table_raw"]),
+        ("cast(float32, table[k * 127 + i])", []),
+        ("cast(float32, table[table[k * 128 + i]])", ["table_raw"]),
+        ("cast(float32, table[k])", []),
+    ],
+)
+def test_vectors_of_a_trip_come_by_tma(value: str, brought: list[str]) -> None:
+    """At multiples of 16 bytes, and neighbours alone."""
+    boxes = [stmt for stmt in walk(roles(VECTORS.format(value=value)).body) if isinstance(stmt, BoxLoad)]
+    assert [str(stmt.dst.buffer.name) for stmt in boxes if len(stmt.dst.extent) == 2] == brought
 
 
 @pytest.mark.parametrize(

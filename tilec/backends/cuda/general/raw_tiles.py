@@ -1,6 +1,8 @@
 """Loads that compute bring what they read as it is, to raw tiles, of which those who compute make theirs.
 
 T = float16(A[box])    ->    raw = A[box]; T = float16(raw)
+
+So do vectors of a trip that come to registers from tensors (a mask of keys, a scale of each row).
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.tirx.analysis import undefined_vars
 
+from tilec.backends.cuda.analysis.gathers import store_of
 from tilec.backends.cuda.analysis.loads_ahead import async_elements, load_of
-from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.tiles import is_whole, whole_tile
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
@@ -48,7 +51,7 @@ class _RawTiles(ScopedRewrite):
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A load of a loop, split."""
         tile = filled(stmt)
-        if tile is not None and self._inside and not is_small(tile):
+        if self._inside and (_fills_vector(stmt) if tile is None else not is_small(tile)):
             return self._split(stmt)
         self._inside += is_loop(stmt)
         made = super().stmt(stmt)
@@ -56,7 +59,7 @@ class _RawTiles(ScopedRewrite):
         return made
 
     def _split(self, stmt: Stmt) -> list[Stmt]:
-        as_it_is = isinstance(stmt, Copy) and str(stmt.src.buffer.dtype) == str(stmt.dst.buffer.dtype)
+        as_it_is = _is_shared_copy(stmt) and str(stmt.src.buffer.dtype) == str(stmt.dst.buffer.dtype)  # type: ignore
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
         if as_it_is or not isinstance(loop, Parallel) or self._is_gathered(stmt):
             return [stmt]
@@ -128,6 +131,24 @@ def _part_of(tensor: Var, places: list[Expr], loop: Parallel) -> _Part | None:
     return (
         _Part(Region(tensor, tuple(start), tuple(sizes)), tuple(added)) if 1 < prod(sizes) <= total else None
     )
+
+
+def _is_shared_copy(stmt: Stmt) -> bool:
+    return isinstance(stmt, Copy) and str(stmt.dst.buffer.scope()) == "shared.dyn"
+
+
+def _fills_vector(stmt: Stmt) -> bool:
+    """Whether a statement sets a fragment of one axis from tensors, such as a mask of keys: threads would
+    wait for memory in each trip."""
+    if isinstance(stmt, Copy):
+        dst = stmt.dst.buffer
+        return str(stmt.src.buffer.scope()) == "global" and is_whole(stmt.dst) and _is_vector(dst)
+    store = store_of(stmt) if isinstance(stmt, Parallel) else None
+    return store is not None and _is_vector(store.buffer) and bool(_tensors(stmt))  # type: ignore[arg-type]
+
+
+def _is_vector(buffer: Var) -> bool:
+    return str(buffer.scope()) == "local.fragment" and len(buffer.shape) == 1
 
 
 def _tensors(loop: Parallel) -> list[TensorLoad]:

@@ -115,7 +115,7 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         roles = None if raw is written else _roles(kernel, raw, target)
     except Unfit:
         roles = None
-    if roles is not None and all(ring.stages > 1 for ring in roles.rings):
+    if roles is not None and roles.run_ahead():
         return roles.made()
     try:
         return _roles(kernel, written, target).made()
@@ -208,6 +208,11 @@ class _Roles:
         self.looked_up = _only_looked_up(program, plan)
         self.roads: list[Road] = []
         self.places = 0
+
+    def run_ahead(self) -> bool:
+        """Whether all loads of loops have stages to run ahead in."""
+        loops = (load for load in self.plan.loads if any(map(is_loop, self.program.around[load])))
+        return all(self._ring(load).stages > 1 for load in loops)
 
     def made(self) -> Launch:
         """The launch with its roles."""
