@@ -200,3 +200,22 @@ def test_rows_that_hide_all_keys_keep_every_trip_of_their_tile_masked() -> None:
     assert [RowMask in _kinds(loop) for loop in trips(found)] == [False, True]
     (cut,) = (stmt for stmt in walk(found.consumer) if isinstance(stmt, Bind) and stmt.var.name == "border")
     assert "select(N - bx * 128 + -127 > 0, " in format_expr(cut.value)
+
+
+WINDOW = (
+    "for i, j in parallel(128, 64):",
+    "    distance = bx * 128 + i - (k * 64 + j)",
+    '    S[i, j] = if_then_else(distance >= 0 and distance < 640, S[i, j], float32("-inf"))',
+)
+
+
+def test_a_window_masks_its_first_trips_and_its_last_ones() -> None:
+    loops = trips(roles(attention(scores=WINDOW), until="split_masks"))
+    masks = [[stmt for stmt in loop.body if isinstance(stmt, RowMask)] for loop in loops]
+    assert [[stmt.begin is not None for stmt in found] for found in masks] == [[True], [], [False]]
+
+
+def test_a_mask_of_first_keys_alone_ends_with_the_trips_that_have_them() -> None:
+    scores = (*WINDOW[:2], '    S[i, j] = if_then_else(distance < 640, S[i, j], float32("-inf"))')
+    loops = trips(roles(attention(scores=scores), until="split_masks"))
+    assert [RowMask in _kinds(loop) for loop in loops] == [True, False]

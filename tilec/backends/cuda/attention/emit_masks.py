@@ -21,22 +21,30 @@ def _emit_mask(stmt: RowMask, ctx: AttentionContext) -> tirx.Stmt | None:
     column = tirx.Var("column", "int32")
 
     def row() -> tirx.Stmt:
-        left = ctx.fresh("left", "int32")
+        left, past = ctx.fresh("left", "int32"), ctx.fresh("past", "int32")
 
         def element() -> tirx.Stmt:
             place = ctx.register(stmt.tile.buffer, (stmt.row, column))
             value = tirx.BufferLoad(fragment.data, [place])
-            kept = tirx.LT(_share(column, True, ctx), left)
+            share = _share(column, True, ctx)
+            kept = tirx.LT(share, left)
+            kept = kept if stmt.begin is None else tirx.And(kept, tirx.GE(share, past))
             return tirx.BufferStore(fragment.data, tirx.Select(kept, value, ctx.value(stmt.other)), [place])
 
         inner = over_layout((column,), (columns,), across, 1, element, ctx)
         assert inner is not None
-        limit = ctx.value(stmt.limit)
-        limit = limit if dtype_of(limit) == "int32" else tirx.Cast("int32", limit)
-        return sequence([tirx.Bind(left, limit - _share(column, False, ctx)), inner])
+        binds = zip((left, past), stmt.body, strict=False)
+        return sequence([*(_bound(name, bind.value, column, ctx) for name, bind in binds), inner])
 
     down = Layout((fragment.layout.digits[0],))
     return over_layout((stmt.row,), (rows,), down, 1, row, ctx)
+
+
+def _bound(name: tirx.Var, value: tirx.Expr, column: tirx.Var, ctx: AttentionContext) -> tirx.Stmt:
+    """A bound of columns as one of the registers' share in them."""
+    found = ctx.value(value)
+    found = found if dtype_of(found) == "int32" else tirx.Cast("int32", found)
+    return tirx.Bind(name, found - _share(column, False, ctx))
 
 
 def _share(column: tirx.Var, held: bool, ctx: AttentionContext) -> tirx.Expr:

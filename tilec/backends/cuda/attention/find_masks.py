@@ -2,8 +2,9 @@
 
     for i, j: S[i, j] = if_then_else(c * j + f(i) < e and ..., g(S[i, j]), other)
 
-One comparison of a column with its row's limit takes the place of all conditions. What such a loop computes
-of elements on chip (a scale, a slope, a bias) is a loop of its own in front of the mask.
+One comparison of a column with its row's limit takes the place of all conditions, and one with where its
+row begins (a window). What such a loop computes of elements on chip (a scale, a slope, a bias) is a loop of
+its own in front of the mask.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store
 from tilec.lowering.analysis.facts import gap, opposite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tvm.ir import Expr, Var
 
     from tilec.ir.nodes import Launch
@@ -56,15 +59,27 @@ def _parted(stmt: Stmt) -> Block:
     if call_name(value) != "if_then_else":
         return (stmt,)
     cond, first, second = value.args
-    for holds, kept, other in ((cond, first, second), (opposite(cond), second, first)):
-        limit = _limit(holds, stmt)
-        read = [load.source for load in loads(cond)]
-        if limit is None or store.buffer in read or uses(other, stmt.vars) or not _is_on_chip(kept):
-            continue
-        bind = Bind(tirx.Var("limit", dtype_of(limit)), limit)
-        mask = RowMask(whole_tile(store.buffer), stmt.vars[0], (bind,), other, loc=stmt.loc)
-        return (mask,) if _is_own(kept, store) else (replace(stmt, body=(replace(store, value=kept),)), mask)
-    return (stmt,)
+    sides = ((cond, first, second), (opposite(cond), second, first))
+    found = [made for holds, kept, other in sides if (made := _masked(stmt, store, holds, kept, other))]
+    found.sort(key=lambda made: made[0].begin is not None)
+    return found[0][1] if found else (stmt,)
+
+
+def _masked(
+    loop: ThreadLoop, store: Store, holds: Expr, kept: Expr, other: Expr
+) -> tuple[RowMask, Block] | None:
+    """The mask that puts ``other`` where ``holds`` fails, and it behind a loop that stores ``kept``, or alone
+    where that is what is there."""
+    bounds = _bounds(holds, loop)
+    read = [load.source for load in loads(holds)]
+    if bounds is None or store.buffer in read or uses(other, loop.vars) or not _is_on_chip(kept):
+        return None
+    names = zip(("limit", "begin"), bounds, strict=True)
+    binds = tuple(Bind(tirx.Var(name, dtype_of(at)), at) for name, at in names if at is not None)
+    mask = RowMask(whole_tile(store.buffer), loop.vars[0], binds, other, loc=loop.loc)
+    if _is_own(kept, store):
+        return mask, (mask,)
+    return mask, (replace(loop, body=(replace(store, value=kept),)), mask)
 
 
 def _is_on_chip(value: Expr) -> bool:
@@ -91,27 +106,38 @@ def _is_own(value: Expr, store: Store) -> bool:
     return own and same_all(tuple(value.indices), store.indices)
 
 
-def _limit(cond: Expr, loop: ThreadLoop) -> Expr | None:
-    """The first column for which ``cond`` fails, where it fails from there on; None where that is open, or
-    the same for all columns."""
-    column = loop.vars[1]
+def _bounds(cond: Expr, loop: ThreadLoop) -> tuple[Expr, Expr | None] | None:
+    """The first column for which ``cond`` fails from there on, and the one up to which it fails, None where
+    it holds from the first one on. None where that is open, or the same for all columns."""
+    column, columns = loop.vars[1], int_value(loop.extents[1]) or 0
+    limit: Expr | None = None
+    begin: Expr | None = None
     parts = conditions(cond)
-    limits = [_atom_limit(part, column, loop.extents[1]) for part in parts]
-    result: Expr | None = None
-    for limit in limits:
-        if limit is None or not any(uses(part, (column,)) for part in parts):
+    for part in parts:
+        found = _bounds_of(part, column, columns)
+        if found is None or not any(uses(each, (column,)) for each in parts):
             return None
-        result = limit if result is None else tirx.Min(result, limit)
-    return result
+        limit, begin = _joined(tirx.Min, limit, found[0]), _joined(tirx.Max, begin, found[1])
+    return (tirx.const(columns, dtype_of(begin)) if limit is None else limit), begin
 
 
-def _atom_limit(cond: Expr, column: Var, columns: Expr | int) -> Expr | None:
-    """As above; where rows alone tell, all columns or none."""
+def _joined(kind: Callable[[Expr, Expr], Expr], one: Expr | None, other: Expr | None) -> Expr | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return kind(one, other)
+
+
+def _bounds_of(cond: Expr, column: Var, columns: int) -> tuple[Expr | None, Expr | None] | None:
+    """As above, of one comparison; where rows alone tell, all columns or none."""
     room = gap(cond)
-    if room is not None and not uses(room, (column,)):
-        dtype = dtype_of(room)
-        return tirx.Select(cond, tirx.const(int_value(columns) or 0, dtype), tirx.const(0, dtype))
-    linear = linear_in(room, [column]) if room is not None else None
-    if not linear or int_value(linear[0]) != -1:
+    if room is None:
         return None
-    return sym.Analyzer().simplify(linear[1])
+    if not uses(room, (column,)):
+        dtype = dtype_of(room)
+        return tirx.Select(cond, tirx.const(columns, dtype), tirx.const(0, dtype)), None
+    linear = linear_in(room, [column])
+    factor = int_value(linear[0]) if linear else None
+    if not linear or factor not in (-1, 1):
+        return None
+    analyzer = sym.Analyzer()
+    return (analyzer.simplify(linear[1]), None) if factor == -1 else (None, analyzer.simplify(1 - linear[1]))

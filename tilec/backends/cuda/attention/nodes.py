@@ -156,18 +156,23 @@ class ZeroRows(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class RowMask(Stmt):
-    """Elements (row, column) of a fragment from the column that ``body`` binds for ``row`` on become
-    ``other``."""
+    """Elements (row, column) of a fragment from the column on that ``body`` binds for ``row`` become
+    ``other``, and those in front of the second one that it binds, if there is one."""
 
     tile: Writes[Region]
     row: Defines[Var]
-    body: tuple[Bind]
+    body: tuple[Bind, ...]
     other: Expr
 
     @property
     def limit(self) -> Expr:
-        """The first column that is masked."""
+        """The first column behind those that stay."""
         return self.body[0].value
+
+    @property
+    def begin(self) -> Expr | None:
+        """The first column that stays; None where that is the first one of the fragment."""
+        return self.body[1].value if len(self.body) > 1 else None
 
 
 @dataclass(frozen=True, eq=False)

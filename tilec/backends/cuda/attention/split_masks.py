@@ -40,11 +40,52 @@ def _block(block: Block) -> Block:
     for stmt in block:
         if isinstance(stmt, If):
             stmt = replace(stmt, then=_block(stmt.then), orelse=_block(stmt.orelse))
-        made += _loop(stmt) if isinstance(stmt, For) else (stmt,)
+        made += _from_begin(stmt) if isinstance(stmt, For) else (stmt,)
     return tuple(made)
 
 
-def _loop(loop: For) -> tuple[Stmt, ...]:
+def _from_begin(loop: For) -> Block:
+    """A loop as the trips in which rows begin inside of it, or behind, and the others, cut on where masks
+    begin."""
+    values = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+    masks = {stmt: stmt.begin for stmt in loop.body if isinstance(stmt, RowMask) and stmt.begin is not None}
+    cuts = [_begin_cut(mask, begin, loop, values) for mask, begin in masks.items()]
+    found = [cut for cut in cuts if cut is not None and not cut.first]
+    if not masks or len(found) < len(cuts):
+        return _loop(loop)
+    body = needed(
+        tuple(new for stmt in loop.body for new in (_up_to_limit(stmt) if stmt in masks else (stmt,)))
+    )
+    bound, second = _names(loop, "begun")
+    behind = replace(loop, var=second, start=bound, body=copied(body, {loop.var: second}))
+    return (
+        Bind(bound, border(found, loop.start, loop.stop)),
+        replace(loop, stop=bound),
+        *_loop(behind),
+    )
+
+
+def _up_to_limit(mask: Stmt) -> Block:
+    """A mask without its beginning; none where there is no limit either."""
+    assert isinstance(mask, RowMask)
+    limit = int_value(mask.limit)
+    whole = limit is not None and limit >= (int_value(mask.tile.extent[1]) or 1)
+    return () if whole else (replace(mask, body=mask.body[:1]),)
+
+
+def _begin_cut(mask: RowMask, begin: Expr, loop: For, values: dict[Var, Expr]) -> Cut | None:
+    """From which trip on rows begin with the first column of a tile."""
+    ranges = {mask.row: int_value(mask.tile.extent[0]) or 1}
+    parts = _parts(tirx.Max, inlined(begin, values))
+    return joined([room_cut(1 - part, loop.var, ranges, values) for part in parts])
+
+
+def _names(loop: For, cut: str) -> tuple[Var, Var]:
+    dtype = dtype_of(loop.var)
+    return tirx.Var(cut, dtype), tirx.Var(loop.var.name, dtype)
+
+
+def _loop(loop: For) -> Block:
     values = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
     cuts = [_cut(stmt, loop, values) for stmt in loop.body]
     masks = [stmt for stmt, cut in zip(loop.body, cuts, strict=True) if cut is not None]
@@ -52,8 +93,7 @@ def _loop(loop: For) -> tuple[Stmt, ...]:
     if not masks or len({cut.first for cut in found}) > 1:
         return (loop,)
     bare = needed(_from_zero(tuple(stmt for stmt in loop.body if stmt not in masks)))
-    second = tirx.Var(loop.var.name, dtype_of(loop.var))
-    cut = tirx.Var("border", dtype_of(loop.var))
+    cut, second = _names(loop, "border")
     again = copied(loop.body if found[0].first else bare, {loop.var: second})
     bodies = (bare, again) if found[0].first else (loop.body, again)
     return (
@@ -88,10 +128,10 @@ def _cut(stmt: Stmt, loop: For, values: dict[Var, Expr]) -> Cut | None:
     if isinstance(stmt, ZeroRows):
         extent = int_value(stmt.tile.extent[-2]) or 1
         return cut_of(stmt.keep, loop.var, {stmt.row: extent}, values)
-    if not isinstance(stmt, RowMask):
+    if not isinstance(stmt, RowMask) or stmt.begin is not None:
         return None
     rows, columns = (int_value(extent) or 1 for extent in stmt.tile.extent)
-    limits = _minima(inlined(stmt.limit, values))
+    limits = _parts(tirx.Min, inlined(stmt.limit, values))
     ranges = {stmt.row: rows}
     of_rows = [limit.condition for limit in limits if isinstance(limit, tirx.Select)]
     moving = [limit - (columns - 1) for limit in limits if not isinstance(limit, tirx.Select)]
@@ -113,6 +153,6 @@ def _where_rows_hold(
     return cut
 
 
-def _minima(expr: Expr) -> list[Expr]:
-    """The operands of a minimum."""
-    return [*_minima(expr.a), *_minima(expr.b)] if isinstance(expr, tirx.Min) else [expr]
+def _parts(kind: type[tirx.Min | tirx.Max], expr: Expr) -> list[Expr]:
+    """The operands of a minimum or a maximum."""
+    return [*_parts(kind, expr.a), *_parts(kind, expr.b)] if isinstance(expr, kind) else [expr]
