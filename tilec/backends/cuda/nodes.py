@@ -152,17 +152,31 @@ class SparseWarpGemm(WarpGemm):
 class WarpgroupProduct(WarpGemm):
     """A WarpGemm by wgmma, which runs in the background until a `ProductsWait` covers it: ``a`` in shared
     memory or, of 16 bits, in a fragment. ``types`` are those in the instruction's name. ``copies``: it takes
-    copies of a fragment's registers, so that threads may write these while it runs."""
+    copies of a fragment's registers, so that threads may write these while it runs. ``registers``: what
+    `BringOperand` has loaded of ``a``, of 8 or 32 bits across K, under this name."""
 
-    syntax = "wgmma(a, b, c, trans_a=, trans_b=, clear=, tile=, types=, copies=)"
+    syntax = "wgmma(a, b, c, trans_a=, trans_b=, clear=, tile=, types=, copies=, registers=)"
 
     types: str
     copies: bool = False
+    registers: str | None = None
 
     @property
     def width(self) -> int:
         """Columns of one instruction."""
         return int(self.tile.instruction[len("m64n") :].partition("k")[0])
+
+
+@dataclass(frozen=True, eq=False)
+class BringOperand(Stmt):
+    """Lanes load into ``registers`` (a name) what a `WarpgroupProduct` of ``tile`` takes of ``a``, a shared
+    tile of 8 or 32 bits across K."""
+
+    syntax = "bring_operand(a, tile=, registers=)"
+
+    a: Region
+    tile: WarpTile
+    registers: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +262,7 @@ class DrainStores(Stmt):
 class GiveBack(Stmt):
     """The warps that run it are done with ``tiles``, whose loads may overwrite them: an arrival at
     ``barrier[index]``, of a thread for each warpgroup where products alone have read them (``once``), else of
-    every thread. Behind the products that read the tiles, wherever it stands."""
+    one for each warp. Behind the products that read the tiles, wherever it stands."""
 
     syntax = "give_back(barrier[index], *tiles, once=)"
 

@@ -12,7 +12,7 @@ from tilec.backends.cuda.analysis.fragments import WARP, coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.mma import ROWS
 from tilec.backends.cuda.analysis.threads import warps_of
-from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm
+from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm, WarpgroupProduct
 from tilec.ir.exprs import loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
@@ -55,6 +55,8 @@ def conflicts(launch: Launch) -> list[Road]:
 
 
 def _conflicts(stmt: Stmt, layouts: Mapping[Var, Layout], warps: int) -> Iterator[tuple[Var, str, int]]:
+    if isinstance(stmt, WarpgroupProduct):
+        return  # what wgmma and its lanes read lies in slabs for them
     if isinstance(stmt, WarpGemm):
         for region, across in ((stmt.a, stmt.trans_a), (stmt.b, not stmt.trans_b)):
             ways = _operand_ways(region, across, layouts)

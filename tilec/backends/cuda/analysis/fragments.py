@@ -13,17 +13,33 @@ WARP, WARPS_OF_A_GROUP = 32, 4
 PAIR = 2
 
 
-def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1)) -> Layout:
+#: Which lane, register and warp have the 64 rows of an instruction of wgmma whose A lanes read across K, by
+#: the bytes of its elements: two neighbours are those that the instruction has 8 rows apart. Of bytes a warp
+#: has 16 rows, those of one chunk; of words those of four chunks of which half a warp reads two that meet no
+#: bank twice.
+ROWS_ACROSS = {
+    1: (Digit(2, 2, "reg"), Digit(8, 4, "lane"), Digit(4, 1, "warp")),
+    4: (
+        Digit(2, 2, "reg"),
+        Digit(2, 4, "lane"),
+        Digit(2, 16, "lane"),
+        Digit(2, 1, "warp"),
+        Digit(2, 8, "lane"),
+        Digit(2, 2, "warp"),
+    ),
+}
+
+
+def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1), across: int = 0) -> Layout:
     """The accumulator of mma.m16n8 or wgmma.m64 over all warps: a lane holds two neighbours of row lane // 4
     and two of the row 8 below (PTX ISA, "Matrix Fragments for mma.m16n8k16", "Register Fragments and Shared
     Memory Matrix Layouts" of wgmma). ``slices`` are rows and columns of products that lie side by side in one
-    fragment."""
+    fragment, ``across`` the bytes of elements of A that lanes read across K."""
     rows, columns = tile.tiles
     count = rows * columns * 4
+    rest = _row_digits(tile, columns * 4)
     i = (
-        Digit(8, 4, "lane"),
-        Digit(2, 2, "reg"),
-        *_row_digits(tile, columns * 4),
+        *((*ROWS_ACROSS[across], *rest[1:]) if across else (Digit(8, 4, "lane"), Digit(2, 2, "reg"), *rest)),
         Digit(slices[0], count * slices[1], "reg"),
     )
     j = (

@@ -1,4 +1,5 @@
-"""Operands stored across K, turned in shared memory: wgmma reads those of 8 and 32 bits along K alone."""
+"""Operands of 8 and 32 bits stored across K, which wgmma reads along K alone: the first one is turned by
+lanes on its way to registers, others in shared memory."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tilec.ir.nodes import Alloc, Copy, Parallel, Region, Stmt, Store
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
+    from tilec.backends.cuda.nodes import WarpGemm
     from tilec.ir.nodes import Gemm
 
 #: Where operands are.
@@ -22,11 +24,20 @@ SHARED, HELD = "shared.dyn", "local.fragment"
 UNITS = {1: (32, 16), 4: (4, 32)}
 
 
-def turned(gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD)) -> tuple[list[Stmt], Gemm]:
+def is_read_across(gemm: Gemm | WarpGemm) -> bool:
+    """Whether the first operand of a product of wgmma lies across K in shared memory, with elements of which
+    lanes read those of their rows."""
+    return gemm.trans_a and gemm.a.buffer.scope() == SHARED and element_bytes(str(gemm.a.buffer.dtype)) != 2
+
+
+def turned(
+    gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD), by_lanes: bool = False
+) -> tuple[list[Stmt], Gemm]:
     """The product with its operands of 8 and 32 bits in memory of ``scopes`` along K, and the statements in
-    front of it that turn them."""
+    front of it that turn them. ``by_lanes``: its first operand stays where lanes can read it."""
     before: list[Stmt] = []
-    if gemm.trans_a and _can_turn(gemm.a, scopes):
+    stays = by_lanes and is_read_across(gemm) and _can_turn(gemm.a, (SHARED,))
+    if gemm.trans_a and not stays and _can_turn(gemm.a, scopes):
         gemm = replace(gemm, a=_turned(gemm.a, gemm, before), trans_a=False)
     if not gemm.trans_b and _can_turn(gemm.b, scopes):
         gemm = replace(gemm, b=_turned(gemm.b, gemm, before), trans_b=True)

@@ -5,25 +5,27 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multip
 8, 24 or a multiple of 16; TVM's table ends at 224), K 32 bytes. B is read from shared memory, A from there or
 from registers. Operands lie in slabs of 128, 64 or 32 bytes of their contiguous dimension, whose 16-byte
 chunks are swapped in the pattern that TMA writes, too. 16-bit operands may have either dimension contiguous,
-all others K alone.
+all others K alone: lanes bring those of A from the other side to registers
+(`tilec.backends.cuda.analysis.turn_operands`).
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from tvm import sym
 
-from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
+from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP, accumulator_layout
 from tilec.backends.cuda.analysis.mma import dtypes, extents, is_register_operand
 from tilec.backends.cuda.analysis.tiles import alike, is_slice, static_extents, swizzled
-from tilec.backends.cuda.analysis.turn_operands import turned
+from tilec.backends.cuda.analysis.turn_operands import HELD, SHARED, is_read_across, turned
 from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.layout import Digit, Layout, Swizzle
-from tilec.ir.nodes import Alloc, walk
+from tilec.ir.nodes import Alloc, Gemm, walk
 from tilec.ir.nodes.barriers import WARPGROUP, Group
+from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.storage import element_bytes
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Var
 
-    from tilec.ir.nodes import Gemm, Launch, Region
+    from tilec.ir.nodes import Launch, Region, Stmt
 
 ROWS, STEP_BYTES, WIDEST = 64, 32, 256
 #: Rows after which the pattern of a slab repeats, and bytes of a chunk that it moves.
@@ -68,10 +70,27 @@ class Chooser:
         allocs = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
         self._asked = {stmt.buffer: stmt.asked.layout for stmt in allocs if stmt.asked is not None}
         self._addressed = addressed_in(launch.body)
+        self._body = launch.body
+        self._products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
 
     def product(self, gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
         """As `group_tile`, with what of the launch keeps a product from wgmma."""
-        return self._obstacle(gemm) or group_tile(turned(gemm)[1], warps)
+        return self._obstacle(gemm) or group_tile(self.turned(gemm)[1], warps)
+
+    def turned(self, gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD)) -> tuple[list[Stmt], Gemm]:
+        """As `tilec.backends.cuda.analysis.turn_operands.turned`: lanes read the first operand of products
+        whose sums have no others and become nobody's operand in registers, as they lie in another order
+        then."""
+        sums = gemm.c.buffer
+        alike = [other for other in self._products if other.c.buffer.same_as(sums)]
+        free = sums not in self._handed_on and all(map(is_read_across, alike))
+        return turned(gemm, scopes, free and _is_of_slabs(gemm.a))
+
+    @cached_property
+    def _handed_on(self) -> set[Var]:
+        """What statements that write operands in registers name beside them."""
+        held = {stmt.a.buffer for stmt in self._products if stmt.a.buffer.scope() == HELD}
+        return {name for stmt in walk(self._body) if held & set(written(stmt)) for name in buffers(stmt)}
 
     def _obstacle(self, gemm: Gemm) -> str | None:
         if self._against is not None:
@@ -87,6 +106,11 @@ class Chooser:
             if layout is not None and tile.scope() == "shared.dyn" and not _is_slab(tile, layout):
                 return f"T.annotate_layout gives {tile.name} another order than wgmma reads"
         return None
+
+
+def _is_of_slabs(region: Region) -> bool:
+    """Whether lanes find an operand in slabs."""
+    return region.buffer.scope() == SHARED and is_operand(region)
 
 
 def _is_slab(tile: Var, layout: Layout) -> bool:
@@ -155,12 +179,13 @@ def _is_cut(gemm: Gemm, columns: int) -> bool:
 
 def _obstacles(gemm: Gemm, depth: int, types: tuple[str, str, str]) -> Iterator[str]:
     size = element_bytes(types[0])
+    by_lanes = gemm.a if is_read_across(gemm) else None
     if depth * size % STEP_BYTES:
         yield f"K = {depth} is no multiple of {STEP_BYTES // size}"
     for name, region, across in (("A", gemm.a, gemm.trans_a), ("B", gemm.b, not gemm.trans_b)):
         if name == "A" and is_register_operand(gemm, True):
             continue
-        if across and element_bytes(str(region.buffer.dtype)) != 2:
+        if across and element_bytes(str(region.buffer.dtype)) != 2 and region is not by_lanes:
             yield f"{name} of {region.buffer.dtype} is stored across K"
         if not (is_operand(region) if region.buffer.scope() == "shared.dyn" else _is_stageable(region)):
             yield f"{region.buffer.name} is no tile, or part of one, that descriptors describe"
@@ -206,6 +231,14 @@ def slab_bytes(tile: Var) -> int:
     """Bytes of a row of one slab of an operand: the widest that divide its rows; 0 where none does."""
     size = static_extents(tile)[-1] * element_bytes(str(tile.dtype))
     return next((slab for slab in SLABS if size % slab == 0), 0)
+
+
+def sums_layout(gemm: WarpGemm, slices: tuple[int, int] = (1, 1)) -> Layout:
+    """Where a product leaves its sums, of ``slices`` in one fragment: in the order of the rows that its lanes
+    read."""
+    by_lanes = isinstance(gemm, WarpgroupProduct) and is_read_across(gemm)
+    size = element_bytes(str(gemm.a.buffer.dtype)) if by_lanes else 0
+    return accumulator_layout(gemm.tile, slices, size)
 
 
 def operand_in_memory(gemm: WarpGemm, tile: Var, across: bool) -> Layout:

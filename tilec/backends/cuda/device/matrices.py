@@ -112,7 +112,7 @@ def wgmma(
         places = [sums.index + place for place in range(count * 4 // size)]
         left = _words(lanes, a, 4) if has_registers else [a]
         kept = [(a.registers, a.index + place) for place in range(4)] if has_registers else []
-        lanes.ptx(instruction, (sums.registers, places), *left, b, adds, *tail, kept=kept)
+        lanes.ptx(instruction, [(sums.registers, places)], *left, b, adds, *tail, kept=kept)
 
     held = ", ".join(f"%{place}" for place in range(count))
     outputs = ", ".join(f'"+r"(c[{place}])' for place in range(count))
@@ -229,6 +229,37 @@ __device__ __forceinline__ void tilec_turn(unsigned* words) {
   }
 }
 """, _turned)  # fmt: skip
+
+
+def _turned_by(lanes: Lanes, to: Any, source: Any, selector: Any) -> None:
+    for first in (0, 2):
+        low, high = (lanes.load(source, "uint32", first + part) for part in (0, 1))
+        for part, chosen in ((0, selector), (1, selector ^ 0x1111)):
+            lanes.store(to, "uint32", lanes.cuda("__byte_perm", low, high, chosen), first + part)
+
+
+#: The same with the bytes that a selector of prmt picks, and their neighbours; not before what stands in
+#: front of it.
+TURN_BY = Helper("tilec_turn_by", """
+__device__ __forceinline__ void tilec_turn_by(unsigned* to, const unsigned* from, unsigned selector) {
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    unsigned low = from[i], high = from[i + 1];
+    asm volatile("prmt.b32 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(low), "r"(high), "r"(selector) : "memory");
+    asm volatile("prmt.b32 %0, %1, %2, %3;"
+                 : "=r"(to[i + 1]) : "r"(low), "r"(high), "r"(selector ^ 0x1111u) : "memory");
+  }
+}
+""", _turned_by)  # fmt: skip
+#: What wgmma takes of a float32, in a register of its own, not before what stands in front of it: the
+#: assembler makes no register of two, as it does of a copy.
+CUT = Helper("tilec_cut", """
+__device__ __forceinline__ unsigned tilec_cut(unsigned word) {
+  unsigned made;
+  asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(made) : "r"(word) : "memory");
+  return made;
+}
+""", lambda lanes, word: lanes.bits(word, "uint32") & np.uint32(0xFFFFE000))  # fmt: skip
 #: The matrix descriptor of wgmma with this low word (PTX ISA, "Shared Memory Matrix Layout"): 128-byte
 #: swizzle, 1024 bytes from one group of eight rows to the next.
 DESCRIPTOR = Helper("tilec_descriptor", f"""

@@ -67,12 +67,12 @@ class DeviceContext(Context):
     registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
     writes to memory that others see, ``pool`` the block's shared memory, ``pool_address`` its address there
     and ``places`` the bytes at which tiles begin, ``maps`` the parameters that are tensor maps, ``ahead`` the
-    registers of operands that are loaded in the trip before and ``looked_up`` the places that gathers know
-    before they begin, both by names. ``thread``, ``warp`` and ``warps`` are those of the group that runs a
-    statement, ``block_...`` those of the block; ``group`` is its first thread and how many they are (None:
-    all of the block), ``overlapping`` the names of tensors that may share memory, ``group_barriers`` are the
-    named barriers of groups that meet, ``free_barriers`` those that are left, ``cluster_barriers`` mbarriers
-    at which other blocks arrive. With ``marks`` calls of `PLACE` say
+    registers of operands that are loaded in the trip before, ``brought`` those of operands that lanes load
+    and ``looked_up`` the places that gathers know before they begin, all by names. ``thread``, ``warp`` and
+    ``warps`` are those of the group that runs a statement, ``block_...`` those of the block; ``group`` is its
+    first thread and how many they are (None: all of the block), ``overlapping`` the names of tensors that may
+    share memory, ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that
+    are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say
     which lines of the author's file the statements behind them come from."""
 
     processor = "CUDA"
@@ -91,6 +91,7 @@ class DeviceContext(Context):
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
     looked_up: dict[str, LookedUp] = field(default_factory=dict)
+    brought: dict[str, Var] = field(default_factory=dict)
     marks: bool = False
     block_vars: tuple[Var, ...] = ()
     tile_block: Expr | None = None

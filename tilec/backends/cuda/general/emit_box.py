@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
@@ -32,6 +33,7 @@ from tilec.ir.nodes.barriers import SetRegisters
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+_ALL_LANES = 0xFFFFFFFF
 #: Waits for the writes of a thread's stores.
 _WRITTEN = "cp.async.bulk.wait_group"
 _ADD = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
@@ -137,9 +139,9 @@ def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
     assert ctx.thread is not None
     place = barrier_at(stmt.barrier, stmt.index, ctx)
     if not stmt.once:
-        run(barriers.ARRIVE.call(place))
-        return
-    with when(tirx.EQ(tirx.truncmod(ctx.thread, i32(WARPGROUP)), i32(0))):
+        ptx("bar.warp.sync", u32(_ALL_LANES))
+    team = WARPGROUP if stmt.once else WARP
+    with when(tirx.EQ(tirx.truncmod(ctx.thread, i32(team)), i32(0))):
         run(barriers.ARRIVE.call(place))
 
 

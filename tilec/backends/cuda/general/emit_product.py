@@ -16,6 +16,7 @@ from tilec.backends.cuda.device.matrices import QUAD, wgmma, wgmma_pin
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.memory import Fragment
+from tilec.backends.cuda.general.emit_across import first_row, turned_words
 from tilec.backends.cuda.nodes import ProductsWait, ProxyFence, SideBySide, WarpgroupProduct
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, registers, run, u32
 from tilec.ir.exprs import int_value
@@ -113,9 +114,9 @@ class _Product:
         self.rows, columns = stmt.tile.tiles
         self.columns = columns * 8
         assert ctx.warp is not None
-        down, across = stmt.tile.warps[0] // WARPS_OF_A_GROUP, stmt.tile.warps[1]
-        group = tirx.truncdiv(ctx.warp, i32(WARPS_OF_A_GROUP)) if down * across > 1 else i32(0)
-        self.row = tirx.truncdiv(group, i32(across)) * i32(self.rows * ROWS) if down > 1 else i32(0)
+        across = stmt.tile.warps[1]
+        group = tirx.truncdiv(ctx.warp, i32(WARPS_OF_A_GROUP)) if across > 1 else i32(0)
+        self.row = first_row(stmt.tile, ctx)
         self.column = tirx.truncmod(group, i32(across)) * i32(self.columns) if across > 1 else i32(0)
         self.base = self._slice()
 
@@ -167,7 +168,7 @@ class _Product:
 
     @property
     def _from_registers(self) -> bool:
-        return self.stmt.a.buffer in self.ctx.fragments
+        return self.stmt.a.buffer in self.ctx.fragments or self.stmt.registers is not None
 
     def _left(self) -> Any:
         """What gives the A operand of a step and a row of instructions."""
@@ -207,6 +208,8 @@ class _Product:
 
     def _words(self) -> Var:
         """The A operand in registers, as the words of instructions: four for each row of them and step."""
+        if self.stmt.registers is not None:
+            return turned_words(self.stmt, self.ctx)
         fragment, size = self.ctx.fragments[self.stmt.a.buffer], self._size
         count = extent_of(fragment.layout, "reg") * size // 4
         words = registers(count, "uint32")

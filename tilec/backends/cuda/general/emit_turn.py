@@ -10,8 +10,8 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.turn_operands import UNITS
 from tilec.backends.cuda.device import moves
-from tilec.backends.cuda.device.matrices import TURN, ldmatrix
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.general.emit_across import WORDS, ByteRows, pointer
 from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, registers, run, when
 from tilec.lowering.emission.storage import element_bytes
@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, Var
 
-    from tilec.ir.nodes import Region
-
-
 #: Units that a warp reads before it writes the first of them: no read waits for a write.
 _AHEAD = 4
-#: Words of a unit that a lane holds.
-_WORDS = 4
 #: What reads a unit, at a row and a column of the tile, into words of a lane, and what writes it from there.
 Part: TypeAlias = "Callable[[Expr, Expr, Var], None]"
 
@@ -41,7 +36,7 @@ def _turn(stmt: TurnTile, ctx: DeviceContext) -> None:
     rows, columns = UNITS[size]
     across, along = static_extents(stmt.dst.buffer)[-2:]
     count, wide = across // columns * (along // rows), across // columns
-    held = [registers(_WORDS, "uint32") for _ in range(min(_AHEAD, -(-count // ctx.warps)))]
+    held = [registers(WORDS, "uint32") for _ in range(min(_AHEAD, -(-count // ctx.warps)))]
     for begin in range(0, count, ctx.warps * len(held)):
         for part in (read, write):
             for number, words in enumerate(held):
@@ -55,23 +50,22 @@ def _turn(stmt: TurnTile, ctx: DeviceContext) -> None:
 
 
 def _bytes(stmt: TurnTile, ctx: DeviceContext) -> tuple[Part, Part]:
-    """Turns 32 rows of 16 columns: matrices of 8 x 8 pairs, rows of which are taken such that a lane gets
-    four neighbours along K."""
+    """Turns 32 rows of 16 columns. Lanes of the upper half of a warp write odd columns first, so that rows of
+    the turned tile meet no bank twice in slabs."""
     assert ctx.lane is not None
-    lane = ctx.lane
-    matrix, line = tirx.truncdiv(lane, i32(8)), tirx.truncmod(lane, i32(8))
-    row = tirx.truncdiv(matrix, i32(2)) * i32(16) + tirx.truncmod(matrix, i32(2)) * i32(2)
-    row = let("row", row + tirx.truncdiv(line, i32(2)) * i32(4) + tirx.truncmod(line, i32(2)))
+    lane, lines = ctx.lane, ByteRows(ctx.lane)
+    upper = let("upper", tirx.truncdiv(lane, i32(16)))
 
     def read(down: Expr, column: Expr, words: Var) -> None:
-        run(ldmatrix(_WORDS, True).call(words.ptr_to([0]), _pointer(stmt.src, down + row, column, ctx)))
-        run(TURN.call(words.ptr_to([0])))
+        lines.load(words.ptr_to([0]), stmt.src, down, column, ctx)
 
     def write(down: Expr, column: Expr, words: Var) -> None:
+        lines.turn(words.ptr_to([0]), words.ptr_to([0]), upper)
         own = column + tirx.truncdiv(lane, i32(4)) * i32(2)
-        for number in range(_WORDS):
+        for number in range(WORDS):
             place = down + tirx.truncmod(lane, i32(4)) * i32(4) + i32(number // 2 * 16)
-            to = _pointer(stmt.dst, own + i32(number % 2), place, ctx)
+            odd = tirx.bitwise_xor(upper, i32(number % 2))
+            to = pointer(stmt.dst, own + odd, place, ctx)
             run(moves.fetch(4).call(to, words.ptr_to([number])))
 
     return read, write
@@ -84,17 +78,11 @@ def _words(stmt: TurnTile, ctx: DeviceContext) -> tuple[Part, Part]:
     lane = ctx.lane
 
     def read(down: Expr, column: Expr, words: Var) -> None:
-        for number in range(_WORDS):
-            source = _pointer(stmt.src, down + i32(number), column + lane, ctx)
+        for number in range(WORDS):
+            source = pointer(stmt.src, down + i32(number), column + lane, ctx)
             run(moves.fetch(4).call(words.ptr_to([number]), source))
 
     def write(down: Expr, column: Expr, words: Var) -> None:
-        run(moves.fetch(16).call(_pointer(stmt.dst, column + lane, down, ctx), words.ptr_to([0])))
+        run(moves.fetch(16).call(pointer(stmt.dst, column + lane, down, ctx), words.ptr_to([0])))
 
     return read, write
-
-
-def _pointer(region: Region, row: Expr, column: Expr, ctx: DeviceContext) -> Expr:
-    storage = ctx.storage(region.buffer)
-    *lead, first, second = (ctx.value(start) for start in region.start)
-    return storage.data.ptr_to([storage.offset([*lead, first + row, second + column])])

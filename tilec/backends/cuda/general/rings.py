@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import alike
+from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
 from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled
 from tilec.backends.cuda.general.ring_room import with_stages
@@ -20,6 +21,7 @@ from tilec.ir.nodes import (
     Alloc,
     Bind,
     Block,
+    Gemm,
     Kernel,
     Launch,
     Pipelined,
@@ -214,9 +216,15 @@ def _ring(
     others = [stmt for stmt, around in program.around.items() if not stmts & {stmt, *around}]
     users = [stmt for stmt in others if any(uses_itself(stmt, tile) for tile in tiles)]
     size = sum(tile_bytes(Alloc(tile)) for tile in tiles)
-    by_products, by_threads = all(stmt in wide for stmt in users), _by_threads(own)
+    by_products = all(stmt in wide and not _reads_across(stmt, tiles) for stmt in users)
+    by_threads = _by_threads(own)
     fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)
     return Ring(tiles, stages, size, by_products, by_threads, fenced)
+
+
+def _reads_across(stmt: Stmt, tiles: tuple[Var, ...]) -> bool:
+    """Whether lanes read one of the tiles for a product."""
+    return isinstance(stmt, Gemm) and is_read_across(stmt) and stmt.a.buffer in tiles
 
 
 def _stages(load: Stmt, program: Program) -> int:

@@ -276,7 +276,7 @@ class _Roles:
     def _barriers(self) -> Block:
         made: list[Stmt] = []
         for ring in self.rings:
-            readers = self.threads // WARPGROUP if ring.by_products else self.threads
+            readers = self.threads // (WARPGROUP if ring.by_products else _WARP)
             writers = WARPGROUP if ring.by_threads else 1
             made.append(AllocBarrier(self.full[ring], (writers,) * ring.stages))
             made.append(AllocBarrier(self.empty[ring], (readers,) * ring.stages))

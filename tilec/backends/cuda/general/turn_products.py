@@ -29,7 +29,7 @@ from tilec.lowering.passes.expand_copies import expand_copy
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-_NOTE = "the product of {} is computed transposed"
+NOTE = "the product of {} is computed transposed"
 #: What is turned with the sums.
 _TURNED = (Alloc, Fill, Copy, Parallel, Gemm)
 
@@ -52,11 +52,11 @@ class TurnProducts(LaunchPass):
             if isinstance(loop, For)
             for tile in made_in(loop, group, launch, chooser)
             for gemm in _second_of(tile, loop)
-            if _can_turn(gemm, launch, chooser, group.count // WARP)
+            if can_turn(gemm, launch, chooser, group.count // WARP)
         ]
         for gemm in found:
-            launch = _turned(launch, gemm)
-        return with_notes(launch, [_NOTE.format(gemm.b.buffer.name) for gemm in found]) if found else launch
+            launch = with_turned(launch, gemm)
+        return with_notes(launch, [NOTE.format(gemm.b.buffer.name) for gemm in found]) if found else launch
 
 
 def _second_of(tile: Var, loop: For) -> list[Gemm]:
@@ -67,20 +67,21 @@ def _second_of(tile: Var, loop: For) -> list[Gemm]:
     return users if fits and users[0].a.buffer.scope() == "shared.dyn" else []
 
 
-def _can_turn(gemm: Gemm, launch: Launch, chooser: Chooser, warps: int) -> bool:
+def can_turn(gemm: Gemm, launch: Launch, chooser: Chooser, warps: int) -> bool:
     """Whether wgmma takes a product transposed, and all that touches its sums is turned with them."""
     sums = gemm.c.buffer
     if len(sums.shape) != 2 or not is_whole(gemm.c):
         return False
     inside = {part for stmt in walk(launch.body) if isinstance(stmt, Parallel) for part in walk(stmt.body)}
     users = [stmt for stmt in walk(launch.body) if sums in set(buffers(stmt)) and stmt not in inside]
-    known = all(isinstance(stmt, _TURNED) for stmt in users)
+    known = all(isinstance(stmt, _TURNED) and getattr(stmt, "asked", None) is None for stmt in users)
     alone = [stmt for stmt in users if isinstance(stmt, Gemm)] == [gemm]
     turned = turned_product(gemm, {sums: transposed(sums)})
     return known and alone and not isinstance(chooser.product(turned, warps), str)
 
 
-def _turned(launch: Launch, gemm: Gemm) -> Launch:
+def with_turned(launch: Launch, gemm: Gemm) -> Launch:
+    """The launch with a product computed transposed, and all that touches its sums turned with them."""
     turned = {gemm.c.buffer: transposed(gemm.c.buffer)}
 
     def rewrite(block: Block) -> list[Stmt]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,13 +35,15 @@ class JoinTrips(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with every launch rewritten."""
-        return rewrite_launches(kernel, lambda launch: _joined(kernel, launch))
+        return rewrite_launches(kernel, lambda launch: joined(kernel, launch))
 
 
-def _joined(kernel: Kernel, launch: Launch) -> Launch:
+def joined(kernel: Kernel, launch: Launch, fits: Callable[[Gemm], bool] = lambda gemm: True) -> Launch:
+    """The launch with the trips of such loops joined whose product ``fits``."""
     facts = ScopedRewrite(kernel, launch).facts
     loops = [stmt for stmt in walk(launch.body) if isinstance(stmt, Pipelined)]
-    joins = [join for join in (_join(loop, launch) for loop in loops) if join and join.is_fit(facts)]
+    found = [join for join in (_join(loop, launch) for loop in loops) if join and fits(join.gemm)]
+    joins = [join for join in found if join.is_fit(facts)]
     if not joins:
         return launch
     made: dict[Stmt, Stmt] = {}

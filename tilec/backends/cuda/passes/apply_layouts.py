@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragments import WARP, accumulator_layout, coalesced, operand_layout
+from tilec.backends.cuda.analysis.fragments import WARP, coalesced, operand_layout
 from tilec.backends.cuda.analysis.loops import (
     fits,
     fitting_fragment,
@@ -29,7 +29,7 @@ from tilec.backends.cuda.analysis.tiles import (
 )
 from tilec.backends.cuda.analysis.uniform import is_everywhere, staged_scalars
 from tilec.backends.cuda.analysis.versions import with_buffers
-from tilec.backends.cuda.analysis.wgmma import operand_in_memory
+from tilec.backends.cuda.analysis.wgmma import operand_in_memory, sums_layout
 from tilec.backends.cuda.nodes import AsyncGather, BlockReduce, BlockScan, ThreadLoop, WarpGemm
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.returns import Rest
@@ -301,7 +301,7 @@ class LayoutRewrite:
         """A product whose register operand has another layout reads it from shared memory."""
         self.sums.add(gemm.c.buffer)
         lead = ((),) * (len(gemm.c.extent) - 2)
-        own = Layout((*lead, *accumulator_layout(gemm.tile, slices_of(gemm.c)).digits))
+        own = Layout((*lead, *sums_layout(gemm, slices_of(gemm.c)).digits))
         if not alike(self.layouts[gemm.c.buffer], own):
             return self._product_apart(gemm)
         if gemm.a.buffer not in self.fragments:
@@ -329,7 +329,7 @@ class LayoutRewrite:
         tile = _like(gemm.c, "apart")
         lead = ((),) * (len(gemm.c.extent) - 2)
         self.fragments.add(tile)
-        self.layouts[tile] = canonical(Layout((*lead, *accumulator_layout(gemm.tile).digits)))
+        self.layouts[tile] = canonical(Layout((*lead, *sums_layout(gemm).digits)))
         self.added.append(Alloc(tile))
         sums = whole_tile(tile)
         clears = getattr(gemm.clear, "value", None) in (1, True)

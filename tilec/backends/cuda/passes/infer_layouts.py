@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.asked_layouts import obeyed
-from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
+from tilec.backends.cuda.analysis.fragments import coalesced, operand_layout
 from tilec.backends.cuda.analysis.loops import (
     fitting_fragment,
     followed,
@@ -35,7 +35,7 @@ from tilec.backends.cuda.analysis.loops import (
 from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
-from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs
+from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs, sums_layout
 from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TensorStore, TurnTile, WarpGemm, WarpgroupProduct
 from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.spread_scans import scan_layout
@@ -170,7 +170,7 @@ class _Inference:
 
     def _anchor(self, gemm: WarpGemm) -> None:
         lead = ((),) * (len(gemm.c.extent) - 2)
-        made = accumulator_layout(gemm.tile, slices_of(gemm.c))
+        made = sums_layout(gemm, slices_of(gemm.c))
         self.layouts.setdefault(gemm.c.buffer, Layout((*lead, *made.digits)))
         if gemm.a.buffer in self.fragments and not self._is_shared(gemm):
             lead = ((),) * (len(gemm.a.extent) - 2)

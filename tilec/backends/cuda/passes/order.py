@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
+from tilec.backends.cuda.passes.bring_operands import BringOperands
 from tilec.backends.cuda.passes.fence_proxies import FenceProxies
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
@@ -46,6 +47,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     BindHeaders(),
     PlanPipeline(),
     SelectInstructions(),
+    BringOperands(),
     SpreadScans(),
     ExpandCopies(),
     PartQuotients(),

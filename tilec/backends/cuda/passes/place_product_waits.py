@@ -129,7 +129,7 @@ class _Waits:
     def _goes_on(self, loop: For, left: UnderWay) -> bool:
         """Whether a trip issues a product before it needs all of the trip before."""
         first = next(place for place, stmt in enumerate(loop.body) if _multiplies(stmt))
-        copied = any(issued.product.copies for issued in left)
+        copied = any(_writes_own_registers(issued.product) for issued in left)
         before = loop.body[: first + (not copied)]
         return all(self._needed(left, stmt) < len(left) for stmt in before)
 
@@ -144,7 +144,7 @@ class _Waits:
         product = issued.product
         if isinstance(stmt, (Bind, WaitPhase, GiveBack)):
             return False
-        if stmt is product and product.copies:
+        if stmt is product and _writes_own_registers(product):
             return True
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
             return False
@@ -273,6 +273,11 @@ def _behind_last(block: Block, added: Block) -> Block:
     """``block`` with statements behind its last product."""
     last = max(index for index, stmt in enumerate(block) if isinstance(stmt, WarpgroupProduct))
     return (*block[: last + 1], *added, *block[last + 1 :])
+
+
+def _writes_own_registers(product: WarpgroupProduct) -> bool:
+    """Whether a product takes registers that it writes itself, in the next trip again."""
+    return product.copies or product.registers is not None
 
 
 def _multiplies(stmt: Stmt) -> bool:

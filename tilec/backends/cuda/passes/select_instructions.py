@@ -11,7 +11,7 @@ from tilec.backends.cuda.analysis.fit_operands import fit
 from tilec.backends.cuda.analysis.mma import extents, is_register_operand, sparse_tile, warp_tile
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
 from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
-from tilec.backends.cuda.analysis.turn_operands import turned
+from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
@@ -106,8 +106,9 @@ class _Selection:
             loss = Loss("wgmma", found, _FIT_GROUPS)
             return _by_warps(stmt, warps, self.target, self.roads, loss)
         tile, types = found
-        turning, ready = turned(stmt)
-        self.roads.append(road_of(stmt, "wgmma", f"wgmma {tile.instruction}"))
+        turning, ready = self._chooser.turned(stmt)
+        how = f", lanes turn {ready.a.buffer.name} on its way to registers" if is_read_across(ready) else ""
+        self.roads.append(road_of(stmt, "wgmma", f"wgmma {tile.instruction}{how}"))
         before, product, after = _placed(ready, tile)
         return [*turning, *before, WarpgroupProduct(**vars(product), types=types), *after]
 
