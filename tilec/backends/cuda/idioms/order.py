@@ -9,6 +9,7 @@ from tilec.backends.cuda.idioms.forward_factors import ForwardFactors
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.hold_results import HoldResults
 from tilec.backends.cuda.idioms.join_first_trips import JoinFirstTrips
+from tilec.backends.cuda.idioms.join_nests import JoinNests
 from tilec.backends.cuda.idioms.join_trips import JoinTrips
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.part_flat_grids import PartFlatGrids
@@ -21,6 +22,7 @@ IDIOMS: tuple[Pass, ...] = (
     ForwardPassages(),
     ForwardFactors(),
     JoinFirstTrips(),
+    JoinNests(),
     ClearBeforeLoops(),
     StartFromZero(),
     ScaleBehindProducts(),
