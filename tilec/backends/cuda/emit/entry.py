@@ -35,7 +35,8 @@ from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.groups import free_barriers
-from tilec.backends.cuda.emit.raster import banded
+from tilec.backends.cuda.emit.longest_first import by_length
+from tilec.backends.cuda.emit.raster import asked_group, banded
 from tilec.backends.cuda.general.emit_box import maps_of
 from tilec.backends.cuda.general.registers import entry_registers
 from tilec.backends.cuda.launch import LoweredCudaLaunch
@@ -152,6 +153,11 @@ class _Entry:
         """Whether a block takes several tiles."""
         return any(isinstance(stmt, EachTile) for stmt in walk(self.launch.body))
 
+    def _order(self, blocks: list[Var]) -> tuple[list[tirx.Stmt], list[Expr]]:
+        """The places of a block in the grid, and the statements that find them."""
+        found = None if asked_group(self.launch) else by_length(self.launch, blocks, self.target)
+        return found or banded(self.launch, blocks)
+
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
         """Thread axes with their extents, and the statements that name block, thread, lane and warp."""
         axes: list[tuple[Var, str, Expr]] = []
@@ -163,7 +169,7 @@ class _Entry:
         for var, extent in zip(self.launch.block_vars, self.launch.grid, strict=True):
             ctx.facts.bind_range(var, 0, extent)
         (ctx.tile_block, *_), ctx.block_vars = blocks, self.launch.block_vars
-        order, places = ([], []) if self._walks else banded(self.launch, blocks)
+        order, places = ([], []) if self._walks else self._order(blocks)
         binds += order
         for var, place in zip(self.launch.block_vars, places, strict=not self._walks):
             value = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
