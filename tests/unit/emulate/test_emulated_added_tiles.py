@@ -11,6 +11,7 @@ import pytest
 import tilec.language as T
 from tilec.backends.cuda.analysis.behind_rings import rings_of
 from tilec.backends.cuda.codegen.images import source
+from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.nodes import DrainStores, TensorAdd
 from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
@@ -238,3 +239,43 @@ def test_older_gpus_add_pairs_of_float16():
 def test_additions_release_nothing_where_nobody_could_tell(reads, fences):
     made = kernel_of(by_a_table, dtype="float32", order="release", reads=reads)
     assert ("__threadfence" in text(made, SM90A)) == fences
+
+
+def rows_by_a_table(dtype):
+    """Rows of sums are added, weighted, to those that a table names: the last ones to none, and columns up to
+    the end of a tensor that no tile has."""
+
+    @T.prim_func
+    def main(A: T.Tensor((70, 128), "float16"), B: T.Tensor((128, 136), "float16"),
+             rows: T.Tensor((70,), "int32"), weights: T.Tensor((70,), "float32"),
+             C: T.Tensor((40, 136), dtype)):  # fmt: skip
+        with T.Kernel(2, 2, threads=128) as (bx, by):
+            As, Bs = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 128), "float16")
+            sums = T.alloc_fragment((64, 128), "float32")
+            T.clear(sums)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[by * 64, k * 64], As)
+                T.copy(B[k * 64, bx * 128], Bs)
+                T.gemm(As, Bs, sums)
+            for i, j in T.Parallel(64, 128):
+                place = by * 64 + i
+                if place < 67:
+                    T.atomic_add(C[rows[place], bx * 128 + j], T.cast(sums[i, j] * weights[place], dtype))
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_product_may_add_to_rows_that_a_table_names(dtype):
+    made = kernel_of(rows_by_a_table, dtype=dtype)
+    (launch,) = lower(made, SM90A).launches
+    assert isinstance(launch.strategy, Matmul)
+    assert f"tilec_add_{dtype}x2(" in text(made, SM90A)
+    rng = np.random.default_rng(9)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((70, 128), (128, 136)))
+    rows, weights = rng.integers(0, 40, 70).astype(np.int32), rng.integers(1, 3, 70).astype(np.float32)
+    c = rng.integers(-9, 9, (40, 136)).astype(dtype)
+    wanted = c.astype(np.float32)
+    np.add.at(wanted, rows[:67], (weights[:, None] * (a.astype(np.float32) @ b))[:67])
+    run(made, a, b, rows, weights, c)
+    np.testing.assert_array_equal(c.astype(np.float32), wanted)

@@ -28,6 +28,7 @@ from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
+from tilec.backends.cuda.passes.run_ahead import RunAhead
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.widen_indices import WidenIndices
@@ -61,6 +62,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     SplitTrips(),
     BringBoxes(),
     StoreBoxes(),
+    RunAhead(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
     RenewPlaces(),
     IssueSideBySide(),

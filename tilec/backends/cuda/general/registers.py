@@ -12,6 +12,7 @@ from tilec.ir.nodes import Block, Launch, walk
 from tilec.ir.nodes.barriers import Group, SetRegisters
 from tilec.ir.traits import buffers
 from tilec.lowering.emission.storage import element_bytes
+from tilec.targets import REGISTER_FILE
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -73,6 +74,13 @@ def fits_registers(block: Block, group: Group) -> bool:
     """Whether a thread of ``group`` holds all fragments that a block names at once."""
     given = [stmt.count for stmt in group.body if isinstance(stmt, SetRegisters)]
     return _held(block, group.count) <= (given[0] if given else _MOST) - _OTHERS
+
+
+def blocks_by_registers(block: Block, threads: int) -> int:
+    """How many blocks of so many threads have the registers of a multiprocessor, each with those of all
+    fragments that ``block`` names."""
+    each = min(_held(block, threads) + _OTHERS, _MOST)
+    return max(1, REGISTER_FILE // (each * threads))
 
 
 def _held(block: Block, threads: int) -> int:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.general.added_boxes import added_box, is_add
 from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_guard
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.warp_roles.epilogue import check_call, check_elements, conditioned
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
-from tilec.ir.exprs import int_value, loads, walk
+from tilec.ir.exprs import inlined, int_value, loads, walk
 from tilec.ir.nodes import (
     Alloc,
+    Atomic,
     Bind,
     Block,
     Copy,
@@ -30,11 +32,15 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
-from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.analysis.uses import overlapping, written_in
 from tilec.lowering.passes.expand_copies import expand_copy
+from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+#: Elements that its epilogue adds to a tensor.
+_ADDED = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +105,7 @@ def match(launch: Launch) -> Match:
         fragments = tuple(alloc for alloc in fragments if not alloc.buffer.same_as(promotion.part))
     groups = threads // WARPGROUP
     found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), groups, promotion, guard)
-    _check_tail(found)
+    _check_tail(found, launch)
     _check_sources(found, launch)
     return found
 
@@ -236,11 +242,29 @@ def _tail(after: Block) -> tuple[Parallel, ...]:
                 stmt,
                 "end with T.copy and T.Parallel over the accumulator; reduce in a launch of its own",
             )
-        loops.append(loop)
+        loops.append(_without_names(loop))
     return tuple(loops)
 
 
-def _check_tail(found: Match) -> None:
+def _without_names(loop: Parallel) -> Parallel:
+    """A loop that adds to elements of a tensor with values in place of names."""
+    *binds, last = loop.body
+    names = {bind.var: bind.value for bind in binds if isinstance(bind, Bind)}
+    if len(names) != len(binds) or not any(isinstance(stmt, Atomic) for stmt in walk_statements((last,))):
+        return loop
+    return replace(loop, body=(map_stmt(last, lambda expr: inlined(expr, names)),))
+
+
+def _adds(stmt: Stmt, loop: Parallel, launch: Launch) -> bool:
+    """Whether a statement adds floats to a tensor with which the launch does nothing else, where TMA cannot
+    add whole tiles."""
+    if not isinstance(stmt, Atomic) or not is_add(stmt) or str(stmt.buffer.dtype) not in _ADDED:
+        return False
+    every = [inner for inner in walk_statements(launch.body) if stmt.buffer in set(buffers(inner))]
+    return len(every) == 1 and stmt.buffer not in overlapping(launch) and added_box(loop) is None
+
+
+def _check_tail(found: Match, launch: Launch) -> None:
     fragments = {alloc.buffer for alloc in found.fragments}
     for alloc in found.fragments:
         shape = tuple(int_value(extent) for extent in alloc.buffer.shape)
@@ -263,7 +287,7 @@ def _check_tail(found: Match) -> None:
         with about(loop):
             for stmt in body:
                 need(
-                    isinstance(stmt, (Store, Bind)),
+                    isinstance(stmt, (Store, Bind)) or _adds(stmt, loop, launch),
                     "its epilogue is no plain arithmetic",
                     stmt,
                     "use assignments and T.if_then_else, under one condition around all of them at most",

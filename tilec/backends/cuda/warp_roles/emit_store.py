@@ -12,7 +12,19 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.analysis.wgmma import ROWS
-from tilec.backends.cuda.warp_roles.build import cached, coordinate, i32, let, ptx, put, registers, u32, when
+from tilec.backends.cuda.device.atomics import add_vector, atomic
+from tilec.backends.cuda.warp_roles.build import (
+    cached,
+    coordinate,
+    i32,
+    let,
+    ptx,
+    put,
+    registers,
+    run,
+    u32,
+    when,
+)
 from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
 from tilec.backends.cuda.warp_roles.staging import (
@@ -24,7 +36,7 @@ from tilec.backends.cuda.warp_roles.staging import (
     staging_buffer,
 )
 from tilec.ir.exprs import dtype_of, uses
-from tilec.ir.nodes import Bind, Stmt, Store
+from tilec.ir.nodes import Atomic, Bind, Stmt, Store
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
@@ -68,11 +80,11 @@ def _body(stmts: Sequence[Stmt], ctx: TileContext, register: int) -> None:
     for inner in stmts:
         if isinstance(inner, Bind):
             ctx.env[inner.var] = let(str(inner.var.name), ctx.value(inner.value, register))
-        elif isinstance(inner, Store):
+        elif isinstance(inner, (Store, Atomic)):
             _store(inner, ctx, register)
 
 
-def _store(inner: Store, ctx: TileContext, register: int) -> None:
+def _store(inner: Store | Atomic, ctx: TileContext, register: int) -> None:
     value = ctx.value(inner.value, register)
     if inner.buffer in ctx.held:
         held = ctx.held[inner.buffer]
@@ -80,11 +92,13 @@ def _store(inner: Store, ctx: TileContext, register: int) -> None:
         return
     inside = ctx.inside(inner.buffer, inner.indices, register)
     at = ctx.flat_index(inner.buffer, inner.indices, register)
-    if inside is None:
-        T.buffer_store(ctx.tensors[inner.buffer], value, [at])
-        return
-    with when(inside):
-        T.buffer_store(ctx.tensors[inner.buffer], value, [at])
+    with when(inside) if inside is not None else nullcontext():
+        if isinstance(inner, Store):
+            T.buffer_store(ctx.tensors[inner.buffer], value, [at])
+            return
+        add = atomic("add", str(inner.buffer.dtype), "relaxed")
+        assert add is not None
+        run(add.call(T.address_of(ctx.tensors[inner.buffer][at]), value))
 
 
 # ---- each thread its own elements ----
@@ -94,10 +108,10 @@ def _plain(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
     condition, body = conditioned(stmt.body)
     stmt = replace(stmt, body=body)
     last = stmt.body[-1]
-    pairs = isinstance(last, Store) and _in_pairs(last, stmt, condition, ctx)
+    pairs = isinstance(last, (Store, Atomic)) and _in_pairs(last, stmt, condition, ctx)
     ahead = LoadsAhead(stmt, ctx, lane)
     for register in range(0, stmt.rows * stmt.extents[1] // 128, 2):
-        if pairs and isinstance(last, Store):
+        if pairs and isinstance(last, (Store, Atomic)):
             _pair(stmt, last, condition, ctx, lane, register, ahead)
             continue
         loaded = ahead.of([register])[register]
@@ -114,7 +128,7 @@ def _where(condition: Expr | None, ctx: TileContext) -> AbstractContextManager[N
     return nullcontext() if condition is None else when(ctx.value(condition))
 
 
-def _in_pairs(last: Store, stmt: TileStore, condition: Expr | None, ctx: TileContext) -> bool:
+def _in_pairs(last: Store | Atomic, stmt: TileStore, condition: Expr | None, ctx: TileContext) -> bool:
     """Whether two neighbours of a row may be stored at once."""
     if last.buffer in ctx.held or str(last.buffer.dtype) not in ("float32", *_PACK):
         return False
@@ -140,7 +154,7 @@ def _pair_values(
 
 def _pair(
     stmt: TileStore,
-    last: Store,
+    last: Store | Atomic,
     condition: Expr | None,
     ctx: TileContext,
     lane: Lane,
@@ -154,7 +168,7 @@ def _pair(
     if packs:
         packed = registers(1, "uint32")
         ptx(_packing(last), packed[0], values[1], values[0])
-    with ctx.scope(element(stmt, ctx, lane, register)):
+    with ctx.scope(element(stmt, ctx, lane, register)), ctx.loaded_from(loaded.get(register, []), 0):
         at = ctx.flat_index(last.buffer, last.indices, register)
         inside = ctx.inside(last.buffer, last.indices, register)
         if condition is not None:
@@ -162,13 +176,16 @@ def _pair(
             inside = wanted if inside is None else tirx.And(wanted, inside)
         address = T.address_of(ctx.tensors[last.buffer][at])
         with when(inside) if inside is not None else nullcontext():
-            if packs:
+            if isinstance(last, Atomic):
+                words = [packed[0]] if packs else values
+                run(add_vector(str(last.buffer.dtype), 2).call(address, *words))
+            elif packs:
                 ptx("st.global.b32", address, packed[0])
             else:
                 ptx("st.global.v2.f32", address, *values)
 
 
-def _packing(store: Store) -> str:
+def _packing(store: Store | Atomic) -> str:
     """The instruction that makes two elements of two float32 values."""
     return f"cvt.rn.{_PACK[str(store.buffer.dtype)]}x2.f32"
 

@@ -9,7 +9,7 @@ from tvm.ir import Call
 
 from tilec.backends.cuda.warp_roles.unfit import about, need
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, walk
-from tilec.ir.nodes import Block, If, Parallel, Stmt, Store
+from tilec.ir.nodes import Atomic, Block, If, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
         for node in (part for expr in expressions(stmt) for part in walk(expr)):
             check_arithmetic(node)
     touched = [(load.source, load.indices) for expr in expressions(stmt) for load in loads(expr)]
-    if isinstance(stmt, Store):
+    if isinstance(stmt, (Store, Atomic)):
         touched.append((stmt.buffer, stmt.indices))
     for buffer, indices in touched:
         known = buffer in fragments or buffer.scope() == "global"
