@@ -81,7 +81,7 @@ def samples() -> dict[str, list[Call]]:
         "grid_extent": [Call(exchange.grid_extent(axis)) for axis in "xy"],
         "WIDE": [Call(integers.WIDE)],
         "pin": [Call(exchange.pin(dtype, 4), places=(dtype,)) for dtype in ("float32", "uint32")],
-        "MOVED": [Call(exchange.MOVED)], "ANEW": [Call(exchange.ANEW)],
+        "ANEW": [Call(exchange.ANEW)],
         "pin_sums": [Call(exchange.pin_sums(4), places=("float32",))],
         "pair": [Call(packed.pair(4, kind, 8, place, False)) for kind in ("f16", "bf16") for place in bits]
                 + [Call(packed.pair(8, kind, 128, place, keeps))

@@ -151,14 +151,12 @@ class SparseWarpGemm(WarpGemm):
 @dataclass(frozen=True, eq=False)
 class WarpgroupProduct(WarpGemm):
     """A WarpGemm by wgmma, which runs in the background until a `ProductsWait` covers it: ``a`` in shared
-    memory or, of 16 bits, in a fragment. ``types`` are those in the instruction's name. ``copies``: it takes
-    copies of a fragment's registers, so that threads may write these while it runs. ``registers``: what
+    memory or, of 16 bits, in a fragment. ``types`` are those in the instruction's name. ``registers``: what
     `BringOperand` has loaded of ``a``, of 8 or 32 bits across K, under this name."""
 
-    syntax = "wgmma(a, b, c, trans_a=, trans_b=, clear=, tile=, types=, copies=, registers=)"
+    syntax = "wgmma(a, b, c, trans_a=, trans_b=, clear=, tile=, types=, registers=)"
 
     types: str
-    copies: bool = False
     registers: str | None = None
 
     @property

@@ -143,17 +143,6 @@ def pin(dtype: str, count: int) -> Helper:
     return _pin(f"tilec_pin_{kind}_{count}", kind, count)
 
 
-#: A word in a register of its own from here on: the one that it comes from may change while products read
-#: this one.
-MOVED = Helper("tilec_moved", """
-__forceinline__ __device__ unsigned tilec_moved(unsigned word) {
-  unsigned copy;
-  asm volatile("mov.b32 %0, %1;" : "=r"(copy) : "r"(word) : "memory");
-  return copy;
-}
-""", lambda lanes, word: word)  # fmt: skip
-
-
 @cache
 def pin_sums(count: int) -> Helper:
     """The same of sums in float32."""

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
 from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS, ROWS, STEP_BYTES, slab_bytes
 from tilec.backends.cuda.device import moves
-from tilec.backends.cuda.device.exchange import MOVED, pin
+from tilec.backends.cuda.device.exchange import pin
 from tilec.backends.cuda.device.matrices import QUAD, wgmma, wgmma_pin
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext
@@ -215,9 +215,8 @@ class _Product:
         words = registers(count, "uint32")
         for number in range(count):
             made = self._quad(fragment, number) if size == 1 else _bits(fragment, number * 4 // size, 4)
-            T.buffer_store(words, MOVED.call(made) if self.stmt.copies else made, [number])
-        if not self.stmt.copies:
-            run(pin("uint32", count).call(words.ptr_to([0])))
+            T.buffer_store(words, made, [number])
+        run(pin("uint32", count).call(words.ptr_to([0])))
         return words
 
     def _quad(self, fragment: Fragment, number: int) -> Expr:

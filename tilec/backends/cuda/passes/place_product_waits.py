@@ -17,7 +17,7 @@ from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, chi
 from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, expressions, regions, written
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -55,7 +55,7 @@ class PlaceProductWaits(LaunchPass):
             return launch
         products = [stmt for stmt in walk(launch.body) if isinstance(stmt, WarpgroupProduct)]
         held = frozenset(stmt.a.buffer for stmt in products if stmt.a.buffer.scope() == "local.fragment")
-        return replace(launch, body=_Waits(sharing(launch.body), held).closed(_with_copies(launch.body)))
+        return replace(launch, body=_Waits(sharing(launch.body), held).closed(launch.body))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,6 @@ class _Waits:
             return False
         operands = {product.a.buffer, product.b.buffer} - issued.apart
         operands |= {other for tile in operands for other in self.sharing.get(tile, ())} | self.held
-        operands -= {product.a.buffer} if product.copies else set()
         return any(
             (isinstance(inner, _TELLING) and not issued.known)
             or product.c.buffer in set(buffers(inner))
@@ -183,7 +182,8 @@ class _Held:
 def _may_stay(issued: _Issued, loop: For) -> bool:
     """Whether a product may be under way when the next trip of its loop begins. What it holds until that trip
     has issued its own products may not be what the producer needs for them."""
-    if issued.product not in loop.body or _is_changed(issued.product, loop):
+    product = issued.product
+    if product not in loop.body or _is_changed(product, loop) or _is_made_alone(product, loop):
         return False
     given = [stmt for stmt in walk(loop.body) if isinstance(stmt, GiveBack)]
     return all(
@@ -192,25 +192,14 @@ def _may_stay(issued: _Issued, loop: For) -> bool:
     )
 
 
-def _with_copies(block: Block) -> Block:
-    """Products that are alone in their loop take copies of the registers that their trip writes."""
-
-    def rewrite(inner: Block) -> list[Stmt]:
-        return [_copying(stmt) if isinstance(stmt, For) else stmt for stmt in inner]
-
-    return rewrite_blocks(block, rewrite)
-
-
-def _copying(loop: For) -> For:
+def _is_made_alone(product: WarpgroupProduct, loop: For) -> bool:
+    """Whether a product is the only one of its loop, and takes registers that a trip writes. wgmma reads
+    registers until it is waited for, and behind the end of a trip ptxas gives them to what the next one
+    computes, copies of them, too: results then change from run to run."""
     inside = list(walk(loop.body))
-    products = [stmt for stmt in inside if isinstance(stmt, WarpgroupProduct)]
-    if len(products) != 1 or products[0] not in loop.body:
-        return loop
-    tile = products[0].a.buffer
-    if tile.scope() != "local.fragment" or not any(tile in written(stmt) for stmt in inside):
-        return loop
-    made = replace(products[0], copies=True)
-    return replace(loop, body=tuple(made if stmt is products[0] else stmt for stmt in loop.body))
+    alone = sum(isinstance(stmt, WarpgroupProduct) for stmt in inside) == 1
+    tile = product.a.buffer
+    return alone and tile.scope() == "local.fragment" and any(tile in written(stmt) for stmt in inside)
 
 
 def _is_changed(product: WarpgroupProduct, loop: For) -> bool:
@@ -277,7 +266,7 @@ def _behind_last(block: Block, added: Block) -> Block:
 
 def _writes_own_registers(product: WarpgroupProduct) -> bool:
     """Whether a product takes registers that it writes itself, in the next trip again."""
-    return product.copies or product.registers is not None
+    return product.registers is not None
 
 
 def _multiplies(stmt: Stmt) -> bool:
