@@ -15,7 +15,7 @@ SM90A = parse_target("sm_90a")
 
 
 def product(depth, outer=1):
-    """C = R + sum over ``outer`` of A B^T, by tiles of K; the residual passes through a fragment."""
+    """C = R + sum over ``outer`` of A B^T, by tiles of K, and its sums of rows; R passes through a fragment."""
 
     @T.prim_func
     def kernel(
@@ -23,11 +23,12 @@ def product(depth, outer=1):
         B: T.Tensor((WIDE, depth), "float16"),
         R: T.Tensor((ROWS, WIDE), "float16"),
         C: T.Tensor((ROWS, WIDE), "float32"),
+        total: T.Tensor((ROWS,), "float32"),
     ):
         with T.Kernel(ROWS // TILE, threads=128) as bx:
             a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((WIDE, TILE), "float16")
             r, own = T.alloc_shared((TILE, WIDE), "float16"), T.alloc_fragment((TILE, WIDE), "float32")
-            acc = T.alloc_fragment((TILE, WIDE), "float32")
+            acc, sums = T.alloc_fragment((TILE, WIDE), "float32"), T.alloc_fragment((TILE,), "float32")
             T.clear(acc)
             for _ in T.serial(outer):
                 for k in T.Pipelined(depth // TILE, num_stages=3):
@@ -38,6 +39,8 @@ def product(depth, outer=1):
             T.copy(r, own)
             for i, j in T.Parallel(TILE, WIDE):
                 acc[i, j] += own[i, j]
+            T.reduce_sum(acc, sums, dim=1)
+            T.copy(sums, total[bx * TILE])
             T.copy(acc, C[bx * TILE, 0])
 
     return kernel
@@ -59,7 +62,8 @@ def test_no_ring_has_more_stages_than_a_block_fills(trips, outer, stages):
     said = roads(product(trips * TILE, outer), inputs)
     assert f"ring of {stages} stages" in "".join(said), said
     a, b, r = (each.astype(np.float32) for each in inputs)
-    agree(product(trips * TILE, outer), *inputs, expected=(outer * (a @ b.T) + r,), targets=("sm_90a",),
+    found = outer * (a @ b.T) + r
+    agree(product(trips * TILE, outer), *inputs, expected=(found, found.sum(1)), targets=("sm_90a",),
           rtol=2e-2, atol=2e-2)  # fmt: skip
 
 
