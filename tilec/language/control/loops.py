@@ -57,21 +57,23 @@ class Nest:
         return values[0] if len(values) == 1 else values
 
     def close(self) -> None:
-        """Close the regions and add the statement."""
+        """Close the regions and add the statement; none where the body has none."""
         builder = sessions.builder(self.construct)
         if self.kind == "parallel":
             self._close_parallel(builder)
             return
         for axis in reversed(range(len(self.vars))):
             body = builder.pop(self.frames[axis])
-            builder.emit(self._loop(axis, body), self.construct)
+            if body:
+                builder.emit(self._loop(axis, body), self.construct)
 
     def _close_parallel(self, builder: Builder) -> None:
         frame = self.frames[0]
         body = builder.pop(frame)
         for add in frame.ahead:
             add()
-        builder.emit(self._parallel(body), self.construct)
+        if body:
+            builder.emit(self._parallel(body), self.construct)
 
     def _push(self) -> list[Frame]:
         builder = sessions.builder(self.construct)
