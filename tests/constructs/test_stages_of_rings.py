@@ -15,7 +15,7 @@ SM90A = parse_target("sm_90a")
 
 
 def product(depth, outer=1):
-    """C = R + sum over ``outer`` of A B^T, by tiles of K, and its sums of rows; R passes through a fragment."""
+    """C = R + sum over ``outer`` of A B^T by tiles of K, and its row sums; R passes through a fragment."""
 
     @T.prim_func
     def kernel(
