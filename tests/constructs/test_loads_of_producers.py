@@ -177,7 +177,8 @@ def test_vectors_and_tiles_scaled_in_their_place(kind, way):
 
 
 def paged(page):
-    """C = A K^T over keys in pages of a table: a tile is several pages, and two of them in step."""
+    """C = A K^T over keys in pages of a table: a tile is several pages, and two of them in step; running sums
+    of C's sums of rows."""
 
     @T.prim_func
     def kernel(
@@ -202,6 +203,7 @@ def paged(page):
                 T.gemm(a, b, acc)
                 T.gemm(a, bias, acc)
             T.reduce_sum(acc, sums, dim=1)
+            T.cumsum(sums)
             T.copy(sums, total[bx * TILE])
             T.copy(acc, C[bx * TILE, 0])
 
@@ -216,7 +218,8 @@ def test_tiles_of_several_pages(page, way):
     table = rng.permutation(2 * K // page)[: K // page].astype(np.int32)
     a, keys = wide(A, pages[table].reshape(K, N).astype(np.float32) + biases[table].reshape(K, N))
     C = a @ keys
-    carried_out(paged(page), (A, pages, biases, table), (C, C.sum(1)), a="TMA", b=way, bias=way)
+    sums = C.sum(1).reshape(-1, TILE).cumsum(1).reshape(-1)
+    carried_out(paged(page), (A, pages, biases, table), (C, sums), a="TMA", b=way, bias=way)
 
 
 def test_scans_of_a_stage():
