@@ -63,6 +63,7 @@ def samples() -> dict[str, list[Call]]:
         "ONE_PLUS_ERF": [Call(floats.ONE_PLUS_ERF)], "TF32": [Call(floats.TF32)],
         "TO_BFLOAT16": [Call(floats.TO_BFLOAT16)], "FROM_BFLOAT16": [Call(floats.FROM_BFLOAT16)],
         "from_small": [Call(floats.from_small(dtype)) for dtype in floats.SMALL_PAIRED],
+        "halves": [Call(floats.halves(dtype)) for dtype in floats.SMALL_PAIRED],
         "FROM_NATURAL": [Call(floats.FROM_NATURAL, {0: LANES.astype(np.uint32) * 270000})],
         "FROM_SMALL": [Call(floats.FROM_SMALL, {0: (LANES.astype(np.int32) - 16) * 260000})],
         "keeping_nan": [Call(floats.keeping_nan(f"{kind}_nan", kind)) for kind in ("max", "min")],
@@ -87,6 +88,9 @@ def samples() -> dict[str, list[Call]]:
                 + [Call(packed.pair(8, kind, 128, place, keeps))
                    for kind, keeps in (("f16", False), ("bf16", False), ("bf16", True))
                    for place in bits[:3]],
+        "counted": [Call(packed.counted(*each))
+                    for each in (("f16", 4, False, -8), ("f16", 8, True, 0), ("bf16", 4, True, 0),
+                                 ("bf16", 7, False, 3))],
         "scaled": [Call(packed.scaled(kind)) for kind in ("f16", "bf16")],
         "atomic": [Call(helper, places=("cells",))
                    for dtype in DTYPES for kind in ("add", "max", "min", "or", "load", "store")
@@ -105,6 +109,9 @@ def samples() -> dict[str, list[Call]]:
         "fetch": [Call(moves.fetch(size), places=("uint32", "global")) for size in (4, 8, 16)],
         "bits": [Call(moves.bits(size), places=("shared",)) for size in (1, 2, 4)]
                 + [Call(moves.bits(4), places=(dtype,)) for dtype in ("float32", "float16")],
+        "read_at": [Call(moves.read_at(size), {2: (LANES % 3 * size).astype(np.int32)}, ("uint32", "shared"))
+                    for size in (4, 8)],
+        "BYTES": [Call(moves.BYTES, {2: (LANES * 0x1357 % 0x7778).astype(np.uint32)})],
         "LOAD16": [Call(moves.LOAD16, {0: shared})],
         "store_remote": [Call(moves.store_remote(size), {2: np.zeros(THREADS, np.int32)}, ("shared",))
                          for size in (16, 32, 64)],

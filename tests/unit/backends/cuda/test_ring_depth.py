@@ -22,10 +22,10 @@ def product(
     threads=256,
     dtype="float16",
     sums="float32",
-    scale=False,
+    scale="",
     config=None,
 ):
-    """A product in a loop of ``stages`` stages; with ``scale`` threads change A in every trip."""
+    """A product in a loop of ``stages`` stages; threads change A ("operand") or its "sums" in every trip."""
 
     @T.prim_func
     def kernel(
@@ -40,10 +40,13 @@ def product(
             for k in T.Pipelined(2048 // depth, num_stages=stages):
                 T.copy(A[by * rows, k * depth], As)
                 T.copy(B[bx * columns, k * depth], Bs)
-                if scale:
+                if scale == "operand":
                     for i, j in T.Parallel(rows, depth):
                         As[i, j] = As[i, j] * 2
                 T.gemm(As, Bs, acc, transpose_B=True)
+                if scale == "sums":
+                    for i, j in T.Parallel(rows, columns):
+                        acc[i, j] = acc[i, j] * 2
             T.copy(acc, C[by * rows, bx * columns])
 
     return elaborate(kernel, name="kernel", dims={}, args={}, config=config or {})
@@ -96,8 +99,9 @@ def test_launches_that_no_strategy_takes_get_deep_rings_too():  # sums of float1
     assert stages_of(sums="float16") == {4}
 
 
-def test_trips_in_which_threads_are_busy_keep_what_is_asked_for():
-    assert stages_of(scale=True) == {2}
+@pytest.mark.parametrize(("scale", "made"), [("operand", {4}), ("sums", {2})])
+def test_trips_in_which_threads_change_sums_keep_what_is_asked_for(scale, made):
+    assert stages_of(scale=scale) == made
 
 
 def test_blocks_that_share_a_multiprocessor_still_do():

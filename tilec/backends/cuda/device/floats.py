@@ -166,6 +166,20 @@ __device__ __forceinline__ float {name}(unsigned char bits) {{
 """, meaning)  # fmt: skip
 
 
+@cache
+def halves(dtype: str) -> Helper:
+    """A pair of 8-bit floats as a pair of float16, which holds them exactly."""
+    kind = SMALL_PAIRED[dtype]
+    name = f"tilec_halves_{kind}"
+    return Helper(name, f"""
+__device__ __forceinline__ unsigned {name}(unsigned short bits) {{
+  unsigned pair;
+  asm("cvt.rn.f16x2.{kind}x2 %0, %1;" : "=r"(pair) : "h"(bits));
+  return pair;
+}}
+""", lambda lanes, bits: lanes.ptx(f"cvt.rn.f16x2.{kind}x2", bits))  # fmt: skip
+
+
 #: A float32 of 2**23 or 1.5 * 2**23 counts ones in its low bits: naturals below 2 * FEW, or integers from
 #: -FEW on, are put there, and the power taken away. Of these two instructions at the full rate the first one
 #: joins a mask or a sum in front of it; conversions have a part of that rate.

@@ -67,6 +67,21 @@ __device__ __forceinline__ void {name}(void* to, long to_at, const void* from, l
 
 
 @cache
+def read_at(size: int) -> Helper:
+    """Moves ``size`` bytes at once from so many bytes behind an address, a multiple of that."""
+    name, word = f"tilec_read_{size}", _C_WORDS[size]
+
+    def meaning(lanes: Lanes, to: Any, source: Any, from_at: Any) -> None:
+        lanes.move(to, source, size, 0, from_at // size)
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(void* to, const void* from, int from_at) {{
+  *({word}*)to = *(const {word}*)((const char*)from + from_at);
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
 def fetch(size: int) -> Helper:
     """Moves ``size`` bytes at once."""
     name, word = f"tilec_fetch_{size}", _C_WORDS[size]
@@ -95,6 +110,12 @@ def _word(value: Any) -> Any:
     return value.astype(np.uint32) if isinstance(value, np.ndarray) else int(value)
 
 
+#: Four bytes of two words, by the digits of a selector.
+BYTES = Helper("tilec_bytes", """
+__device__ __forceinline__ unsigned tilec_bytes(unsigned low, unsigned high, unsigned selector) {
+  return __byte_perm(low, high, selector);
+}
+""", lambda lanes, low, high, selector: lanes.cuda("__byte_perm", low, high, selector))  # fmt: skip
 #: The 16 bits at a shared address.
 LOAD16 = Helper("tilec_load16", """
 __device__ __forceinline__ unsigned tilec_load16(unsigned address) {

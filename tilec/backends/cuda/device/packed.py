@@ -45,8 +45,10 @@ _SIGNED = (
     '  asm("lop3.b32 %0, %0, 0x007f007f, 0x43004300, 0xEA;" : "+r"(pair));\n'
     '  asm("sub.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(sign));'
 )
-#: (a & b) | c, as lop3 counts functions.
-_AND_OR = 0xEA
+#: (a & b) | c and (a & b) ^ c, as lop3 counts functions.
+_AND_OR, _AND_XOR = 0xEA, 0x6A
+#: The floats whose low bits count ones: their bits, and what they are.
+_COUNTING = {"f16": (0x6400, 1024), "bf16": (0x4300, 128)}
 
 
 @cache
@@ -114,6 +116,26 @@ def _signed(lanes: Lanes, word: Any, selector: int) -> Any:
         lanes.ptx("lop3.b32", made, mask, 0x43004300, _AND_OR) for mask in (0x00800080, 0x007F007F)
     )
     return lanes.ptx("sub.rn.bf16x2", value, sign)
+
+
+@cache
+def counted(kind: str, width: int, signed: bool, offset: int) -> Helper:
+    """The integers of ``width`` bits, plus ``offset``, at the bottom of a word's halves, whatever is above
+    them, as a pair of ``kind``. Exact: up to 10 and 7 bits of float16 and bfloat16."""
+    power, ones = _COUNTING[kind]
+    flipped = 1 << width - 1 if signed else 0
+    mask, made = _twice((1 << width) - 1), _twice(power | flipped)
+    less = _twice((_float16 if kind == "f16" else _bfloat16)(ones + flipped - offset))
+    name = f"tilec_counted_{kind}_{'s' if signed else 'u'}{width}_{offset}".replace("-", "less_")
+    code = (
+        f'asm("lop3.b32 %0, %1, {mask:#010x}, {made:#010x}, {_AND_XOR:#x};" : "=r"(pair) : "r"(word));\n'
+        f'  asm("sub.rn.{kind}x2 %0, %0, %1;" : "+r"(pair) : "r"({less:#010x}));'
+    )
+
+    def meaning(lanes: Lanes, word: Any) -> Any:
+        return lanes.ptx(f"sub.rn.{kind}x2", lanes.ptx("lop3.b32", word, mask, made, _AND_XOR), less)
+
+    return Helper(name, _PAIR.format(name=name, code=code), meaning)
 
 
 @cache

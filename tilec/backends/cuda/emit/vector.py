@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from tilec.backends.cuda.analysis.vectors import span, vector_width
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext, Part
+from tilec.backends.cuda.emit.pairs import Pairs
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import (
     added_vector,
@@ -21,7 +23,7 @@ from tilec.backends.cuda.emit.vector_moves import (
     store_registers,
     store_vector,
 )
-from tilec.backends.cuda.limits import added_at_once
+from tilec.backends.cuda.limits import added_at_once, has_wgmma
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
@@ -40,13 +42,14 @@ if TYPE_CHECKING:
 class _Kept:
     """A store, or an addition, whose elements wait in ``tmp`` until all of the vector are there.
     ``unrounded``: as float32, to be rounded in pairs. ``loaded``: they are what a vector loaded, and there
-    already."""
+    already. ``words``: they are made in pairs."""
 
     store: Store | Atomic
     tmp: Var
     width: int
     unrounded: bool = False
     loaded: bool = False
+    words: tuple[Expr, ...] = ()
 
 
 class Vector:
@@ -77,16 +80,20 @@ class Vector:
             take_road(self.stmt, [], self.ctx)
             with self.ctx.hoist_scope(self.fixed):
                 return self.ctx.block(self.body)
-        stores = self._plan_stores()
+        self._plan_stores()
         take_road(self.stmt, self.moved, self.ctx)
-        base = self.ctx.env[self.var]
         parts: list[tirx.Stmt] = []
         with self.ctx.hoist_scope(self.fixed):
-            for element in range(self.width):
-                with self.ctx.scope():
-                    part = self._iteration(element, base)
-                parts += [part] if part is not None else []
-            return sequence([*ahead, *stores, *parts, *self._flush()])
+            self._pair_up()
+            for element in range(self.width if self._iterates() else 0):
+                with self.ctx.scope(), self._at(element):
+                    parts += [part for stmt in self.body if (part := self._stmt(stmt, element)) is not None]
+            return sequence([*ahead, *self._waiting(), *parts, *self._flush()])
+
+    def _iterates(self) -> bool:
+        """Whether anything is left to do element by element."""
+        pairs = [kept.store for kept in self.kept.values() if kept.words]
+        return not all(isinstance(stmt, Bind) or stmt in pairs for stmt in self.body)
 
     def _branch(self) -> If | None:
         """The branch that is all of the body, names aside, if all elements of the vector take it or none."""
@@ -129,30 +136,44 @@ class Vector:
             self.once.append(tirx.Bind(bind.var, tirx.if_then_else(test, bind.value, nothing)))
         return left
 
-    def _iteration(self, element: int, base: Expr) -> tirx.Stmt | None:
-        ctx = self.ctx
+    @contextmanager
+    def _at(self, element: int) -> Iterator[None]:
+        """Within the context the last variable stands at an iteration of the vector."""
+        ctx, base = self.ctx, self.ctx.env[self.var]
         first, *rest = ctx.digits[self.var]
         ctx.digits[self.var] = (Part(1, first.size, tirx.const(element, "int32"), True), *rest)
         ctx.env[self.var] = base + tirx.const(element, dtype_of(self.var))
-        place = [tirx.const(element, "int32")]
         done = [
             (load, tirx.BufferLoad(tmp, [tirx.const(steps[element], "int32")]))
             for load, tmp, steps in self.held
         ]
         with ctx.hoist_scope(done):
-            parts = [self._stmt(stmt, place) for stmt in self.body]
-        ctx.digits[self.var] = (first, *rest)
-        return sequence([part for part in parts if part is not None])
+            yield
+        ctx.digits[self.var], ctx.env[self.var] = (first, *rest), base
 
-    def _stmt(self, stmt: Stmt, place: list[Expr]) -> tirx.Stmt | None:
+    def _pair_up(self) -> None:
+        """Stores whose neighbours are made together."""
+        names = _values(self.body)
+        for stmt, kept in self.kept.items():
+            value, dtype = inlined(kept.store.value, names), str(kept.store.buffer.dtype)
+            changed = any(load.source in self.written for load in loads(value))
+            if not kept.unrounded or dtype not in PAIRED or not has_wgmma(self.ctx.target) or changed:
+                continue
+            extent = dict(zip(self.stmt.vars, self.stmt.extents, strict=True))[self.var]
+            pairs = Pairs(self.ctx, dtype, self.var, self.width, extent, self._at, self.held)
+            words = [pairs.word(value, first) for first in range(0, self.width, 2)]
+            if None not in words:
+                self.kept[stmt] = replace(kept, words=tuple(words))
+
+    def _stmt(self, stmt: Stmt, element: int) -> tirx.Stmt | None:
         kept = self.kept.get(stmt)
         if kept is None:
             return emit(stmt, self.ctx)
-        if kept.loaded:
+        if kept.loaded or kept.words:
             return None
         value, dtype = kept.store.value, str(kept.store.buffer.dtype)
         made = self.ctx.unrounded(value, dtype) if kept.unrounded else self.ctx.stored(value, dtype)
-        return tirx.BufferStore(kept.tmp, made, place)
+        return tirx.BufferStore(kept.tmp, made, [tirx.const(element, "int32")])
 
     # ---- loads ----
 
@@ -255,9 +276,15 @@ class Vector:
 
     # ---- stores ----
 
-    def _plan_stores(self) -> list[tirx.Stmt]:
-        """Registers for the vectors that the body writes element by element. All stores to a buffer wait, in
-        their order, or none does."""
+    def _waiting(self) -> list[tirx.Stmt]:
+        """Registers for elements that wait."""
+        return [
+            tirx.AllocBuffer(kept.tmp) for kept in self.kept.values() if not kept.loaded and not kept.words
+        ]
+
+    def _plan_stores(self) -> None:
+        """Which stores wait for the vectors that the body writes element by element: all stores to a buffer,
+        in their order, or none."""
         read = {load.source for stmt in walk(self.body) for e in expressions(stmt) for load in loads(e)}
         read -= updated_in_place(self.body)
         stores = [stmt for stmt in walk(self.body) if isinstance(stmt, Store) and stmt.buffer not in read]
@@ -268,7 +295,6 @@ class Vector:
                 for stmt, width in zip(own, widths, strict=True):
                     self._keep(stmt, width)
         self._plan_additions()
-        return [tirx.AllocBuffer(kept.tmp) for kept in self.kept.values() if not kept.loaded]
 
     def _store_width(self, stmt: Store) -> int:
         """How many elements one access of a store moves; 1 where they cannot wait for each other."""
@@ -341,7 +367,11 @@ class Vector:
                 words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
                 tmp = self._registers(buffer, "p", self.width // 2, words)
                 pairs = packed_pairs(kept.tmp, tmp, self.width, str(buffer.dtype))
-                parts += [tirx.AllocBuffer(tmp), *pairs]
+                made = [
+                    tirx.BufferStore(tmp, word, [tirx.const(number, "int32")])
+                    for number, word in enumerate(kept.words)
+                ]
+                parts += [tirx.AllocBuffer(tmp), *(made or pairs)]
             if buffer in self.ctx.fragments:
                 parts.append(store_registers(buffer, indices, tmp, self.width, self.ctx))
                 continue

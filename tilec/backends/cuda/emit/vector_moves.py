@@ -8,8 +8,9 @@ from tvm import tirx
 
 from tilec.backends.cuda.device.atomics import add_vector
 from tilec.backends.cuda.device.floats import PAIRED, pack, pack_small
-from tilec.backends.cuda.device.moves import move
+from tilec.backends.cuda.device.moves import move, read_at
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.quotients import bytes_to
 from tilec.backends.cuda.emit.statements import call, once_tests
 from tilec.ir.exprs import all_of, dtype_of, walk
 from tilec.lowering.emission.statements import guarded, sequence
@@ -18,15 +19,15 @@ from tilec.lowering.emission.storage import element_bytes
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+#: Bytes of vectors of which a fragment's reads are so many that their addresses count.
+_SUMMED = (2, 4)
+
 
 def load_vector(
     buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
 ) -> tirx.Stmt:
     """``tmp[start : start + width]`` = the elements from ``place``, zeros where a test fails."""
-    storage = ctx.storage(buffer)
-    read = _move(
-        tmp, tirx.const(start, "int32"), storage.data, place, width * element_bytes(storage.dtype), ctx
-    )
+    read = _read(buffer, place, tmp, start, width, ctx)
     if not tests:
         return read
     zeros = [
@@ -34,6 +35,18 @@ def load_vector(
         for step in range(width)
     ]
     return tirx.IfThenElse(all_of(tests), read, sequence(zeros))
+
+
+def _read(buffer: Var, place: Expr, tmp: Var, start: int, width: int, ctx: DeviceContext) -> tirx.Stmt:
+    """Reads a vector. One that is a part of a swizzle's chunk has its address in bytes, a sum."""
+    storage = ctx.storage(buffer)
+    size = width * element_bytes(storage.dtype)
+    if size in _SUMMED and any(isinstance(node, tirx.BitwiseXor) for node in walk(place)):
+        at = bytes_to(place, width, size, ctx.facts.analyzer)
+        if at is not None:
+            first = storage.data.ptr_to([tirx.const(0, "int32")])
+            return call(read_at(size).call(tmp.ptr_to([tirx.const(start, "int32")]), first, at))
+    return _move(tmp, tirx.const(start, "int32"), storage.data, place, size, ctx)
 
 
 def store_vector(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.exprs import inlined
 from tilec.ir.exprs import loads as loads_in
-from tilec.ir.nodes import Alloc, Bind, Copy, Fill, For, Gemm, If, Launch, Pipelined, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, For, Gemm, If, Launch, Pipelined, Stmt, Store, walk
+from tilec.ir.traits import buffers
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -71,8 +72,17 @@ def _wanted(ring: Ring, loads: Mapping[Stmt, Load], program: Program, target: Ta
         return 0
     brought = {inner for load in loads for inner in walk((load,))}
     alone = all(isinstance(stmt, _LIGHT) or stmt in brought for stmt in walk(loop.body))
+    alone = alone or (blocks == 1 and _only_makes(loop.body, brought))
     looks_up = any(_looks_up(stmt, program) for stmt in walk((own,)))
     return wanted_stages(loop.body, target, blocks, 1 + looks_up) if alone or looks_up else 0
+
+
+def _only_makes(body: Block, brought: Set[Stmt]) -> bool:
+    """Whether threads touch no sums of a trip's products: they make operands beside those of other trips.
+    Several blocks of a multiprocessor are beside each other anyway."""
+    sums = {stmt.c.buffer for stmt in walk(body) if isinstance(stmt, Gemm)}
+    others = (stmt for stmt in walk(body) if not isinstance(stmt, _LIGHT) and stmt not in brought)
+    return not any(sums & set(buffers(stmt)) for stmt in others)
 
 
 def _looks_up(stmt: Stmt, program: Program) -> bool:

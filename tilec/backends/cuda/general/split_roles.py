@@ -25,6 +25,7 @@ from tilec.backends.cuda.general.join_loops import joined
 from tilec.backends.cuda.general.lanes import by_lanes
 from tilec.backends.cuda.general.loads import Load, apart, is_loop
 from tilec.backends.cuda.general.look_ups import ahead_of_loops, with_look_ups
+from tilec.backends.cuda.general.made_tiles import with_made_tiles
 from tilec.backends.cuda.general.order import order_of
 from tilec.backends.cuda.general.places import Names, Place, begun, in_step, places
 from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
@@ -110,7 +111,7 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     written = replace(launch, body=apart(launch.body))
-    raw = with_raw_tiles(kernel, written)
+    raw = with_raw_tiles(kernel, with_made_tiles(written))
     try:
         roles = None if raw is written else _roles(kernel, raw, target)
     except Unfit:

@@ -1,0 +1,86 @@
+"""Packed numbers by the arithmetic that takes them out, and places of vectors in swizzled tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import ir as tvm_ir
+from tvm import sym, tirx
+
+from tilec.backends.cuda.analysis.bit_fields import bit_field
+from tilec.backends.cuda.emit.quotients import bytes_to
+from tilec.backends.cuda.packed_weights.packing import evaluated
+
+J = tirx.Var("j", "int32")
+BYTE = tirx.decl_buffer((64,), "uint8", name="byte")[J // 2]
+SIGNED = tirx.decl_buffer((64,), "int8", name="signed")[J]
+WORD = tirx.decl_buffer((64,), "int32", name="word")[J // 8]
+NIBBLE = J % 2 * 4
+
+
+def const(value, dtype):
+    return tirx.const(value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("number", "width", "signed", "low", "high"),
+    [
+        (tirx.shift_right(BYTE, NIBBLE.astype("uint8")) & const(15, "uint8"), 4, False, 0, 15),
+        ((BYTE & const(15, "uint8")).astype("int8") - const(8, "int8"), 4, False, -8, 7),
+        (tirx.floormod(BYTE, const(16, "uint8")), 4, False, 0, 15),
+        (tirx.floordiv(BYTE, const(16, "uint8")), 4, False, 0, 15),
+        (SIGNED, 8, True, -128, 127),
+        (tirx.shift_right(SIGNED, const(4, "int8")), 4, True, -8, 7),
+        (tirx.shift_right(WORD, J % 8 * 4) & const(15, "int32"), 4, False, 0, 15),
+        (tirx.shift_right(WORD, J % 2 * 16) & const(1023, "int32"), 10, False, 0, 1023),
+        (SIGNED.astype("int32") + const(300, "int32"), 8, True, 172, 427),
+    ],
+)
+def test_a_number_is_some_bits_of_an_element(number, width, signed, low, high):
+    analyzer = sym.Analyzer()
+    analyzer.bind(J, tvm_ir.Range(0, 64))
+    found = bit_field(number, analyzer)
+    assert (found.width, found.signed, found.low, found.high) == (width, signed, low, high)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        BYTE * const(3, "uint8"),
+        BYTE & const(10, "uint8"),  # no run of bits
+        (SIGNED - const(1, "int8")) & const(15, "int8"),  # of a sum
+        SIGNED + const(1, "int8"),  # may wrap around
+        BYTE.astype("int8"),
+        tirx.shift_right(SIGNED, J % 8) & const(15, "int8"),  # signs are shifted in
+        tirx.shift_right(BYTE, J.astype("uint8")),  # beyond the byte
+        BYTE.astype("float16"),
+    ],
+)
+def test_other_numbers_are_not(number):
+    analyzer = sym.Analyzer()
+    analyzer.bind(J, tvm_ir.Range(0, 64))
+    assert bit_field(number, analyzer) is None
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (2, 2), (4, 8)])
+def test_a_swizzled_place_in_bytes_is_what_it_is_in_elements(count, size):
+    row, column = tirx.Var("row", "int32"), tirx.Var("column", "int32")
+    analyzer = sym.Analyzer()
+    for var, extent in ((row, 16), (column, 64 // count)):
+        analyzer.bind(var, tvm_ir.Range(0, extent))
+    wide, near = ((each).astype("uint32") for each in (row, column * count))
+    phase = tirx.truncmod(tirx.truncdiv(wide, const(2, "uint32")), const(4, "uint32"))
+    moved = tirx.bitwise_xor(near, phase * const(16, "uint32"))
+    place = (wide * const(64, "uint32")).astype("int32") + moved.astype("int32")
+    rows, columns = np.arange(16, dtype=np.int32)[:, None], np.arange(64 // count, dtype=np.int32)[None, :]
+    values = {row: rows, column: columns}
+    made = evaluated(bytes_to(place, count, size, analyzer), values, 16, 64 // count)
+    wanted = (rows * 64 + (columns * count ^ rows // 2 % 4 * 16)) * size // count
+    assert (made == wanted).all()
+
+
+def test_vectors_of_more_than_a_chunk_have_no_such_place():
+    column = tirx.Var("column", "uint32")
+    phase = tirx.truncmod(column, const(4, "uint32"))
+    place = tirx.bitwise_xor(column * const(8, "uint32"), phase * const(4, "uint32"))
+    assert bytes_to(place, 8, 16, sym.Analyzer()) is None

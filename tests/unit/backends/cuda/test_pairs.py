@@ -1,0 +1,82 @@
+"""Pairs of 16 bits that are made together: which values are, and from what."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tilec.language as T
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.language.frontend.elaborate import elaborate
+from tilec.targets import parse_target
+
+
+def text(value, stored="uint8", dtype="float16", target="sm_90a") -> str:
+    """The CUDA source of ``W[i, j] = value(B, scales, i, j)``."""
+
+    @T.prim_func
+    def kernel(B: T.Tensor((64, 64), stored), scales: T.Tensor((64,), dtype), W: T.Tensor((64, 64), dtype)):
+        with T.Kernel(1, threads=128):
+            for i, j in T.Parallel(64, 64):
+                W[i, j] = value(B, scales, i, j)
+
+    gpu = parse_target(target)
+    made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
+    return cuda.source(to_tir(lower(made, gpu), gpu), gpu, "kernel").rsplit("__global__", 1)[1]
+
+
+def nibble(B, i, j):
+    return (B[i, j // 2] >> (j % 2 * 4).astype("uint8")) & T.uint8(15)
+
+
+def word(B, i, j):
+    return (B[i, j // 8] >> (j % 8 // 2 * 4 + j % 2 * 16)) & 15
+
+
+@pytest.mark.parametrize(
+    ("value", "stored", "dtype", "called"),
+    [
+        (lambda B, s, i, j: B[i, j].astype("float16"), "int8", "float16", "counted_f16_s8_0"),
+        (lambda B, s, i, j: B[i, j].astype("float16") * s[i], "uint8", "float16", "scaled_f16"),
+        (lambda B, s, i, j: B[i, j].astype("bfloat16"), "int8", "bfloat16", "pair8_bf16_128_0_8"),
+        (lambda B, s, i, j: nibble(B, i, j).astype("float16"), "uint8", "float16", "counted_f16_u4_0"),
+        (
+            lambda B, s, i, j: (nibble(B, i, j).astype("int8") - T.int8(8)).astype("bfloat16") * s[i],
+            "uint8", "bfloat16", "counted_bf16_u4_less_8",
+        ),
+        (lambda B, s, i, j: word(B, i, j).astype("bfloat16"), "int32", "bfloat16", "counted_bf16_u4_0"),
+        (lambda B, s, i, j: B[i, j].astype("float16"), "float8_e4m3fn", "float16", "halves_e4m3"),
+        (lambda B, s, i, j: B[i, j].astype("float16") * s[j], "float8_e5m2", "float16", "scaled_f16"),
+    ],
+)  # fmt: skip
+def test_neighbours_are_made_together(value, stored, dtype, called):
+    made = text(value, stored, dtype)
+    assert f"tilec_{called}(" in made
+    assert not re.search(r"tilec_pack|tilec_from|\(half\)", made)
+
+
+@pytest.mark.parametrize(
+    ("value", "stored", "dtype", "target"),
+    [
+        (lambda B, s, i, j: B[i, j].astype("float16"), "int8", "float16", "sm_80"),
+        (lambda B, s, i, j: (B[i, j].astype("float16") - s[i]) * s[i], "int8", "float16", "sm_90a"),
+        (lambda B, s, i, j: B[i, j].astype("float16") * s[i] * s[i], "int8", "float16", "sm_90a"),
+        (lambda B, s, i, j: B[i, j].astype("bfloat16"), "uint8", "bfloat16", "sm_90a"),  # 8 bits hold 7
+        (lambda B, s, i, j: B[i, j].astype("float16"), "int16", "float16", "sm_90a"),
+        (lambda B, s, i, j: B[i, j].astype("bfloat16"), "float8_e4m3fn", "bfloat16", "sm_90a"),
+    ],
+)
+def test_what_would_be_rounded_otherwise_is_not(value, stored, dtype, target):
+    made = text(value, stored, dtype, target)
+    assert "tilec_pack" in made
+    assert not re.search(r"tilec_(counted|halves|scaled)", made)
+
+
+def test_two_numbers_of_a_byte_take_two_instructions():
+    made = text(lambda B, s, i, j: nibble(B, i, j).astype("float16"))
+    assert re.search(
+        r"counted_f16_u4_0\(\(\(\(uint\)\w+\[0\]\) \+ \(\(\(uint\)\w+\[0\]\) << \(uint\)12\)\)\)", made
+    )

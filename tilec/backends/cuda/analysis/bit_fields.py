@@ -1,0 +1,119 @@
+"""Integers that are some bits of a stored element: packed numbers, by the arithmetic that takes them out.
+
+What is known of ``(B[i] >> s & 15) - 8`` is where its bits lie and what is taken away; any spelling of it by
+shifts, masks, quotients and remainders by powers of two, sums with literals and casts is known alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from tilec.ir.analysis.ranges import SHORT, limits
+from tilec.ir.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+    from tvm.sym import Analyzer
+
+
+@dataclass(frozen=True)
+class BitField:
+    """The ``width`` bits of an element from bit ``shift`` on, with a sign or without, plus ``offset``.
+    ``sure``: from that bit on so many bits are the element's."""
+
+    load: TensorLoad
+    shift: Expr
+    width: int
+    sure: int
+    signed: bool
+    offset: int = 0
+
+    @property
+    def low(self) -> int:
+        """The least number."""
+        return self.offset - (1 << self.width - 1 if self.signed else 0)
+
+    @property
+    def high(self) -> int:
+        """The greatest number."""
+        return self.low + (1 << self.width) - 1
+
+
+def bit_field(expr: Expr, analyzer: Analyzer) -> BitField | None:
+    """The bits that an integer is; None for any other number."""
+    if dtype_of(expr) not in SHORT:
+        return None
+    if isinstance(expr, TensorLoad):
+        bits = int(dtype_of(expr).lstrip("uint"))
+        return BitField(expr, tirx.const(0, "int32"), bits, bits, not dtype_of(expr).startswith("u"))
+    if isinstance(expr, tirx.Cast):
+        return _inside(bit_field(expr.value, analyzer), dtype_of(expr))
+    taken = _TAKEN.get(type(expr))
+    inner = None if taken is None else bit_field(expr.a, analyzer)
+    return None if taken is None or inner is None else _inside(taken(inner, expr.b, analyzer), dtype_of(expr))
+
+
+def _inside(field: BitField | None, dtype: str) -> BitField | None:
+    """Numbers that a type has all."""
+    if field is None or dtype not in SHORT:
+        return None
+    low, high = limits(dtype)
+    return field if low <= field.low and field.high <= high else None
+
+
+def _masked(field: BitField, mask: Expr, analyzer: Analyzer) -> BitField | None:
+    return _low(field, (int_value(mask) or 0) + 1)
+
+
+def _remainder(field: BitField, divisor: Expr, analyzer: Analyzer) -> BitField | None:
+    return _low(field, int_value(divisor) or 0)
+
+
+def _low(field: BitField, count: int) -> BitField | None:
+    """A number modulo ``count``."""
+    width = count.bit_length() - 1
+    if count < 2 or count & (count - 1) or field.offset or width > (field.sure if field.signed else 32):
+        return None
+    return replace(field, width=min(width, field.width), signed=False)
+
+
+def _shifted(field: BitField, by: Expr, analyzer: Analyzer) -> BitField | None:
+    while isinstance(by, tirx.Cast):
+        by = by.value
+    bound, known = analyzer.const_int_bound(by), int_value(by)
+    if field.offset or bound.min_value < 0 or bound.max_value >= field.sure:
+        return None
+    shift = field.shift + tirx.Cast("int32", by) if dtype_of(by) != "int32" else field.shift + by
+    width = field.width - (known or 0)
+    return replace(field, shift=shift, width=width, sure=field.sure - bound.max_value)
+
+
+def _quotient(field: BitField, divisor: Expr, analyzer: Analyzer) -> BitField | None:
+    count = int_value(divisor) or 0
+    if count < 2 or count & (count - 1):
+        return None
+    return _shifted(field, tirx.const(count.bit_length() - 1, "int32"), analyzer)
+
+
+def _plus(field: BitField, other: Expr, analyzer: Analyzer) -> BitField | None:
+    known = int_value(other)
+    return None if known is None else replace(field, offset=field.offset + known)
+
+
+def _minus(field: BitField, other: Expr, analyzer: Analyzer) -> BitField | None:
+    known = int_value(other)
+    return None if known is None else replace(field, offset=field.offset - known)
+
+
+_TAKEN = {
+    tirx.BitwiseAnd: _masked,
+    tirx.FloorMod: _remainder,
+    tirx.RShift: _shifted,
+    tirx.FloorDiv: _quotient,
+    tirx.Add: _plus,
+    tirx.Sub: _minus,
+}
