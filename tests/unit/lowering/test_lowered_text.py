@@ -120,8 +120,7 @@ LINES = [
     'lane_mma(r[0], x[0, 0], x[1, 0], tx, shape="m16n8k16")',
     'lane_mma_sp(r[0], x[0, 0], x[1, 0], tx, count[0], shape="m16n8k32", selector=1)',
     "lane_load(r[0], s[0, tx, 0], tx, count=4, trans=False)",
-    "with rest(tx < 3):\n        with then:\n            thread_return()"
-    "\n        with orelse:\n            pass",
+    "with rest(tx < 3):\n        with then:\n            thread_return()",
     "print('{}', tx)",
     'check(tx < 3, "it\'s three")',
     "for i, j, k in promotion(0, run=8):\n        factor = r[0]",
