@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cuda.emit.look_up import LookedUp
+    from tilec.backends.cuda.emit.wide import Products
     from tilec.backends.cuda.warp_roles.nodes import TensorMap
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Stmt
@@ -103,10 +104,11 @@ class DeviceContext(Context):
     free_barriers: list[int] = field(default_factory=list)
     cluster_barriers: set[Var] = field(default_factory=set)
     overlapping: frozenset[str] = frozenset()
+    products: Products | None = None
 
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around in CUDA C++."""
-        product = wide_product(left, right) if kind is tirx.Mul else None
+        product = wide_product(left, right, self.products) if kind is tirx.Mul else None
         return combined(kind, left, right, self.facts.analyzer) if product is None else product
 
     def inverted(self, value: Expr) -> Expr:
@@ -289,6 +291,15 @@ class DeviceContext(Context):
                 held.append(tirx.Bind(bounds[name], value))
         made = tirx.For(var, bounds["first"], bounds["count"], kind, body, annotations=annotations or None)
         return tirx.SeqStmt([*held, made]) if held else made
+
+    @contextmanager
+    def product_scope(self) -> Iterator[Products]:
+        """Within the context products of words get names, each once."""
+        before, self.products = self.products, []
+        try:
+            yield self.products
+        finally:
+            self.products = before
 
     @contextmanager
     def once_scope(self, cond: Expr | None) -> Iterator[None]:

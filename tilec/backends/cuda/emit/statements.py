@@ -14,6 +14,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
+from tilec.backends.cuda.emit.wide import with_products
 from tilec.backends.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.exprs import all_of, dtype_of, int_value
@@ -40,7 +41,14 @@ def emit(stmt: Any, ctx: DeviceContext) -> tirx.Stmt | None:
     raise UnsupportedError(f"{type(stmt).__name__} has no CUDA code", place=place_of(stmt))
 
 
-emit.register(Bind, emit_bind)
+@emit.register(Bind)
+def _emit_bind(stmt: Bind, ctx: DeviceContext) -> tirx.Stmt:
+    """A name; products that its value has more than once are computed once."""
+    with ctx.product_scope() as products:
+        made = emit_bind(stmt, ctx)
+    return with_products(made, products)
+
+
 for _kind, _code in LOOPS.items():
     emit.register(_kind, _code)
 
