@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import Kernel, walk
 from tilec.ir.nodes.barriers import SetRegisters
+from tilec.ir.options import NO_ROLES
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
@@ -148,7 +150,7 @@ def lagging(pending):
 
 
 def test_products_stay_under_way_where_their_author_says_so():
-    made = kernel_of(lagging, pending=1)
+    made = replace(kernel_of(lagging, pending=1), options=((NO_ROLES, "its roles are its author's"),))
     (launch,) = lower(made, SM90A).launches
     pending = [stmt.pending for stmt in walk(launch.body) if isinstance(stmt, ProductsWait)]
     assert pending == [1, 0]
