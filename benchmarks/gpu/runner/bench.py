@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 from rows.row import Row, random, size_of
-from timing import Contestant, cool, sustained
+from timing import ROUNDS, Contestant, cool, sustained
 
 from tilec.portable.loader import _view
 
 _L2_BYTES = 160 << 20  # inputs in turn hold more than the cache
 _MOST_SETS = 32
 _REASON = 600  # characters of why a peer is absent
-_COPY = "copy_float16"
+COPY = "copy_float16"
 
 
 def versions() -> dict[str, Any]:
@@ -39,11 +39,12 @@ def text(row: Row, made: dict[str, Any]) -> str:
     )
 
 
-def measure(library: Any, row: Row) -> dict[str, Any]:
-    """Error, times in microseconds and rates. Peers that cannot do the work are named with the reason."""
+def measure(library: Any, row: Row, rounds: int = ROUNDS, copier: Any = None) -> dict[str, Any]:
+    """Error, times in microseconds and rates. Peers that cannot do the work are named with the reason.
+    ``copier``: the library with the copy that ``row.copied`` asks for, if not the same."""
     kernel = library.kernels[row.kernel]
-    sets = _input_sets(row)
-    ours = _runner(kernel, row)
+    sets = input_sets(row)
+    ours = runner(kernel, row)
     error = _error(row, sets[0], lambda: ours(sets[0]))
     contestants = [Contestant("tilec", lambda i: ours(sets[i]), len(sets))]
     absent = {}
@@ -52,9 +53,10 @@ def measure(library: Any, row: Row) -> dict[str, Any]:
             contestants.append(Contestant(name, lambda i, peer=peer: peer(**sets[i]), len(sets)))
         except RuntimeError as problem:
             absent[name] = " ".join(str(problem).split())[:_REASON]
-    if row.copied and _COPY in library.kernels:
-        contestants.append(_copy(library.kernels[_COPY], row))
-    times = cool(contestants)
+    copies = (copier or library).kernels
+    if row.copied and COPY in copies:
+        contestants.append(_copy(copies[COPY], row))
+    times = cool(contestants, rounds)
     mine = times["tilec"]["us"]
     best = min((times[name]["us"] for name in row.peers if name in times), default=float("nan"))
     made = {
@@ -78,13 +80,13 @@ def measure(library: Any, row: Row) -> dict[str, Any]:
 
 def _copy(kernel: Any, row: Row) -> Contestant:
     """A copy of as many bytes: what memory-bound work is measured against."""
-    count = int(row.bytes) // 4 // 8 * 8
-    pairs = max(1, -(-_L2_BYTES // int(row.bytes)))
+    count = max(8, int(row.bytes) // 4 // 8 * 8)
+    pairs = max(1, min(_MOST_SETS, -(-_L2_BYTES // int(row.bytes))))
     held = [[random((count,), torch.float16) for _ in range(2)] for _ in range(pairs)]
     return Contestant("copy", lambda i: kernel(X=held[i][0], Y=held[i][1]), pairs)
 
 
-def _runner(kernel: Any, row: Row) -> Callable[[dict[str, Any]], None]:
+def runner(kernel: Any, row: Row) -> Callable[[dict[str, Any]], None]:
     """Calls the kernel on a set of inputs; dims that no tensor shows come from the row."""
     taken = [param["name"] for param in kernel.metadata["params"]]
     free = {dim: row.dims[dim] for dim, binds in kernel._binds.items() if not binds}
@@ -103,7 +105,8 @@ def _served(kernel: Any, row: Row, tensors: dict[str, Any]) -> dict[str, Any]:
     return {"variant": variant.id, "target": variant.target}
 
 
-def _input_sets(row: Row) -> list[dict[str, Any]]:
+def input_sets(row: Row) -> list[dict[str, Any]]:
+    """Arguments that take turns, so that no cache holds them all."""
     one = row.make()
     count = max(1, row.sets, min(_MOST_SETS, -(-_L2_BYTES // size_of(one))))
     return [one, *(row.make() for _ in range(count - 1))]
@@ -111,16 +114,17 @@ def _input_sets(row: Row) -> list[dict[str, Any]]:
 
 def _error(row: Row, tensors: dict[str, Any], run: Any) -> float:
     """The largest error over the outputs; infinite for NaN."""
-    wanted = _wanted(row, tensors)
+    expected = wanted(row, tensors)
     for name in row.outputs:
         _poison(tensors[name])
     run()
     torch.cuda.synchronize()
-    errors = [_distance(tensors[name], each) for name, each in zip(row.outputs, wanted, strict=True)]
+    errors = [distance(tensors[name], each) for name, each in zip(row.outputs, expected, strict=True)]
     return max(errors)
 
 
-def _wanted(row: Row, tensors: dict[str, Any]) -> list[torch.Tensor]:
+def wanted(row: Row, tensors: dict[str, Any]) -> list[torch.Tensor]:
+    """What the outputs should be."""
     found = row.reference(**tensors) if row.reference else next(iter(row.peers.values()))(**_wide(tensors))
     several = found if isinstance(found, (tuple, list)) else (found,)
     return [each.clone() for each in several]
@@ -138,6 +142,7 @@ def _poison(tensor: torch.Tensor) -> None:
     tensor.view(torch.uint8).fill_(0xFF)  # NaN in every float
 
 
-def _distance(got: torch.Tensor, wanted: torch.Tensor) -> float:
-    distance = float((got.double() - wanted.double()).norm() / wanted.double().norm())
-    return distance if distance == distance else float("inf")
+def distance(got: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The norm of the difference over the norm; infinite for NaN."""
+    found = float((got.double() - wanted.double()).norm() / wanted.double().norm())
+    return found if found == found else float("inf")

@@ -12,7 +12,7 @@ import torch
 _PAUSE = 0.02  # seconds in which the GPU cools down
 _BATCH_US = 4000.0  # of one replay
 _MOST_CALLS = 400
-_ROUNDS = 9
+ROUNDS = 9
 _SUSTAINED_US = 150_000.0
 Call = Callable[[int], Any]
 
@@ -47,10 +47,10 @@ class Contestant:
         return _events(lambda: [self._graph.replay() for _ in range(replays)]) / (replays * self._calls)
 
 
-def cool(contestants: list[Contestant]) -> dict[str, dict[str, float]]:
+def cool(contestants: list[Contestant], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
     """Median and range by name, measured in rounds, every second one in the opposite order."""
     times: dict[str, list[float]] = {each.name: [] for each in contestants}
-    for number in range(_ROUNDS):
+    for number in range(rounds):
         for each in contestants if number % 2 else contestants[::-1]:
             times[each.name].append(each.after_pause())
     return {

@@ -26,6 +26,7 @@ _HELD_OUT = (
 #: Extents that are multiples of nothing.
 _RAGGED = ((333, 4097, 2049), (1001, 999, 1003), (4095, 4097, 4093))
 _SQUARES_8 = (4096, 8192)
+_NARROW = {True: "linear_fp8_fast", False: "linear_fp8_promoted"}
 _LARGE = 2.0e10  # operations from which the power limit is felt
 
 
@@ -33,19 +34,22 @@ def rows() -> list[Row]:
     """Both 16-bit types: weights as (N, K), as frameworks store them, and as (K, N), each with the schedules
     of the folder's manifest, without an early start, and without schedules; then e4m3."""
     wide = [
-        _product(dtype, transposed, shape, schedule)
+        product(dtype, transposed, shape, schedule)
         for transposed, ragged in ((True, ()), (False, _RAGGED))
         for dtype in ("float16", "bfloat16")
         for schedule, shapes in _shapes_by_schedule(ragged).items()
         for shape in shapes
     ]
-    return [*wide, *(_narrow(fast, size) for fast in (True, False) for size in _SQUARES_8)]
+    return [
+        *wide,
+        *(narrow(_NARROW[fast], (size,) * 3, fast) for fast in (True, False) for size in _SQUARES_8),
+    ]
 
 
 def shipped() -> list[Row]:
     """What a user builds: the products of manifests/llm.toml on held-out shapes, B as (K, N)."""
     return [
-        _product(dtype, False, shape, library="shipped")
+        product(dtype, False, shape, library="shipped")
         for dtype in ("float16", "bfloat16")
         for shape in _HELD_OUT
     ]
@@ -56,9 +60,10 @@ def _shapes_by_schedule(ragged: Shapes) -> dict[str, Shapes]:
     return {"": (*_TABLE, *ragged), _LATE: early, _UNTUNED: _TABLE}
 
 
-def _product(
+def product(
     name: str, transposed: bool, shape: tuple[int, int, int], schedule: str = "", library: str = ""
 ) -> Row:
+    """Two matrices of 16 bits; ``transposed``: B is stored (N, K); ``schedule``: one of the bundle's."""
     dtype, (m, n, k) = getattr(torch, name), shape
 
     def make() -> dict[str, Any]:
@@ -77,25 +82,26 @@ def _product(
     return replace(row, library=library)
 
 
-def _narrow(fast: bool, size: int) -> Row:
+def narrow(kernel: str, shape: tuple[int, int, int], fast: bool) -> Row:
     """e4m3 with one scale: sums that stay in the tensor core, or leave it every 128 of K, as cuBLAS's do."""
+    m, n, k = shape
 
     def make() -> dict[str, Any]:
-        operands = {key: random((size, size), torch.float16).to(torch.float8_e4m3fn) for key in "AW"}
-        return {**operands, "scale": 0.5, "C": random((size, size), torch.bfloat16)}
+        operands = {
+            key: random((rows, k), torch.float16).to(torch.float8_e4m3fn)
+            for key, rows in (("A", m), ("W", n))
+        }
+        scales = {"half": torch.full((1,), 0.5, device="cuda"), "one": torch.ones((1,), device="cuda")}
+        return {**operands, **scales, "scale": 0.5, "C": random((m, n), torch.bfloat16)}
 
-    half, one = (torch.full((1,), value, device="cuda") for value in (0.5, 1.0))
-
-    def scaled_mm(A: torch.Tensor, W: torch.Tensor, C: torch.Tensor, **_: Any) -> torch.Tensor:
-        return torch._scaled_mm(
-            A, W.t(), scale_a=half, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=fast, out=C
-        )
+    def scaled_mm(A: torch.Tensor, W: torch.Tensor, C: torch.Tensor, **more: Any) -> torch.Tensor:
+        scales = {"scale_a": more["half"], "scale_b": more["one"]}
+        return torch._scaled_mm(A, W.t(), **scales, out_dtype=torch.bfloat16, use_fast_accum=fast, out=C)
 
     def reference(A: torch.Tensor, W: torch.Tensor, **_: Any) -> torch.Tensor:
         return A.float() @ W.float().t() * 0.5
 
-    kernel = "linear_fp8_fast" if fast else "linear_fp8_promoted"
-    return _row(kernel, (size, size, size), make, {"_scaled_mm": scaled_mm}, 1, 2, reference)
+    return _row(kernel, shape, make, {"_scaled_mm": scaled_mm}, 1, 2, reference)
 
 
 def _row(

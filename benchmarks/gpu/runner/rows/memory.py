@@ -18,20 +18,20 @@ Tensors = dict[str, torch.Tensor]
 def rows() -> list[Row]:
     """Elementwise work, rows, lookups, scans."""
     return [
-        *(_scale_add(name, 1 << 26) for name in ("float32", "float16")),
-        *(_softmax(name, 8192, 8192) for name in ("float32", "float16")),
-        _softmax("float16", 1024, 50304),
-        *(_rmsnorm(name, 8192, 8192) for name in ("float32", "float16")),
-        _rmsnorm("bfloat16", 4096, 5120),
-        _rmsnorm_residual("float16", 8192, 8192),
-        _rmsnorm_residual("bfloat16", 4096, 5120),
-        _layernorm("float16", 8192, 8192),
-        *(_silu_mul(name, 8192, 14336) for name in ("float16", "bfloat16")),
+        *(scale_add(name, 1 << 26) for name in ("float32", "float16")),
+        *(softmax(name, 8192, 8192) for name in ("float32", "float16")),
+        softmax("float16", 1024, 50304),
+        *(rmsnorm(name, 8192, 8192) for name in ("float32", "float16")),
+        rmsnorm("bfloat16", 4096, 5120),
+        rmsnorm_residual("float16", 8192, 8192),
+        rmsnorm_residual("bfloat16", 4096, 5120),
+        layernorm("float16", 8192, 8192),
+        *(silu_mul(name, 8192, 14336) for name in ("float16", "bfloat16")),
         *(_rotary(name, 8192, 72, 128) for name in ("float16", "bfloat16")),
         _embedding("bfloat16", 16384, 32768, 4096),
         _mean_pool(4096, 128, 384),
         _gating(16384, 128),
-        _cumsum("float32", 4096, 8192),
+        cumsum("float32", 4096, 8192),
     ]
 
 
@@ -49,7 +49,8 @@ def _row(
     return Row(kernel, dims, make, outputs, peers, others.pop("flops", 0.0), moved, copied=True, **others)
 
 
-def _scale_add(name: str, n: int) -> Row:
+def scale_add(name: str, n: int) -> Row:
+    """a * X + B of n elements."""
     dtype = getattr(torch, name)
 
     def make() -> dict[str, Any]:
@@ -61,7 +62,9 @@ def _scale_add(name: str, n: int) -> Row:
     return _row(f"scale_add_{name}", {"n": n}, make, eager, 3.0 * n * dtype.itemsize, flops=2.0 * n)
 
 
-def _softmax(name: str, m: int, n: int) -> Row:
+def softmax(name: str, m: int, n: int) -> Row:
+    """Of rows."""
+
     def eager(X: torch.Tensor, **_: Any) -> torch.Tensor:
         return torch.softmax(X, -1)
 
@@ -69,7 +72,9 @@ def _softmax(name: str, m: int, n: int) -> Row:
     return _row(f"softmax_{name}", {"M": m, "N": n}, make, eager, moved)
 
 
-def _rmsnorm(name: str, m: int, n: int) -> Row:
+def rmsnorm(name: str, m: int, n: int) -> Row:
+    """Of rows, with a gain."""
+
     def eager(X: torch.Tensor, G: torch.Tensor, **_: Any) -> torch.Tensor:
         return F.rms_norm(X, (n,), G, _EPS)
 
@@ -77,7 +82,9 @@ def _rmsnorm(name: str, m: int, n: int) -> Row:
     return _row(f"rmsnorm_{name}", {"M": m, "N": n}, make, eager, moved)
 
 
-def _rmsnorm_residual(name: str, m: int, n: int) -> Row:
+def rmsnorm_residual(name: str, m: int, n: int) -> Row:
+    """Of a sum, which is stored, too."""
+
     def eager(X: torch.Tensor, R: torch.Tensor, G: torch.Tensor, **_: Any) -> tuple[torch.Tensor, ...]:
         total = X + R
         return F.rms_norm(total, (n,), G, _EPS), total
@@ -86,7 +93,9 @@ def _rmsnorm_residual(name: str, m: int, n: int) -> Row:
     return _row(f"rmsnorm_residual_{name}", {"M": m, "N": n}, make, eager, moved, ("Y", "H"))
 
 
-def _layernorm(name: str, m: int, n: int) -> Row:
+def layernorm(name: str, m: int, n: int) -> Row:
+    """Of rows, with gain and bias."""
+
     def eager(X: torch.Tensor, G: torch.Tensor, B: torch.Tensor, **_: Any) -> torch.Tensor:
         return F.layer_norm(X, (n,), G, B, 1e-5)
 
@@ -107,7 +116,7 @@ def _matrices(
     return make, float(len(matrices) * m * n * dtype.itemsize)
 
 
-def _silu_mul(name: str, m: int, n: int) -> Row:
+def silu_mul(name: str, m: int, n: int) -> Row:
     """Both operands are halves of one fused product."""
     dtype = getattr(torch, name)
 
@@ -189,7 +198,9 @@ def _gating(tokens: int, experts: int) -> Row:
     )
 
 
-def _cumsum(name: str, m: int, n: int) -> Row:
+def cumsum(name: str, m: int, n: int) -> Row:
+    """Along rows."""
+
     def eager(X: torch.Tensor, **_: Any) -> torch.Tensor:
         return torch.cumsum(X, -1)
 

@@ -9,8 +9,8 @@ import torch
 from rows.ceiling import read_pair
 from rows.row import Row, random
 
-_GROUP = 128
-_FEATURES, _DEPTH = 14336, 4096
+GROUP = 128
+_WEIGHTS = (14336, 4096)
 #: Up to so many tokens reading the weights is most of the work.
 _FEW = 64
 #: Bytes of weights that rows which only read them go through in turn.
@@ -21,10 +21,16 @@ def rows() -> list[Row]:
     """Few tokens beside cuBLAS on 16-bit weights and beside reading the packed ones once; blocks and experts
     beside torch."""
     return [
-        *(_packed("linear_packed_w4a16", 4, torch.float16, tokens) for tokens in (1, 8, 16, 32, 64, 4096)),
-        *(_packed("linear_packed_w8a16", 8, torch.bfloat16, tokens) for tokens in (1, 8, 16, 4096)),
-        *(_blocks(*shape) for shape in ((128, 4096, 7168), (4096, 4096, 4096), (8192, 8192, 8192))),
-        _integers(4096, 4096, 4096),
+        *(
+            packed("linear_packed_w4a16", 4, torch.float16, (tokens, *_WEIGHTS))
+            for tokens in (1, 8, 16, 32, 64, 4096)
+        ),
+        *(
+            packed("linear_packed_w8a16", 8, torch.bfloat16, (tokens, *_WEIGHTS))
+            for tokens in (1, 8, 16, 4096)
+        ),
+        *(blocks(*shape) for shape in ((128, 4096, 7168), (4096, 4096, 4096), (8192, 8192, 8192))),
+        integers(4096, 4096, 4096),
         *(_experts(tokens, 8, 14336, 4096) for tokens in (256, 8192)),
     ]
 
@@ -32,18 +38,18 @@ def rows() -> list[Row]:
 # ---- packed weights ----
 
 
-def _packed(kernel: str, bits: int, dtype: torch.dtype, tokens: int) -> Row:
-    shape = (_FEATURES, _DEPTH * bits // 8)
+def packed(kernel: str, bits: int, dtype: torch.dtype, sizes: tuple[int, int, int]) -> Row:
+    """Weights of 4 or 8 bits; ``sizes``: tokens, features and the depth, a multiple of `GROUP`."""
+    tokens, features, depth = sizes
+    shape = (features, depth * bits // 8)
     stored = torch.uint8 if bits == 4 else torch.int8
 
     def make() -> dict[str, torch.Tensor]:
-        packed = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8).view(stored)
-        scales = (torch.rand((_DEPTH // _GROUP, _FEATURES), device="cuda") + 0.5) / (
-            2**bits * _DEPTH**0.5 / 4
-        )
-        made = {"A": random((tokens, _DEPTH), dtype), "W": packed, "scales": scales.to(dtype)}
-        wide = {"wide": _unpacked(packed, made["scales"], bits)}
-        return {**made, "C": random((tokens, _FEATURES), dtype), **wide}
+        weights = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8).view(stored)
+        scales = (torch.rand((depth // GROUP, features), device="cuda") + 0.5) / (2**bits * depth**0.5 / 4)
+        made = {"A": random((tokens, depth), dtype), "W": weights, "scales": scales.to(dtype)}
+        wide = {"wide": _unpacked(weights, made["scales"], bits)}
+        return {**made, "C": random((tokens, features), dtype), **wide}
 
     def cublas(A: torch.Tensor, wide: torch.Tensor, C: torch.Tensor, **_: Any) -> torch.Tensor:
         return torch.matmul(A, wide.T, out=C)
@@ -52,11 +58,11 @@ def _packed(kernel: str, bits: int, dtype: torch.dtype, tokens: int) -> Row:
     reading = {"read only": lambda W, **_: read_pair(*W.chunk(2))}
     return Row(
         kernel,
-        {"M": tokens, "N": _FEATURES, "K": _DEPTH},
+        {"M": tokens, "N": features, "K": depth},
         make,
         ("C",),
         {"cuBLAS, 16-bit weights": cublas, **(reading if few else {})},
-        2.0 * tokens * _FEATURES * _DEPTH,
+        2.0 * tokens * features * depth,
         float(size),
         reference=lambda A, wide, **_: A.float() @ wide.float().T,
         sets=-(-_ROTATED // size) if few else 0,
@@ -68,9 +74,9 @@ def _unpacked(packed: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Te
     ordered = packed
     if bits == 4:
         ordered = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).to(torch.int8) - 8
-    place = _place(torch.arange(_GROUP, device=packed.device), bits)
-    numbers = ordered.unflatten(1, (-1, _GROUP))[..., place].flatten(1)
-    return (numbers * scales.T.repeat_interleave(_GROUP, 1)).to(scales.dtype)
+    place = _place(torch.arange(GROUP, device=packed.device), bits)
+    numbers = ordered.unflatten(1, (-1, GROUP))[..., place].flatten(1)
+    return (numbers * scales.T.repeat_interleave(GROUP, 1)).to(scales.dtype)
 
 
 def _place(k: torch.Tensor, bits: int) -> torch.Tensor:
@@ -84,11 +90,14 @@ def _place(k: torch.Tensor, bits: int) -> torch.Tensor:
 # ---- 8-bit operands ----
 
 
-def _blocks(m: int, n: int, k: int) -> Row:
+def blocks(m: int, n: int, k: int) -> Row:
+    """8-bit floats with a scale for a row, or for a block of weights, and 128 along K."""
+    depths = -(-k // GROUP)
+
     def make() -> dict[str, torch.Tensor]:
         a, w = (random((rows, k), torch.float8_e4m3fn) for rows in (m, n))
-        a_scale = torch.rand((m, k // _GROUP), device="cuda") + 0.5
-        w_scale = torch.rand((n // _GROUP, k // _GROUP), device="cuda") + 0.5
+        a_scale = torch.rand((m, depths), device="cuda") + 0.5
+        w_scale = torch.rand((-(-n // GROUP), depths), device="cuda") + 0.5
         turned = {"a_turned": a_scale.T.contiguous().T, "w_turned": w_scale.T}
         return {
             "A": a,
@@ -107,8 +116,8 @@ def _blocks(m: int, n: int, k: int) -> Row:
     def reference(
         A: torch.Tensor, W: torch.Tensor, a_scale: torch.Tensor, w_scale: torch.Tensor, **_: Any
     ) -> torch.Tensor:
-        wide = W.float() * w_scale.repeat_interleave(_GROUP, 0).repeat_interleave(_GROUP, 1)
-        return (A.float() * a_scale.repeat_interleave(_GROUP, 1)) @ wide.T
+        wide = W.float() * w_scale.repeat_interleave(GROUP, 0).repeat_interleave(GROUP, 1)[:n, :k]
+        return (A.float() * a_scale.repeat_interleave(GROUP, 1)[:, :k]) @ wide.T
 
     dims = {"M": m, "N": n, "K": k}
     peers = {"torch _scaled_mm, blocks": torch_blocks}
@@ -116,7 +125,9 @@ def _blocks(m: int, n: int, k: int) -> Row:
     return Row("linear_fp8_blocks", dims, make, ("C",), peers, 2.0 * m * n * k, moved, reference=reference)
 
 
-def _integers(m: int, n: int, k: int) -> Row:
+def integers(m: int, n: int, k: int) -> Row:
+    """8-bit integers with a scale for each row of both."""
+
     def make() -> dict[str, torch.Tensor]:
         a, w = (torch.randint(-127, 128, (rows, k), device="cuda", dtype=torch.int8) for rows in (m, n))
         scales = {

@@ -1,0 +1,75 @@
+"""Times of a matrix kernel by the number of rows: all from 1 on, weights the same."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import torch
+from bench import distance, input_sets, runner, wanted
+from draw import Drawn
+from summary import slower_with_fewer
+from work import row_of
+
+MOST_ROWS = 256
+KERNELS = {
+    **dict.fromkeys(("matmul_float16", "matmul_bfloat16", "linear_bfloat16"), "products"),
+    **dict.fromkeys(("linear_fp8", "linear_int8", "linear_fp8_blocks"), "quantised"),
+    **dict.fromkeys(("linear_packed_w4a16", "linear_packed_w8a16"), "quantised"),
+}
+SIZES = ((4096, 4096), (6144, 6144))
+_BY_ROW = ("A", "C", "a_scale")
+_REPLAYS = 5
+
+
+def sweep(library: Any, name: str, sizes: tuple[int, int]) -> dict[str, Any]:
+    """Microseconds by rows, where more rows take less time, and how many rows are wrong."""
+    timer = _Timer(library.kernels[name], Drawn(KERNELS[name], name, _dims(MOST_ROWS, sizes)))
+    us = {rows: timer.time(rows) for rows in range(1, MOST_ROWS + 1)}
+    for slow in slower_with_fewer(us):  # once more: what is told should not be an interrupt's doing
+        for rows in {*range(slow.first, slow.last + 1), slow.faster}:
+            us[rows] = min(us[rows], timer.time(rows))
+    found = [vars(slow) | {"text": slow.text} for slow in slower_with_fewer(us)]
+    return {"kernel": name, "sizes": sizes, "us": us, "slow": found, "wrong": timer.wrong}
+
+
+def _dims(rows: int, sizes: tuple[int, int]) -> dict[str, int]:
+    return {"M": rows, "N": sizes[0], "K": sizes[1]}
+
+
+class _Timer:
+    """Calls of a kernel with the first rows of the same tensors."""
+
+    def __init__(self, kernel: Any, most: Drawn) -> None:
+        row = row_of(most)
+        self._sets, self._rtol = input_sets(row), row.rtol
+        self._run = runner(kernel, row)
+        (self._wanted,) = wanted(row, self._sets[0])
+        self.wrong: list[int] = []
+
+    def time(self, rows: int) -> float:
+        """Of one call, the median of replays of a graph that goes through all sets."""
+        sets = [
+            {key: value[:rows] if key in _BY_ROW else value for key, value in each.items()}
+            for each in self._sets
+        ]
+        self._run(sets[0])
+        if not distance(sets[0]["C"], self._wanted[:rows]) < self._rtol and rows not in self.wrong:
+            self.wrong.append(rows)
+        calls = max(len(sets), 16 // len(sets) * len(sets))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for number in range(calls):
+                self._run(sets[number % len(sets)])
+        graph.replay()
+        return statistics.median(_events(graph) for _ in range(_REPLAYS)) / calls
+
+
+def _events(graph: torch.cuda.CUDAGraph) -> float:
+    """Microseconds of a replay on the GPU."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
