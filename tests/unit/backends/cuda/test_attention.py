@@ -86,9 +86,9 @@ def test_forms_of_attention(golden, stage):
     ("change", "said"),
     [
         ({"dims": {"kv_row": Guard()}}, "rows of K are not known to start at multiples of 16 bytes"),
-        ({"bM": 64}, "S is no fragment of 128 rows"),
+        ({"bM": 96}, "S is no fragment of 128 rows"),
         ({"bM": 256}, "S is no fragment of 128 rows"),
-        ({"threads": 96}, "96 threads are not one to 3 warpgroups"),
+        ({"bM": 96, "threads": 96}, "96 threads are not one to 3 warpgroups"),
         ({"bM": 192, "bN": 192, "threads": 384}, "registers a thread, more than"),
         ({"num_stages": 4}, "bytes do not fit"),
         ({"dtype": "float32"}, "wgmma has no product of float32"),
@@ -98,6 +98,12 @@ def test_launches_that_do_not_fit_say_why(change, said):
     (launch,) = lower(attention(**change), SM90A, until="assign_roles").launches
     assert launch.strategy is None
     assert said in str(no_roles(launch))
+
+
+@pytest.mark.parametrize(("change", "warpgroups"), [({"bM": 64}, 1), ({"threads": 128}, 2)], ids=str)
+def test_warpgroups_follow_from_rows(change, warpgroups):
+    """Of 64 each, whatever threads are asked for."""
+    assert roles(attention(**change)).roles.consumers == warpgroups
 
 
 def test_products_overlap_and_nothing_stays_under_way():

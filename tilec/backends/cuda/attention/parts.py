@@ -61,13 +61,7 @@ class Parts:
 
 def find_parts(launch: Launch) -> Parts:
     """The parts of ``launch``; Unfit where it has others."""
-    threads = thread_count(launch)
-    warpgroups = threads // WARPGROUP
-    if threads % WARPGROUP or not 1 <= warpgroups <= _MOST_WARPGROUPS:
-        raise Unfit(
-            f"{threads} threads are not one to {_MOST_WARPGROUPS} warpgroups",
-            remedy="give T.Kernel threads=128, 256 or 384",
-        )
+    warpgroups = _warpgroups(launch)
     body = _allocs_first(with_turned_operands(_with_plain_loads(launch.body)))
     tiles = tuple(stmt.buffer for stmt in body if isinstance(stmt, Alloc) and is_shared(stmt.buffer))
     _check_statements(body)
@@ -79,6 +73,24 @@ def find_parts(launch: Launch) -> Parts:
     check_places(producer, written_in(body))
     consumer = tuple(kept for stmt in body for kept in _computing(stmt))
     return Parts(warpgroups, tiles, producer, _turner(body), needed(consumer))
+
+
+def _warpgroups(launch: Launch) -> int:
+    """One for each 64 rows of the sums of products, where these are one to three and nothing uses the index
+    of a thread: more would have to share the columns of a row, and meet for each sum of it. Else those of
+    the author's threads."""
+    sums = {int_value(stmt.c.buffer.shape[0]) or 0 for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
+    rows = sums.pop() if len(sums) == 1 else 0
+    if not launch.thread_vars and rows in range(ROWS, ROWS * _MOST_WARPGROUPS + 1, ROWS):
+        return rows // ROWS
+    threads = thread_count(launch)
+    warpgroups = threads // WARPGROUP
+    if threads % WARPGROUP or not 1 <= warpgroups <= _MOST_WARPGROUPS:
+        raise Unfit(
+            f"{threads} threads are not one to {_MOST_WARPGROUPS} warpgroups",
+            remedy="give T.Kernel threads=128, 256 or 384",
+        )
+    return warpgroups
 
 
 def _with_plain_loads(block: Block) -> Block:
