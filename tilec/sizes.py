@@ -300,7 +300,12 @@ def evaluate(grammar: Grammar, text: str, names: Mapping[str, Any]) -> Any:
         KeyError: a name has no value.
         TypeError, ZeroDivisionError: the values do not fit what is done with them.
     """
-    return _Value(grammar, names).visit(parse(grammar, text))
+    return value_of(grammar, parse(grammar, text), names)
+
+
+def value_of(grammar: Grammar, node: Node, names: Mapping[str, Any]) -> Any:
+    """The value of a tree. Raises what `evaluate` raises but SizeError."""
+    return _Value(grammar, names).visit(node)
 
 
 def names_of(grammar: Grammar, text: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ static tilec_status choose_variant(const kernel_record* kernel, const tilec_vari
 INLINE tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
                                  const tilec_value* params, const int64_t* dims) {
   const variant_record* variant;
-  dispatch_query query = {.dims = dims, .params = params};
+  dispatch_query query = {.exec = exec, .dims = dims, .params = params};
   const device_family* family = family_of(exec->device);
   tilec_status status = family->archs(exec->device.device_id, &query.archs);
   if (UNLIKELY(status != TILEC_OK)) return status;
@@ -67,6 +67,7 @@ LINKED tilec_status tilec_call_workspace(const kernel_record* kernel, const tile
   if (!out) return fail(TILEC_ERR_ARGUMENT, "%s: the result pointer is NULL", kernel->info.name);
   tilec_status status = check_exec(&exec);
   if (status != TILEC_OK) return status;
+  query.exec = exec;
   status = check_dims(kernel, dims);
   if (status != TILEC_OK) return status;
   status = family_of(exec->device)->archs(exec->device.device_id, &query.archs);

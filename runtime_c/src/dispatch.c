@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arith.h"
 #include "hash.h"
 #include "settings.h"
 #include "status.h"
@@ -83,6 +84,28 @@ static const variant_record* first_in_arch(const kernel_record* kernel, const ar
   return best == UINT32_MAX ? NULL : &kernel->variants[best];
 }
 
+/* A little less than one over the number of units: tilec/costs.py. */
+static double share_of(const tilec_exec* exec) {
+  return (1 - 0x1p-40) / (double)int_max(1, family_of(exec->device)->units(exec));
+}
+
+LOCAL const variant_record* cheapest(const variant_record* variant, const dispatch_query* query) {
+  double costs[MAX_CHOICES];
+  uint32_t best = 0;
+  if (LIKELY(!variant->costs)) return variant;
+  variant->costs(query->dims, share_of(query->exec), costs);
+  for (uint32_t i = 1; i < variant->num_choices; i++) {
+    if (costs[i] < costs[best]) best = i;
+  }
+  return variant - variant->choice + best;
+}
+
+LOCAL double cost_of(const variant_record* variant, const dispatch_query* query) {
+  double costs[MAX_CHOICES];
+  variant->costs(query->dims, share_of(query->exec), costs);
+  return costs[variant->choice];
+}
+
 static bool is_forced(const variant_record* variant) {
   const settings* now = settings_get();
   for (uint32_t i = 0; i < now->num_forced; i++) {
@@ -136,7 +159,7 @@ LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* q
   for (uint32_t i = 0; i < archs->count; i++) {
     const variant_record* found = first_in_arch(kernel, &kernel->tables[archs->archs[i]], query);
     if (!found) continue;
-    *out = found;
+    *out = cheapest(found, query);
     return TILEC_OK;
   }
   return dispatch_missed(kernel, query);

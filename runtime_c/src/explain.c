@@ -19,7 +19,22 @@ LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* gu
            (long long)query->dims[guard->index], relations[guard->kind], value);
 }
 
-/* `taken` is the first that admits; explaining the variants in order finds it. */
+/* What is said of one that admits. */
+static void describe_admitted(const variant_record* variant, const variant_record* taken,
+                              const dispatch_query* query, char* out, size_t size) {
+  if (variant == taken && !variant->costs) {
+    snprintf(out, size, "taken");
+  } else if (variant == taken) {
+    snprintf(out, size, "taken, %.1f us", cost_of(variant, query));
+  } else if (variant->costs && variant->costs == taken->costs) {
+    snprintf(out, size, "admits too, %.1f us, but variant %u costs less", cost_of(variant, query),
+             taken->info.id);
+  } else {
+    snprintf(out, size, "admits too, but variant %u comes first", taken->info.id);
+  }
+}
+
+/* `taken` follows from the first that admits; explaining the variants in order finds it. */
 static void explain_variant(const kernel_record* kernel, const variant_record* variant,
                             const dispatch_query* query, const variant_record** taken, char* out,
                             size_t size) {
@@ -34,11 +49,9 @@ static void explain_variant(const kernel_record* kernel, const variant_record* v
     snprintf(out, size, "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
   } else if (guard) {
     describe_rejection(kernel, guard, query, out, size);
-  } else if (*taken) {
-    snprintf(out, size, "admits too, but variant %u comes first", (*taken)->info.id);
   } else {
-    *taken = variant;
-    snprintf(out, size, "taken");
+    if (!*taken) *taken = forced ? variant : cheapest(variant, query);
+    describe_admitted(variant, *taken, query, out, size);
   }
 }
 

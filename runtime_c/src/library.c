@@ -50,6 +50,7 @@ LINKED tilec_status tilec_library_preload(const tilec_kernel* kernel, DLDevice d
   return family_of(device)->preload(only, device.device_id);
 }
 
+/* A query is of a call that says nothing but the device. */
 static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, dispatch_query* query,
                                 const kernel_record** own) {
   tilec_status status = own_kernel(kernel, own);
@@ -65,7 +66,8 @@ LINKED tilec_status tilec_library_select(const tilec_kernel* kernel, DLDevice de
                                          const uint32_t* min_align, const tilec_variant** out) {
   const kernel_record* own;
   const variant_record* found;
-  dispatch_query query = {.dims = dims, .min_align = min_align};
+  const tilec_exec exec = {.struct_size = sizeof(tilec_exec), .device = device};
+  dispatch_query query = {.exec = &exec, .dims = dims, .min_align = min_align};
   if (!out) return fail(TILEC_ERR_ARGUMENT, "%s: out is NULL", this_library.info.name);
   tilec_status status = check_query(kernel, device, &query, &own);
   if (status != TILEC_OK) return status;
@@ -78,7 +80,8 @@ LINKED tilec_status tilec_library_select(const tilec_kernel* kernel, DLDevice de
 LINKED size_t tilec_library_explain(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
                                     const uint32_t* min_align, char* out, size_t size) {
   const kernel_record* own;
-  dispatch_query query = {.dims = dims, .min_align = min_align};
+  const tilec_exec exec = {.struct_size = sizeof(tilec_exec), .device = device};
+  dispatch_query query = {.exec = &exec, .dims = dims, .min_align = min_align};
   if (!out) size = 0;
   if (check_query(kernel, device, &query, &own) == TILEC_OK) return dispatch_explain(own, &query, out, size);
   size_t length = strlen(tilec_last_error());

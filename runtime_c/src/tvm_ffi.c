@@ -290,7 +290,7 @@ static tilec_status make_workspace(ffi_call* call) {
   const variant_record* variant;
   workspace_layout layout;
   int64_t room[MAX_DIMS];
-  dispatch_query query = {.dims = call->dims, .params = call->params};
+  dispatch_query query = {.exec = &call->exec, .dims = call->dims, .params = call->params};
   DLDevice device = call->exec.device;
   tilec_status status = family_of(device)->archs(device.device_id, &query.archs);
   if (status != TILEC_OK) return status;

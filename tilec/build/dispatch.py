@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from tilec.backends.limits import limits_of
 from tilec.build.records import restricted
 from tilec.codegen.image import Image
+from tilec.costs import cheapest
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.guards import implies
 from tilec.package.model import VariantRecord
 from tilec.package.order import dispatch_rank
 from tilec.package.usable import may_run
+from tilec.targets import parse_target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,12 +46,20 @@ class Server:
         """How a call with ``dims`` is served."""
         for variant, service in zip(self.candidates, self._services, strict=True):
             if all(guard.admits(dims[name]) for name, guard in variant.dims.items()):
-                return service
+                return replace(service, variant=self._cheapest(variant, dims))
         return Service("miss")
+
+    def _cheapest(self, first: Variant, dims: Mapping[str, int]) -> Variant:
+        """Of the variants that serve the same calls as ``first``, the one that the library takes."""
+        if not first.cost:
+            return first
+        same = [each for each in self.candidates if each.cost and _calls(each) == _calls(first)]
+        units = limits_of(parse_target(self.target)).units
+        return same[cheapest([each.cost for each in same], dims, units)]
 
     def services(self, dims: Mapping[str, np.ndarray]) -> Iterable[tuple[Service, np.ndarray]]:
         """The same for many calls at once, arrays of the same length by dim: each service that is given, with
-        a mask of the calls that it is given to."""
+        a mask of the calls that it is given to. Of schedules for the same calls the first stands for all."""
         import numpy as np
 
         left = np.ones(len(next(iter(dims.values()))) if dims else 1, np.bool_)
@@ -77,6 +88,10 @@ def _specialises(narrow: Variant, wide: Variant) -> bool:
     pairs = [(narrow.dims[name], guard) for name, guard in wide.dims.items()]
     opened = any(wider.is_dynamic and not narrower.is_dynamic for narrower, wider in pairs)
     return opened and all(implies(narrower, wider) for narrower, wider in pairs)
+
+
+def _calls(variant: Variant) -> tuple[object, ...]:
+    return (variant.target, variant.dims)
 
 
 def _uncompiled(variant: Variant) -> VariantRecord:

@@ -52,6 +52,7 @@ def compile_one(variant: Variant) -> CompiledVariant:
             ir_text=format_kernel(kernel),
             source_sha256=source_sha256(variant.source, variant.base),
             takes_num_sms=takes_num_sms(kernel),
+            cost=variant.cost,
         )
         roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
         remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))
@@ -88,7 +89,7 @@ def encode(compiled: CompiledVariant, base: Path) -> bytes:
     """As bytes: a line of JSON, then the machine code. Files are named beside ``base``, so that a moved
     project keeps its entries."""
     bare = replace(
-        compiled.record, image=replace(compiled.record.image, code=b""), config={}, config_source=""
+        compiled.record, image=replace(compiled.record.image, code=b""), config={}, config_source="", cost=""
     )
     head: dict[str, Any] = {"signature": asdict(compiled.signature), "record": asdict(bare)}
     head["record"]["image"]["code"] = ""
@@ -108,6 +109,7 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
             "align": tuple((name, value) for name, value in fields["record"]["align"]),
             "config": dict(variant.config),
             "config_source": variant.config_source,
+            "cost": variant.cost,
         }
     )
     remarks = tuple(_remark(one, variant.base) for one in fields["remarks"])

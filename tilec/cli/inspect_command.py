@@ -97,6 +97,7 @@ def _explain(
 ) -> None:
     """What dispatch makes of a call with ``dims``, per kernel and machine; on this one as the environment
     says."""
+    from tilec.backends.limits import limits_of
     from tilec.package.reasons import reasons
     from tilec.settings import LibrarySettings, read_library_settings
     from tilec.targets import parse_target
@@ -105,7 +106,11 @@ def _explain(
     names = [parse_target(text).name for text in devices] or [_this_cpu(info, settings.cpu)]
     shape = " ".join(f"{name}={value}" for name, value in dims.items())
     answers = [
-        (kernel["name"], device, reasons(kernel, device, dims, settings.forced))
+        (
+            kernel["name"],
+            device,
+            reasons(kernel, device, dims, limits_of(parse_target(device)).units, settings.forced),
+        )
         for kernel in _with_dims(info, kernels, dims)
         for device in names
     ]

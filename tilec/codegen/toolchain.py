@@ -30,6 +30,7 @@ from tilec.targets import Host, native_host
 #: -mcpu=baseline (zig) keeps the build machine's instructions out of plain C.
 _C_FLAGS = (
     "-std=gnu11",
+    "-ffp-contract=off",
     "-O2",
     "-g0",
     "-fPIC",

@@ -24,8 +24,9 @@ from tilec.manifest.declared import Declared, chosen_targets, declared_targets, 
 from tilec.manifest.document import Document, read_document
 from tilec.manifest.model import Kernel, Manifest
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
-from tilec.manifest.overrides import Rule, merge_config
+from tilec.manifest.overrides import Rule, merge_config, merge_schedules
 from tilec.manifest.problems import manifest_error, suggestion
+from tilec.manifest.schedules import Schedules, check_costs, read_schedules
 from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan, Variant
@@ -90,8 +91,12 @@ def _expand_entry(
         guards = list(_combinations(entry.dims))
         places = document.place("kernel", at), document.place("kernel", at, "config")
         variants = [
-            _variant(entry, name, args, target, dims, rules, tuned, base, *places)
+            variant
             for target, dims in itertools.product(targets, guards)
+            for variant in _scheduled(
+                _variant(entry, name, args, target, dims, rules, tuned, base, *places),
+                merge_schedules(rules, target.name, dims),
+            )
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
         backward = backward_of(document, entry, at, values)
@@ -131,7 +136,8 @@ def _variant(
     applied = [rule.place for rule in rules if rule.applies(target.name, dims)]
     if applied:
         source = "override"
-    measured = tuned.entry(name, target.name, dims)
+    has_schedules = merge_schedules(rules, target.name, dims) is not None
+    measured = None if has_schedules else tuned.entry(name, target.name, dims)
     if measured is not None:
         config = {**config, **measured.config}
         source = f"tuned on {measured.device}, {measured.date}"
@@ -139,6 +145,16 @@ def _variant(
     return Variant(
         name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs, places
     )
+
+
+def _scheduled(variant: Variant, schedules: Schedules | None) -> Iterator[Variant]:
+    """The variant with each of its schedules; as it is where it has none."""
+    if schedules is None:
+        yield variant
+        return
+    for each in schedules.each:
+        config, cost = {**variant.config, **each.config}, each.cost if len(schedules.each) > 1 else ""
+        yield replace(variant, config=config, config_source=schedules.source, cost=cost)
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -162,8 +178,12 @@ def _rules(document: Document, entry: Kernel, at: int, declared: Declared) -> li
                 place=document.place("kernel", at, "override", number, "dims", unknown),
                 remedy=suggestion(unknown, entry.dims),
             )
+        place = document.place("kernel", at, "override", number, "schedules")
+        schedules = read_schedules(document, override, (at, number), document_folder(document))
+        if schedules is not None:
+            check_costs(schedules.each, entry.dims, place)
         place = document.place("kernel", at, "override", number, "config")
-        rules.append(Rule(targets, override.dims, override.config, place))
+        rules.append(Rule(targets, override.dims, override.config, place, schedules))
     return rules
 
 

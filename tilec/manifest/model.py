@@ -37,6 +37,7 @@ from tilec.reserved import C_WORDS, is_identifier, package_problem, shown
 
 Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)
 
+_SCHEDULES = re.compile(r"[^:]+\.toml:[A-Za-z_]\w*")
 _SOURCE = re.compile(r"[^:]+:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 #: PEP 440 without epochs, and semantic versions: numbers with dots, then words.
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*([.+_-]?[A-Za-z0-9]+)*")
@@ -61,6 +62,12 @@ def _version(text: str) -> str:
             f'"{shown(text)}" is no version: numbers with dots, then words behind . - + or _, such as 1.2.0, '
             "1.0rc1 or 2.0.0-beta.1+cuda12"
         )
+    return text
+
+
+def _schedule_source(text: str) -> str:
+    if not _SCHEDULES.fullmatch(text):
+        raise ValueError('it is written "file.toml:name"')
     return text
 
 
@@ -121,6 +128,7 @@ def _known(what: str, known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple
     return check
 
 
+ScheduleSource = Annotated[StrictStr, AfterValidator(_schedule_source)]
 SourceText = Annotated[StrictStr, AfterValidator(_source_text)]
 GuardList = Annotated[tuple[Guard, ...], BeforeValidator(_guard_list)]
 OneGuard = Annotated[Guard, BeforeValidator(_one_guard)]
@@ -192,6 +200,23 @@ class Targets(Table):
         return named
 
 
+class Schedule(Table):
+    """`schedules` of an override: a config, and what it costs.
+
+    In a file of their own they are tables of one name, `[[products_16]]`.
+    """
+
+    config: dict[StrictStr, Any] = Field(
+        description="Config values on top of all others.", examples=["config = { bM = 64 }"]
+    )
+    cost: StrictStr = Field(
+        description="Microseconds that a call is expected to take, from numbers, dims, `+ - *`, `/` by a "
+        "number, `min` and `max` of two, `ceil`, `rounds(blocks)`, which is blocks over the number of "
+        "multiprocessors (on a CPU: workers), and `waves(blocks)`, which rounds that up.",
+        examples=['cost = "3 + waves(ceil(M / 128) * ceil(N / 128)) * (1 + 0.01 * K)"'],
+    )
+
+
 class Override(Table):
     """`[[kernel.override]]`: config values for some of the variants.
 
@@ -208,7 +233,15 @@ class Override(Table):
         default={}, description="Dimension name to one integer or guard.", examples=['dims = { M = "1..64" }']
     )
     config: dict[StrictStr, Any] = Field(
-        description="Config values that replace those of the kernel.", examples=["config = { bM = 64 }"]
+        default={},
+        description="Config values that replace those of the kernel.",
+        examples=["config = { bM = 64 }"],
+    )
+    schedules: tuple[Schedule, ...] | ScheduleSource | None = Field(
+        default=None,
+        description='Several configs for the same shapes, or where they are: `"costs.toml:products"`. The '
+        "library takes the one of least cost for each call. Tuned configs do not replace them.",
+        examples=['schedules = "llm.schedules.toml:products_16"'],
     )
 
 

@@ -9,17 +9,19 @@ from typing import Any
 from tilec.errors import Place
 from tilec.ir.guards import Guard
 from tilec.manifest.guards import implies
+from tilec.manifest.schedules import Schedules
 
 
 @dataclass(frozen=True)
 class Rule:
     """Config values, from ``place``, for the variants on ``targets`` (None: all) whose guards imply
-    ``dims``."""
+    ``dims``; several sets of them where it has ``schedules``."""
 
     targets: frozenset[str] | None
     dims: Mapping[str, Guard]
     config: Mapping[str, Any]
     place: Place
+    schedules: Schedules | None = None
 
     def applies(self, target: str, dims: Mapping[str, Guard]) -> bool:
         """Whether a variant is meant."""
@@ -53,6 +55,17 @@ def merge_config(
     return {key: _value(key, base, [rule for rule in matching if key in rule.config]) for key in keys}
 
 
+def merge_schedules(rules: Sequence[Rule], target: str, dims: Mapping[str, Guard]) -> Schedules | None:
+    """The schedules of one variant, by the same order of rules; None where it has one config."""
+    winner = _winner([rule for rule in rules if rule.schedules and rule.applies(target, dims)])
+    return winner.schedules if winner else None
+
+
 def _value(key: str, base: Mapping[str, Any], rules: Sequence[Rule]) -> Any:
+    winner = _winner(rules)
+    return winner.config[key] if winner else base[key]
+
+
+def _winner(rules: Sequence[Rule]) -> Rule | None:
     winners = [rule for rule in rules if not any(other.narrower_than(rule) for other in rules)]
-    return winners[-1].config[key] if winners else base[key]
+    return winners[-1] if winners else None

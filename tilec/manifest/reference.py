@@ -21,6 +21,7 @@ from tilec.manifest.model import (
     ModelLayers,
     Override,
     Package,
+    Schedule,
     Table,
     Targets,
     Tune,
@@ -56,7 +57,7 @@ used with a warning; an entry that belongs to no variant is named.
 """
 
 _SECTIONS: tuple[type[Table], ...] = (
-    *(Manifest, Package, Targets, Kernel, Backward, Override, ModelLayers, Tune),
+    *(Manifest, Package, Targets, Kernel, Backward, Override, Schedule, ModelLayers, Tune),
 )
 _NAMES: dict[object, str] = {
     str: "string",
@@ -71,6 +72,7 @@ _NAMES: dict[object, str] = {
     Backward: "table",
     Kernel: "tables",
     Override: "tables",
+    Schedule: "tables",
     ModelLayers: "tables",
 }
 
@@ -131,7 +133,7 @@ def _type_name(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     if origin is tuple:
         return (
             _NAMES[inner[0]]
-            if inner[0] in (Kernel, Override, ModelLayers)
+            if inner[0] in (Kernel, Override, Schedule, ModelLayers)
             else f"list of {_plural(_type_name(inner[0]))}"
         )
     if origin is dict:

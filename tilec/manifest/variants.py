@@ -20,7 +20,7 @@ class Variant:
     ``kernel`` is the expanded name; ``source`` the manifest's text, relative to ``base``, the manifest's
     folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel. ``outputs``: the
     parameters that the manifest says are written, None where it does not say. ``config_places``: the tables
-    of the manifest that values of ``config`` may be from."""
+    of the manifest that values of ``config`` may be from. ``cost``: of a schedule among several."""
 
     kernel: str
     source: str
@@ -34,6 +34,7 @@ class Variant:
     place: Place
     outputs: tuple[str, ...] | None = None
     config_places: tuple[Place, ...] = ()
+    cost: str = ""
 
     @property
     def title(self) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from tilec.capacity import CAPACITY
 from tilec.errors import PackageError, Place
 from tilec.package import doors
+from tilec.package.cost_table import choices
 from tilec.package.ctext import identifier
 from tilec.package.family import package_family
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
@@ -42,6 +43,12 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     _check_backward(spec, kernel)
     extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
     check_count(kernel, "parameters", len(kernel.params), CAPACITY.max_params)
+    check_count(
+        kernel,
+        "schedules for the same calls",
+        max(map(len, choices(kernel)), default=0),
+        CAPACITY.max_choices,
+    )
     taken = any(variant.takes_num_sms for variant in kernel.variants)
     check_count(kernel, "dims", len(kernel.dims) + taken, CAPACITY.max_dims)
     check_count(kernel, "extents and strides", extents, CAPACITY.max_extents)

@@ -107,7 +107,8 @@ class VariantRecord:
     """One compiled variant. ``target`` is a canonical target name; ``guards`` has one entry per restricted
     dim; ``config_source`` says who chose the config ("manifest", "tuned", ...); ``ir_text`` is the printed
     tile IR before lowering; ``align`` demands bytes of alignment of a parameter's base address;
-    ``takes_num_sms``: behind the dims its code takes what the library fills in (`tilec.ir.num_sms`)."""
+    ``takes_num_sms``: behind the dims its code takes what the library fills in (`tilec.ir.num_sms`);
+    ``cost``: of variants that serve the same calls the least decides (`tilec.costs`)."""
 
     target: str
     guards: tuple[tuple[str, Guard], ...]
@@ -118,6 +119,7 @@ class VariantRecord:
     source_sha256: str = ""
     align: tuple[tuple[str, int], ...] = ()
     takes_num_sms: bool = False
+    cost: str = ""
 
     def guard(self, dim: str) -> Guard:
         """The guard of ``dim``; ``Guard()`` where there is none."""

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from tilec.errors import PackageError, Place
 from tilec.package import perfect_hash
+from tilec.package.cost_table import choices
 from tilec.package.ctext import array, record, reference
 from tilec.package.model import KernelRecord, VariantRecord
 
@@ -28,11 +29,13 @@ class PinSet:
 
 
 def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
-    """The sets of ``target``, most pins first. ``kernel`` has its variants in dispatch order. Raises
+    """The sets of ``target``, most pins first; of variants that a call chooses among, the first stands for
+    all. ``kernel`` has its variants in dispatch order. Raises
     PackageError for more than `MAX_SETS` sets, or for a set that 16 bits cannot number."""
     grouped: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
+    others = {index for run in choices(kernel) for index in run[1:]}
     for index, variant in enumerate(kernel.variants):
-        if variant.target == target:
+        if variant.target == target and index not in others:
             pins = _pins(kernel, variant)
             values = tuple(_value(kernel, variant, pin) for pin in pins)
             grouped.setdefault(pins, {}).setdefault(values, []).append(index)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilec.costs import cheapest, cost
 from tilec.dtypes import lookup
 from tilec.families import Family, family_of
 from tilec.package.metadata import read_guards
@@ -30,22 +31,49 @@ class Reason:
 
 
 def reasons(
-    kernel: Mapping[str, Any], device: str, dims: Mapping[str, int], forced: Sequence[int] = ()
+    kernel: Mapping[str, Any], device: str, dims: Mapping[str, int], units: int, forced: Sequence[int] = ()
 ) -> tuple[Reason, ...]:
     """One per variant of ``kernel`` (of a library's metadata), in dispatch order, on a machine that the
-    target ``device`` describes. ``dims`` gives every dim of the kernel; ``forced``: the ids that
-    TILEC_FORCE_VARIANT names there."""
+    target ``device`` describes, which has ``units`` multiprocessors or cores. ``dims`` gives every dim of the
+    kernel; ``forced``: the ids that TILEC_FORCE_VARIANT names there."""
     found: list[Reason] = []
     taken = None
     only = _forced(kernel, device, forced)
     for variant in kernel["variants"]:
         text = _rejection(kernel, variant, device, dims, only)
-        if not text and taken is not None:
-            text = f"admits too, but variant {taken} comes first"
-        elif not text:
-            taken, text = variant["id"], "taken"
+        if not text:
+            taken = taken or (variant if only is not None else _cheapest(kernel, variant, dims, units))
+            text = _admitted(variant, taken, dims, units)
         found.append(Reason(variant["id"], variant["target"], text))
     return tuple(found)
+
+
+def _calls(variant: Mapping[str, Any]) -> tuple[object, ...]:
+    """What variants with costs must share to serve the same calls."""
+    return (variant["target"], variant["guards"], variant["align"])
+
+
+def _cheapest(
+    kernel: Mapping[str, Any], first: Mapping[str, Any], dims: Mapping[str, int], units: int
+) -> Mapping[str, Any]:
+    """Of the variants that serve the same calls as ``first``, the one of least cost."""
+    if "cost" not in first:
+        return first
+    same = [one for one in kernel["variants"] if "cost" in one and _calls(one) == _calls(first)]
+    found: Mapping[str, Any] = same[cheapest([one["cost"] for one in same], dims, units)]
+    return found
+
+
+def _admitted(
+    variant: Mapping[str, Any], taken: Mapping[str, Any], dims: Mapping[str, int], units: int
+) -> str:
+    """What is said of a variant that admits."""
+    estimate = f", {cost(variant['cost'], dims, units):.1f} us" if "cost" in variant else ""
+    if variant is taken:
+        return f"taken{estimate}"
+    if estimate and "cost" in taken and _calls(variant) == _calls(taken):
+        return f"admits too{estimate}, but variant {taken['id']} costs less"
+    return f"admits too, but variant {taken['id']} comes first"
 
 
 def _rejection(

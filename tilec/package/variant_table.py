@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from tilec.codegen.image import DeviceLaunch, LaunchCode
 from tilec.dtypes import lookup
+from tilec.package.cost_table import cost_fields, costs_source
 from tilec.package.ctext import array, record, reference, row
 from tilec.package.escape import c_string
 from tilec.package.family import family_of_variant
@@ -28,6 +29,7 @@ def variants_source(
         [
             *_declarations(entries),
             *(_invoker(kernel, prefix, *shape) for shape in _frame_shapes(kernel)),
+            costs_source(kernel, prefix),
             array("entry_fn", f"{prefix}_entries", entries),
             array("tilec_guard", f"{prefix}_guards", [guard for each in guards for guard in each]),
             array("variant_record", f"{prefix}_variants", rows),
@@ -122,7 +124,7 @@ def _variant_rows(
     variants = kernel.variants
     launches = [0, *accumulate(len(variant.image.launches) for variant in variants)]
     entries = [0, *accumulate(len(_entries(variant)) for variant in variants)]
-    guards = guard_spans(kernel)
+    guards, costs = guard_spans(kernel), cost_fields(kernel, prefix)
     rows = []
     for number, variant in enumerate(variants):
         slices = variant.image.workspace
@@ -152,6 +154,7 @@ def _variant_rows(
                 fits=fits,
                 needs=needs,
                 takes_num_sms=str(variant.takes_num_sms).lower(),
+                **costs[number],
             )
         )
     return rows

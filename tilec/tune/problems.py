@@ -109,6 +109,8 @@ def require_problems(found: Agenda) -> None:
 
 
 def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfigs) -> Problem | None:
+    if variant.cost:  # the library chooses among schedules
+        return None
     tune = kernel.entry.tune.for_target(variant.target.name, variant.target.family)
     space = space_of(variant, tune, _function(tune.configs, variant.base) or _authors_configs(variant, tune))
     points = points_of(kernel, variant, tune, calls)

@@ -105,7 +105,7 @@ def test_the_runtime_speaks_of_the_family(made) -> None:
     told = kernel.explain(M=3, N=24, K=40)
     assert "(toy): rejected: it is for a toy" in told
     assert "(toy): rejected: it is for a toy" in "\n".join(
-        map(str, reasons(kernel.metadata, LEVEL, {"M": 3, "N": 24, "K": 40}))
+        map(str, reasons(kernel.metadata, LEVEL, {"M": 3, "N": 24, "K": 40}, 1))
     )
     a, b, c = (array.view("uint8") for array in arguments(3))
     shifted = np.frombuffer(bytearray(a.nbytes + 4), "uint8")[4:].view("float32").reshape(3, 40)

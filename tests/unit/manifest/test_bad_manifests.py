@@ -211,6 +211,30 @@ CASES = [
         id="the-same-override-twice",
     ),
     pytest.param(
+        KERNEL + "[[kernel.override]]\nschedules = [{ config = {}, cost = 'M' }]",
+        5,
+        "kernel[0].override[0].schedules",
+        "reads M, and the dims are none",
+        "correct it",
+        id="cost-of-an-unknown-dim",
+    ),
+    pytest.param(
+        KERNEL + "[[kernel.override]]\nschedules = []",
+        5,
+        "kernel[0].override[0].schedules",
+        "is empty",
+        "remove the key",
+        id="no-schedules",
+    ),
+    pytest.param(
+        KERNEL + "[[kernel.override]]\nschedules = 'other.toml:few'",
+        5,
+        "kernel[0].override[0].schedules",
+        'the file of schedules "other.toml" does not exist',
+        "begin at the manifest",
+        id="schedules-of-no-file",
+    ),
+    pytest.param(
         KERNEL + "[kernel.tune]\nbM = 3", 5, "kernel[0].tune.bM", "a list", "", id="tune-without-list"
     ),
 ]

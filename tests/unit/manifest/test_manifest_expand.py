@@ -151,3 +151,38 @@ def test_tuned_configs_of_no_variant_are_named(project: Callable[..., Path], tmp
     (tmp_path / "demo.tuned.toml").write_text(TUNED.replace("1..16", "1..17"))
     (warning,) = load_manifest(manifest).warnings
     assert "belongs to no variant" in warning
+
+
+SCHEDULED = """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+targets = ["x86-64-v3"]
+dims = { M = ["1..16", "dynamic"] }
+config = { a = 0, b = 0 }
+[[kernel.override]]
+dims = { M = "1..16" }
+config = { b = 1 }
+schedules = [{ config = { a = 1 }, cost = "M" }, { config = { a = 2, b = 2 }, cost = "2 * M" }]
+"""
+
+
+def test_schedules_make_a_variant_each(project: Callable[..., Path]) -> None:
+    variants = load_manifest(project(SCHEDULED)).kernels[0].variants
+    assert [(str(one.dims["M"]), dict(one.config), one.cost, one.config_source) for one in variants] == [
+        ("1..16", {"a": 1, "b": 1}, "M", "schedule"),
+        ("1..16", {"a": 2, "b": 2}, "2 * M", "schedule"),
+        ("dynamic", {"a": 0, "b": 0}, "", "manifest"),
+    ]
+    assert [one.index for one in variants] == [0, 1, 2]
+
+
+def test_schedules_may_stand_in_a_file_of_their_own(project: Callable[..., Path], tmp_path: Path) -> None:
+    manifest = project(SCHEDULED.replace(SCHEDULED.splitlines()[-1], 'schedules = "fits.toml:few"'))
+    (tmp_path / "fits.toml").write_text('[[few]]\nconfig = { a = 3 }\ncost = "M"\n')
+    (first, _) = load_manifest(manifest).kernels[0].variants
+    assert (dict(first.config), first.cost, first.config_source) == (
+        {"a": 3, "b": 1},
+        "",
+        "schedule of fits.toml",
+    )

@@ -61,7 +61,7 @@ def test_each_variant_has_its_reason(
     size: int, pinned: str, ranged: str, opened: str, ptx: str | None
 ) -> None:
     described = described_kernel(*GPU_VARIANTS)
-    found = {each.id: each.text for each in reasons(described, "sm_90a", {"M": size})}
+    found = {each.id: each.text for each in reasons(described, "sm_90a", {"M": size}, 132)}
     assert found == {
         0: pinned,
         1: ranged,
@@ -75,7 +75,7 @@ def test_each_variant_has_its_reason(
 def test_alignment_is_known_from_the_element_type_alone() -> None:
     wide = replace(variant("wide"), align=(("A", 8),))
     narrow = replace(variant("narrow"), align=(("A", 4),))
-    found = reasons(described_kernel(wide, narrow), "x86-64-v3", {"M": 1})
+    found = reasons(described_kernel(wide, narrow), "x86-64-v3", {"M": 1}, 1)
     assert [str(each) for each in found] == [
         "variant 0 (x86-64-v3): rejected: A is not known to be aligned to 8 bytes",
         "variant 1 (x86-64-v3): taken",

@@ -1,0 +1,120 @@
+"""Variants that serve the same calls: the library takes the one of least cost, and so does whoever reads its
+metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import MATMUL, image, scalar, tensor
+
+from tilec.cli.main import run
+from tilec.costs import cheapest
+from tilec.errors import PackageError
+from tilec.ir.guards import Guard
+from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
+from tilec.package.reasons import reasons
+from tilec.package.write import BuildReport, write_package
+from tilec.portable.loader import Library, load
+from tilec.targets import native_host, native_target
+
+UNITS = 3
+COSTS = (
+    "2 + waves(ceil(M / 128) * ceil(N / 192)) * (0.7 + 0.01 * K)",
+    "1.5 + waves(ceil(M / 16) * ceil(N / 64)) * (0.3 + 0.004 * K)",
+    "0.25 + max(rounds(M * N) * 0.0031, min(K, 40) - N / 7)",
+)
+DIM = st.integers(0, 3000)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
+    """Three schedules for N divisible by 8, one variant for M = 5, one for all else."""
+    host, target = native_host(), native_target().name
+    every_8 = (("N", Guard(div=8)),)
+    kinds = [*((every_8, text) for text in COSTS), ((("M", Guard(eq=5)),), ""), ((), "")]
+    variants = tuple(
+        VariantRecord(
+            *(target, guards, image(f"choices_{number}", MATMUL, [("M",)], target, host)),
+            config={"number": number},
+            cost=text,
+        )
+        for number, (guards, text) in enumerate(kinds)
+    )
+    params = (
+        tensor("A", "float32", "M", "K"),
+        tensor("B", "float32", "K", "N"),
+        tensor("C", "float32", "M", "N", access="out"),
+        scalar("alpha", "float32", 1.0),
+    )
+    kernel = KernelRecord("matmul", params, tuple(map(DimRecord, "MNK")), variants)
+    spec = PackageSpec("choices", "1", host, (kernel,))
+    return write_package(spec, tmp_path_factory.mktemp("choices"))
+
+
+@pytest.fixture(scope="module")
+def library(report: BuildReport) -> Iterator[Library]:
+    """Opened where calls have `UNITS` threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEC_NUM_THREADS", str(UNITS))
+        yield load(report.library)
+
+
+def told(library: Library, **dims: int) -> list[str]:
+    """What the metadata alone says of each variant."""
+    kernel = library.kernels["matmul"].metadata
+    return [str(each) for each in reasons(kernel, native_target().name, dims, UNITS)]
+
+
+@settings(deadline=None, max_examples=300)
+@given(m=DIM, n=DIM, k=DIM)
+def test_c_and_python_choose_alike(library: Library, m: int, n: int, k: int) -> None:
+    kernel, dims = library.kernels["matmul"], {"M": m, "N": n, "K": k}
+    assert kernel.explain(**dims).splitlines() == told(library, **dims)
+    texts = [variant.get("cost", "") for variant in kernel.metadata["variants"]]
+    first = texts.index(COSTS[0])
+    if n % 8 == 0 and m != 5:
+        assert kernel.select(**dims).id == first + cheapest(COSTS, dims, UNITS)
+
+
+def test_each_schedule_is_taken_somewhere(library: Library) -> None:
+    shapes = [(3000, 3000, 500), (100, 64, 100), (8, 3000, 3000)]
+    select = library.kernels["matmul"].select
+    assert len({select(M=m, N=n, K=k).id for m, n, k in shapes}) == len(COSTS)
+
+
+def test_explain_says_what_each_costs(library: Library) -> None:
+    lines = library.kernels["matmul"].explain(M=16, N=64, K=100).splitlines()
+    said = [line.partition("): ")[2] for line in lines]
+    assert said == [
+        "rejected: M = 16 is not 5",
+        "admits too, 3.7 us, but variant 2 costs less",
+        "taken, 2.2 us",
+        "admits too, 31.1 us, but variant 2 costs less",
+        "admits too, but variant 2 comes first",
+    ]
+
+
+def test_a_call_runs_what_was_chosen(library: Library) -> None:
+    a, b = np.ones((16, 8), "f4"), np.ones((8, 64), "f4")
+    assert (library.kernels["matmul"](a, b) == 8).all()
+
+
+def test_inspect_tells_the_same(report: BuildReport, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(report.library), "--shape", "M=16,N=64,K=100", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert sum(each["reason"].startswith("taken, ") for each in answer["variants"]) == 1
+
+
+def test_more_schedules_than_the_runtime_has_room_for(tmp_path: Path) -> None:
+    host, target = native_host(), native_target().name
+    made = image("crowd", MATMUL, [("M",)], target, host)
+    variants = tuple(VariantRecord(target, (), made, {"n": n}, cost=f"{n}") for n in range(33))
+    kernel = KernelRecord("crowd", (scalar("s", "float32"),), (DimRecord("M"),), variants)
+    with pytest.raises(PackageError, match="33 schedules for the same calls"):
+        write_package(PackageSpec("crowd", "1", host, (kernel,)), tmp_path)

@@ -1,0 +1,61 @@
+"""Costs as texts: what they are worth, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilec.costs import cheapest, check_cost, cost
+from tilec.sizes import SizeError
+
+DIMS = {"M": 300, "N": 1000}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2", 2.0),
+        ("M / 128", 300 / 128),
+        ("ceil(M / 128)", 3.0),
+        ("-M + 1.5 * N", 1200.0),
+        ("min(M, N) - max(M, N)", -700.0),
+        ("waves(ceil(M / 128) * ceil(N / 128))", 3.0),
+        ("rounds(20)", pytest.approx(2.0)),
+        ("waves(20)", 2.0),
+        ("waves(21)", 3.0),
+        ("waves(0)", 0.0),
+    ],
+)
+def test_costs_have_values(text: str, value: float) -> None:
+    assert cost(text, DIMS, 10) == value
+
+
+@given(waves=st.integers(0, 2**29), units=st.integers(1, 1024))
+def test_whole_waves_are_whole(waves: int, units: int) -> None:
+    blocks = {"B": waves * units}
+    assert cost("waves(B)", blocks, units) == waves
+    if units > 1:
+        assert cost("waves(B + 1)", blocks, units) == waves + 1
+
+
+def test_the_first_of_equal_costs_is_the_cheapest() -> None:
+    assert cheapest(["M", "N", "M", "300"], DIMS, 1) == 0
+    assert cheapest(["N", "M"], DIMS, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("K + 1", "reads K, and the dims are M, N"),
+        ("M / N", "divides by something else"),
+        ("M / 0", "divides by something else"),
+        ("M // 2", "a cost is made of"),
+        ("waves(M, N)", "a cost is made of"),
+        ("__import__('os')", "a cost is made of"),
+        ("1 +", "is no cost"),
+    ],
+)
+def test_what_is_no_cost_is_refused(text: str, why: str) -> None:
+    with pytest.raises(SizeError, match=why):
+        check_cost(text, tuple(DIMS))

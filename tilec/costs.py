@@ -1,0 +1,96 @@
+"""How long a schedule is expected to take, as a text over dims: ``"3 + waves(ceil(M / 64)) * 1.5"``.
+
+In microseconds, computed in double precision. A library evaluates the same operations in the same order
+(`tilec.package.cost_table`), so that what is chosen here is what is chosen there.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+from tilec.sizes import (
+    NEGATE,
+    Apply,
+    Grammar,
+    Literal,
+    Name,
+    Node,
+    Operation,
+    SizeError,
+    names_of,
+    parse,
+    value_of,
+    walk,
+)
+
+#: What ``rounds`` multiplies by. It is a little less than 1 / units, so that rounding never makes a whole
+#: number of rounds more than that; exact below 2**40 blocks.
+SHARE = "_share"
+_BELOW_ONE = 1 - 2.0**-40
+
+_GRAMMAR = Grammar(
+    article="a",
+    what="cost",
+    offered="numbers, dims, + - *, / by a number, min and max of two, ceil, brackets, rounds(blocks), which "
+    "is blocks over the number of multiprocessors, and waves(blocks), which rounds that up",
+    longest=1000,
+    constants=(int, float),
+    operations={
+        "+": Operation(operator.add),
+        "-": Operation(operator.sub),
+        "*": Operation(operator.mul),
+        "/": Operation(operator.truediv),
+        NEGATE: Operation(operator.neg, 1, 1),
+        "min": Operation(min),
+        "max": Operation(max),
+        "ceil": Operation(lambda value: float(math.ceil(value)), 1, 1),
+        "rounds": Operation(float, 1, 1),
+        "waves": Operation(float, 1, 1),
+    },
+)
+
+
+def check_cost(text: str, dims: Collection[str]) -> None:
+    """Raises SizeError where a text is no cost of a kernel with such dims."""
+    tree = parse(_GRAMMAR, text)
+    unknown = next((name for name in names_of(_GRAMMAR, text) if name not in dims), None)
+    if unknown is not None:
+        raise SizeError(f'"{text}" reads {unknown}, and the dims are {", ".join(dims) or "none"}')
+    for node in walk(tree):
+        if isinstance(node, Apply) and node.op == "/" and not _is_divisor(node.parts[1]):
+            raise SizeError(f'"{text}" divides by something else than a number other than 0')
+
+
+def _is_divisor(node: Node) -> bool:
+    return isinstance(node, Literal) and node.value != 0
+
+
+@lru_cache(maxsize=1024)
+def cost_tree(text: str) -> Node:
+    """A cost as arithmetic, min, max and ceil of dims and `SHARE`. Raises SizeError where it is none."""
+    return _plain(parse(_GRAMMAR, text))
+
+
+def _plain(node: Node) -> Node:
+    if not isinstance(node, Apply):
+        return node
+    parts = tuple(map(_plain, node.parts))
+    if node.op not in ("rounds", "waves"):
+        return Apply(node.op, parts)
+    rounds = Apply("*", (*parts, Name(SHARE)))
+    return rounds if node.op == "rounds" else Apply("ceil", (rounds,))
+
+
+def cost(text: str, dims: Mapping[str, int], units: int) -> float:
+    """Microseconds on a device of so many multiprocessors, on a CPU by so many workers."""
+    names = {name: float(value) for name, value in dims.items()}
+    return float(value_of(_GRAMMAR, cost_tree(text), {**names, SHARE: _BELOW_ONE / units}))
+
+
+def cheapest(texts: Sequence[str], dims: Mapping[str, int], units: int) -> int:
+    """Which of several costs is the least; the first of equal ones."""
+    costs = [cost(text, dims, units) for text in texts]
+    return costs.index(min(costs))
