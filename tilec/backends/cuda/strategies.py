@@ -19,6 +19,7 @@ from tilec.backends.cuda.general.turn_products import TurnProducts
 from tilec.backends.cuda.general.turn_tiles import TurnTiles
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
+from tilec.backends.cuda.idioms.skip_idle_blocks import SkipIdleBlocks
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.clear_at_begin import ClearAtBegin
@@ -47,6 +48,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     ClearAtBegin(),
     ClearInProducts(),
     MaskBehindProducts(),
+    SkipIdleBlocks(),
     OpenMulticasts(),
     JoinSecondOperands(),
     AssignRoles(STRATEGIES, IDIOMS),
