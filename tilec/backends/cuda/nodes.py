@@ -229,15 +229,16 @@ class BoxLoad(Stmt):
 class TensorStore(Stmt):
     """``dst = src`` by TMA, started by one of the threads that run it: a whole shared tile to global memory,
     where nothing outside of the tensor is written. That thread goes on at once, the tile being read until it
-    comes to `DrainStores`, or when all is written (``complete``), and stores again behind its last store's
-    writes. ``evict``: "first" or "last" to leave the L2."""
+    comes to `DrainStores`, or when all is written (``complete``). ``again``: it may write where it has
+    written before, and starts when that has ended. ``evict``: "first" or "last" to leave the L2."""
 
-    syntax = "tensor_store(src, dst, evict=, complete=)"
+    syntax = "tensor_store(src, dst, evict=, complete=, again=)"
 
     src: Region
     dst: Writes[Region]
     evict: str | None = None
     complete: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from tilec.backends.cuda.attention.strategy import Attention
 from tilec.backends.cuda.general.alternate_operands import AlternateOperands
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
+from tilec.backends.cuda.general.drop_repeated_axes import DropRepeatedAxes
 from tilec.backends.cuda.general.hold_operands import HoldOperands
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
 from tilec.backends.cuda.general.join_second_operands import JoinSecondOperands
+from tilec.backends.cuda.general.read_early import ReadEarly
 from tilec.backends.cuda.general.renew_places import RenewPlaces
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
 from tilec.backends.cuda.general.split_roles import SplitRoles
@@ -49,6 +51,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     ClearInProducts(),
     MaskBehindProducts(),
     SkipIdleBlocks(),
+    DropRepeatedAxes(),
     OpenMulticasts(),
     JoinSecondOperands(),
     AssignRoles(STRATEGIES, IDIOMS),
@@ -58,6 +61,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     SumBehindLoops(),
     IssueAhead(),
     RotateTrips(),
+    ReadEarly(),
     TurnProducts(),
     HoldOperands(),
     AlternateOperands(),

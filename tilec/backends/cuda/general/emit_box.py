@@ -78,7 +78,8 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
 @emits(TensorStore)
 def _store(stmt: TensorStore, ctx: DeviceContext) -> None:
     with when(first_of_group(ctx)):
-        ptx(_WRITTEN, 0)
+        if stmt.again:
+            ptx(_WRITTEN, 0)
         _boxes_out(STORE, stmt, ctx)
         if stmt.complete:
             ptx(_WRITTEN, 0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
+from tilec.backends.cuda.analysis.moving_boxes import moves
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
 from tilec.backends.cuda.general.added_boxes import AddedBox, added_box, is_add
 from tilec.backends.cuda.general.boxes import check_box
@@ -18,7 +19,7 @@ from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import loads
-from tilec.ir.nodes import Alloc, Atomic, Copy, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import LOOPS, Alloc, Atomic, Bind, Copy, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.options import NO_ROLES
 from tilec.ir.traits import expressions, regions, written
 from tilec.lowering.analysis.roads import road_of, with_roads
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 class StoreBoxes(Pass):
     """In: Copies of whole shared tiles to tensors, in launches that bring boxes, or that ask for TMA. Out:
     TensorStores of those that go to boxes of a tensor that the launch does not read, nor writes otherwise. A
-    tensor that several of them write is written when each of them ends. Loops that add a whole shared tile,
+    tensor that several of them write is written when each of them ends; one that loops may bring to the same
+    place again starts behind what it wrote before. Loops that add a whole shared tile,
     or what they make of fragments if a shared tile beside the others has room for it, to a box of a tensor
     are TensorAdds where the launch does nothing else to the tensor than add."""
 
@@ -68,6 +70,8 @@ class _Stores(ScopedRewrite):
         self._adders = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Atomic) and is_add(stmt))
         self._read = {name for stmt in stmts for name in _read(stmt)} | overlapping(launch)
         self._named = addressed_in(launch.body)
+        self._values = {stmt.var: stmt.value for stmt in stmts if isinstance(stmt, Bind)}
+        self._loops: list[Stmt] = []
 
     def run(self) -> Launch:
         """The launch with its stores."""
@@ -81,7 +85,7 @@ class _Stores(ScopedRewrite):
             assert isinstance(stmt, Parallel)
             return self._added(stmt, added)
         if not isinstance(stmt, Copy) or not _is_store(stmt):
-            return super().stmt(stmt)
+            return self._inside(stmt)
         if not self._brings and stmt.hints.prefer_instruction != "tma":
             return [stmt]
         try:
@@ -90,7 +94,16 @@ class _Stores(ScopedRewrite):
             return [stmt]
         self.roads += [road_of(stmt, "tma", "TMA store"), *said(stmt, stmt.hints, "tma")]
         several = self._by_copies[stmt.dst.buffer] > 1
-        return [TensorStore(stmt.src, stmt.dst, stmt.hints.eviction, several, loc=stmt.loc)]
+        again = not several and not moves(stmt.dst, self._loops, self._values)
+        return [TensorStore(stmt.src, stmt.dst, stmt.hints.eviction, several, again, loc=stmt.loc)]
+
+    def _inside(self, stmt: Stmt) -> list[Stmt]:
+        """A statement over rewritten blocks, which know the loops around them."""
+        mine = [stmt] if isinstance(stmt, LOOPS) else []
+        self._loops += mine
+        made = super().stmt(stmt)
+        del self._loops[len(self._loops) - len(mine) :]
+        return made
 
     def _added(self, stmt: Parallel, added: AddedBox) -> list[Stmt]:
         """An addition as a box, of fragments through a shared tile; others as they are."""
