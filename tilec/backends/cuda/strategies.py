@@ -24,6 +24,7 @@ from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.idioms.skip_idle_blocks import SkipIdleBlocks
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
+from tilec.backends.cuda.passes.align_operands import AlignOperands
 from tilec.backends.cuda.passes.clear_at_begin import ClearAtBegin
 from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
@@ -45,6 +46,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
 
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
+    AlignOperands(),
     *_FIRST,
     ReadTurnedTiles(),
     ClearAtBegin(),

@@ -85,7 +85,6 @@ def test_forms_of_attention(golden, stage):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dims": {"kv_row": Guard()}}, "rows of K are not known to start at multiples of 16 bytes"),
         ({"bM": 96}, "S is no fragment of 128 rows"),
         ({"bM": 256}, "S is no fragment of 128 rows"),
         ({"bM": 96, "threads": 96}, "96 threads are not one to 3 warpgroups"),

@@ -188,8 +188,8 @@ def test_blocks_of_a_cluster_share_the_trips_of_a_tile(golden):
     assert (launch.cluster, launch.grid[0][-4:]) == ((2, 1, 1), " * 2")
 
 
-def test_unaligned_rows_are_gathered(golden):
-    kernel = gemm(dims=dict.fromkeys("MNK", Guard()), bN=128)
+def test_unaligned_rows_of_one_block_are_gathered(golden):
+    kernel = gemm(dims={"M": Guard(max=128), "N": Guard(max=128), "K": Guard()}, bN=128)
     golden(format_kernel(lower(kernel, SM90A, until="select_wgmma")))
     launch = to_tir(lower(kernel, SM90A), SM90A).launches[0]
     assert (launch.threads, launch.tensor_maps) == ((512, 1, 1), ())
@@ -197,13 +197,13 @@ def test_unaligned_rows_are_gathered(golden):
 
 
 def test_aligned_operands_beside_gathered_ones_come_by_tma():
-    kernel = gemm(dims={**DYNAMIC, "N": Guard()}, bN=128)
+    kernel = gemm(dims={**DYNAMIC, "M": Guard(max=128), "N": Guard()}, bN=128)
     launch = to_tir(lower(kernel, SM90A), SM90A).launches[0]
     assert [found.tensor for found in launch.tensor_maps] == [0]
 
 
 def test_loaders_leave_fewer_registers_to_consumers():
-    kernel = gemm(dims=dict.fromkeys("MNK", Guard()), bN=256)
+    kernel = gemm(dims={"M": Guard(max=128), "N": Guard(max=256), "K": Guard()}, bN=256)
     with pytest.raises(CompileError, match="128 accumulator registers a thread are more than 104"):
         lower(kernel, SM90A)
 

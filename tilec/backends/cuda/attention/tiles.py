@@ -28,7 +28,9 @@ def is_shared(buffer: Var) -> bool:
 
 def is_load(stmt: Stmt) -> bool:
     """Whether a statement brings a tile from a tensor."""
-    return isinstance(stmt, Copy) and stmt.src.buffer.scope() == "global" and is_shared(stmt.dst.buffer)
+    return (
+        isinstance(stmt, Copy) and stmt.src.buffer.scope().startswith("global") and is_shared(stmt.dst.buffer)
+    )
 
 
 def check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:

@@ -160,7 +160,7 @@ def _source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> Copy | Wind
         )
     copy = found[0]
     need(
-        copy.src.buffer.scope() == "global",
+        copy.src.buffer.scope().startswith("global"),
         f"{name} does not come from a tensor",
         copy,
         "copy from a tensor parameter",
