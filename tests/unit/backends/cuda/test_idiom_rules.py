@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tilec.backends.cuda.idioms.choose_values import ChooseValues
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.hold_results import HoldResults
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
+from tilec.backends.cuda.idioms.name_bounds import NameBounds
+from tilec.backends.cuda.idioms.open_pairs import OpenPairs
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
@@ -490,3 +493,136 @@ def test_products_read_a_tile_that_is_turned_for_them_alone(dtype, columns, befo
     kernel = parse_kernel(TURNED.format(dtype, columns, before, behind))
     text = format_kernel(ReadTurnedTiles().apply(kernel, SM90A))
     assert ("b[i, j]" not in text and "trans_b" not in text) == reads
+
+
+# ---- branches behind the loop of products ----
+
+BRANCHED = """
+kernel("branched")
+X = tensor(float32, (64,), ("64",), access="in")
+n = scalar(int32)
+with launch(8, threads=(128, 1, 1)) as (bx,):
+    acc = alloc(float32, (64, 64), "local.fragment")
+    row = alloc(float32, (64,), "local.fragment")
+    for k in pipelined(0, n, num_stages=2):
+        fill(acc[0:+64, 0:+64], cast(float32, k))
+{}"""
+FIRST = "        for i, j in parallel(64, 64):\n            acc[i, j] = acc[i, j] * 2.0\n"
+OTHER = "        for p, q in parallel(64, 64):\n            acc[p, q] = acc[p, q] + X[q]\n"
+
+
+def chosen(condition: str, then: str, orelse: str = "") -> str:
+    """What the rule makes of a branch; nothing where it leaves it."""
+    text = f"    if {condition}:\n{then}" + (f"    else:\n{orelse}" if orelse else "")
+    kernel = parse_kernel(BRANCHED.format(text))
+    found = format_kernel(ChooseValues().apply(kernel, SM90A))
+    return "" if found == format_kernel(kernel) else found
+
+
+def test_branches_around_elements_choose_values():
+    assert "acc[i, j] = if_then_else(bx < n, acc[i, j] * " in (both := chosen("bx < n", FIRST, OTHER))
+    assert "acc[i, j] + X[j])" in both
+    assert chosen("bx < n", FIRST + OTHER).count("if_then_else(bx < n") == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ("0.0 < X[bx]", FIRST),
+        ("bx < n", FIRST, FIRST + OTHER),
+        ("bx < n", FIRST, OTHER.replace("acc[p, q] =", "acc[q, p] =")),
+        ("bx < n", FIRST, OTHER.replace("64, 64", "64, 32")),
+        ("bx < n", "        fill(acc[0:+64, 0:+64], 0.0)\n"),
+    ],
+    ids=["on memory", "more on a side", "other elements", "fewer elements", "no loop"],
+)
+def test_other_branches_stay(body):
+    assert chosen(*body) == ""
+
+
+# ---- loops over pairs of columns ----
+
+PAIRED = """
+kernel("paired")
+X = tensor(float32, (64, 32), ("64", "32"), access="in")
+Z = tensor(float16, (64, 128), ("64", "128"), access="inout")
+n = scalar(int32)
+with launch(2, threads=(128, 1, 1)) as (bx,):
+    acc = alloc(float32, (64, 64), "local.fragment")
+    for k in pipelined(0, n, num_stages=2):
+        fill(acc[0:+64, 0:+64], cast(float32, k))
+    for i, j in parallel(64, 32):
+        x = acc[i, 2 * j]
+        Z[i, bx * 64 + 2 * j] = cast(float16, x * X[i, j])
+        {}
+"""
+SECOND = "Z[i, bx * 64 + 2 * j + 1] = cast(float16, acc[i, 2 * j + 1] - x)"
+
+
+def opened(second: str) -> str:
+    """What the rule makes of a loop with such a second store; nothing where it leaves it."""
+    kernel = parse_kernel(PAIRED.format(second))
+    found = format_kernel(OpenPairs().apply(kernel, SM90A))
+    return "" if found == format_kernel(kernel) else found
+
+
+def test_loops_over_pairs_are_loops_over_columns():
+    text = opened(SECOND)
+    assert "for i, j in parallel(64, 64):" in text
+    assert "Z[i, bx * 64 + j] = cast(float16, if_then_else(j % 2 == 0, acc[i, 2 * (j // 2)]" in text
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        SECOND.replace("+ 1] =", "+ 2] ="),
+        SECOND.replace("Z[i,", "Z[i + 1,"),
+        SECOND.replace("acc[i, 2 * j + 1]", "cast(float32, Z[i, 2 * j + 1])"),
+        "acc[i, 2 * j + 1] = x",
+        "for q in serial(0, 2, 1):\n            Z[i, q] = cast(float16, x)",
+    ],
+    ids=["no neighbour", "another row", "reads it", "another tensor", "more"],
+)
+def test_other_loops_over_pairs_stay(second):
+    assert opened(second) == ""
+
+
+# ---- what conditions on elements read ----
+
+RAGGED = """
+kernel("ragged")
+X = tensor(int32, (8,), ("8",), access="in")
+W = tensor(int32, (8,), ("8",), access="inout")
+Z = tensor(float32, (64, 64), ("64", "64"), access="out")
+n = scalar(int32)
+with launch(8, threads=(128, 1, 1)) as (bx,):
+    acc = alloc(float32, (64, 64), "local.fragment")
+    for k in pipelined(0, n, num_stages=2):
+        fill(acc[0:+64, 0:+64], cast(float32, k))
+    g = bx + 1
+    for i, j in parallel(64, 64):
+        if {}:
+            Z[i, j] = acc[i, j]
+    W[bx] = 0
+"""
+
+
+def named(condition: str) -> str:
+    """What the rule makes of a loop under a condition."""
+    return format_kernel(NameBounds().apply(parse_kernel(RAGGED.format(condition)), SM90A))
+
+
+def test_bounds_that_conditions_read_have_names_in_front_of_the_loop():
+    text = named("i < X[bx] and j < X[bx]")
+    bound, loop, condition = (text.index(part) for part in (" = X[bx]", "for k in", "if "))
+    assert bound < loop < condition
+    assert text.count("X[bx]") == 1
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["0 < X[i]", "i < W[bx]", "i < X[g]", "i < n"],
+    ids=["of an element", "written", "known later", "reads nothing"],
+)
+def test_other_conditions_keep_what_they_read(condition):
+    assert named(condition) == format_kernel(parse_kernel(RAGGED.format(condition)))

@@ -235,9 +235,13 @@ def test_grouped_products_are_not_swapped():
     assert "a branch, or scales of its sums" in str(reason(grouped(swap=True)))
 
 
-@pytest.mark.parametrize("change", [{"split_k": 2, "num_stages": 2}, {"pingpong": True}])
-def test_blocks_that_look_their_tiles_up_take_them_one_by_one(change):
-    assert "blocks that look their tiles up take them one by one" in str(reason(grouped(**change)))
+def test_blocks_that_look_their_tiles_up_do_not_share_them():
+    alone = reason(grouped(split_k=2, num_stages=2))
+    assert "blocks that look their tiles up take them one by one" in str(alone)
+
+
+def test_warpgroups_take_turns_at_tiles_that_blocks_look_up():
+    assert roles_of(lower(grouped(), SM90A).launches[0], MatmulRoles).roles.pingpong
 
 
 def test_residuals_come_through_the_staging_buffers():

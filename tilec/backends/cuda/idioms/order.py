@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilec.backends.cuda.idioms.choose_values import ChooseValues
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
@@ -11,6 +12,8 @@ from tilec.backends.cuda.idioms.hold_results import HoldResults
 from tilec.backends.cuda.idioms.join_first_trips import JoinFirstTrips
 from tilec.backends.cuda.idioms.join_nests import JoinNests
 from tilec.backends.cuda.idioms.join_trips import JoinTrips
+from tilec.backends.cuda.idioms.name_bounds import NameBounds
+from tilec.backends.cuda.idioms.open_pairs import OpenPairs
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.part_flat_grids import PartFlatGrids
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
@@ -33,4 +36,7 @@ IDIOMS: tuple[Pass, ...] = (
     HoldResults(),
     PipelineLoads(),
     JoinTrips(),
+    NameBounds(),
+    ChooseValues(),
+    OpenPairs(),
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.ring_depth import COLD_LATENCY, wanted_stages
+from tilec.backends.cuda.matmul.bands import bands
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
 from tilec.backends.cuda.matmul.choose import with_choices
 from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
@@ -31,9 +32,6 @@ from tilec.lowering.analysis.scopes import ScopedRewrite
 if TYPE_CHECKING:
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
-
-#: Tiles of a band where the author asks for none (T.use_swizzle): 16 won at 4096^3 on an H200.
-_BAND = 16
 
 
 def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
@@ -84,7 +82,7 @@ def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
     except TooLarge as broken:
         raise _refusal(kernel, launch, broken, target) from broken
     if parts.pingpong:
-        found = _with_plain_ends(found, launch_facts(kernel, launch, found))
+        found = _with_plain_ends(launch, found, launch_facts(kernel, launch, found))
     storage = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     body: tuple[Stmt, ...] = (
         *boxes.views,
@@ -123,11 +121,12 @@ def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
     return any(gathered)
 
 
-def _with_plain_ends(found: Match, facts: Facts) -> Match:
-    """The ends of the loop without names that are bound for one tile: warpgroups that take turns count the
-    trips of each other's tiles."""
-    loop = replace(found.loop, start=facts.inline(found.loop.start), stop=facts.inline(found.loop.stop))
-    return replace(found, loop=loop)
+def _with_plain_ends(launch: Launch, found: Match, facts: Facts) -> Match:
+    """The ends of the loop without names that are bound for one tile, where all tiles have the same:
+    warpgroups that take turns count the trips of each other's tiles."""
+    start, stop = facts.inline(found.loop.start), facts.inline(found.loop.stop)
+    varies = any(uses(end, launch.block_vars) for end in (start, stop))
+    return found if varies else replace(found, loop=replace(found.loop, start=start, stop=stop))
 
 
 def _refusal(kernel: Kernel, launch: Launch, broken: TooLarge, target: Target) -> CompileError:
@@ -155,13 +154,12 @@ def _checked(
         tile = warpgroup_tile(
             found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
         )
-    facts = launch_facts(kernel, launch, found)
     need(
         can_swap(found) or not schedule.swap,
         "a branch, or scales of its sums, keep its operands in place",
         remedy="leave swap out",
     )
-    _check_turns(launch, found, parts, schedule, facts)
+    _check_turns(found, parts, schedule)
     ring_bytes = _ring_bytes(found, tile, parts, order, found.loop.num_stages)
     if staging_room(ring_bytes, parts.consumers, target) < 0:
         assert target.gpu is not None
@@ -207,14 +205,14 @@ def _promotes(found: Match, schedule: Schedule) -> bool:
     return schedule.promote_k is not None or found.promotion is not None
 
 
-def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule, facts: Facts) -> None:
-    """Whether tiles may take turns, and whether their trips may be shared."""
+def _check_turns(found: Match, parts: Roles, schedule: Schedule) -> None:
+    """Whether the trips of tiles may be shared."""
     count = schedule.split_k or 1
     alone = found.guard is None and is_straight(found.head)
     need(
-        alone or (count == 1 and not parts.pingpong),
+        alone or count == 1,
         "blocks that look their tiles up take them one by one",
-        remedy="leave split_k and pingpong out",
+        remedy="leave split_k out",
     )
     parts_fit = found.columns % (8 * count) == 0
     need(
@@ -228,24 +226,16 @@ def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule,
         "warpgroups that take turns do not split K",
         remedy="leave split_k or pingpong out",
     )
-    ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
-    varies = parts.pingpong and any(uses(end, launch.block_vars) for end in ends)
-    need(
-        not varies,
-        "warpgroups cannot take turns at tiles of different depth",
-        found.loop,
-        "leave pingpong out",
-    )
 
 
 def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> TileOrder:
-    """Bands along the second grid axis (rows of C, as GEMMs are written), or what the launch asks for."""
-    axis = 0 if schedule.band_order == "column" else 1
+    """How tiles are walked: in bands along the rows of C, or as the launch asks for."""
     split = schedule.split_k or 1
+    facts = launch_facts(kernel, launch, found)
     alone = split == 1 and found.guard is None and is_straight(found.head)
-    pair = pair_axis(launch, found, launch_facts(kernel, launch, found)) if alone else None
-    across = crosses(launch, found, launch_facts(kernel, launch, found), pair)
-    return TileOrder(min(axis, len(launch.grid) - 1), schedule.band or _BAND, pair, across, split)
+    pair = pair_axis(launch, found, facts) if alone else None
+    across = crosses(launch, found, facts, pair)
+    return replace(bands(launch, found, facts), pair=pair, crosses=across, split=split)
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:

@@ -32,7 +32,6 @@ from tilec.backends.cuda.matmul.parts import most_tiles, parts_of_k
 from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS
 from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BYTES, staging_room
-from tilec.ir.exprs import uses
 from tilec.ir.nodes import Launch, Store
 
 if TYPE_CHECKING:
@@ -53,23 +52,21 @@ def with_choices(launch: Launch, found: Match, facts: Facts, gathers: bool, targ
     asked = (schedule.pingpong, schedule.split_k, schedule.promote_k)
     if gathers or schedule.persistent is False or any(each is not None for each in asked):
         return launch
-    if found.guard is not None or found.promotion is not None or not is_straight(found.head):
+    if found.promotion is not None:
         return launch
     tiles = most_tiles(launch, facts)
-    parts = 1 if schedule.clusters is not None else parts_of_k(found, facts, tiles, target)
+    alone = found.guard is None and is_straight(found.head) and schedule.clusters is None
+    parts = parts_of_k(found, facts, tiles, target) if alone else 1
     if parts > 1:
         note = f"{parts} blocks share the K of a tile, as there are no more than {tiles} tiles"
         return replace(launch, schedule=replace(schedule, split_k=parts), notes=(*launch.notes, note))
-    if tiles <= gpu_limits(target, {}).units or not _may_take_turns(launch, found, facts, target):
+    if tiles <= gpu_limits(target, {}).units or not _may_take_turns(found, target):
         return launch
     return replace(launch, schedule=replace(schedule, pingpong=True), notes=(*launch.notes, _TURNS))
 
 
-def _may_take_turns(launch: Launch, found: Match, facts: Facts, target: Target) -> bool:
-    """Whether a warpgroup can hold a tile of its own, and all tiles are as deep alike."""
-    ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
-    if any(uses(end, launch.block_vars) for end in ends):
-        return False
+def _may_take_turns(found: Match, target: Target) -> bool:
+    """Whether a warpgroup can hold a tile of its own."""
     held = found.rows * found.columns // (2 * ROWS)
     fits = found.rows % ROWS == 0 and held <= (_STORED_SUMS if _only_stores(found) else _SUMS)
     return fits and found.columns >= _COLUMNS and _keeps_staging(found, target)

@@ -164,7 +164,7 @@ def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: T
     else:
         _drain_in_flight(stmt, gemm, trips, some, ctx, position, turns)
     if turns is not None:
-        position.skip(trips)
+        turns.leave(trips)
 
 
 def _trips(stmt: RingDrain, trips: Expr) -> AbstractContextManager[Expr]:

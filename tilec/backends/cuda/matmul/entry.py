@@ -27,7 +27,7 @@ from tilec.backends.cuda.matmul.nodes import (
 )
 from tilec.backends.cuda.matmul.notes import notes
 from tilec.backends.cuda.matmul.turns import Turns
-from tilec.backends.cuda.matmul.walk_tiles import each_tile, tile_count
+from tilec.backends.cuda.matmul.walk_tiles import band_bits, each_tile, tile_count
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.emit_residual import Residual, open_residuals, residual_bytes
@@ -90,6 +90,10 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         return [stmt for stmt in self.roles.consumer if isinstance(stmt, TileStore)]
 
     @property
+    def _fill_of_ring(self) -> RingFill:
+        return next(stmt for stmt in walk(self.roles.producer) if isinstance(stmt, RingFill))
+
+    @property
     def _gathers(self) -> bool:
         return any(isinstance(stmt, GatherLoad) for stmt in walk(self.roles.producer))
 
@@ -107,7 +111,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         """Shared memory holds tiles, staging, parts of sums, the barriers of the ring, those of an exchange
         of parts, those of residuals."""
         parts, order = self.roles.roles, self.roles.order
-        ring = next(stmt.ring for stmt in walk(self.roles.producer) if isinstance(stmt, RingFill))
+        ring = self._fill_of_ring.ring
         sums = [stmt for stmt in self.roles.consumer if isinstance(stmt, SumParts)]
         staging = max((stmt.staging_bytes for stmt in self._stores), default=0)
         sizes = {
@@ -139,6 +143,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, self.kernel)))
             for axis, extent in enumerate(self.launch.grid)
         ]
+        ctx.band_bits = band_bits(self._fill_of_ring, ctx)
         with (
             T.launch_thread("blockIdx.x", tile_count(self._extents) * ctx.order.cluster) as self._block,
             T.launch_thread("threadIdx.x", parts.threads) as thread,
@@ -230,11 +235,11 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             ptx(WAIT[1])
         position, lane = Position(ctx.ring.stages), Lane(ctx)
         exchange = Exchange() if ctx.order.split > 1 else None
-        turns = Turns(self.roles, ctx, position) if ctx.roles.pingpong else None
+        turns = Turns(self.launch, self.roles, ctx, position) if ctx.roles.pingpong else None
         self._hold_fragments()
         residuals = {stmt: Residual(stmt, ctx) for stmt in self._stores if stmt.residual is not None}
 
-        def rest(block: Sequence[Stmt]) -> None:
+        def own(block: Sequence[Stmt]) -> None:
             for residual in residuals.values():
                 with self._present():
                     residual.begin()
@@ -247,6 +252,9 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
                     with self._present():
                         emit_store(stmt, ctx, lane, residuals.get(stmt))
 
+        def rest(block: Sequence[Stmt]) -> None:
+            own(block) if turns is None else turns.take(lambda: own(block))
+
         def body() -> None:
             axis = ctx.order.pair
             if axis is not None:
@@ -254,7 +262,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
                 ctx.present = ctx.env[self.launch.block_vars[other]] < self._extents[other]
             _guarded(self.roles.consumer, ctx, rest)
 
-        self._each_tile(body, None if turns is None else ctx.warpgroup)
+        self._each_tile(body, None if turns is None else turns.every)
         finish_stores(ctx)
 
     def _present(self) -> AbstractContextManager[None]:

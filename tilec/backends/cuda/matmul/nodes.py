@@ -49,13 +49,15 @@ class TileOrder:
     ``pair``: the grid axis along which two neighbours form a cluster that shares loads, None for none.
     ``crosses``: where the axis has an odd end, the tiles at it form pairs along the other axis, which share
     the other operand, else each of them is paired with no tile. ``split``: blocks of a cluster that share the
-    trips of one tile's ring, and then its columns."""
+    trips of one tile's ring, and then its columns. ``narrows``: bands are half as wide where a row of tiles
+    is deep."""
 
     axis: int
     band: int
     pair: int | None = None
     crosses: bool = False
     split: int = 1
+    narrows: bool = False
 
     @property
     def cluster(self) -> int:

@@ -9,9 +9,12 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
+from tilec.backends.cuda.matmul.bands import PANEL
 from tilec.backends.cuda.matmul.context import MatmulContext
-from tilec.backends.cuda.matmul.nodes import TileOrder
+from tilec.backends.cuda.matmul.nodes import RingFill, TileOrder
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, put
+from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.ir.nodes import Launch
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def each_tile(
     step = let("step", step)
     tile = cell(first)
     with T.While(tile[0] < total):
-        places = _places(_within(tile[0], straight, order), extents, order)
+        places = _places(_within(tile[0], straight, order), extents, order, ctx.band_bits)
         if order.pair is not None:
             places[order.pair] = let("own", places[order.pair] * 2 + ctx.rank)
         if order.crosses:
@@ -86,8 +89,10 @@ def _cross(places: list[Expr], number: Expr, whole: list[Var], order: TileOrder,
     places[1 - order.pair] = tirx.Select(ctx.crossed, other, places[1 - order.pair])
 
 
-def _places(tile: Expr, extents: list[Var], order: TileOrder) -> list[Expr]:
-    """The grid coordinates of a tile number: bands along one axis, the third axis outermost."""
+def _places(tile: Expr, extents: list[Var], order: TileOrder, bits: Expr | None) -> list[Expr]:
+    """The grid coordinates of a tile number: bands along one axis, the third axis outermost. ``bits``: of the
+    width of bands, where it is known late."""
+    wide = i32(order.band) if bits is None else let("band_tiles_along", T.shift_left(i32(1), bits))
     if len(extents) == 1:
         return [let("tile", tile)]
     rest, places = let("tile", tile), []
@@ -98,18 +103,29 @@ def _places(tile: Expr, extents: list[Var], order: TileOrder) -> list[Expr]:
     banded, other = (extents[1], extents[0]) if order.axis == 1 else (extents[0], extents[1])
     if order.crosses:  # a single tile along the axis of pairs is in no pair along it
         banded, other = T.max(banded, i32(1)), T.max(other, i32(1))
-    size = let("band_tiles", other * order.band)
+    size = let("band_tiles", other * wide)
     across, along = cell(0), cell(0)
-    first = T.If(tirx.And(rest < size, banded >= order.band))
+    first = T.If(tirx.And(rest < size, banded >= wide))
     with first:  # the first band of a launch of one wave: no division is worth waiting for
         with T.Then():
-            put(across, T.truncdiv(rest, i32(order.band)))
-            put(along, T.truncmod(rest, i32(order.band)))
+            put(across, T.truncdiv(rest, wide) if bits is None else T.shift_right(rest, bits))
+            put(along, T.truncmod(rest, wide) if bits is None else T.bitwise_and(rest, wide - 1))
         with T.Else():
             band = let("band", T.truncdiv(rest, size))
             inside = let("in_band", rest - band * size)
-            width = let("band_width", T.min(i32(order.band), banded - band * order.band))
+            width = let("band_width", T.min(wide, banded - band * wide))
             put(across, T.truncdiv(inside, width))
-            put(along, band * order.band + inside - across[0] * width)
+            put(along, band * wide + inside - across[0] * width)
     across, along = across[0], along[0]
     return [*((across, along) if order.axis == 1 else (along, across)), *places]
+
+
+def band_bits(fill: RingFill, ctx: MatmulContext) -> Expr | None:
+    """The bits of a tile's number in its band, where bands narrow; None where they do not: half as many tiles
+    where what the rows of a band load does not stay in L2."""
+    if not ctx.order.narrows:
+        return None
+    rows = next(stmt for stmt in fill.body if isinstance(stmt, TmaLoad)).dst.buffer
+    most, bits = PANEL // (ctx.order.band * stage_bytes(rows)), ctx.order.band.bit_length() - 1
+    deep = ctx.value(fill.stop - fill.start) > most
+    return let("band_bits", tirx.Select(deep, i32(bits - 1), i32(bits)))

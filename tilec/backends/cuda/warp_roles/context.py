@@ -18,6 +18,7 @@ from tilec.backends.cuda.emit.narrow import LEAVING, NARROW, combined
 from tilec.backends.cuda.warp_roles.barriers import Barriers
 from tilec.backends.cuda.warp_roles.build import run, u32
 from tilec.backends.cuda.warp_roles.epilogue import call_name, one_plus_erf
+from tilec.backends.cuda.warp_roles.neighbours import Column
 from tilec.backends.cuda.warp_roles.ring import place_tiles, stage_bytes
 from tilec.backends.cuda.warp_roles.tma import element_strides
 from tilec.errors import UnsupportedError
@@ -107,8 +108,8 @@ class RoleContext(DeviceContext):
 class TileContext(RoleContext):
     """State of the emission of a launch whose sums leave by `TileStore`. ``rank`` is the block's in its
     cluster; ``tensors`` are the flat buffers behind pointers, ``scalars`` the registers of mutable scalars,
-    ``loaded`` what elements that are in registers stand for, ``staging_bytes`` the staging buffers of one
-    warpgroup."""
+    ``loaded`` what elements that are in registers stand for, ``column`` that of the element where others of
+    its pair are read, ``staging_bytes`` the staging buffers of one warpgroup."""
 
     ring: Ring
     staging_bytes: int
@@ -116,6 +117,7 @@ class TileContext(RoleContext):
     tensors: dict[Var, Var] = field(default_factory=dict)
     scalars: dict[Var, Var] = field(default_factory=dict)
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
+    column: Column | None = None
 
     @contextmanager
     def loaded_from(self, pairs: Sequence[tuple[TensorLoad, Var]], side: int) -> Iterator[None]:
@@ -126,6 +128,15 @@ class TileContext(RoleContext):
             yield
         finally:
             self.loaded = []
+
+    @contextmanager
+    def of_pair(self, column: Column | None) -> Iterator[None]:
+        """Within it elements are those of a column, and may be made of both of its pair."""
+        self.column = column
+        try:
+            yield
+        finally:
+            self.column = None
 
     @property
     def share(self) -> Expr:
@@ -151,6 +162,9 @@ class TileContext(RoleContext):
         def visit(node: Expr) -> Expr | None:
             if isinstance(node, TensorLoad):
                 return self._load(node, register)
+            chosen = None if self.column is None else self.column.chosen(node)
+            if chosen is not None:
+                return self.value(chosen, register)
             if call_name(node) == "sigmoid" and dtype_of(node) == "float32":
                 return SIGMOID.call(self.value(node.args[0], register))
             argument = one_plus_erf(node)
@@ -165,7 +179,8 @@ class TileContext(RoleContext):
 
     def _load(self, node: TensorLoad, register: int | None) -> Expr:
         if node.source in self.held and register is not None:
-            held = tirx.BufferLoad(self.held[node.source], [tirx.const(register, "int32")])
+            place = tirx.const(register + self._across(node), "int32")
+            held = tirx.BufferLoad(self.held[node.source], [place])
             return cast_to(held, str(node.source.dtype))
         if node.source in self.scalars:
             return tirx.BufferLoad(self.scalars[node.source], [tirx.const(0, "int32")])
@@ -203,3 +218,8 @@ class TileContext(RoleContext):
                 if self.facts.prove(condition) is not True:
                     conditions.append(self.value(condition, register))
         return all_of(conditions) if conditions else None
+
+    def _across(self, node: TensorLoad) -> int:
+        """How many registers an element of a fragment lies from that of the column."""
+        side = None if self.column is None else self.column.side_of(node.indices[-1])
+        return 0 if side is None or self.column is None else side - self.column.side

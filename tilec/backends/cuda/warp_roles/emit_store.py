@@ -27,6 +27,7 @@ from tilec.backends.cuda.warp_roles.build import (
 )
 from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
+from tilec.backends.cuda.warp_roles.neighbours import Column, reads_pairs
 from tilec.backends.cuda.warp_roles.staging import (
     STORE,
     boxes,
@@ -119,9 +120,16 @@ def _plain(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
             with (
                 ctx.scope(element(stmt, ctx, lane, register + side)),
                 ctx.loaded_from(loaded, side),
+                ctx.of_pair(_column(stmt, ctx, side)),
                 _where(condition, ctx),
             ):
                 _body(stmt.body, ctx, register + side)
+
+
+def _column(stmt: TileStore, ctx: TileContext, side: int) -> Column | None:
+    """The column of an element, where a loop reads others of its pair."""
+    _, column = stmt.vars
+    return Column(column, side) if reads_pairs(stmt.body, column, set(ctx.held)) else None
 
 
 def _where(condition: Expr | None, ctx: TileContext) -> AbstractContextManager[None]:
@@ -146,6 +154,7 @@ def _pair_values(
         with (
             ctx.scope(element(stmt, ctx, lane, register + side)),
             ctx.loaded_from(loaded.get(register, []), side),
+            ctx.of_pair(_column(stmt, ctx, side)),
         ):
             _body(stmt.body[:-1], ctx, register + side)
             values.append(let("value", ctx.value(value, register + side)))

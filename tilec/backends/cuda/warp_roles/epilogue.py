@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import Call
 
+from tilec.backends.cuda.warp_roles.neighbours import stays_in_pairs
 from tilec.backends.cuda.warp_roles.unfit import about, need
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, walk
 from tilec.ir.nodes import Atomic, Block, If, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.uses import written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 #: Elements and calls of epilogues.
 _ELEMENTS = ("float16", "bfloat16", "float32", "int32")
-_CALLS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "fabs", "if_then_else")
+_CALLS = (
+    *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "fabs", "if_then_else"),
+    *("floor", "ceil", "trunc", "round", "nearbyint"),
+)
 
 
 def conditioned(body: Block) -> tuple[Expr | None, Block]:
@@ -29,7 +34,8 @@ def conditioned(body: Block) -> tuple[Expr | None, Block]:
 
 
 def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
-    """Every fragment is read and written at (i, j) alone, and all arithmetic has code here."""
+    """Every fragment is read and written at (i, j), or read at the other column of a pair, and all arithmetic
+    has code here."""
     with about(stmt, "use arithmetic, or one of " + ", ".join(_CALLS)):
         for node in (part for expr in expressions(stmt) for part in walk(expr)):
             check_arithmetic(node)
@@ -53,11 +59,16 @@ def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
         if buffer in fragments:
             own = all(index.same_as(var) for index, var in zip(indices, loop.vars, strict=True))
             need(
-                own,
+                own or _of_pair(stmt, buffer, loop, fragments),
                 f"its epilogue reads {buffer.name} across elements",
                 stmt,
                 f"use {buffer.name}[{', '.join(str(var.name) for var in loop.vars)}] alone",
             )
+
+
+def _of_pair(stmt: Stmt, buffer: Var, loop: Parallel, fragments: set[Var]) -> bool:
+    """Whether a statement reads its own pair of columns of a fragment that its loop does not write."""
+    return buffer not in written_in(loop.body) and stays_in_pairs(stmt, loop.vars, fragments)
 
 
 def check_arithmetic(node: Expr) -> None:
