@@ -127,3 +127,20 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "small").rsplit("__global__", 1)[1]
     assert ("tilec_wide(" in text) == (wide is not None)
     assert wide is None or wide in text
+
+
+@pytest.mark.parametrize(("options", "parts"), [('{"fast_math": True}', 2), ("{}", 1)], ids=["fast", "exact"])
+def test_a_number_of_a_place_becomes_a_float_once_for_all_registers(options, parts):
+    """What unrolled loops add to it is a constant, a float of its own."""
+    kernel = parse_kernel(f"""
+kernel("small", options={options})
+n = scalar(int32)
+Y = tensor(float32, (64, 64), ("64", "64"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    acc = alloc(float32, (64, 64), "local.fragment")
+    for i, j in parallel(64, 64):
+        acc[i, j] = cast(float32, n - i - j)
+    copy(acc[0:+64, 0:+64], Y[0:+64, 0:+64])
+""")
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel")
+    assert text.rsplit("__global__", 1)[1].count("(float)(") == parts

@@ -36,6 +36,7 @@ from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Stmt, walk
+from tilec.ir.options import FAST_MATH
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, spelled
@@ -110,6 +111,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
             Facts(self.kernel, changed_in(self.launch)),
             warps=_WARPS * self.roles.roles.consumers,
             marks=marks,
+            fast_math=self.kernel.option(FAST_MATH) is not None,
             roles=self.roles.roles,
             plan=SharedPlan.of(tiles, sizes),
         )

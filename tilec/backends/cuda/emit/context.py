@@ -73,8 +73,9 @@ class DeviceContext(Context):
     ``warps`` are those of the group that runs a statement, ``block_...`` those of the block; ``group`` is its
     first thread and how many they are (None: all of the block), ``overlapping`` the names of tensors that may
     share memory, ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that
-    are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say
-    which lines of the author's file the statements behind them come from."""
+    are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``fast_math`` integers may be
+    rounded twice where they become floats. With ``marks`` calls of `PLACE` say which lines of the author's
+    file the statements behind them come from."""
 
     processor = "CUDA"
 
@@ -105,6 +106,7 @@ class DeviceContext(Context):
     cluster_barriers: set[Var] = field(default_factory=set)
     overlapping: frozenset[str] = frozenset()
     products: Products | None = None
+    fast_math: bool = False
 
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around in CUDA C++."""
@@ -135,6 +137,9 @@ class DeviceContext(Context):
 
     def as_float(self, expr: Expr, value: Expr) -> Expr:
         """``value``, that of an expression, as float32: a small integer by arithmetic on its bits."""
+        share = self._share(expr) if self.fast_math and dtype_of(value) == "int32" else None
+        if share is not None:
+            return convert(value - share, "float32") + convert(share, "float32")
         if scalar_dtype(value) not in SHORT:
             return super().as_float(expr, value)
         low, high = bounds(expr, self.facts.analyzer)
@@ -143,6 +148,21 @@ class DeviceContext(Context):
         if low >= -FEW and high < FEW:
             return FROM_SMALL.call(convert(value, "int32"))
         return super().as_float(expr, value)
+
+    def _share(self, expr: Expr) -> Expr | None:
+        """What the registers of the loops around add to a number that is linear in their variables, constants
+        in unrolled code; None where they add nothing. Without it the number is one for all of them, and so is
+        its conversion (a slope on the distance in attention: 1 for a tile, not 17)."""
+        used = [var for var in undefined_vars(expr) if var in self.digits]
+        linear = [int_value(factor) for factor in linear_in(expr, used)[: len(used)]] if used else []
+        total: Expr = tirx.const(0, "int32")
+        for var, factor in zip(used, linear, strict=False):
+            if factor is None:
+                return None
+            for part in self.digits[var]:
+                if part.in_register and part.size > 1:
+                    total = total + convert(part.value, "int32") * _int(part.weight * factor)
+        return None if int_value(total) == 0 else total
 
     @property
     def pairs_small(self) -> bool:

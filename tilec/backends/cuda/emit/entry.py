@@ -51,7 +51,7 @@ from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import all_of, dtype_of
 from tilec.ir.nodes import Kernel, Launch, walk
 from tilec.ir.nvcc_flags import device_flags
-from tilec.ir.options import FLAGS
+from tilec.ir.options import FAST_MATH, FLAGS
 from tilec.ir.roads import in_order
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
@@ -101,6 +101,7 @@ class _Entry:
             block_warps=warps_of(self.launch),
             free_barriers=free_barriers(self.launch),
             marks=self.marks,
+            fast_math=self.kernel.option(FAST_MATH) is not None,
             overlapping=named(self.launch),
         )
         params, setup = EntryParameters(self.kernel).open(ctx)
