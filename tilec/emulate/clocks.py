@@ -3,7 +3,8 @@
 Agents are what acts in order: every warp, and what works in the background for one (asynchronous copies,
 products, stores) or for one mbarrier. ``Clocks.seen[w, a]`` is the latest moment of agent ``a`` that warp
 ``w`` has synchronised with, ``Clocks.proxied`` the same for what a proxy fence has made visible to the
-asynchronous proxy.
+asynchronous proxy, ``Clocks.loaded`` for loads that are known to be done: those in front of a proxy fence of
+their own warp.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-#: What agents know: seen and proxied (`Clocks`).
-Snapshot = tuple[np.ndarray, np.ndarray]
+#: What agents know: seen, proxied and loaded (`Clocks`).
+Snapshot = tuple[np.ndarray, ...]
 
 
 class Hazard(Exception):
@@ -53,9 +54,12 @@ class Clocks:
         for warp in range(count):
             self.seen[warp, warp] = self.proxied[warp, warp] = 1
         self.proxied[np.arange(count), np.arange(count)] = 0
+        self.loaded = np.zeros_like(self.seen)
         self.now = np.zeros(self.seen.shape[1], np.int32)
         #: What each warp knew at its last fence: relaxed operations that follow tell it to others.
         self.fenced: dict[int, Snapshot] = {}
+        #: Whether threads have started cp.async, behind which loads of others may wait their turn.
+        self.copies = False
         #: The agent that stands for earlier launches, where this one may have begun before they ended.
         self.earlier: int | None = None
 
@@ -64,16 +68,17 @@ class Clocks:
         while len(self.agents.names) > self.seen.shape[1]:
             self.seen = np.pad(self.seen, ((0, 0), (0, 64)))
             self.proxied = np.pad(self.proxied, ((0, 0), (0, 64)))
+            self.loaded = np.pad(self.loaded, ((0, 0), (0, 64)))
             self.now = np.pad(self.now, (0, 64))
 
     def snapshot(self, warps: Any) -> Snapshot:
         """What a set of warps knows together."""
-        return self.seen[warps].max(axis=0), self.proxied[warps].max(axis=0)
+        return tuple(each[warps].max(axis=0) for each in (self.seen, self.proxied, self.loaded))
 
     def join(self, warps: Any, known: Snapshot) -> None:
         """Warps learn what ``known`` says."""
         self.ensure()
-        for mine, new in ((self.seen, known[0]), (self.proxied, known[1])):
+        for mine, new in zip((self.seen, self.proxied, self.loaded), known, strict=True):
             width = len(new)
             mine[warps, :width] = np.maximum(mine[warps, :width], new)
 
@@ -97,8 +102,9 @@ class Clocks:
         self.tick(warps)
 
     def fence(self, warps: Any) -> None:
-        """A proxy fence: what the warps know is visible to the asynchronous proxy."""
+        """A proxy fence: what the warps know is visible to the asynchronous proxy, their loads are done."""
         self.proxied[warps] = self.seen[warps]
+        self.loaded[warps, warps] = self.seen[warps, warps]
 
 
 def merged(left: Snapshot | None, right: Snapshot) -> Snapshot:
@@ -107,4 +113,4 @@ def merged(left: Snapshot | None, right: Snapshot) -> Snapshot:
         return right
     width = max(len(left[0]), len(right[0]))
     pads = [[np.pad(part, (0, width - len(part))) for part in side] for side in (left, right)]
-    return np.maximum(pads[0][0], pads[1][0]), np.maximum(pads[0][1], pads[1][1])
+    return tuple(map(np.maximum, *pads))

@@ -169,6 +169,7 @@ class Shadow:
             each = 1
         if access.is_async_proxy:
             self._check_fenced(at, warps, access, "writes")
+            self._check_reads_fenced(at, warps, access)
         self._note_write(at, agents, moments, access)
         if access.agent is not None or access.is_atomic:
             return offsets[:0]
@@ -254,6 +255,28 @@ class Shadow:
                 plain[item] = not self._knows_echo(clocks.proxied[warps[item]], int(at[item]))
         if plain.any():
             self._unfenced(int(np.flatnonzero(plain)[0]), at, access, verb)
+
+    def _check_reads_fenced(self, at: np.ndarray, warps: np.ndarray, access: Access) -> None:
+        """Hazard where a warp has read what the asynchronous proxy overwrites, and has passed no proxy fence
+        since: loads that stand behind cp.async may be under way still when others see the arrival behind them
+        (an H200 showed what was brought two trips later to the last of eight loads)."""
+        clocks = access.clocks
+        if not clocks.copies:
+            return
+        plain = np.flatnonzero(np.asarray(self.readers, np.int64) < clocks.agents.warps)
+        if not len(plain):
+            return
+        readers = np.asarray(self.readers)[plain]
+        late = self.reads[plain][:, at] > clocks.loaded[warps][:, readers].T
+        if late.any():
+            row, item = (int(part[0]) for part in np.nonzero(late))
+            name = clocks.agents.names[int(readers[row])]
+            raise Hazard(
+                f"the asynchronous proxy writes {self._bytes(int(at[item]))}, which {name} read with no "
+                "proxy fence between",
+                why=f"the read is {{site:{int(self.read_site[at[item]])}}}",
+                remedy="put fence.proxy.async behind the read, before the barrier",
+            )
 
     def _late_reads(self, at: np.ndarray, warps: np.ndarray, access: Access) -> np.ndarray | None:
         """Per reader and place: whether its last read is not known to be over."""

@@ -28,6 +28,7 @@ def _groups(g: Group, warp: int) -> dict[str, Any]:
 def copy(g: Group, m: Any, parts: tuple[str, ...], to: Any, source: At, size: Any, *more: Any) -> None:
     """``size`` bytes for each lane. A further operand is the count of bytes to read, with zeros behind them,
     or a predicate that says to read none; the last one of a copy with a hint is the policy of the cache."""
+    g.clocks.copies = True
     length = int(size)
     more = more[:-1] if "L2::cache_hint" in parts else more
     lanes = np.arange(g.count) if m is None else np.flatnonzero(m)
@@ -127,11 +128,11 @@ def arrive_landed(g: Group, m: Any, parts: tuple[str, ...], address: Any) -> Non
     for warp in g.active_warps(m).tolist():
         groups, made = _groups(g, warp), agent(g, warp)
         g.clocks.ensure()
-        seen, proxied = (part.copy() for part in g.clocks.snapshot(np.asarray([warp])))
+        seen, *others = (part.copy() for part in g.clocks.snapshot(np.asarray([warp])))
         seen[warp] -= 1
         seen[made] = max(seen[made], groups["open"])
         groups["open"] += 1
-        landed[warp] = seen, proxied
+        landed[warp] = (seen, *others)
     for lane, warp in mbarriers.lanes(g, m):
         found = mbarriers.find(g, mbarriers.of_lane(address, lane), warp)
         found.arrive(landed[warp], 1)

@@ -54,7 +54,7 @@ class Barrier:
         clocks.ensure()
         done = np.zeros_like(clocks.now)
         done[self.agent] = self.phase + 1
-        self.released.append(merged(self.known, (done, done)))
+        self.released.append(merged(self.known, (done,) * len(self.known)))
         self.known, self.pending = None, self.count
         self.phase += 1
         self.passed.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.bring_operands import BringOperands
 from tilec.backends.cuda.passes.fence_proxies import FenceProxies
+from tilec.backends.cuda.passes.fence_reads import FenceReads
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
@@ -63,5 +64,6 @@ CUDA_PASSES: tuple[Pass, ...] = (
     Synchronise(),
     PlaceDrains(),
     FenceProxies(),
+    FenceReads(),
     RotateProducts(),
 )
