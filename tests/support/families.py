@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from operand_registers import find_nvdisasm, overwritten
 
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.build.library import build
+from tilec.codegen.image import Image
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import Kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
@@ -75,6 +77,7 @@ class Case:
         self.kernel = self._kernel(variant)
         self.dims, self.author = dims, author
         self._plan = plan
+        self.image = cache(self._image)
         self.facts: KernelFacts = facts_of(self.kernel, CPU)
         oracle = Oracle(self.facts, Author(inputs=author.inputs, tolerance=author.tolerance))
         self.interpreted = oracle.expect(self.facts.variants[0], self.dims, seed=3)
@@ -90,6 +93,11 @@ class Case:
     def kernel_on(self, target: Target) -> Kernel:
         """What the manifest says of ``target``: its first variant there."""
         return self._kernel(next(each for each in self._plan.variants if each.target == target))
+
+    def _image(self, target: Target) -> Image:
+        """Its machine code for a GPU, compiled once."""
+        lowered = lower_kernel(lower(self.kernel_on(target), target), target)
+        return cuda.compile_kernel(lowered, target, "k")
 
     def _referred(self, oracle: Oracle) -> Expectation:
         """What the reference gives for the same inputs; those of a kernel that only GPUs can run are new."""
@@ -135,9 +143,15 @@ class Case:
 
     def check_runs_on(self, target: Target) -> None:
         """The assembler lets its products run on while others are issued."""
-        lowered = lower_kernel(lower(self.kernel_on(target), target), target)
-        launches = cuda.compile_kernel(lowered, target, "k").launches
+        launches = self.image(target).launches
         assert not any("serialized" in str(launch.roads) for launch in launches)
+
+    def check_operands_stay(self, target: Target) -> None:
+        """No instruction overwrites what a product under way reads from registers."""
+        nvdisasm = find_nvdisasm()
+        if nvdisasm is None:
+            pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+        assert not overwritten(self.image(target).code, nvdisasm)
 
     def check_emulated(self, target: Target) -> None:
         """The emulated GPU says what the reference says."""

@@ -56,7 +56,12 @@ RUNNING_ON = [
     "staged_64_rows",
     "whole_bwd_d64",
 ]
+#: Some whose products read registers in loops: packed weights, what threads scale, weights of keys.
+FROM_REGISTERS = ["scaled_in_registers", "int4_pairs", "staged_64_rows", "rows_gathered"]
+HOPPER = parse_target("sm_90a")
 ON_GPUS = [(suite, name, target) for suite in SUITES for name, target in suite.on_gpus]
+
+ON_HOPPER = [(suite, name) for suite, name, target in ON_GPUS if target.name == HOPPER.name]
 
 every_kernel = pytest.mark.parametrize(("suite", "name"), CASES, ids=title)
 
@@ -93,7 +98,21 @@ def test_emulated_gpus_agree_with_the_reference(suite: Suite, name: str, target:
 @pytest.mark.parametrize("name", RUNNING_ON)
 def test_products_of_idioms_run_on(name: str) -> None:
     suite = next(suite for suite in SUITES if name in suite.plans)
-    suite.case(name).check_runs_on(parse_target("sm_90a"))
+    suite.case(name).check_runs_on(HOPPER)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", FROM_REGISTERS)
+def test_operands_in_registers_stay_until_products_are_complete(name: str) -> None:
+    suite = next(suite for suite in SUITES if name in suite.plans)
+    suite.case(name).check_operands_stay(HOPPER)
+
+
+@pytest.mark.emulate
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(("suite", "name"), ON_HOPPER, ids=title)
+def test_operands_in_registers_stay_in_every_kernel(suite: Suite, name: str) -> None:
+    suite.case(name).check_operands_stay(HOPPER)
 
 
 def test_every_idiom_is_timed_with_work_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
