@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import tilec.language as T
+from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.idioms.join_nests import JoinNests
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.guards import Guard
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 HEAD = """
@@ -70,3 +76,35 @@ def test_starts_and_names_stay():
 )
 def test_other_loops_stay(body):
     assert made(body) == ""
+
+
+def taps(M, N, K):
+    """A product summed over taps, each with a matrix of its own."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((9, M, K), "float16"), B: T.Tensor((9, N, K), "float16"), C: T.Tensor((M, N), "float16")
+    ):
+        with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 128), threads=256) as (bx, by):
+            left, right = (T.alloc_shared((128, 64), "float16") for _ in range(2))
+            acc = T.alloc_fragment((128, 128), "float32")
+            T.clear(acc)
+            for tap in T.serial(9):
+                for k in T.Pipelined(T.ceildiv(K, 64), num_stages=3):
+                    T.copy(A[tap, by * 128 : by * 128 + 128, k * 64 : k * 64 + 64], left)
+                    T.copy(B[tap, bx * 128 : bx * 128 + 128, k * 64 : k * 64 + 64], right)
+                    T.gemm(left, right, acc, transpose_B=True)
+            T.copy(acc, C[by * 128, bx * 128])
+
+    return kernel
+
+
+def test_a_load_does_not_wait_for_quotients_of_its_trip():
+    target = parse_target("sm_90a")
+    made = elaborate(taps, name="taps", dims={name: Guard(div=8) for name in "MNK"}, args={}, config={})
+    text = cuda.source(to_tir(lower(made, target), target), target, "taps").rsplit("__global__", 1)[1]
+    trip = text[text.index("int part_of_trip") :]
+    loads = trip[trip.index("mbarrier_wait") : trip.index("_ptr_1[0] + 1")]
+    assert "cp_async_bulk_tensor" in loads
+    assert " % " not in loads
+    assert " / " not in loads

@@ -11,6 +11,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.analysis.wgmma import STEP_BYTES
 from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter
+from tilec.backends.cuda.matmul.name_quotients import with_named_quotients
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill, WarpgroupGemm
 from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, pin, ptx, put, run, u32, when
@@ -40,6 +41,7 @@ def emit_fill(
     announced = sum(stage_bytes(inner.dst.buffer) for inner in stmt.body if isinstance(inner, TmaLoad))
     gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
     ctx.mark(stmt)
+    stmt = with_named_quotients(stmt)
     start, stop = ctx.value(stmt.start), ctx.value(stmt.stop)
     if ctx.order.split > 1:
         trips = let("trips", T.max(stop - start, i32(0)))
