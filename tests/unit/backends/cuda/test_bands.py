@@ -67,7 +67,7 @@ def test_bands_go_as_asked():
 
 
 def test_bands_go_across_rows_of_which_blocks_leave():
-    assert order(product(False, leaves=True)) == TileOrder(0, 8)
+    assert order(product(False, leaves=True)) == TileOrder(0, 16)
 
 
 def test_bands_of_wide_tiles_keep_their_width():
