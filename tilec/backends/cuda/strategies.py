@@ -7,6 +7,7 @@ from tilec.backends.cuda.general.alternate_operands import AlternateOperands
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.drop_repeated_axes import DropRepeatedAxes
 from tilec.backends.cuda.general.hold_operands import HoldOperands
+from tilec.backends.cuda.general.hold_two_blocks import HoldTwoBlocks
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
 from tilec.backends.cuda.general.join_second_operands import JoinSecondOperands
@@ -72,6 +73,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     StoreBoxes(),
     RunAhead(),
     *(step for step in CUDA_PASSES if step not in _FIRST),
+    HoldTwoBlocks(),
     RenewPlaces(),
     IssueSideBySide(),
 )

@@ -38,7 +38,7 @@ from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.longest_first import by_length
 from tilec.backends.cuda.emit.raster import asked_group, banded
 from tilec.backends.cuda.general.emit_box import maps_of
-from tilec.backends.cuda.general.registers import entry_registers
+from tilec.backends.cuda.general.registers import blocks_at_entry, entry_registers
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.nodes import EachTile
 from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
@@ -125,7 +125,7 @@ class _Entry:
         func = marked(
             tirx.PrimFunc([*params, *ctx.maps.values()], code).with_attr("tirx.noalias", True), self.kernel
         )
-        blocks = self.launch.schedule.min_blocks_per_sm or int(entry_registers(self.launch) > 0) or None
+        blocks = self.launch.schedule.min_blocks_per_sm or blocks_at_entry(self.launch) or None
         if blocks is not None:
             func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
         notes = [*self.launch.notes, *self.launch.schedule.without_effect("threads")]

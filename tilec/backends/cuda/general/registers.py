@@ -70,16 +70,29 @@ def entry_registers(launch: Launch) -> int:
     return shared_out(total // WARPGROUP, x * y * z // WARPGROUP)
 
 
+def blocks_at_entry(launch: Launch) -> int:
+    """How many blocks of a launch a multiprocessor has the registers for that they have at entry; 0 where
+    nothing is handed on."""
+    each = entry_registers(launch)
+    x, y, z = launch.threads
+    return REGISTER_FILE // (each * x * y * z) if each else 0
+
+
 def fits_registers(block: Block, group: Group) -> bool:
     """Whether a thread of ``group`` holds all fragments that a block names at once."""
     given = [stmt.count for stmt in group.body if isinstance(stmt, SetRegisters)]
     return _held(block, group.count) <= (given[0] if given else _MOST) - _OTHERS
 
 
+def registers_held(block: Block, threads: int) -> int:
+    """Registers that a thread takes for all fragments that a block names, and for what else it needs."""
+    return _held(block, threads) + _OTHERS
+
+
 def blocks_by_registers(block: Block, threads: int) -> int:
     """How many blocks of so many threads have the registers of a multiprocessor, each with those of all
     fragments that ``block`` names."""
-    each = min(_held(block, threads) + _OTHERS, _MOST)
+    each = min(registers_held(block, threads), _MOST)
     return max(1, REGISTER_FILE // (each * threads))
 
 
