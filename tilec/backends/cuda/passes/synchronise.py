@@ -146,7 +146,7 @@ class _Walker:
         if self._parts(stmt):
             return [*barrier, self._parted(stmt)]
         if isinstance(stmt, REPEATING):
-            return [*barrier, self._loop(stmt)]
+            return [*barrier, *self._in_front(stmt), self._loop(stmt)]
         if isinstance(stmt, If):
             return [*barrier, self._branches(stmt)]
         if self._is_barrier(stmt):
@@ -266,6 +266,18 @@ class _Walker:
         self.open |= before | around
         return new
 
+    def _in_front(self, stmt: Stmt) -> list[Stmt]:
+        """A barrier in front of a loop whose trips would meet for what stands there alone."""
+        (inner,) = children(stmt)
+        if self.parted or any(isinstance(part, REPEATING) for part in _flat(inner)):
+            return []
+        as_it_is, behind = replace(self), replace(self)
+        behind._meet()
+        if not _meets(as_it_is._loop(stmt)) or _meets(behind._loop(stmt)):
+            return []
+        self._meet()
+        return [Sync()]
+
     def _branches(self, stmt: If) -> Stmt:
         before = self.open | Open(self._touched(stmt))
         ends, blocks = [], []
@@ -275,6 +287,11 @@ class _Walker:
             ends.append(self.open)
         self.open = ends[0] | ends[1]
         return with_children(stmt, blocks)
+
+
+def _meets(stmt: Stmt) -> bool:
+    """Whether the threads of a group meet within a statement."""
+    return any(isinstance(inner, Sync) for inner in walk((stmt,)))
 
 
 def _thread_sets(launch: Launch) -> ThreadSets:
