@@ -6,11 +6,13 @@ from tilec.backends.cuda.attention.strategy import Attention
 from tilec.backends.cuda.general.alternate_operands import AlternateOperands
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.drop_repeated_axes import DropRepeatedAxes
+from tilec.backends.cuda.general.fetch_rows import FetchRows
 from tilec.backends.cuda.general.hold_operands import HoldOperands
 from tilec.backends.cuda.general.hold_two_blocks import HoldTwoBlocks
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
 from tilec.backends.cuda.general.join_second_operands import JoinSecondOperands
+from tilec.backends.cuda.general.make_in_steps import MakeInSteps
 from tilec.backends.cuda.general.read_early import ReadEarly
 from tilec.backends.cuda.general.renew_places import RenewPlaces
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
@@ -67,6 +69,8 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     ReadEarly(),
     TurnProducts(),
     HoldOperands(),
+    FetchRows(),
+    MakeInSteps(),
     AlternateOperands(),
     SplitTrips(),
     BringBoxes(),

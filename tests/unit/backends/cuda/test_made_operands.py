@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.nodes import ProductsWait, WarpgroupProduct
+from tilec.backends.cuda.nodes import ProductsWait, Sync, WarpgroupProduct
 from tilec.backends.pipeline import lower
+from tilec.ir.exprs import loads
 from tilec.ir.nodes import Alloc, For, Gemm, Store, walk
+from tilec.ir.traits import expressions
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
@@ -79,3 +81,95 @@ def test_a_product_of_registers_that_a_trip_makes_is_complete_at_its_end():
     assert product.a.buffer.scope() == "local.fragment"
     assert kinds == [WarpgroupProduct, ProductsWait]
     assert waits[0].pending == 0
+
+
+def trip_of(launch) -> For:
+    """The loop that multiplies."""
+    loops = [stmt for stmt in walk(launch.body) if isinstance(stmt, For)]
+    return next(loop for loop in loops if any(isinstance(inner, WarpgroupProduct) for inner in loop.body))
+
+
+def converted(until, source="float8_e4m3fn", scaled=False):
+    """A product whose first operand has another type in memory."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((1024, 1024), source),
+        B: T.Tensor((1024, 1024), "float16"),
+        C: T.Tensor((1024, 1024), "float16"),
+    ):
+        with T.Kernel(8, 8, threads=256) as (bx, by):
+            As, Bs = T.alloc_shared((128, 64), source), T.alloc_shared((128, 64), "float16")
+            wide, sums = T.alloc_fragment((128, 64), "float16"), T.alloc_fragment((128, 128), "float32")
+            T.clear(sums)
+            for k in T.Pipelined(16, num_stages=3):
+                T.copy(A[by * 128, k * 64], As)
+                T.copy(B[bx * 128, k * 64], Bs)
+                T.copy(As, wide)
+                if scaled:
+                    for i, j in T.Parallel(128, 64):
+                        wide[i, j] *= T.float16(3)
+                T.gemm(wide, Bs, sums, transpose_B=True)
+            T.copy(sums, C[by * 128, bx * 128])
+
+    made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
+    return lower(made, HOPPER, until=until).launches[0]
+
+
+def test_steps_of_a_converted_operand_do_not_wait_for_each_other():
+    trip = trip_of(converted("place_product_waits"))
+    kinds = [type(stmt) for stmt in trip.body if isinstance(stmt, (WarpgroupProduct, ProductsWait))]
+    assert kinds == [*[WarpgroupProduct] * 4, ProductsWait]
+    assert len({stmt.a.buffer for stmt in trip.body if isinstance(stmt, WarpgroupProduct)}) == 4
+
+
+@pytest.mark.parametrize("form", [{"source": "int8"}, {"scaled": True}])
+def test_an_operand_that_takes_more_than_a_conversion_of_floats_is_made_at_once(form):
+    products = [stmt for stmt in trip_of(converted("place_product_waits", **form)).body
+                if isinstance(stmt, WarpgroupProduct)]  # fmt: skip
+    assert len(products) == 1
+
+
+def test_factors_of_rows_are_read_in_front_of_a_loop_that_does_not_change_them():
+    trip = trip_of(scaled("place_product_waits"))
+    tensors = {load.source for stmt in walk(trip.body) for expr in expressions(stmt) for load in loads(expr)
+               if load.source.scope() == "global"}  # fmt: skip
+    assert not tensors
+
+
+def looked_up(refilled):
+    """A product whose first operand is looked up in a table in shared memory; ``refilled``: in every trip."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((1024, 1024), "uint8"),
+        B: T.Tensor((1024, 1024), "float16"),
+        table: T.Tensor((16, 16), "float16"),
+        C: T.Tensor((1024, 1024), "float16"),
+    ):
+        with T.Kernel(8, 8, threads=256) as (bx, by):
+            As, Bs = T.alloc_shared((128, 64), "uint8"), T.alloc_shared((128, 64), "float16")
+            wide, sums = T.alloc_fragment((128, 64), "float16"), T.alloc_fragment((128, 128), "float32")
+            values = T.alloc_shared((16,), "float16")
+            T.clear(sums)
+            for i in T.Parallel(16):
+                values[i] = table[0, i]
+            for k in T.Pipelined(16, num_stages=3):
+                T.copy(A[by * 128, k * 64], As)
+                T.copy(B[bx * 128, k * 64], Bs)
+                for i, j in T.Parallel(128, 64):
+                    wide[i, j] = values[As[i, j].astype("int32") & 15]
+                T.gemm(wide, Bs, sums, transpose_B=True)
+                if refilled:
+                    for i in T.Parallel(16):
+                        values[i] = values[i] + T.float16(1)
+            T.copy(sums, C[by * 128, bx * 128])
+
+    made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
+    return lower(made, HOPPER, until="synchronise").launches[0]
+
+
+@pytest.mark.parametrize("refilled", [False, True])
+def test_threads_meet_in_front_of_a_loop_for_what_stands_there_alone(refilled):
+    trip = trip_of(looked_up(refilled))
+    assert any(isinstance(stmt, Sync) for stmt in walk(trip.body)) == refilled

@@ -110,7 +110,7 @@ class Chooser:
 
 def _is_of_slabs(region: Region) -> bool:
     """Whether lanes find an operand in slabs."""
-    return region.buffer.scope() == SHARED and is_operand(region)
+    return region.buffer.scope() == SHARED and is_operand(region, True)
 
 
 def _is_slab(tile: Var, layout: Layout) -> bool:
@@ -187,7 +187,9 @@ def _obstacles(gemm: Gemm, depth: int, types: tuple[str, str, str]) -> Iterator[
             continue
         if across and element_bytes(str(region.buffer.dtype)) != 2 and region is not by_lanes:
             yield f"{name} of {region.buffer.dtype} is stored across K"
-        if not (is_operand(region) if region.buffer.scope() == "shared.dyn" else _is_stageable(region)):
+        if not (
+            is_operand(region, across) if region.buffer.scope() == "shared.dyn" else _is_stageable(region)
+        ):
             yield f"{region.buffer.name} is no tile, or part of one, that descriptors describe"
     if gemm.c.buffer.scope() == "local.fragment" and not _has_constant_place(gemm.c):
         yield f"which part of {gemm.c.buffer.name} it adds to is known at run time only"
@@ -198,12 +200,14 @@ def _has_constant_place(region: Region) -> bool:
     return all(int_value(start) is not None for start in region.start[-2:])
 
 
-def is_operand(region: Region) -> bool:
-    """Whether a region of a shared tile lies as descriptors say: slabs of whole groups of rows."""
+def is_operand(region: Region, across: bool) -> bool:
+    """Whether a region of a shared tile lies as descriptors say: slabs of whole groups of rows; of those
+    that are not stored ``across`` K, whole steps."""
     shape = static_extents(region.buffer)
     if len(shape) < 2 or slab_bytes(region.buffer) == 0 or shape[-2] % GROUP_ROWS:
         return False
-    width = slab_bytes(region.buffer) // element_bytes(str(region.buffer.dtype))
+    size = element_bytes(str(region.buffer.dtype))
+    width = (slab_bytes(region.buffer) if across else STEP_BYTES) // size
     whole = int_value(region.extent[-1]) == shape[-1]
     units = (GROUP_ROWS, 1 if whole else width)
     if any(int_value(extent) != 1 for extent in region.extent[:-2]):

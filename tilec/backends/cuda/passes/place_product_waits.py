@@ -54,17 +54,19 @@ class PlaceProductWaits(LaunchPass):
         if not any(isinstance(stmt, (WarpgroupProduct, WaitProducts)) for stmt in walk(launch.body)):
             return launch
         products = [stmt for stmt in walk(launch.body) if isinstance(stmt, WarpgroupProduct)]
-        held = frozenset(stmt.a.buffer for stmt in products if stmt.a.buffer.scope() == "local.fragment")
+        held = {
+            stmt.a.buffer: stmt.c.buffer for stmt in products if stmt.a.buffer.scope() == "local.fragment"
+        }
         return replace(launch, body=_Waits(sharing(launch.body), held).closed(launch.body))
 
 
 @dataclass(frozen=True)
 class _Waits:
     """Walks blocks with what is under way. ``sharing``: the tiles on the bytes of another one; ``held``: the
-    fragments that products multiply."""
+    fragments that products multiply, and what they add to."""
 
     sharing: Mapping[Var, frozenset[Var]]
-    held: frozenset[Var]
+    held: Mapping[Var, Var]
 
     def closed(self, block: Block) -> Block:
         """A block at whose end nothing is under way."""
@@ -149,7 +151,8 @@ class _Waits:
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
             return False
         operands = {product.a.buffer, product.b.buffer} - issued.apart
-        operands |= {other for tile in operands for other in self.sharing.get(tile, ())} | self.held
+        operands |= {other for tile in operands for other in self.sharing.get(tile, ())}
+        operands |= {tile for tile, sums in self.held.items() if not sums.same_as(product.c.buffer)}
         return any(
             (isinstance(inner, _TELLING) and not issued.known)
             or product.c.buffer in set(buffers(inner))
@@ -193,13 +196,15 @@ def _may_stay(issued: _Issued, loop: For) -> bool:
 
 
 def _is_made_alone(product: WarpgroupProduct, loop: For) -> bool:
-    """Whether a product is the only one of its loop, and takes registers that a trip writes. wgmma reads
+    """Whether the products of a loop add to one sum, and one takes registers that a trip writes. wgmma reads
     registers until it is waited for, and behind the end of a trip ptxas gives them to what the next one
     computes, copies of them, too: results then change from run to run."""
     inside = list(walk(loop.body))
-    alone = sum(isinstance(stmt, WarpgroupProduct) for stmt in inside) == 1
+    sums = {stmt.c.buffer for stmt in inside if isinstance(stmt, WarpgroupProduct)}
     tile = product.a.buffer
-    return alone and tile.scope() == "local.fragment" and any(tile in written(stmt) for stmt in inside)
+    return (
+        len(sums) == 1 and tile.scope() == "local.fragment" and any(tile in written(stmt) for stmt in inside)
+    )
 
 
 def _is_changed(product: WarpgroupProduct, loop: For) -> bool:
@@ -262,6 +267,11 @@ def _behind_last(block: Block, added: Block) -> Block:
     """``block`` with statements behind its last product."""
     last = max(index for index, stmt in enumerate(block) if isinstance(stmt, WarpgroupProduct))
     return (*block[: last + 1], *added, *block[last + 1 :])
+
+
+def _takes_registers(product: WarpgroupProduct) -> bool:
+    """Whether a product takes its first operand from a fragment."""
+    return bool(product.a.buffer.scope() == "local.fragment")
 
 
 def _writes_own_registers(product: WarpgroupProduct) -> bool:

@@ -1,0 +1,240 @@
+"""First operands that threads convert in registers are made step by step along K, beside the products of the
+steps before.
+
+    W = float16(raw); C += W B    ->    W0 = float16(raw0); C += W0 B0; W1 = float16(raw1); C += W1 B1; ...
+
+It pays where threads take less time for a step than tensor cores for its product, as they do for floats, of
+which one instruction converts two. H200, 128 x 128 sums, beside a plain product: 8-bit floats 0.95 in steps,
+0.90 at once; integers of 8 bits 0.82 either way, of 4 bits with scales 0.70 and 0.72.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
+from tilec.backends.cuda.analysis.wgmma import STEP_BYTES, Chooser
+from tilec.backends.cuda.nodes import BoxLoad, GiveBack
+from tilec.ir.analysis.renaming import copied
+from tilec.ir.exprs import dtype_of, int_value, same_all, transform
+from tilec.ir.nodes import (
+    Alloc,
+    Assume,
+    Bind,
+    Block,
+    Copy,
+    For,
+    Gemm,
+    Launch,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    walk,
+)
+from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
+from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.analysis.uses import uses_itself
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: What may stand between the makers of an operand and the product.
+_BETWEEN = (Alloc, Assume, Bind, GiveBack, WaitPhase)
+_NOTE = "{} is made in {} steps, each beside the products of those before"
+
+
+class MakeInSteps(LaunchPass):
+    """In: loops of consumers that convert floats to a fragment of 16 bits for their only product, of wgmma.
+    Out: a fragment and a product for each step of the instruction along K, in turns."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its steps; one without rings as it is."""
+        if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
+            return launch
+        chooser = Chooser(launch, None)
+        found = [
+            trip
+            for group in launch.body
+            if isinstance(group, Group)
+            for loop in walk(group.body)
+            if isinstance(loop, For) and (trip := _trip(loop, group, launch, chooser)) is not None
+        ]
+        if not found:
+            return launch
+        made = _with_steps(launch, found)
+        return with_notes(made, [_NOTE.format(trip.product.a.buffer.name, trip.steps) for trip in found])
+
+
+@dataclass(frozen=True)
+class _Trip:
+    """The body of a ``loop``: what stands ``ahead`` of the ``makers`` of an operand and the ``product`` that
+    takes it, and ``behind`` it."""
+
+    loop: For
+    ahead: Block
+    makers: tuple[Parallel, ...]
+    product: Gemm
+    behind: Block
+
+    @property
+    def steps(self) -> int:
+        """Steps of the instruction along K."""
+        tile = self.product.a.buffer
+        return static_extents(tile)[1] * element_bytes(str(tile.dtype)) // STEP_BYTES
+
+    @property
+    def width(self) -> int:
+        """Columns of a step."""
+        return static_extents(self.product.a.buffer)[1] // self.steps
+
+    def fragments(self) -> list[Var]:
+        """What the makers write."""
+        return list(dict.fromkeys(_store(loop).buffer for loop in self.makers))
+
+    def in_steps(self, parts: Mapping[Var, Sequence[Var]]) -> Iterator[Stmt]:
+        """The body with fragments of each step."""
+        yield from self.ahead
+        for step in range(self.steps):
+            own = {tile: parts[tile][step] for tile in self.fragments()}
+            yield from copied(tuple(self._maker(loop, step, own) for loop in self.makers))
+            yield self._product(step, own)
+        yield from self.behind
+
+    def _maker(self, loop: Parallel, step: int, own: Mapping[Var, Var]) -> Parallel:
+        """A loop over the columns of a step."""
+        row, column = loop.vars
+        inside = tirx.Var(str(column.name), dtype_of(column))
+        place = inside + tirx.const(step * self.width, dtype_of(column))
+
+        def moved(node: Expr) -> Expr | None:
+            if isinstance(node, TensorLoad) and node.source in own:
+                return tirx.BufferLoad(own[node.source], [row, inside])
+            return place if node.same_as(column) else None
+
+        store = _store(loop)
+        made = Store(own[store.buffer], (row, inside), transform(store.value, moved), loc=store.loc)
+        return replace(loop, vars=(row, inside), extents=(loop.extents[0], self.width), body=(made,))
+
+    def _product(self, step: int, own: Mapping[Var, Var]) -> Gemm:
+        """The product of a step."""
+        product, axis = self.product, -1 if self.product.trans_b else -2
+        start, extent = list(product.b.start), list(product.b.extent)
+        start[axis], extent[axis] = start[axis] + step * self.width, self.width
+        clear = tirx.const(False, "bool") if step else product.clear
+        b = Region(product.b.buffer, tuple(start), tuple(extent))
+        return replace(product, a=whole_tile(own[product.a.buffer]), b=b, clear=clear)
+
+
+def _with_steps(launch: Launch, found: Sequence[_Trip]) -> Launch:
+    """The launch with the steps of its loops, and with their fragments."""
+    parts = {tile: _parts(tile, trip.steps) for trip in found for tile in trip.fragments()}
+
+    def loops(block: Block) -> list[Stmt]:
+        trips = [next((trip for trip in found if trip.loop is stmt), None) for stmt in block]
+        return [
+            stmt if trip is None else replace(trip.loop, body=tuple(trip.in_steps(parts)))
+            for stmt, trip in zip(block, trips, strict=True)
+        ]
+
+    def fragments(block: Block) -> list[Stmt]:
+        made = [parts.get(stmt.buffer) if isinstance(stmt, Alloc) else None for stmt in block]
+        pairs = zip(block, made, strict=True)
+        return [each for stmt, own in pairs for each in ((stmt,) if own is None else map(Alloc, own))]
+
+    return replace(launch, body=rewrite_blocks(rewrite_blocks(launch.body, loops), fragments))
+
+
+def _parts(tile: Var, steps: int) -> list[Var]:
+    """A fragment for each step of one."""
+    rows, columns = static_extents(tile)
+    return [
+        tirx.decl_buffer(
+            (rows, columns // steps), str(tile.dtype), name=f"{tile.name}_{step}", scope="local.fragment"
+        )
+        for step in range(steps)
+    ]
+
+
+def _trip(loop: For, group: Group, launch: Launch, chooser: Chooser) -> _Trip | None:
+    """The parts of a loop that makes its operand; None for any other one."""
+    products = [stmt for stmt in walk(loop.body) if isinstance(stmt, Gemm)]
+    if len(products) != 1 or products[0] not in loop.body:
+        return None
+    (product,) = products
+    if isinstance(chooser.product(product, group.count // WARP), str) or not _is_operand(product):
+        return None
+    place = loop.body.index(product)
+    ahead: list[Stmt] = []
+    makers: list[Parallel] = []
+    gives: list[Stmt] = []
+    for stmt in loop.body[:place]:
+        each = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
+        if isinstance(each, Parallel) and (makers or len(each.vars) == 2):
+            makers.append(each)
+        elif isinstance(each, Parallel):
+            ahead.append(each)
+        elif not isinstance(each, _BETWEEN) and not _is_variable(each):
+            return None
+        else:
+            (gives if isinstance(each, GiveBack) and makers else ahead).append(each)
+    trip = _Trip(loop, tuple(ahead), tuple(makers), product, (*gives, *loop.body[place + 1 :]))
+    return trip if trip.steps > 1 and _makes(trip, launch) else None
+
+
+def _is_operand(product: Gemm) -> bool:
+    """Whether a product takes a whole fragment of 16 bits."""
+    tile = product.a.buffer
+    held = tile.scope() == "local.fragment" and is_whole(product.a) and not product.trans_a
+    return held and element_bytes(str(tile.dtype)) == 2 and len(tile.shape) == 2
+
+
+def _is_variable(stmt: Stmt) -> bool:
+    """Whether a statement sets a variable of a thread."""
+    return isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
+
+
+def _makes(trip: _Trip, launch: Launch) -> bool:
+    """Whether the makers convert floats to the operand, and to fragments that nothing else uses."""
+    tile = trip.product.a.buffer
+    if not all(isinstance(loop.body[0], Store) and len(loop.body) == 1 for loop in trip.makers):
+        return False
+    own = trip.fragments()
+    users = sum(uses_itself(stmt, each) for stmt in walk(launch.body) for each in own)
+    inside = sum(uses_itself(stmt, each) for stmt in (*walk(trip.makers), trip.product) for each in own)
+    return (
+        tile in own
+        and users == inside
+        and all(_converts(loop, static_extents(tile), own) for loop in trip.makers)
+    )
+
+
+def _converts(loop: Parallel, shape: tuple[int, ...], own: Sequence[Var]) -> bool:
+    """Whether an iteration gives its own element of a fragment a float, as it is or converted: one of a tile,
+    or its own of another fragment."""
+    store = _store(loop)
+    value = store.value.value if isinstance(store.value, tirx.Cast) else store.value
+    if not isinstance(value, TensorLoad) or "float" not in dtype_of(value):
+        return False
+    places = [store.indices, *([tuple(value.indices)] if value.source in own else [])]
+    extents = tuple(int_value(extent) for extent in loop.extents)
+    return (
+        extents == shape == static_extents(store.buffer)
+        and store.buffer.scope() == "local.fragment"
+        and all(same_all(place, loop.vars) for place in places)
+    )
+
+
+def _store(loop: Parallel) -> Store:
+    """What a maker does in each iteration."""
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    return store
