@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -11,6 +12,7 @@ from tilec.ir.nodes import (
     Bind,
     Block,
     For,
+    If,
     Kernel,
     Launch,
     Parallel,
@@ -21,6 +23,9 @@ from tilec.ir.nodes import (
 )
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
 
 
 class ScopedRewrite:
@@ -63,3 +68,11 @@ class ScopedRewrite:
         elif isinstance(stmt, Parallel):
             for var, extent in zip(stmt.vars, stmt.extents, strict=True):
                 self.facts.bind_range(var, 0, extent)
+
+
+def conditioned(body: Block) -> tuple[Expr | None, Block]:
+    """The condition under which all of an elementwise loop's body stands, and what stands under it."""
+    only = body[0] if len(body) == 1 else None
+    if isinstance(only, If) and not only.orelse:
+        return only.cond, only.then
+    return None, body

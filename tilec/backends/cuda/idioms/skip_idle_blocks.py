@@ -13,7 +13,6 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, inlined, int_value, linear_in, loads, substitute, uses
 from tilec.ir.nodes import (
@@ -35,6 +34,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import written
+from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:

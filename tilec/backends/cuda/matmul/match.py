@@ -12,7 +12,7 @@ from tilec.backends.cuda.general.added_boxes import added_box, is_add
 from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_guard
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
-from tilec.backends.cuda.warp_roles.epilogue import check_call, check_elements, conditioned
+from tilec.backends.cuda.warp_roles.epilogue import check_call, check_elements
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
 from tilec.ir.exprs import inlined, int_value, loads, walk
@@ -32,6 +32,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.analysis.uses import overlapping, written_in
 from tilec.lowering.passes.expand_copies import expand_copy
 from tilec.lowering.rewrite import map_stmt

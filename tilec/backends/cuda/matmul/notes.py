@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill
-from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.ir.nodes import walk
+from tilec.lowering.analysis.scopes import conditioned
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.matmul.nodes import MatmulRoles

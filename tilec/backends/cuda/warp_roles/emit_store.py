@@ -25,7 +25,6 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
-from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
 from tilec.backends.cuda.warp_roles.neighbours import Column, reads_pairs
 from tilec.backends.cuda.warp_roles.staging import (
@@ -38,6 +37,7 @@ from tilec.backends.cuda.warp_roles.staging import (
 )
 from tilec.ir.exprs import dtype_of, uses
 from tilec.ir.nodes import Atomic, Bind, Stmt, Store
+from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:

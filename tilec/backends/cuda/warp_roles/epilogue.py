@@ -10,7 +10,7 @@ from tvm.ir import Call
 from tilec.backends.cuda.warp_roles.neighbours import stays_in_pairs
 from tilec.backends.cuda.warp_roles.unfit import about, need
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, walk
-from tilec.ir.nodes import Atomic, Block, If, Parallel, Stmt, Store
+from tilec.ir.nodes import Atomic, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.uses import written_in
 
@@ -23,14 +23,6 @@ _CALLS = (
     *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "fabs", "if_then_else"),
     *("floor", "ceil", "trunc", "round", "nearbyint"),
 )
-
-
-def conditioned(body: Block) -> tuple[Expr | None, Block]:
-    """The condition under which all of an elementwise loop's body stands, and what stands under it."""
-    only = body[0] if len(body) == 1 else None
-    if isinstance(only, If) and not only.orelse:
-        return only.cond, only.then
-    return None, body
 
 
 def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.wgmma import ROWS
-from tilec.backends.cuda.warp_roles.epilogue import conditioned, moves_by_one
+from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, WarpgroupTile
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -17,6 +17,7 @@ from tilec.ir.exprs import int_value, loads, uses
 from tilec.ir.nodes import Parallel, Store
 from tilec.ir.roads import Loss
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
