@@ -8,7 +8,10 @@
 static CUresult encode_boxes(const tensor_map* map, void* address, const uint64_t* extents,
                              const uint64_t* strides, unsigned char* out) {
   static const uint32_t steps[MAX_RANK] = {1, 1, 1, 1, 1};
-  return cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, map->box, steps,
+  uint32_t box[MAX_RANK];
+  memcpy(box, map->box, sizeof box);
+  if (map->rest && extents[1] % box[1] != 0) box[1] = (uint32_t)(extents[1] % box[1]);
+  return cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, box, steps,
                            CU_MAP_NO_INTERLEAVE, (int)map->swizzle, CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
 }
 

@@ -18,10 +18,10 @@ typedef struct cuda_image {
 
 /* One tensor map, as cuTensorMapEncodeTiled takes it; axes innermost first. With steps[0] above 0 it is one
  * of cuTensorMapEncodeIm2col: the box is channels by pixels, the others are per axis between channels and
- * batch. */
+ * batch. With `rest` the box has along axis 1 what the tensor has beyond whole boxes, if anything. */
 typedef struct tensor_map {
   uint32_t param, dtype, rank, swizzle;
-  uint32_t box[5];
+  uint32_t box[5], rest;
   uint32_t steps[3];
   int32_t lower[3], upper[3];
 } tensor_map;

@@ -377,6 +377,17 @@ print(error.name, error)
     assert "TILEC_ERR_LAYOUT x: describing it for TMA failed" in error
 
 
+def test_boxes_of_the_last_tile_have_the_rows_that_are_left(report: BuildReport, driver: Path) -> None:
+    script = """
+for rows in (3, 8, 19):
+    lib.mapped_rest(OnGpu(np.zeros((rows, 8), np.int32)))
+print("\\n".join(line for line in log() if line.startswith("map ")))
+"""
+    logged = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    boxes = [line.partition(" box ")[2] for line in logged]
+    assert boxes == [f"16 {rows} swizzle 2" for rows in (3, 8, 3)]
+
+
 def test_maps_of_images_have_windows(report: BuildReport, driver: Path) -> None:
     script = """
 lib.mapped_image(OnGpu(np.zeros((3, 32), np.int32)))

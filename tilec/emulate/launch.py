@@ -288,5 +288,5 @@ def _map(code: TensorMapCode, memory: Memory, dims: Mapping[str, Any]) -> Any:
         code.swizzle,
     )
     if code.window is None:
-        return TensorMap(*parts)
+        return TensorMap(*parts, rest=code.rest)
     return ImageMap(*parts, code.window.lower, code.window.upper, code.window.steps)

@@ -25,7 +25,8 @@ class TensorMapCode:
     """A tensor map to encode (cuTensorMapEncodeTiled) from tensor number ``tensor``: those of the call, then
     those of the workspace. Per axis, innermost first: ``extents`` in elements and, without the innermost,
     ``strides`` in bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128
-    bytes. With a ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels."""
+    bytes. With a ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels. ``rest``: along the
+    second axis the box has what the tensor has beyond whole boxes, if anything."""
 
     tensor: int
     dtype: str
@@ -34,6 +35,7 @@ class TensorMapCode:
     box: tuple[int, ...]
     swizzle: int
     window: WindowCode | None = None
+    rest: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@ Object Management")."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ _CORNER_BITS = {1: 16, 2: 8, 3: 5}
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map over a memory: extents and box innermost first, strides in bytes without the innermost.
-    ``dtype`` is that of an element."""
+    ``dtype`` is that of an element. ``rest``: boxes have the rows that are left beyond whole ones."""
 
     memory: Memory
     dtype: np.dtype[Any]
@@ -28,6 +28,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    rest: bool = field(default=False, kw_only=True)
 
     @property
     def size(self) -> int:
@@ -45,9 +46,20 @@ class TensorMap:
             raise Hazard(f"rows of {self.memory.name} {self.strides} bytes apart, no multiples of {CHUNK}")
 
     @property
+    def moved(self) -> tuple[int, ...]:
+        """The box that moves at once."""
+        left = self.extents[1] % self.box[1] if self.rest else 0
+        return (self.box[0], left, *self.box[2:]) if left else self.box
+
+    @property
     def bytes(self) -> int:
         """Bytes of a box."""
-        return int(np.prod(self.box)) * self.size
+        return int(np.prod(self.moved)) * self.size
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that a whole box has behind those of the rest."""
+        return int(np.prod(self.box)) * self.size - self.bytes
 
     def check_start(self, start: tuple[int, ...], is_store: bool) -> None:
         """Hazard for a start at which an H200 stops as at an illegal instruction: innermost coordinates are
@@ -66,8 +78,8 @@ class TensorMap:
         """Byte offsets of the elements of the box at ``start`` in the order of shared memory, and which of
         them lie inside of the tensor."""
         offsets, inside = np.zeros((), np.int64), np.ones((), np.bool_)
-        for axis in reversed(range(len(self.box))):
-            index = start[axis] + np.arange(self.box[axis])
+        for axis, count in reversed(list(enumerate(self.moved))):
+            index = start[axis] + np.arange(count)
             stride = self.size if axis == 0 else self.strides[axis - 1]
             offsets = offsets[..., None] + index * stride
             inside = inside[..., None] & (index >= 0) & (index < self.extents[axis])

@@ -18,6 +18,8 @@ from tilec.emulate.memory import SHARED_BASE, At, Memory
 
 #: Bytes of the pattern -> how many bits of the row number go into the number of a 16-byte chunk.
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+#: A byte that may be any: no number in every float.
+ANYTHING = 0xFF
 #: What tensor copies want of an address in shared memory.
 ALIGNMENT = 128
 
@@ -42,7 +44,8 @@ def chunk_offsets(offset: int, count: int, pattern: int) -> np.ndarray:
                for scope in ("cluster", "cta")))  # fmt: skip
 def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMap, *operands: Any) -> None:
     """A box, or pixels of a window, into shared memory: elements outside of the tensor become 0. With
-    .multicast::cluster into the same place of every block of a mask."""
+    .multicast::cluster into the same place of every block of a mask. Behind a box that is the rest of a whole
+    one, rows hold anything: they become `ANYTHING`."""
     forms = {"tile": TensorMap, "im2col": ImageMap} if "mbarrier::complete_tx::bytes" in parts else {}
     form = next((forms[part] for part in parts if part in forms), None)
     if form is None:
@@ -56,7 +59,7 @@ def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMa
         moved = tuple(map(int, rest[: axes - 2])) if form is ImageMap else ()
         values = _box(g, tensor, start, moved, warp)
         mask = int(rest[len(moved)]) if "multicast::cluster" in parts else None
-        _deliver(g, of_lane(to, lane), barrier, mask, values, warp, tensor.swizzle)
+        _deliver(g, of_lane(to, lane), barrier, mask, values, warp, tensor.swizzle, tensor.left_bytes)
 
 
 def _box(
@@ -74,9 +77,17 @@ def _box(
 
 
 def _deliver(
-    g: Group, to: Any, barrier: Any, mask: int | None, values: np.ndarray, warp: int, swizzle: int
+    g: Group,
+    to: Any,
+    barrier: Any,
+    mask: int | None,
+    values: np.ndarray,
+    warp: int,
+    swizzle: int,
+    behind: int = 0,
 ) -> None:
-    """Writes chunks to shared memory and counts their bytes at the barrier, in each block of a mask."""
+    """Writes chunks to shared memory and counts their bytes at the barrier, in each block of a mask; so many
+    bytes ``behind`` them hold anything."""
     memory, offset = at(g, to)
     _, place = at(g, barrier)
     targets = [(memory, find(g, barrier, warp))]
@@ -87,21 +98,29 @@ def _deliver(
     if offset % ALIGNMENT:
         raise Hazard(f"a bulk copy to byte {offset} of {memory.name}, no multiple of {ALIGNMENT}")
     for target, found in targets:
-        _arrived(g, target, offset, found, values, warp, swizzle)
+        _arrived(g, target, offset, found, values, warp, swizzle, behind)
 
 
 def _arrived(
-    g: Group, memory: Memory, offset: int, found: Barrier, values: np.ndarray, warp: int, swizzle: int
+    g: Group,
+    memory: Memory,
+    offset: int,
+    found: Barrier,
+    values: np.ndarray,
+    warp: int,
+    swizzle: int,
+    behind: int,
 ) -> None:
     if not found.is_fenced:
         raise Hazard(
             f"a bulk copy uses {found.name}, whose initialisation no fence has made visible to it",
             remedy="put fence.mbarrier_init or fence.proxy.async behind mbarrier.init",
         )
+    found.bytes -= values.size
+    values = np.concatenate([values, np.full((behind // CHUNK, CHUNK), ANYTHING, np.uint8)])
     warps = np.full(len(values), warp, np.int32)
     access = g.access(warps, agent=found.agent, moment=found.phase + 1, is_async_proxy=True)
     memory.write(chunk_offsets(offset, values.size, swizzle), values, access)
-    found.bytes -= values.size
     found.settle(g.clocks)
 
 

@@ -16,6 +16,7 @@ from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill, Wa
 from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, pin, ptx, put, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import emit_load
+from tilec.backends.cuda.warp_roles.emit_tail import Tails
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.operands import Operand
 from tilec.backends.cuda.warp_roles.position import Position
@@ -38,7 +39,9 @@ def emit_fill(
 ) -> None:
     """The loads of all trips: by one thread, or by all loaders where some are gathered. ``early``: some do
     not wait for the launches in front."""
-    announced = sum(stage_bytes(inner.dst.buffer) for inner in stmt.body if isinstance(inner, TmaLoad))
+    loads = [inner for inner in stmt.body if isinstance(inner, TmaLoad)]
+    tails = Tails(loads, ctx)
+    announced = tails.bytes(sum(stage_bytes(load.dst.buffer) for load in loads))
     gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
     ctx.mark(stmt)
     stmt = with_named_quotients(stmt)
@@ -47,7 +50,7 @@ def emit_fill(
         trips = let("trips", T.max(stop - start, i32(0)))
         start, stop = start + _part_start(trips, ctx, 0), start + _part_start(trips, ctx, 1)
     if early is not None:
-        _fill_early(stmt, ctx, position, early, (start, stop), announced)
+        _fill_early(stmt, ctx, position, early, (start, stop), announced, tails)
         return
     with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
         stage = position.stage
@@ -55,8 +58,8 @@ def emit_fill(
             _bind(stmt, ctx)
             fetched = [(inner, fetch(inner, ctx)) for inner in stmt.body if isinstance(inner, GatherLoad)]
             run(T.cuda.mbarrier_wait(ctx.empty(stage), position.other_parity))
-            with when(tirx.EQ(ctx.loader, i32(0))) if gathers and announced else nullcontext():
-                _start_loads(stmt, ctx, stage, announced)
+            with when(tirx.EQ(ctx.loader, i32(0))) if gathers and loads else nullcontext():
+                _start_loads(stmt, ctx, stage, announced, tails)
             for inner, made in fetched:
                 ctx.mark(inner)
                 place(inner, made, ctx)
@@ -72,15 +75,16 @@ def _bind(stmt: RingFill, ctx: MatmulContext) -> None:
 
 
 def _start_loads(
-    stmt: RingFill, ctx: MatmulContext, stage: Expr, announced: int, early: bool = False
+    stmt: RingFill, ctx: MatmulContext, stage: Expr, announced: Expr, tails: Tails, early: bool = False
 ) -> None:
     """What TMA brings, by one thread; of a trip with ``early`` loads those, and the number of all bytes."""
-    if announced:
-        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(announced))
-    for inner in stmt.body:
-        if isinstance(inner, TmaLoad) and (inner.early or not early):
-            ctx.mark(inner)
-            _load(inner, ctx)
+    loads = [inner for inner in stmt.body if isinstance(inner, TmaLoad)]
+    if loads:
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), announced)
+    for load in loads:
+        if load.early or not early:
+            ctx.mark(load)
+            tails.bring(load, lambda each: _load(each, ctx))
 
 
 def _fill_early(
@@ -89,7 +93,8 @@ def _fill_early(
     position: Position,
     early: EarlyLoads,
     ends: tuple[Expr, Expr],
-    announced: int,
+    announced: Expr,
+    tails: Tails,
 ) -> None:
     """The loads of all trips, the early ones of the first stages before all others."""
     start, stop = let("first_trip", ends[0]), ends[1]
@@ -97,7 +102,7 @@ def _fill_early(
     def fill(number: Expr) -> None:
         with ctx.scope({stmt.var: start + number, stmt.stage: number}):
             _bind(stmt, ctx)
-            _start_loads(stmt, ctx, number, announced, early=True)
+            _start_loads(stmt, ctx, number, announced, tails, early=True)
 
     early.begin(stop - start, fill)
     with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
@@ -106,10 +111,10 @@ def _fill_early(
             _bind(stmt, ctx)
             with when(early.are_left(trip - start)):
                 run(T.cuda.mbarrier_wait(ctx.empty(stage), position.other_parity))
-                _start_loads(stmt, ctx, stage, announced, early=True)
+                _start_loads(stmt, ctx, stage, announced, tails, early=True)
             for inner in stmt.body:
                 if isinstance(inner, TmaLoad) and not inner.early:
-                    _load(inner, ctx)
+                    tails.bring(inner, lambda each: _load(each, ctx))
         position.advance()
     early.end()
 

@@ -81,7 +81,9 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
     def tensor_maps(self) -> list[TensorMap]:
         """Loads, then stores and residuals."""
         self.views = {stmt.view: stmt.root for stmt in self.launch.body if isinstance(stmt, MatrixView)}
-        loads = [stmt.map for stmt in walk(self.roles.producer) if isinstance(stmt, TmaLoad)]
+        loads = [
+            each for stmt in walk(self.roles.producer) if isinstance(stmt, TmaLoad) for each in stmt.maps
+        ]
         maps = (each for stmt in self._stores for each in (stmt.map, stmt.residual))
         return loads + [each for each in maps if each is not None]
 

@@ -15,9 +15,10 @@ from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, RingFill, 
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.stores import parts_bytes, plan_store, staging_room
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
+from tilec.backends.cuda.warp_roles.tails import with_tail
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.exprs import dtype_of, int_value, uses
-from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Bind, Block, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass
 
@@ -52,17 +53,35 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     evict, split = launch.schedule.evict, roles.order.split
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
     crosses = roles.order.crosses
+    found = tuple(made for stmt in roles.producer for made in _loads(stmt, scope.facts, pair, crosses, evict))
     made = replace(
         roles,
-        producer=tuple(
-            made for stmt in roles.producer for made in _loads(stmt, scope.facts, pair, crosses, evict)
-        ),
+        producer=found if pair is not None else _with_tails(found, gemm, roles.consumer, scope.facts),
         consumer=tuple(
             plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
             for stmt in roles.consumer
         ),
     )
     return with_roles(launch, _with_early_loads(made, launch))
+
+
+def _with_tails(producer: Block, gemm: Gemm, consumer: Block, facts: Facts) -> Block:
+    """Loads with boxes for tiles that end beyond their tensor."""
+    loops = [stmt for stmt in consumer if isinstance(stmt, Parallel)]
+
+    def made(stmt: Stmt, moving: tuple[Var, ...]) -> Stmt:
+        if not isinstance(stmt, TmaLoad):
+            return stmt
+        axis = int(stmt.dst.buffer is not gemm.a.buffer)
+        return with_tail(stmt, axis, loops, moving, facts)
+
+    def filled(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, RingFill):
+            return stmt
+        moving = (stmt.var, *(inner.var for inner in stmt.body if isinstance(inner, Bind)))
+        return replace(stmt, body=tuple(made(inner, moving) for inner in stmt.body))
+
+    return tuple(map(filled, producer))
 
 
 def _with_early_loads(roles: MatmulRoles, launch: Launch) -> MatmulRoles:

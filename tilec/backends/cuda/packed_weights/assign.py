@@ -19,6 +19,7 @@ from tilec.backends.cuda.warp_roles.nodes import TensorMap, TmaLoad, WarpgroupTi
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.stores import plan_store
 from tilec.backends.cuda.warp_roles.strategy import Plan
+from tilec.backends.cuda.warp_roles.tails import with_tail
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
@@ -86,7 +87,9 @@ def _product(
     tiles: list[tuple[Var, Layout]] = []
     packed = _load(found.packed, _packed_width(found), stages, schedule, facts, tiles)
     b = _load(found.b, ROW_BYTES, stages, schedule, facts, tiles)
-    loads = [packed, b]
+    loads = [
+        with_tail(load, axis, found.tail, (found.loop.var,), facts) for axis, load in enumerate((packed, b))
+    ]
     if found.scale is not None:
         loads.append(_load(found.scale, None, stages, schedule, facts, tiles))
     total = sum(tile_bytes(load.dst.buffer) for load in loads)
@@ -150,7 +153,7 @@ def _paired(product: PackedProduct, launch: Launch, facts: Facts) -> PackedProdu
     loads = tuple(replace(load, shared=_is_shared(load, var, facts)) for load in product.loads)
     if not any(load.shared for load in loads):
         raise Unfit("neighbours along the first axis of the grid load nothing in common")
-    halves = tuple(replace(load, map=_halved(load.map)) if load.shared else load for load in loads)
+    halves = tuple(replace(load, map=_halved(load.map), tail=None) if load.shared else load for load in loads)
     return replace(product, loads=halves)
 
 

@@ -14,6 +14,7 @@ from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.warp_products import WarpConsumer, add_slices
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import emit_load
+from tilec.backends.cuda.warp_roles.emit_tail import Tails
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.lowering.emission.storage import element_bytes
@@ -34,28 +35,37 @@ def emit_loads(stmt: PackedProduct, trips: Expr, waits: bool, ctx: TileContext) 
     ctx.mark(stmt)
     early = [load for load in stmt.loads if load.early and waits]
     late = [load for load in stmt.loads if load not in early]
+    tails = Tails(stmt.loads, ctx)
+    announced = tails.bytes(ctx.ring.bytes)
     ahead = let("ahead", T.min(trips, i32(stmt.stages)))
     with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
-        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(trip), u32(ctx.ring.bytes))
-        _loads(stmt, early, trip, trip, ctx)
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(trip), announced)
+        _loads(stmt, early, trip, trip, ctx, tails)
     if waits:
         ptx("griddepcontrol.wait")
     with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
-        _loads(stmt, late, trip, trip, ctx)
+        _loads(stmt, late, trip, trip, ctx, tails)
     position = Position(stmt.stages)
     with T.serial(i32(0), trips - ahead, annotations={"disable_unroll": True}) as trip:
         stage = position.stage
         run(T.cuda.mbarrier_wait(ctx.empty(stage), position.parity))
-        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(ctx.ring.bytes))
-        _loads(stmt, stmt.loads, trip + stmt.stages, stage, ctx)
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), announced)
+        _loads(stmt, stmt.loads, trip + stmt.stages, stage, ctx, tails)
         position.advance()
 
 
-def _loads(stmt: PackedProduct, loads: Sequence[TmaLoad], trip: Expr, stage: Expr, ctx: TileContext) -> None:
+def _loads(
+    stmt: PackedProduct,
+    loads: Sequence[TmaLoad],
+    trip: Expr,
+    stage: Expr,
+    ctx: TileContext,
+    tails: Tails,
+) -> None:
     """Some loads of one trip."""
     with ctx.scope({stmt.var: ctx.value(stmt.start) + trip}):
         for load in loads:
-            _load(load, stage, ctx)
+            tails.bring(load, lambda each: _load(each, stage, ctx))
 
 
 def _load(load: TmaLoad, stage: Expr, ctx: TileContext) -> None:

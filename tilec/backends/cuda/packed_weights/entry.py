@@ -80,7 +80,7 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
     def tensor_maps(self) -> list[TensorMap]:
         """Loads, then stores."""
         stores = [store.map for store in self.roles.store if store.map is not None]
-        return [load.map for load in self.roles.loads] + stores
+        return [each for load in self.roles.loads for each in load.maps] + stores
 
     def context(self, marks: bool) -> TileContext:
         """Shared memory holds tiles, staging, barriers."""

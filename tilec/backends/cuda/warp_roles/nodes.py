@@ -34,19 +34,25 @@ class Window:
 class TensorMap:
     """How TMA sees a global buffer: ``box`` elements per axis move at once; ``swizzle`` is the width in bytes
     of the XOR pattern of their shared image, 0 for none. With a ``window`` the map is one of im2col, and the
-    box is pixels by channels."""
+    box is pixels by channels. ``rest``: boxes have the rows that the tensor has beyond whole ones of
+    ``box``, if any."""
 
-    syntax = "tensor_map(buffer, box=, swizzle=, window=)"
+    syntax = "tensor_map(buffer, box=, swizzle=, window=, rest=)"
 
     buffer: Buffer
     box: tuple[int, ...]
     swizzle: int
     window: Window | None = None
+    rest: bool = False
 
 
 def same_map(one: TensorMap, other: TensorMap) -> bool:
     """Whether two maps of tiles, no windows, are the same."""
-    return one.buffer.same_as(other.buffer) and (one.box, one.swizzle) == (other.box, other.swizzle)
+    return one.buffer.same_as(other.buffer) and (one.box, one.swizzle, one.rest) == (
+        other.box,
+        other.swizzle,
+        other.rest,
+    )
 
 
 #: Threads of a warpgroup.
@@ -122,7 +128,8 @@ class TmaLoad(Stmt):
     each brings half of the rows to both. ``crosses``: the map is that of half of the rows, and in pairs that
     cross the others it is the other way round (`tilec.backends.cuda.matmul.nodes.TileOrder`). ``evict``:
     "first" or "last" to leave the L2. ``offsets``: those of a tap, where the map has a window. ``early``: no
-    launch in flight writes the tensor."""
+    launch in flight writes the tensor. ``tail``: the map for the last tile, which ends beyond the tensor: the
+    rows of ``dst`` behind its boxes hold anything; ``map`` itself where there is no other tile."""
 
     map: TensorMap
     start: tuple[Expr, ...]
@@ -132,6 +139,12 @@ class TmaLoad(Stmt):
     offsets: tuple[Expr, ...] = ()
     crosses: bool = False
     early: bool = False
+    tail: TensorMap | None = None
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """What it may take boxes of."""
+        return (self.map,) if self.tail in (None, self.map) else (self.map, self.tail)
 
 
 @dataclass(frozen=True, eq=False)

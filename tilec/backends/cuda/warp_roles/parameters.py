@@ -47,6 +47,7 @@ def map_code(found: TensorMap, kernel: Kernel, views: Mapping[Var, Var] = _NO_VI
         box=tuple(reversed(found.box)),
         swizzle=found.swizzle,
         window=None if found.window is None else _window_code(found.window),
+        rest=found.rest,
     )
 
 

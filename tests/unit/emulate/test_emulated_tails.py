@@ -1,0 +1,114 @@
+"""Tiles that end beyond their tensor: which loads bring the rows inside alone, and that the others count."""
+
+from __future__ import annotations
+
+import pytest
+from emulated import SM90A, Beside, kernel_of
+
+import tilec.language as T
+from tilec.backends.cuda.matmul.nodes import MatmulRoles
+from tilec.backends.cuda.packed_weights.nodes import PackedProduct
+from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.strategy import roles_of
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel, walk
+from tilec.language.frontend.elaborate import elaborate
+
+SMALL = {"bM": 64, "bN": 64, "bK": 64, "num_stages": 2, "threads": 128}
+DIMS = {"M": Guard(min=1, max=128), "N": Guard(div=8), "K": Guard(div=8)}
+
+
+def gemm(entry: str = "matmul", dims: dict[str, Guard] | None = None, **config: object) -> Kernel:
+    return kernel_of(f"gemm.py:{entry}", dims or DIMS, {"dtype": "float16"}, **{**SMALL, **config})
+
+
+def cut(kernel: Kernel) -> list[str]:
+    """The tensors whose last tiles have boxes of their own."""
+    roles = roles_of(lower(kernel, SM90A).launches[0], MatmulRoles)
+    loads = [stmt for stmt in walk((roles,)) if isinstance(stmt, TmaLoad)]
+    return [str(load.map.buffer.name) for load in loads if load.tail is not None]
+
+
+def longer(M, N, K, L, dtype="float16"):
+    """C has rows of its own behind those of A: they are zeros."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K), dtype), C: T.Tensor((L, N), dtype)):
+        with T.Kernel(T.ceildiv(N, 64), T.ceildiv(L, 64), threads=128) as (bx, by):
+            a, w = T.alloc_shared((64, 64), dtype), T.alloc_shared((64, 64), dtype)
+            acc = T.alloc_fragment((64, 64), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(T.ceildiv(K, 64), num_stages=2):
+                T.copy(A[by * 64, k * 64], a)
+                T.copy(W[bx * 64, k * 64], w)
+                T.gemm(a, w, acc, transpose_B=True)
+            T.copy(acc, C[by * 64, bx * 64])
+
+    return main
+
+
+def test_rows_that_no_element_is_stored_of_are_left_out():
+    assert cut(gemm()) == ["A"]
+    assert cut(gemm("linear")) == ["A"], "W may have many tiles"
+    assert cut(gemm("linear", dims={**DIMS, "N": Guard(div=8, max=128)})) == ["A", "W"]
+    assert cut(gemm(bM=64, bN=128, swap=True)) == ["A"]
+
+
+def test_whole_tiles_many_tiles_and_pairs_have_one_box():
+    assert cut(gemm(dims={**DIMS, "M": Guard(div=64, max=128)})) == []
+    assert cut(gemm(dims={**DIMS, "M": Guard()})) == []
+    assert cut(gemm(dims=dict.fromkeys("MNK", Guard(eq=5000)), bM=128, bN=256, threads=256)) == []
+
+
+@pytest.mark.parametrize("rows", [17, 64])
+def test_the_only_tile_has_one_map(rows):
+    kernel = gemm("linear", dims={**DIMS, "M": Guard(min=1, max=64)})
+    assert cut(kernel) == ["A"]
+    assert [found.rest for found in to_tir(lower(kernel, SM90A), SM90A).launches[0].tensor_maps] == [
+        True,
+        False,
+        False,
+    ]
+    assert Beside(kernel, SM90A).run({"M": rows, "N": 72, "K": 136}) == []
+
+
+def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
+    dims = {**DIMS, "N": Guard(div=8, max=128), "L": Guard()}
+    kernel = elaborate(longer, name="longer", dims=dims, args={}, config={})
+    assert cut(kernel) == ["W"]
+    assert Beside(kernel, SM90A).run({"M": 40, "N": 72, "K": 72, "L": 100}) == []
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dims"),
+    [
+        (gemm("linear", dims={**DIMS, "N": Guard(div=8, max=128)}), {"M": 40, "N": 72, "K": 136}),
+        (gemm("linear", num_stages=3), {"M": 65, "N": 64, "K": 200}),
+        (
+            gemm(
+                dims={**DIMS, "M": Guard(min=1, max=32)},
+                bM=16,
+                swap=True,
+                split_k=2,
+                pdl=True,
+                constant=["B"],
+            ),
+            {"M": 17, "N": 72, "K": 264},
+        ),
+    ],
+    ids=("rows and columns", "one row of the second tile", "parts, loads ahead"),
+)
+def test_products_of_what_is_left(kernel, dims):
+    assert Beside(kernel, SM90A).run(dims) == []
+
+
+@pytest.mark.parametrize("tokens", [3, 19])
+def test_packed_weights_of_what_is_left(tokens):
+    dims = {"M": Guard(min=1, max=32), "N": Guard(div=8), "K": Guard(div=128)}
+    config = {"bM": 16, "bN": 64, "bK": 128, "num_stages": 2, "threads": 128}
+    kernel = kernel_of("quantised_packed.py:linear_packed", dims, {"bits": 4}, **config)
+    product = roles_of(lower(kernel, SM90A).launches[0], PackedProduct)
+    assert [load.tail is not None for load in product.loads] == [False, True, False]
+    assert Beside(kernel, SM90A).run({"M": tokens, "N": 72, "K": 256}) == []

@@ -1,0 +1,56 @@
+"""Device code of loads of tiles that may end beyond their tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.warp_roles.build import coordinate, i32, let, u32
+from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.ring import stage_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.backends.cuda.warp_roles.context import RoleContext
+
+
+class Tails:
+    """What the loads of a ring bring of the tile under way: of one that ends beyond its tensor the rows
+    inside."""
+
+    def __init__(self, loads: Iterable[TmaLoad], ctx: RoleContext) -> None:
+        self._loads = [load for load in loads if load.tail is not None]
+        self._rows = {load.dst.buffer: _rows(load, ctx) for load in self._loads}
+
+    def bytes(self, whole: int) -> Expr:
+        """The bytes of a stage, of which whole tiles have ``whole``."""
+        total = u32(whole)
+        for load in self._loads:
+            height, rows = load.map.box[-2], self._rows[load.dst.buffer]
+            total = total - u32(height - rows) * u32(stage_bytes(load.dst.buffer) // height)
+        return let("bytes", total) if self._rows else total
+
+    def bring(self, load: TmaLoad, emit: Callable[[TmaLoad], None]) -> None:
+        """``emit(load)`` with the boxes that the tile has."""
+        if load.tail is None or load.tail is load.map:
+            emit(load)
+            return
+        with T.If(tirx.EQ(self._rows[load.dst.buffer], i32(load.map.box[-2]))):
+            with T.Then():
+                emit(load)
+            with T.Else():
+                emit(replace(load, map=load.tail))
+
+
+def _rows(load: TmaLoad, ctx: RoleContext) -> Expr:
+    """How many rows of the tile are brought: all, too, of one that lies outside altogether."""
+    extent = coordinate(ctx.value(load.map.buffer.shape[-2]))
+    left = let(f"{load.map.buffer.name}_left", extent - coordinate(ctx.value(load.start[-2])))
+    height = i32(load.map.box[-2])
+    ends = tirx.And(left > 0, left < height)
+    return let(f"{load.map.buffer.name}_rows", tirx.Select(ends, left, height))
