@@ -18,7 +18,7 @@ class Capacity:
     max_extents: int = 512
     max_launches: int = 16
     max_slices: int = 16
-    max_choices: int = 32
+    max_choices: int = 64
     max_workers: int = 1024
 
 

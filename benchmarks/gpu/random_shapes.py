@@ -35,12 +35,8 @@ def main() -> None:
 
 
 def write_folder(out: Path) -> None:
-    """The libraries, the runner, and what it shares with the bundle's."""
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    for source in (HERE / "runner", _RUNNER):
-        shutil.copytree(source, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    copy_shared(out / "tilec")
+    """The libraries, and what runs them."""
+    write_runner(out)
     built = {
         "library": build(
             SHIPPED_MANIFEST, Path("dist/gpu-shapes-library"), targets=[TARGET], kernels=kernels()
@@ -50,6 +46,15 @@ def write_folder(out: Path) -> None:
     for name, result in built.items():
         shutil.copy(result.report.library, out / f"{name}.so")
     (out / "libraries.json").write_text(json.dumps({name: f"{name}.so" for name in built}))
+
+
+def write_runner(out: Path) -> None:
+    """A new folder with the runner, and what it shares with the bundle's."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    for source in (HERE / "runner", _RUNNER):
+        shutil.copytree(source, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_shared(out / "tilec")
 
 
 def kernels() -> tuple[str, ...]:

@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect": "Show what a library holds, without loading it.",
     "explain": "Show what each stage made of a kernel.",
     "tune": "Find the fastest config of every variant and remember it.",
+    "fit": "Fit costs of schedules to their times at many shapes.",
     "verify": "Check every variant of a library against its reference.",
     "bench": "Measure a library beside what the machine can do.",
     "cache": "Show or clear the compile cache.",

@@ -25,7 +25,7 @@ class Contestant:
         self._call = call
         for number in range(max(2, sets)):
             call(number % sets)
-        count = int(_BATCH_US / max(_events(lambda: call(0)), 1.0))
+        count = int(_BATCH_US / max(events(lambda: call(0)), 1.0))
         self._calls = max(sets, min(_MOST_CALLS, count) // sets * sets)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -37,14 +37,14 @@ class Contestant:
         torch.cuda.synchronize()
         time.sleep(_PAUSE)
         self._call(0)
-        return _events(self._graph.replay) / self._calls
+        return events(self._graph.replay) / self._calls
 
     def sustained(self) -> float:
         """One call's time when nothing else has run for long enough to reach the power limit."""
         replays = max(2, int(_SUSTAINED_US / max(self.after_pause() * self._calls, 1.0)))
         for _ in range(replays):
             self._graph.replay()
-        return _events(lambda: [self._graph.replay() for _ in range(replays)]) / (replays * self._calls)
+        return events(lambda: [self._graph.replay() for _ in range(replays)]) / (replays * self._calls)
 
 
 def cool(contestants: list[Contestant], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
@@ -67,7 +67,7 @@ def sustained(contestants: list[Contestant]) -> dict[str, float]:
     return {name: (time + dict(back)[name]) / 2 for name, time in there}
 
 
-def _events(work: Callable[[], Any]) -> float:
+def events(work: Callable[[], Any]) -> float:
     """Microseconds on the GPU."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()

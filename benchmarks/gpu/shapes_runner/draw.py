@@ -48,8 +48,8 @@ def _products(source: random.Random) -> Iterator[Drawn]:
     while True:
         kernel, step = source.choice(PRODUCTS), _step(source)
         dims = {
-            "M": _size(source, 1, 16384),
-            **{name: _size(source, 128, 32768, step) for name in ("N", "K")},
+            "M": log_uniform(source, 1, 16384),
+            **{name: log_uniform(source, 128, 32768, step) for name in ("N", "K")},
         }
         if _fits_product(dims):
             yield Drawn("products", kernel, dims)
@@ -58,12 +58,12 @@ def _products(source: random.Random) -> Iterator[Drawn]:
 def _attention(source: random.Random) -> Iterator[Drawn]:
     while True:
         kernel = source.choice(ATTENTION)
-        queries, keys = _size(source, 1, 16384), _size(source, 16, 16384)
+        queries, keys = log_uniform(source, 1, 16384), log_uniform(source, 16, 16384)
         groups, key_heads = source.choice((1, 4, 8)), source.choice((1, 2, 4, 8, 16))
         # Two sizes of heads in five are among the manifest's neighbours.
         size = source.choice((64, 128, 64, 128, source.choice((32, 80, 96, 256))))
         dims = {
-            "B": _size(source, 1, 64),
+            "B": log_uniform(source, 1, 64),
             "Sq": keys if "causal" in kernel else queries,
             "Sk": keys,
             "H": groups * key_heads,
@@ -78,7 +78,7 @@ def _attention(source: random.Random) -> Iterator[Drawn]:
 
 def _rows(source: random.Random) -> Iterator[Drawn]:
     while True:
-        dims = {"M": _size(source, 1, 65536), "N": _size(source, 16, 131072, _step(source))}
+        dims = {"M": log_uniform(source, 1, 65536), "N": log_uniform(source, 16, 131072, _step(source))}
         kernel = source.choice(ROWS)
         if dims["M"] * dims["N"] * 16 <= MOST_BYTES:
             yield Drawn("rows", kernel, dims)
@@ -89,9 +89,9 @@ def _quantised(source: random.Random) -> Iterator[Drawn]:
         kernel, step = source.choice(QUANTISED), _step(source)
         depth = _PACKED_GROUP if "packed" in kernel else 2 * step
         dims = {
-            "M": _size(source, 1, 16384),
-            "N": _size(source, 128, 32768, 2 * step if step > 1 else 1),
-            "K": _size(source, 128, 32768, depth if step > 1 or "packed" in kernel else 1),
+            "M": log_uniform(source, 1, 16384),
+            "N": log_uniform(source, 128, 32768, 2 * step if step > 1 else 1),
+            "K": log_uniform(source, 128, 32768, depth if step > 1 or "packed" in kernel else 1),
         }
         if _fits_product(dims):
             yield Drawn("quantised", kernel, dims)
@@ -111,7 +111,7 @@ def _step(source: random.Random) -> int:
     return source.choice((_USUAL_MULTIPLE, _USUAL_MULTIPLE, _USUAL_MULTIPLE, 1))
 
 
-def _size(source: random.Random, least: int, most: int, multiple: int = 1) -> int:
+def log_uniform(source: random.Random, least: int, most: int, multiple: int = 1) -> int:
     """Log-uniform between the two, down to a multiple."""
     found = round(math.exp(source.uniform(math.log(least), math.log(most))))
     return max(found // multiple * multiple, least)

@@ -1,0 +1,114 @@
+"""Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
+
+    python3 schedules.py [--seed N] [--shapes N] [--json FILE]
+
+A schedule is left out at shapes where it would compute more than `_MOST_WASTE` times the products asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench import distance, input_sets, wanted
+from draw import Drawn, log_uniform
+from timing import events
+from work import row_of
+
+from tilec.portable.loader import LaunchError, load
+
+HERE = Path(__file__).resolve().parent
+_MOST_BYTES, _MOST_OPERATIONS, _MOST_WASTE = 1 << 30, 1 << 40, 8
+_BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
+
+
+def main() -> int:
+    """Times all and writes the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shapes", type=int, default=100)
+    parser.add_argument("--json", type=Path, default=Path("schedules.json"))
+    options = parser.parse_args()
+    library = load(HERE / "library.so")
+    report: dict[str, Any] = {"machine": torch.cuda.get_device_name(), "seed": options.seed, "kernels": {}}
+    report["units"] = torch.cuda.get_device_properties(0).multi_processor_count
+    for name, kernel in library.kernels.items():
+        found = report["kernels"][name] = {"configs": _configs(kernel), "times": []}
+        shapes = _shapes(random.Random(f"{options.seed} {name}"))
+        for _ in range(options.shapes):
+            found["times"].append(_timed(kernel, Drawn("products", name, next(shapes))))
+        options.json.write_text(json.dumps(report))
+    return 0
+
+
+def _configs(kernel: Any) -> list[dict[str, Any]]:
+    return [variant["config"] for variant in kernel.metadata["variants"]]
+
+
+def _shapes(source: random.Random) -> Iterator[dict[str, int]]:
+    while True:
+        m, n, k = log_uniform(source, 1, 16384), *(log_uniform(source, 128, 32768, 8) for _ in range(2))
+        if 2 * (m * k + n * k + 2 * m * n) <= _MOST_BYTES and 2 * m * n * k <= _MOST_OPERATIONS:
+            yield {"M": m, "N": n, "K": k}
+
+
+def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
+    """Microseconds by the number of the schedule, and those of cuBLAS; ``wrong``: whose results differ."""
+    row = row_of(drawn)
+    sets = input_sets(row)
+    expected = wanted(row, sets[0])[0]
+    names = [param["name"] for param in kernel.metadata["params"]]
+    peer = row.peers["cuBLAS"]
+    found: dict[str, Any] = {
+        "dims": drawn.dims,
+        "us": {},
+        "wrong": [],
+        "cublas": _time(lambda t: peer(**t), sets),
+    }
+    for number, variant in enumerate(kernel.metadata["variants"]):
+        if _waste(variant["config"], drawn.dims) > _MOST_WASTE:
+            continue
+
+        def run(tensors: dict[str, Any], chosen: int = variant["id"]) -> None:
+            kernel(**{name: tensors[name] for name in names}, variant=chosen)
+
+        try:
+            run(sets[0])
+        except LaunchError as problem:
+            found.setdefault("refused", {})[number] = str(problem)
+            continue
+        if not distance(sets[0]["C"], expected) < row.rtol:
+            found["wrong"].append(number)
+        found["us"][number] = _time(run, sets)
+    best = min(found["us"].values())
+    print(drawn.dims, f"best {best:.1f}, cuBLAS {found['cublas']:.1f}, wrong {found['wrong']}", flush=True)
+    return found
+
+
+def _waste(config: dict[str, Any], dims: dict[str, int]) -> float:
+    """Rows computed over rows asked for; no tile has less than 16."""
+    return -(-dims["M"] // config["bM"]) * config["bM"] / max(dims["M"], 16)
+
+
+def _time(call: Callable[[dict[str, Any]], Any], sets: list[dict[str, Any]]) -> float:
+    """Microseconds of one call, the least of replays of a graph that goes through the sets."""
+    for tensors in sets[:2]:
+        call(tensors)
+    one = events(lambda: call(sets[0]))
+    calls = max(4, min(_MOST_CALLS, int(_BATCH_US / max(one, 1.0))))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for number in range(calls):
+            call(sets[number % len(sets)])
+    graph.replay()
+    return min(events(graph.replay) for _ in range(_REPLAYS)) / calls
+
+
+if __name__ == "__main__":
+    sys.exit(main())

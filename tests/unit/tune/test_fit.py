@@ -1,0 +1,160 @@
+"""Costs from times: what the terms of a schedule are, and that planted costs come back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec.cli.main import run
+from tilec.costs import cost
+from tilec.manifest import load_manifest
+from tilec.tune.features import Features, cost_text, features_of
+from tilec.tune.fit import Chooser, Times, fit
+
+KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
+MANIFEST = f"""
+edition = 1
+[package]
+name = "fits"
+[targets]
+cuda = ["sm_90a"]
+[[kernel]]
+name = "product"
+source = "{KERNELS / "gemm.py"}:matmul"
+args = {{ dtype = "float16" }}
+dims = {{ M = "dynamic", N = "%8", K = "%8" }}
+fallback = "none"
+[[kernel.override]]
+schedules = [
+  {{ config = {{ bM = 128, bN = 256, bK = 64 }}, cost = "1" }},
+  {{ config = {{ bM = 64, bN = 64, bK = 64, split_k = 2 }}, cost = "1" }},
+]
+"""
+#: Of a large and of a small tile: neither is the better one everywhere.
+PLANTED = (
+    "4 + waves(ceil(N / 256) * ceil(M / 128)) * (3 + 0.6 * ceil(K / 64))",
+    "2 + 0.3 * waves(ceil(N / 64) * ceil(M / 64) * 2) * ceil(ceil(K / 64) / 2)",
+)
+UNITS = 132
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    path = tmp_path / "fits.toml"
+    path.write_text(MANIFEST)
+    return path
+
+
+@pytest.fixture
+def times() -> list[Times]:
+    shapes = itertools.product((1, 100, 700, 5000), (128, 1000, 4096), (256, 2048, 8192))
+    found = []
+    for m, n, k in shapes:
+        dims = {"M": m, "N": n, "K": k}
+        found.append(Times(dims, {at: cost(text, dims, UNITS) for at, text in enumerate(PLANTED)}))
+    return found
+
+
+@pytest.fixture
+def features(manifest: Path) -> list[Features]:
+    (kernel,) = load_manifest(manifest).kernels
+    return [features_of(variant) for variant in kernel.variants]
+
+
+def test_terms_come_from_the_tile_ir(features: list[Features]) -> None:
+    large, small = features
+    assert (large.blocks, large.trips) == ("ceil(N / 256) * ceil(M / 128)", "ceil(K / 64)")
+    assert (small.blocks, small.trips) == ("ceil(N / 64) * ceil(M / 64) * 2", "ceil(ceil(K / 64) / 2)")
+    assert cost(large.bytes, {"M": 10, "N": 20, "K": 30}, 1) == pytest.approx(2e-6 * (300 + 600 + 200))
+    assert [cost(text, {"M": 1, "N": 24, "K": 64}, 1) for text in large.ragged] == [0, 0, 1, 1]
+    assert len(set(large.terms(1)) - set(large.terms(2))) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        ("(N + 127) // 128", "ceil(N / 128)"),
+        ("(K + 63) // 64 - 0 + 1 - 1", "ceil(K / 64)"),
+        ("N // 4", "ceil((N - 3) / 4)"),
+        ("N // 1", "N"),
+        ("max(M, 2) * N", "(max(M, 2) * N)"),
+    ],
+)
+def test_sizes_become_costs(size: str, text: str) -> None:
+    assert cost_text(size) == text
+
+
+def test_planted_costs_come_back(features: list[Features], times: list[Times]) -> None:
+    for number, each in enumerate(features):
+        found = fit(each, number, times, UNITS)
+        assert found is not None
+        errors = [cost(found, one.dims, UNITS) / one.us[number] - 1 for one in times]
+        assert max(map(abs, errors)) < 0.01
+
+
+def test_few_times_tell_nothing(features: list[Features], times: list[Times]) -> None:
+    assert fit(features[0], 0, times[:5], UNITS) is None
+
+
+def test_the_useful_schedules_are_kept(times: list[Times]) -> None:
+    costs = {0: PLANTED[0], 1: PLANTED[1], 2: f"{PLANTED[1]} + 1"}
+    timed = [Times(each.dims, {**each.us, 2: each.us[1] + 1}) for each in times]
+    chooser = Chooser(costs, timed, UNITS)
+    assert sorted(chooser.chosen(3, 0.001)) == [0, 1]
+    assert chooser.loss([0, 1]) == 0
+    assert chooser.loss([0]) > 0
+    assert len(chooser.chosen(1, 0.001)) == 1
+
+
+def written(path: Path, times: list[Times], configs: list[object]) -> Path:
+    told = [{"dims": dict(each.dims), "us": {str(at): us for at, us in each.us.items()}} for each in times]
+    kernels = {"product": {"configs": configs, "times": told}}
+    path.write_text(json.dumps({"machine": "a GPU", "units": UNITS, "kernels": kernels}))
+    return path
+
+
+def test_the_command_writes_lists_that_manifests_read(
+    manifest: Path, times: list[Times], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configs = [dict(variant.config) for variant in load_manifest(manifest).kernels[0].variants]
+    file = written(tmp_path / "times.json", times, list(configs))
+    out = tmp_path / "made.toml"
+    parts = ["--part", "few:M=1..128:2", "--part", "many:M=>=129:2"]
+    assert run(["fit", str(manifest), str(file), "--kernel", "product", *parts, "--write", str(out)]) == 0
+    assert "0.0%" in capsys.readouterr().out
+    start = MANIFEST.index("schedules = [")
+    manifest.write_text(MANIFEST[:start] + 'schedules = "made.toml:many"\n')
+    variants = load_manifest(manifest).kernels[0].variants
+    assert [dict(variant.config) in configs for variant in variants] == [True, True]
+    dims = {"M": 5000, "N": 4096, "K": 8192}
+    assert math.isclose(min(cost(each.cost, dims, UNITS) for each in variants), times[-1].best, rel_tol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: "{}", "has no times of product"),
+        (lambda text: text.replace('"bM": 128', '"bM": 96'), "is of other schedules"),
+    ],
+)
+def test_other_files_are_refused(
+    manifest: Path,
+    times: list[Times],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[str], str],
+    said: str,
+) -> None:
+    configs = [dict(variant.config) for variant in load_manifest(manifest).kernels[0].variants]
+    file = written(tmp_path / "times.json", times, list(configs))
+    file.write_text(change(file.read_text()))
+    out = tmp_path / "made.toml"
+    command = ["fit", str(manifest), str(file), "--kernel", "product", "--part", "all:M=>=1:2"]
+    assert run([*command, "--write", str(out)]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()

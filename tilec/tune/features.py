@@ -1,0 +1,137 @@
+"""What the cost of a schedule is made of: terms that its tile IR tells, each a text of `tilec.costs`.
+
+A launch runs blocks, each makes trips through its deepest loop with a product. Its time is taken to be a
+sum of: one call; waves of blocks; trips of all waves; trips of all blocks, whose operands share the caches;
+the same where rows of a tensor begin inside of a sector (32 bytes) or line (128 bytes); bytes of all tensors.
+Each has a factor of 0 or more, which `tilec.tune.fit` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.build.frontend import elaborate_variant
+from tilec.dtypes import lookup
+from tilec.errors import UnsupportedError
+from tilec.manifest import Variant
+from tilec.package.model import signature
+from tilec.sizes import Apply, Literal, Node, parse_size, text_of
+from tilec.tune.terms import Term, terms_of
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel
+    from tilec.package.model import ParamRecord
+
+_SECTOR, _LINE = 32, 128
+#: Blocks that a multiprocessor may hold at a time; which it is, the fit finds out.
+HELD = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Features:
+    """``blocks`` and ``trips`` of a call, and terms beside them, as texts; ``ragged``: for each tensor whose
+    rows may begin anywhere in a sector or line, texts that are 1 where they do and 0 else."""
+
+    blocks: str
+    trips: str
+    bytes: str
+    ragged: tuple[str, ...]
+
+    def terms(self, held: int) -> tuple[str, ...]:
+        """The texts whose factors are fitted, for so many blocks on a multiprocessor."""
+        blocks = self.blocks if held == 1 else f"{self.blocks} / {held}"
+        waves, rounds = f"waves({blocks})", f"rounds({self.blocks})"
+        shared = f"{rounds} * {self.trips}"
+        ragged = (f"{shared} * {each}" for each in self.ragged)
+        return ("1", waves, f"{waves} * {self.trips}", shared, *ragged, self.bytes)
+
+
+def features_of(variant: Variant) -> Features:
+    """Of a kernel of one launch with a product. Raises UnsupportedError for any other."""
+    kernel = elaborate_variant(variant).kernel
+    work = terms_of(kernel)
+    products = [term for term in work.terms if term.flops]
+    if work.launches != 1 or not products or not work.known:
+        raise UnsupportedError(
+            f"{variant.kernel} has no one launch whose products depend on its dims alone",
+            place=variant.place,
+            remedy="give costs by hand",
+        )
+    parts = variant.config.get("split_k", 1)
+    grid = len(kernel.launches[0].grid)
+    deepest = max(products, key=lambda term: len(term.counts))
+    params = [param for param in signature(kernel).params if param.is_tensor]
+    return Features(
+        _product([*map(cost_text, deepest.counts[:grid]), *([str(parts)] if parts > 1 else [])]),
+        _trips(deepest, grid, parts),
+        _bytes(params),
+        tuple(dict.fromkeys(text for param in params for text in _ragged(param, kernel))),
+    )
+
+
+def _trips(term: Term, grid: int, parts: int) -> str:
+    trips = _product(list(map(cost_text, term.counts[grid:]))) or "1"
+    return trips if parts == 1 else f"ceil({trips} / {parts})"
+
+
+def _bytes(params: Sequence[ParamRecord]) -> str:
+    """Millions of bytes."""
+    return f"({' + '.join(filter(None, map(_tensor, params)))})"
+
+
+def _tensor(param: ParamRecord) -> str:
+    return _product([*map(cost_text, param.extents), repr(lookup(param.dtype).bits / 8e6)])
+
+
+def _ragged(param: ParamRecord, kernel: Kernel) -> list[str]:
+    """1 where rows of a tensor are no whole sectors, and where they are no whole lines."""
+    row = param.extents[-1] if len(param.extents) > 1 else ""
+    if row not in {dim.name for dim in kernel.dims if dim.var is not None}:
+        return []
+    per = [size * 8 // lookup(param.dtype).bits for size in (_SECTOR, _LINE)]
+    return [f"min(1, ceil({row} / {count}) * {count} - {row})" for count in per]
+
+
+def _product(texts: Sequence[str]) -> str:
+    return " * ".join(text for text in texts if text != "1")
+
+
+# ---- sizes as costs ----
+
+
+def cost_text(size: str) -> str:
+    """A size of sums, products and quotients by numbers as a cost, in brackets where it needs them. Raises
+    UnsupportedError for others."""
+    text = text_of(_cost(parse_size(size)))
+    return f"({text})" if " " in text and not text.startswith("ceil(") else text
+
+
+def _cost(node: Node) -> Node:
+    if not isinstance(node, Apply):
+        return node
+    left, *rest = map(_cost, node.parts)
+    by = rest[0] if rest else None
+    if node.op == "//" and isinstance(by, Literal):
+        return _quotient(left, by.value)
+    if node.op in "+-" and isinstance(by, Literal):
+        return _plus(left, by.value if node.op == "+" else -by.value)
+    if node.op in ("+", "-", "*", "min", "max"):
+        return Apply(node.op, (left, *rest))
+    raise UnsupportedError(f"a cost cannot say {text_of(node)}", remedy="give costs by hand")
+
+
+def _quotient(value: Node, by: int) -> Node:
+    """Rounded down, which is ``(value - (by - 1)) / by`` rounded up."""
+    return value if by == 1 else Apply("ceil", (Apply("/", (_plus(value, 1 - by), Literal(by))),))
+
+
+def _plus(value: Node, number: int) -> Node:
+    """A sum; numbers come together."""
+    if isinstance(value, Apply) and value.op in "+-" and isinstance(value.parts[1], Literal):
+        held = value.parts[1].value
+        return _plus(value.parts[0], number + (held if value.op == "+" else -held))
+    if number == 0:
+        return value
+    return Apply("+" if number > 0 else "-", (value, Literal(abs(number))))

@@ -1,0 +1,132 @@
+"""Costs of schedules from times at many shapes, and the few schedules that are worth having.
+
+A cost is a sum of terms (`tilec.tune.features`) with factors of 0 or more, by least squares of relative
+errors: the set of terms whose unbounded solution is positive and best (Lawson and Hanson, Solving Least
+Squares Problems, chapter 23). Where a schedule is far from the best one its error matters less. Schedules are
+taken one by one, each time the one that lowers the mean loss most: the logarithm of what the cheapest by cost
+takes over what the best takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.costs import cost
+from tilec.tune.features import HELD, Features
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: How fast the weight of a time falls with the distance from the best one.
+_FALL = 1.5
+#: A cost that only so few shapes tell is none.
+_FEWEST = 8
+#: What a shape costs that no chosen schedule was timed at.
+_UNKNOWN = math.log(10)
+#: More blocks on a multiprocessor must explain the times so much better.
+_BETTER = 0.97
+
+
+@dataclass(frozen=True)
+class Times:
+    """Microseconds of schedules, by number, at one shape."""
+
+    dims: Mapping[str, int]
+    us: Mapping[int, float]
+
+    @property
+    def best(self) -> float:
+        """The least."""
+        return min(self.us.values())
+
+
+def fit(features: Features, number: int, times: Sequence[Times], units: int) -> str | None:
+    """The cost of schedule ``number`` on a device of so many multiprocessors; None where too few shapes
+    tell."""
+    told = [at for at, each in enumerate(times) if number in each.us]
+    if len(told) < _FEWEST:
+        return None
+    best: tuple[float, str] | None = None
+    for held in HELD:
+        terms = features.terms(held)
+        error, factors = _factors(terms, number, [times[at] for at in told], units)
+        if best is None or error < _BETTER * best[0]:
+            best = (error, _text(terms, factors))
+    return None if best is None else best[1]
+
+
+def _factors(
+    terms: Sequence[str], number: int, times: Sequence[Times], units: int
+) -> tuple[float, tuple[float, ...]]:
+    import numpy as np
+
+    us = np.array([each.us[number] for each in times])
+    best = np.array([each.best for each in times])
+    weights = (best / us) ** _FALL / us
+    columns = np.array([[cost(term, each.dims, units) for term in terms] for each in times])
+    return _least_squares(columns * weights[:, None], us * weights)
+
+
+def _least_squares(matrix: np.ndarray, wanted: np.ndarray) -> tuple[float, tuple[float, ...]]:
+    """The squared error, and factors of 0 or more."""
+    import numpy as np
+
+    count = matrix.shape[1]
+    found = (float(wanted @ wanted), (0.0,) * count)
+    for size in range(1, count + 1):
+        for chosen in map(list, itertools.combinations(range(count), size)):
+            factors = np.linalg.lstsq(matrix[:, chosen], wanted, rcond=None)[0]
+            rest = matrix[:, chosen] @ factors - wanted
+            if (factors > 0).all() and rest @ rest < found[0]:
+                full = np.zeros(count)
+                full[chosen] = factors
+                found = (float(rest @ rest), tuple(full))
+    return found
+
+
+def _text(terms: Sequence[str], factors: Sequence[float]) -> str:
+    parts = [
+        f"{factor:.4g}" if term == "1" else f"{factor:.4g} * {term}"
+        for term, factor in zip(terms, factors, strict=True)
+        if factor > 0
+    ]
+    return " + ".join(parts)
+
+
+# ---- which to keep ----
+
+
+class Chooser:
+    """What a library that holds some of the schedules would take. ``costs``: their texts, by number."""
+
+    def __init__(self, costs: Mapping[int, str], times: Sequence[Times], units: int) -> None:
+        self._times = times
+        self._costs = {
+            number: [cost(text, each.dims, units) for each in times] for number, text in costs.items()
+        }
+
+    def chosen(self, most: int, gain: float) -> list[int]:
+        """At most ``most`` schedules, the most useful first; none that lowers the mean loss by less than
+        ``gain``."""
+        found: list[int] = []
+        reached = math.inf
+        while len(found) < most:
+            losses = {number: self.loss([*found, number]) for number in self._costs if number not in found}
+            if not losses or min(losses.values()) > reached - gain:
+                break
+            found.append(min(losses, key=losses.__getitem__))
+            reached = losses[found[-1]]
+        return found
+
+    def loss(self, held: Sequence[int]) -> float:
+        """The mean logarithm of what the cheapest of those held takes over what the best of all takes."""
+        return sum(self._loss(held, at) for at in range(len(self._times))) / len(self._times)
+
+    def _loss(self, held: Sequence[int], at: int) -> float:
+        times = self._times[at]
+        cheapest = min(held, key=lambda number: self._costs[number][at])
+        return math.log(times.us[cheapest] / times.best) if cheapest in times.us else _UNKNOWN

@@ -1,0 +1,125 @@
+"""Times of schedules as JSON, and the file that fitted costs go to."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from tilec.cache import write_atomically
+from tilec.errors import InputError, Place, TuneError
+from tilec.manifest import Variant
+from tilec.manifest.guards import parse_guard
+from tilec.tune.features import features_of
+from tilec.tune.fit import Chooser, Times, fit
+
+_HEAD = "# Schedules and what they cost, written by `tilec fit`. Comments above the first table are kept.\n"
+#: Rows outside of a guard that still tell something of it: within this factor of its ends.
+_NEAR = 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """A list of at most ``most`` schedules for the sizes of ``dim`` that ``guard`` admits."""
+
+    name: str
+    dim: str
+    guard: str
+    most: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Times of the schedules of a kernel on ``machine`` with ``units`` multiprocessors."""
+
+    machine: str
+    units: int
+    times: tuple[Times, ...]
+
+
+@dataclass(frozen=True)
+class FittedPart:
+    """``schedules``: config and cost, the most useful first; ``loss``: the mean factor by which the cheapest
+    is slower than the best of all that were timed, over ``shapes``."""
+
+    part: Part
+    schedules: tuple[tuple[Mapping[str, Any], str], ...]
+    loss: float
+    shapes: int
+
+
+def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured:
+    """The times of a kernel whose schedules are ``variants``. Raises InputError for a file that is none, or
+    of other schedules."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found = data["kernels"][kernel]
+        times = tuple(
+            Times(each["dims"], {int(number): float(us) for number, us in each["us"].items()})
+            for each in found["times"]
+        )
+        made = Measured(str(data["machine"]), int(data["units"]), times)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} has no times of {kernel}",
+            place=Place(str(path)),
+            why=f"{type(error).__name__}: {error}",
+            remedy="give what the folder of benchmarks/gpu/schedules.py wrote on the machine with the device",
+        ) from error
+    if found["configs"] != [dict(variant.config) for variant in variants]:
+        raise InputError(
+            f"{path} is of other schedules of {kernel} than the manifest's",
+            place=Place(str(path)),
+            remedy="build and measure again",
+        )
+    return made
+
+
+def fit_part(part: Part, variants: Sequence[Variant], measured: Measured, gain: float) -> FittedPart:
+    """Fits costs to what was measured in and near the part, and keeps the schedules that are worth it.
+    Raises InputError where no shape is in the part."""
+    guard = parse_guard(part.guard)
+    least, most = guard.min or 1, guard.max or math.inf
+    inside = [each for each in measured.times if guard.admits(each.dims[part.dim])]
+    near = [each for each in measured.times if least / _NEAR <= each.dims[part.dim] <= most * _NEAR]
+    costs = {
+        number: text
+        for number, variant in enumerate(variants)
+        if (text := fit(features_of(variant), number, near, measured.units)) is not None
+    }
+    if not inside or not costs:
+        raise InputError(f"too few shapes were timed with {part.dim} = {part.guard}", remedy="time more")
+    chooser = Chooser(costs, inside, measured.units)
+    chosen = chooser.chosen(part.most, gain)
+    schedules = tuple((variants[number].config, costs[number]) for number in chosen)
+    return FittedPart(part, schedules, math.exp(chooser.loss(chosen)), len(inside))
+
+
+def write_parts(path: Path, parts: Sequence[FittedPart]) -> None:
+    """Puts the lists into a file, in place of those of their names. Raises TuneError where it cannot be
+    written."""
+    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.parse(_HEAD)
+    for fitted in parts:
+        tables = tomlkit.aot()
+        for config, cost in fitted.schedules:
+            table = tomlkit.table()
+            inline = tomlkit.inline_table()
+            inline.update(config)
+            table.add("config", inline)
+            table.add("cost", cost)
+            tables.append(table)
+        document[fitted.part.name] = tables
+    try:
+        write_atomically(path, tomlkit.dumps(document).encode(), 0o644)
+    except OSError as error:
+        raise TuneError(
+            f"{path} cannot be written",
+            place=Place(str(path)),
+            why=error.strerror or str(error),
+            remedy="make room",
+        ) from error
