@@ -5,8 +5,8 @@
     tilec fit benchmarks/gpu/schedules.toml times.json --kernel matmul_float16 --part NAME:M=1..16:4 ...
 
 What `tilec fit` writes is manifests/llm.schedules.toml, from which manifests/llm.toml takes the schedules of
-its 16-bit products. Its lists are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seeds 1
-and 2; of matmul_float16 seed 1 alone), by
+its 16-bit products. Its lists are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seeds
+1 and 2; of matmul_float16 seed 1 alone), by
 
     --kernel matmul_float16 --part matmul_16_few:M=1..16:4 --part matmul_16_some:M=17..128:6
     --part "matmul_16:M=>=129:9"
