@@ -9,7 +9,7 @@ import numpy as np
 
 from tilec.build.dispatch import Server, Service
 from tilec.manifest import Plan
-from tilec.manifest.layers import KINDS, parts
+from tilec.manifest.layers import parts
 from tilec.manifest.model_calls import LayerCall, ModelCalls
 from tilec.package.usable import may_run
 
@@ -62,7 +62,7 @@ def unserved_layers(plan: Plan, model: ModelCalls) -> dict[str, tuple[str, ...]]
             if any(may_run(variant.target.name, target) for variant in call.kernel.variants)
             for part in parts(call.layer)
         }
-        found[target] = tuple(layer for layer in KINDS[model.config.kind].layers if layer not in served)
+        found[target] = tuple(layer for layer in model.layers if layer not in served)
     return found
 
 

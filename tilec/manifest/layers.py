@@ -1,60 +1,64 @@
-"""The layers of transformer models: what a step computes, by kind of model."""
+"""The layers of transformer models: what a step computes, and how often, by the keys of a configuration file.
+
+What can be folded into weights as they are loaded is no layer: scales of queries, embeddings, residuals and
+logits, the 1 that is added to weights of norms, the order of the pairs that a rotary embedding turns.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilec.manifest.conditions import evaluate
 
 #: Joins the names of layers that one call computes: "mlp.up+mlp.act".
 FUSED = "+"
+#: How often a step computes what every block has.
+BLOCKS = "num_hidden_layers"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``count``: how often a step computes it, an expression of sizes (`tilec.manifest.conditions`); a model
+    for which that is 0 does without it."""
+
+    name: str
+    count: str = BLOCKS
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model. ``once``: layers that a step computes once, ``repeated``: those of every block."""
+    """A kind of model: its layers in the order of a step, and ``sizes`` that its files may leave out or know
+    by other names, as expressions of what they have."""
 
-    once: tuple[str, ...]
-    repeated: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    sizes: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def layers(self) -> tuple[str, ...]:
-        """All of them, in the order of a step."""
-        return (self.once[0], *self.repeated, *self.once[1:])
+    def names(self) -> tuple[str, ...]:
+        """Of all layers that such models may have."""
+        return tuple(dict.fromkeys(layer.name for layer in self.layers))
+
+    def counts(self, sizes: Mapping[str, Any]) -> dict[str, int]:
+        """How often a step computes each layer of a model of given sizes. KeyError: one is missing."""
+        found = {layer.name: int(evaluate(layer.count, sizes)) for layer in self.layers}
+        return {name: count for name, count in found.items() if count > 0}
 
 
-_ATTENTION = ("attn.norm", "attn.q", "attn.k", "attn.v")
-_ROTARY = ("rope.q", "rope.k", "attention.prefill", "attention.decode", "attn.out")
-_GATED = ("mlp.norm", "mlp.gate", "mlp.up", "mlp.act", "mlp.down")
-_DECODER = Kind(("embed", "norm.final", "lm_head"), (*_ATTENTION, *_ROTARY, *_GATED))
-_NORMED_HEADS = Kind(_DECODER.once, (*_ATTENTION, "attn.q_norm", "attn.k_norm", *_ROTARY, *_GATED))
-_ENCODER = Kind(
-    ("embed", "pool"),
-    (
-        *("attn.q", "attn.k", "attn.v", "attention", "attn.out", "attn.norm"),
-        *("mlp.up", "mlp.act", "mlp.down", "mlp.norm"),
-    ),
-)
-#: By the ``model_type`` of a configuration file.
-KINDS = {
-    "llama": _DECODER,
-    "mistral": _DECODER,
-    "qwen2": _DECODER,
-    "qwen3": _NORMED_HEADS,
-    "bert": _ENCODER,
-}
-#: Every layer of any kind.
-LAYERS = tuple(dict.fromkeys(name for kind in KINDS.values() for name in kind.layers))
+class Sizes(dict[str, Any]):
+    """Numbers by name; those that are not there come of expressions of the others as they are asked for."""
+
+    def __init__(self, given: Mapping[str, Any], others: Mapping[str, str]) -> None:
+        super().__init__(given)
+        self._others = others
+
+    def __missing__(self, name: str) -> int:
+        """Raises KeyError for a name that nobody gives."""
+        self[name] = int(evaluate(self._others[name], self))
+        return int(self[name])
 
 
 def parts(layer: str) -> tuple[str, ...]:
     """The layers that one call computes: more than one where they are joined by "+"."""
     return tuple(part.strip() for part in layer.split(FUSED))
-
-
-def belongs(layer: str, kind: str) -> bool:
-    """Whether a model of a kind has a layer: all of its parts."""
-    return all(part in KINDS[kind].layers for part in parts(layer))
-
-
-def is_repeated(layer: str, kind: str) -> bool:
-    """Whether every block has it."""
-    return parts(layer)[0] in KINDS[kind].repeated

@@ -31,8 +31,9 @@ from tilec.families import families
 from tilec.ir.guards import Guard
 from tilec.manifest.conditions import check_condition
 from tilec.manifest.expressions import check_expression
+from tilec.manifest.families import KINDS, LAYERS
 from tilec.manifest.guards import parse_guard, same_values
-from tilec.manifest.layers import KINDS, LAYERS, parts
+from tilec.manifest.layers import parts
 from tilec.reserved import C_WORDS, is_identifier, package_problem, shown
 
 Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)
@@ -251,8 +252,17 @@ class ModelLayers(Table):
     `tilec check --model config.json --tokens 1..8192` asks who serves them. Sizes are expressions of
     integers, `+ - * // %`, `min`, `max` and `cdiv` of two, brackets, and names: every integer of the
     configuration file by its key (`hidden_size`, `intermediate_size`, `num_attention_heads`, `vocab_size`),
-    `head_dim` and `num_key_value_heads` also where it leaves them out, `tokens` (the rows of a step) and
-    `context` (the longest sequence; `max_position_embeddings` unless `--context` says otherwise).
+    `head_dim` and `num_key_value_heads` also where it leaves them out, `query_row`, `key_row` and `gate_row`
+    (how far apart rows are that a product leaves, which may be one for several layers), `tokens` (the rows of
+    a step) and `context` (the longest sequence; `max_position_embeddings` unless `--context` says otherwise).
+    Of a file with a `text_config`, that is the model.
+
+    Which of its kind's layers a model has, and how often, follows from the file: biases, experts, windows
+    shorter than `context`, a `lm_head.tied` whose weights are the table of embeddings. What can be folded
+    into weights as they are loaded is no layer: scales of queries, embeddings, residuals and logits, the 1
+    that is added to weights of norms, the order of the pairs that a rotary embedding turns. Nor is what
+    writes into a cache. `quantization_config` is not read. Where a call computes what another does and more,
+    on all targets of it, the other is not made.
     """
 
     layers: Layers = Field(

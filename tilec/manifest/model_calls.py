@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tilec.errors import InputError, Place
 from tilec.manifest.expressions import evaluate, fold
-from tilec.manifest.layers import KINDS, belongs, is_repeated, parts
+from tilec.manifest.families import KINDS
+from tilec.manifest.layers import parts
 from tilec.manifest.model import ModelLayers
 from tilec.manifest.model_config import ModelConfig
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan, Plan
 
 _LARGEST = 2**31 - 1
+#: A kernel, a table of it, and the layers that one call computes.
+_Use: TypeAlias = tuple[KernelPlan, ModelLayers, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +36,11 @@ class LayerCall:
 
 @dataclass(frozen=True)
 class ModelCalls:
-    """``calls`` in the order of a step, each at every number of ``tokens``."""
+    """``layers``: how often a step computes each, in its order. ``calls`` in that order too, each at every
+    number of ``tokens``."""
 
     config: ModelConfig
+    layers: Mapping[str, int]
     tokens: np.ndarray
     calls: tuple[LayerCall, ...]
 
@@ -46,27 +51,55 @@ def model_calls(plan: Plan, config: ModelConfig, tokens: Sequence[int], context:
     Raises:
         InputError: no kernel is for such a model, or a size cannot be computed.
     """
+    layers = _layers(config, context)
     counts = np.asarray(tokens, np.int64)
     names: dict[str, Any] = {**config.sizes, "context": context, "tokens": counts}
-    found = [_call(plan, kernel, layer, use, config, names) for kernel, use, layer in _uses(plan, config)]
+    uses = list(_uses(plan, config, layers))
+    found = [
+        _call(plan, use, names, min(layers[part] for part in parts(use[2])))
+        for use in uses
+        if not any(_computes_more(other, use) for other in uses)
+    ]
     if not found:
         raise InputError(
             f"no kernel of {plan.path} is for a {config.kind} model of {config.dtype}",
             place=Place(str(plan.path), key="kernel.model"),
             remedy="add [[kernel.model]] tables, or ask for another type with --dtype",
         )
-    order = KINDS[config.kind].layers
+    order = list(layers)
     found.sort(key=lambda call: order.index(parts(call.layer)[0]))
-    return ModelCalls(config, counts, tuple(found))
+    return ModelCalls(config, layers, counts, tuple(found))
 
 
-def _uses(plan: Plan, config: ModelConfig) -> Iterator[tuple[KernelPlan, ModelLayers, str]]:
+def _layers(config: ModelConfig, context: int) -> dict[str, int]:
+    """How often a step computes each layer of a model."""
+    try:
+        return KINDS[config.kind].counts({**config.sizes, "context": context})
+    except KeyError as error:
+        key = str(error.args[0])
+        what, place = f'the key "{key}" is missing', Place(str(config.path), key=key)
+        raise InputError(what, place=place, remedy="it must be an integer") from error
+
+
+def _uses(plan: Plan, config: ModelConfig, layers: Container[str]) -> Iterator[_Use]:
     """The tables of the manifest that are for this model, layer by layer."""
     for kernel in plan.kernels:
         for use in kernel.entry.model:
             kinds, dtypes = use.kinds or tuple(KINDS), use.dtypes or _own_dtypes(kernel)
             if config.kind in kinds and (not dtypes or config.dtype in dtypes):
-                yield from ((kernel, use, layer) for layer in use.layers if belongs(layer, config.kind))
+                yield from (
+                    (kernel, use, layer)
+                    for layer in use.layers
+                    if all(part in layers for part in parts(layer))
+                )
+
+
+def _computes_more(one: _Use, other: _Use) -> bool:
+    """Whether one call computes what another does and more, wherever the other runs."""
+    if not set(parts(one[2])) > set(parts(other[2])):
+        return False
+    targets = [{variant.target.name for variant in kernel.variants} for kernel, _, _ in (one, other)]
+    return targets[0] >= targets[1]
 
 
 def _own_dtypes(kernel: KernelPlan) -> tuple[str, ...]:
@@ -74,21 +107,14 @@ def _own_dtypes(kernel: KernelPlan) -> tuple[str, ...]:
     return (dtype,) if isinstance(dtype, str) else ()
 
 
-def _call(
-    plan: Plan,
-    kernel: KernelPlan,
-    layer: str,
-    use: ModelLayers,
-    config: ModelConfig,
-    names: Mapping[str, Any],
-) -> LayerCall:
+def _call(plan: Plan, call: _Use, names: Mapping[str, Any], count: int) -> LayerCall:
+    kernel, use, layer = call
     dims, texts = {}, {}
     fixed = {name: value for name, value in names.items() if name != "tokens"}
     for name in kernel.entry.dims:
         values = _size(plan, kernel, layer, name, use.dims[name], names)
         dims[name] = np.broadcast_to(values, names["tokens"].shape)
         texts[name] = fold(use.dims[name], fixed)
-    count = config.sizes["num_hidden_layers"] if is_repeated(layer, config.kind) else 1
     return LayerCall(kernel, layer, dims, texts, count)
 
 

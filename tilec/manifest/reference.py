@@ -6,6 +6,7 @@ import sys
 import textwrap
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tilec.ir.guards import Guard
-from tilec.manifest.layers import KINDS
+from tilec.manifest.families import KINDS
 from tilec.manifest.model import (
     Backward,
     Kernel,
@@ -93,17 +94,30 @@ def _section(model: type[BaseModel]) -> str:
 
 
 def _layers() -> str:
-    """The layers of each kind of model, a bullet for kinds with the same ones."""
+    """The layers of each kind of model, a bullet for kinds with the same ones: all, or what differs from the
+    first kind's where that is shorter."""
     kinds: dict[tuple[str, ...], list[str]] = {}
     for name, kind in KINDS.items():
-        kinds.setdefault(kind.layers, []).append(name)
-    lines = (
-        f"{', '.join(names)}: {', '.join(f'`{layer}`' for layer in layers)}"
-        for layers, names in kinds.items()
-    )
+        kinds.setdefault(kind.names, []).append(name)
+    first = next(iter(kinds))
+    lines = (f"{', '.join(names)}: {_difference(layers, first)}" for layers, names in kinds.items())
     return "\n\n" + "\n".join(
         textwrap.fill(line, 110, initial_indent="- ", subsequent_indent="  ") for line in lines
     )
+
+
+def _difference(layers: tuple[str, ...], first: tuple[str, ...]) -> str:
+    new, gone = (
+        [name for name in one if name not in other] for one, other in ((layers, first), (first, layers))
+    )
+    if layers == first or len(new) + len(gone) >= len(layers):
+        return _listed(layers)
+    texts = [f"{word} {_listed(names)}" for word, names in (("with", new), ("without", gone)) if names]
+    return f"as {next(iter(KINDS))}, {'; '.join(texts)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _row(key: str, field: FieldInfo) -> str:
