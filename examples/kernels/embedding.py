@@ -56,8 +56,11 @@ def bert_embedding(
         for i, j in T.Parallel(rows, D):
             t = b * rows + i
             x[i, j] = word[ids[t], j] + position[positions[t], j] + kind[types[t], j]
-        center(x, stat, rows, D)
-        inverse_rms(x, sq, stat, rows, D, eps)
+        T.reduce_sum(x, stat, dim=1)
+        center(x, stat, rows, D, D)
+        for i, j in T.Parallel(rows, D):
+            sq[i, j] = x[i, j] * x[i, j]
+        inverse_rms(sq, stat, rows, D, eps)
         for i, j in T.Parallel(rows, D):
             Y[b * rows + i, j] = x[i, j] * stat[i] * G[j] + B[j]
     return Y

@@ -1,8 +1,9 @@
 """RMSNorm and LayerNorm over the rows of a matrix, plain and with a residual, in the eager form.
 
-A block takes ``rows`` rows; N is compiled in. Statistics are float32 and two passes over the row that the
-block holds, so large means cost no digits. Row strides are arguments, so that a slice can be normalised in
-place of a copy.
+A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in;
+columns behind these are read again for each pass over the row. Statistics are float32, and the variance is
+one of centred values, so large means cost no digits. Row strides are arguments, so that a slice can be
+normalised in place of a copy.
 """
 
 from __future__ import annotations
@@ -14,43 +15,125 @@ import tilec.language as T
 
 
 @T.macro
-def inverse_rms(x, sq, scale, rows, N, eps):
-    """scale[i] = 1 / sqrt(mean(x[i]**2) + eps); ``sq`` is scratch of x's shape."""
-    for i, j in T.Parallel(rows, N):
-        sq[i, j] = x[i, j] * x[i, j]
-    T.reduce_sum(sq, scale, dim=1)
+def load(X, R, x, row, start, rows, width):
+    """x = X[row:, start:] as float32, plus R's elements where there is an R; 0 behind the end of rows."""
+    if R is None:
+        T.copy(X[row, start], x)
+    else:
+        for i, j in T.Parallel(rows, width):
+            x[i, j] = T.cast(X[row + i, start + j], "float32") + T.cast(R[row + i, start + j], "float32")
+
+
+@T.macro
+def center(x, mean, rows, N, width, start=None):
+    """Takes the mean, a sum over N columns, from each row of x. From column ``start`` of a row on, what is
+    behind its end stays 0."""
+    for i, j in T.Parallel(rows, width):
+        if start is None:
+            x[i, j] = x[i, j] - mean[i] / N
+        else:
+            x[i, j] = T.if_then_else(start + j < N, x[i, j] - mean[i] / N, 0.0)
+
+
+@T.macro
+def inverse_rms(squares, scale, rows, N, eps):
+    """scale[i] = 1 / sqrt(sum(squares[i]) / N + eps)."""
+    T.reduce_sum(squares, scale, dim=1)
     for i in T.Parallel(rows):
         scale[i] = T.rsqrt(scale[i] / N + eps)
 
 
 @T.macro
-def center(x, mean, rows, N):
-    """Takes its mean from each row of x."""
-    T.reduce_sum(x, mean, dim=1)
+def store(x, scale, G, B, Y, row, start, rows, width):
+    """Y[row:, start:] = x * scale * G, plus B where there is a B."""
+    for i, j in T.Parallel(rows, width):
+        if B is None:
+            Y[row + i, start + j] = x[i, j] * scale[i] * G[start + j]
+        else:
+            Y[row + i, start + j] = x[i, j] * scale[i] * G[start + j] + B[start + j]
+
+
+@T.macro
+def normalise(X, R, G, B, H, Y, row, rows, N, eps, centred):
+    """A block whose rows are compiled in: Y = (X + R, less its mean if ``centred``) / root of its mean
+    square * G + B; H = X + R. R, B and H may be None."""
+    x, squares = [T.alloc_fragment((rows, N), "float32") for _ in range(2)]
+    mean, scale = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
+    load(X, R, x, row, 0, rows, N)
+    if H is not None:
+        T.copy(x, H[row, 0])
+    if centred:
+        T.reduce_sum(x, mean, dim=1)
+        center(x, mean, rows, N, N)
     for i, j in T.Parallel(rows, N):
-        x[i, j] = x[i, j] - mean[i] / N
+        squares[i, j] = x[i, j] * x[i, j]
+    inverse_rms(squares, scale, rows, N, eps)
+    store(x, scale, G, B, Y, row, 0, rows, N)
+
+
+@T.macro
+def normalise_any(X, R, G, B, H, Y, row, rows, N, width, eps, centred):
+    """:func:`normalise` of rows of any length, of which ``width`` columns are held."""
+    x, v, sums = [T.alloc_fragment((rows, width), "float32") for _ in range(3)]
+    mean, scale = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
+    parts = T.ceildiv(N, width)
+    load(X, R, x, row, 0, rows, width)
+    if H is not None:
+        T.copy(x, H[row, 0])
+    if centred:
+        T.copy(x, sums)
+        for c in T.serial(1, parts):
+            load(X, R, v, row, c * width, rows, width)
+            for i, j in T.Parallel(rows, width):
+                sums[i, j] = sums[i, j] + v[i, j]
+        T.reduce_sum(sums, mean, dim=1)
+        center(x, mean, rows, N, width, 0)
+    for i, j in T.Parallel(rows, width):
+        sums[i, j] = x[i, j] * x[i, j]
+    for c in T.serial(1, parts):
+        load(X, R, v, row, c * width, rows, width)
+        if H is not None:
+            T.copy(v, H[row, c * width])
+        if centred:
+            center(v, mean, rows, N, width, c * width)
+        for i, j in T.Parallel(rows, width):
+            sums[i, j] = sums[i, j] + v[i, j] * v[i, j]
+    inverse_rms(sums, scale, rows, N, eps)
+    store(x, scale, G, B, Y, row, 0, rows, width)
+    for c in T.serial(1, parts):
+        load(X, R, v, row, c * width, rows, width)
+        if centred:
+            center(v, mean, rows, N, width, c * width)
+        store(v, scale, G, B, Y, row, c * width, rows, width)
+
+
+@T.macro
+def rows_of(X, R, G, B, H, Y, row, rows, N, bN, eps, centred):
+    """The form for this N: compiled in, or a run-time value."""
+    if isinstance(N, int):
+        normalise(X, R, G, B, H, Y, row, rows, N, eps, centred)
+    else:
+        normalise_any(X, R, G, B, H, Y, row, rows, N, bN, eps, centred)
 
 
 @tilec.jit
-def rmsnorm(X, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, threads: int = 128):
+def rmsnorm(
+    X, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
+):
     """Y = X / rms(X) * G per row."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        x = T.alloc_fragment((rows, N), "float32")
-        sq = T.alloc_fragment((rows, N), "float32")
-        scale = T.alloc_fragment((rows,), "float32")
-        T.copy(X[b * rows, 0], x)
-        inverse_rms(x, sq, scale, rows, N, eps)
-        for i, j in T.Parallel(rows, N):
-            Y[b * rows + i, j] = x[i, j] * scale[i] * G[j]
+        rows_of(X, None, G, None, None, Y, b * rows, rows, N, bN, eps, False)
     return Y
 
 
 @tilec.jit
-def rmsnorm_residual(X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, threads: int = 128):
+def rmsnorm_residual(
+    X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
+):
     """H = X + R, Y = H / rms(H) * G per row: one step of a pre-norm residual stream."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
@@ -59,20 +142,14 @@ def rmsnorm_residual(X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: i
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
     with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        x = T.alloc_fragment((rows, N), "float32")
-        sq = T.alloc_fragment((rows, N), "float32")
-        scale = T.alloc_fragment((rows,), "float32")
-        for i, j in T.Parallel(rows, N):
-            x[i, j] = T.cast(X[b * rows + i, j], "float32") + T.cast(R[b * rows + i, j], "float32")
-        T.copy(x, H[b * rows, 0])
-        inverse_rms(x, sq, scale, rows, N, eps)
-        for i, j in T.Parallel(rows, N):
-            Y[b * rows + i, j] = x[i, j] * scale[i] * G[j]
+        rows_of(X, R, G, None, H, Y, b * rows, rows, N, bN, eps, False)
     return Y, H
 
 
 @tilec.jit
-def layernorm(X, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, threads: int = 128):
+def layernorm(
+    X, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
+):
     """Y = (X - mean) / std * G + B per row."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
@@ -80,20 +157,13 @@ def layernorm(X, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8,
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        x = T.alloc_fragment((rows, N), "float32")
-        sq = T.alloc_fragment((rows, N), "float32")
-        stat = T.alloc_fragment((rows,), "float32")
-        T.copy(X[b * rows, 0], x)
-        center(x, stat, rows, N)
-        inverse_rms(x, sq, stat, rows, N, eps)
-        for i, j in T.Parallel(rows, N):
-            Y[b * rows + i, j] = x[i, j] * stat[i] * G[j] + B[j]
+        rows_of(X, None, G, B, None, Y, b * rows, rows, N, bN, eps, True)
     return Y
 
 
 @tilec.jit
 def layernorm_residual(
-    X, R, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, threads: int = 128
+    X, R, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
 ):
     """Y = layernorm(X + R) per row: the post-norm step of a BERT encoder."""
     M, N, ldx = T.const("M N ldx")
@@ -103,15 +173,7 @@ def layernorm_residual(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        x = T.alloc_fragment((rows, N), "float32")
-        sq = T.alloc_fragment((rows, N), "float32")
-        stat = T.alloc_fragment((rows,), "float32")
-        for i, j in T.Parallel(rows, N):
-            x[i, j] = T.cast(X[b * rows + i, j], "float32") + T.cast(R[b * rows + i, j], "float32")
-        center(x, stat, rows, N)
-        inverse_rms(x, sq, stat, rows, N, eps)
-        for i, j in T.Parallel(rows, N):
-            Y[b * rows + i, j] = x[i, j] * stat[i] * G[j] + B[j]
+        rows_of(X, R, G, B, None, Y, b * rows, rows, N, bN, eps, True)
     return Y
 
 

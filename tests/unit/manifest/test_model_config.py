@@ -90,7 +90,7 @@ def test_what_is_wrong_is_told(tmp_path: Path, config: object, what: str) -> Non
     [
         ("llm.toml", LLAMA, (), ()),
         ("llm.toml", {**LLAMA, "torch_dtype": "float32"}, ("attention.decode",), ()),
-        ("llm.toml", QWEN, (), ("attn.q_norm", "attn.k_norm")),
+        ("llm.toml", QWEN, (), ()),
         ("llm.toml", MINILM, (), ()),
         ("minilm.toml", MINILM, (), ()),
         ("minilm.toml", {**MINILM, "torch_dtype": "float16"}, (), ()),

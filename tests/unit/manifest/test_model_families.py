@@ -20,16 +20,13 @@ MANIFEST = Path(__file__).parents[3] / "manifests" / "llm.toml"
 TARGETS = ("x86-64-v4", "sm_80", "sm_90a")
 TOKENS = (1, 7, 16, 100, 2048)
 
-#: Widths of norms, and heads that share keys, for which no variant is made.
-NORMS = "attn.norm attn.add mlp.norm mlp.add norm.final"
-POST_NORMS = f"{NORMS} attn.post_norm mlp.post_norm"
-HEAD_NORMS = "attn.q_norm attn.k_norm"
+#: Widths of heads, and numbers of them that share keys, for which no variant is made.
 DECODE = "attention.decode"
 ROPE = "rope.q rope.k"
 #: No kernel is for these, or none of the model's type.
 EXPERTS = "moe.gating moe.sort moe.combine"
 WINDOW = "attention.prefill.window attention.decode.window"
-LATENT = "attn.kv_a_norm attn.join attn.absorb_k attention.decode.latent attn.absorb_v moe.sort moe.combine"
+LATENT = "attn.join attn.absorb_k attention.decode.latent attn.absorb_v moe.sort moe.combine"
 SOFTCAP = (
     "attention.prefill.softcap attention.decode.softcap lm_head.softcap "
     "attention.prefill.window.softcap attention.decode.window.softcap"
@@ -47,25 +44,23 @@ KNOWN_MISSES = {
     "Llama-2-7b": f"{FLOAT16} attn.norm mlp.norm norm.final {DECODE}",
     "Llama-2-70b": f"{FLOAT16} attn.norm mlp.norm norm.final",
     "SmolLM2-1.7B": DECODE,
-    "Qwen2.5-7B": f"{NORMS} {DECODE}",
-    "Qwen3-8B": HEAD_NORMS,
-    "Qwen3-30B-A3B": f"{HEAD_NORMS} {EXPERTS}",
+    "Qwen2.5-7B": DECODE,
+    "Qwen3-30B-A3B": EXPERTS,
     "Mistral-7B-v0.1": WINDOW,
     "Mixtral-8x7B": EXPERTS,
-    "gemma-2-9b": f"{POST_NORMS} {ROPE} {SOFTCAP} mlp.geglu",
-    "gemma-3-4b": f"{POST_NORMS} {HEAD_NORMS} {ROPE} attention.prefill {DECODE} {WINDOW} mlp.geglu",
-    "Phi-3-mini-4k": f"{NORMS} {ROPE} {WINDOW}",
-    "phi-4": NORMS,
+    "gemma-2-9b": f"{ROPE} {SOFTCAP} mlp.geglu",
+    "gemma-3-4b": f"{ROPE} attention.prefill {DECODE} {WINDOW} mlp.geglu",
+    "Phi-3-mini-4k": f"{ROPE} {WINDOW}",
     "DeepSeek-V2-Lite": f"{LATENT} moe.gating",
-    "DeepSeek-V3": f"{LATENT} moe.gating.groups {NORMS} attn.q_a_norm",
-    "gpt-oss-20b": f"{NORMS} {SINKS} {EXPERTS} moe.act.clamped moe.gate_bias moe.up_bias moe.down_bias",
+    "DeepSeek-V3": f"{LATENT} moe.gating.groups",
+    "gpt-oss-20b": f"{SINKS} {EXPERTS} moe.act.clamped moe.gate_bias moe.up_bias moe.down_bias",
     "OLMo-2-1124-7B-Instruct": DECODE,
     "falcon-7b": f"{LAYER_NORMS} {DECODE}",
     "falcon-40b": f"{LAYER_NORMS} mlp.layernorm {DECODE}",
     "stablelm-2-1_6b": (
         f"embed mlp.act {LAYER_NORMS} mlp.layernorm {PART} {DECODE} attn.q_bias attn.k_bias attn.v_bias"
     ),
-    "MiniCPM-2B": f"{NORMS} {DECODE}",
+    "MiniCPM-2B": DECODE,
     "glm-4-9b-hf": f"{PART} {DECODE}",
     "GLM-4-9B-0414": f"{PART} {DECODE}",
     "c4ai-command-r-v01": f"{FLOAT16} {LAYER_NORMS} {DECODE} lm_head.tied",
