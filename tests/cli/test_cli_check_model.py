@@ -84,6 +84,18 @@ def test_check_says_who_serves_a_model(
     assert tilec("check", project / "modelled.toml", "--shapes", out, "-j", "1").code == 0
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
+def test_layers_without_a_kernel_are_errors_if_strict(
+    tilec: Callable, project: Path, tmp_path: Path, options: list[str], code: int
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**CONFIG, "vocab_size": 96}))
+    command = ["check", project / "modelled.toml", "--model", config, "-j", "1", "--tokens", "1..8"]
+    outcome = tilec(*command, *options)
+    assert (outcome.code, "float16: 0 of" in outcome.err) == (code, True)
+    assert "no kernel that runs on x86-64-v2 is for embed, attn.norm" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     help="With --model: write a file for --shapes and tune.",
 )
-@click.option("--strict", is_flag=True, help="Exit 1 on every warning about a kernel, and on every miss.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit 1 on every warning about a kernel, every miss and layer without a kernel.",
+)
 @click.option("--all", "every", is_flag=True, help="Elaborate each of thousands of variants, not a sample.")
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"

@@ -135,7 +135,8 @@ def _answer_json(each: Answer) -> dict[str, object]:
 
 
 def _judge(plan: Plan, model: ModelCalls, found: Sequence[Answer], strict: bool) -> int:
-    """Says on stderr what nobody serves; 1 for a miss that is not excused."""
+    """Says on stderr what nobody serves; 1 for a miss that is not excused, or, if strict, for a layer that no
+    kernel is for."""
     from tilec.build.coverage import runs_text, unserved_layers
 
     allowed, misses = excused(plan, strict), [each for each in found if each.service.kind == "miss"]
@@ -143,10 +144,10 @@ def _judge(plan: Plan, model: ModelCalls, found: Sequence[Answer], strict: bool)
     for each in missed:
         text = f"{each.call.layer}: {each.call.kernel.name} on {each.target} serves no tokens"
         click.echo(f"{text} {runs_text(each.tokens)}", err=True)
-    for target, layers in unserved_layers(plan, model).items():
-        if layers:
-            click.echo(f"no kernel that runs on {target} is for {', '.join(layers)}", err=True)
+    without = {target: layers for target, layers in unserved_layers(plan, model).items() if layers}
+    for target, layers in without.items():
+        click.echo(f"no kernel that runs on {target} is for {', '.join(layers)}", err=True)
     what = f"{model.config.kind} model of {model.config.dtype}"
     text = misses_text(len(misses), len(misses) - len(missed), len(found))
     click.echo(f"{what}: {text}", err=True)
-    return 1 if missed else 0
+    return 1 if missed or (strict and without) else 0

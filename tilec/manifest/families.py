@@ -59,6 +59,8 @@ _FALCON = {
     "num_key_value_heads": "num_kv_heads if new_decoder_architecture else "
     "1 if multi_query else num_attention_heads",
     "tie_word_embeddings": "1",
+    "alibi": "0",
+    "rotary_layers": f"0 if alibi else {BLOCKS}",
     "attention_bias": "bias",
     "mlp_bias": "bias",
     "second_norm": "new_decoder_architecture or not parallel_attn",
@@ -163,7 +165,7 @@ KINDS: Mapping[str, Kind] = {
     "olmo2": _kind(step.post_normed(step.attention(step.ROW_NORMS), step.MLP)),
     "stablelm": _kind(_LAYER_NORMED, **_STABLE),
     "cohere": _kind(_LAYER_NORMED, **_COHERE),
-    "falcon": _kind(step.layer_normed(step.FUSED_ATTENTION, step.GELU_MLP), **_FALCON, **_FUSED_ROWS),
+    "falcon": _kind(step.layer_normed(step.MAYBE_ALIBI, step.GELU_MLP), **_FALCON, **_FUSED_ROWS),
     "bert": _kind(step.encoder(), attention_bias="1", mlp_bias="1"),
 }
 #: Every layer of any kind.

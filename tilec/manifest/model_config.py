@@ -57,8 +57,11 @@ def read_model_config(path: Path) -> ModelConfig:
 
 
 def _numbers(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the file says in numbers; ``layer_types`` says how many blocks see a window alone."""
-    found = {key: value for key, value in data.items() if isinstance(value, (int, float))}
+    """What the file says in numbers, a newer one partly in ``rope_parameters``; ``layer_types`` says how many
+    blocks see a window alone."""
+    rotary = data.get("rope_parameters")
+    said = {**rotary, **data} if isinstance(rotary, dict) else data
+    found = {key: value for key, value in said.items() if isinstance(value, (int, float))}
     lists = {key: value for key, value in data.items() if isinstance(value, list)}
     found |= {key: len(value) for key, value in lists.items()}
     if "layer_types" in lists:

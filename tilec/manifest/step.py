@@ -46,6 +46,8 @@ def attention(norms: Layers = (), form: str = "") -> Layers:
 
 #: Weights of queries, keys and values are one tensor.
 FUSED_ATTENTION = (*_each("attn.qkv"), *_if("qkv_bias", "attn.qkv_bias"), *_ROTARY, *_scores(""), *_OUT)
+#: The same where scores get a bias by distance in place of a rotary embedding.
+MAYBE_ALIBI = (*FUSED_ATTENTION, *_if("alibi", "attn.alibi"))
 #: Keys and values come of a latent of few channels. Prefill makes them (attn.kv_b) and joins the parts of
 #: each head; decoding attends to latents, to which it takes queries (attn.absorb_k), and takes results back.
 LATENT_ATTENTION = (

@@ -122,7 +122,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "glm", 4096, 13696, (32, 2), 40, 151552, 131072, head_dim=128, attention_bias=True
     ),
     "GLM-4-9B-0414": config(
-        "glm4", 4096, 13696, (32, 2), 40, 151552, 32768, head_dim=128, partial_rotary_factor=0.5
+        "glm4", 4096, 13696, (32, 2), 40, 151552, 32768, head_dim=128,
+        rope_parameters={"partial_rotary_factor": 0.5},
     ),
     "granite-3.0-8b": config("granite", 4096, 12800, (32, 8), 40, 49155, 4096, **_TIED),
     "internlm2-7b": config("internlm2", 4096, 14336, (32, 8), 32, 92544, 32768, bias=False),

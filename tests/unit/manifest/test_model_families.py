@@ -184,3 +184,11 @@ def test_what_a_family_needs_is_asked_for(tmp_path: Path, name: str, without: st
     path.write_text(json.dumps({key: value for key, value in MODELS[name].items() if key != without}))
     with pytest.raises(InputError, match=f'"{without}" is missing'):
         read_model_config(path)
+
+
+def test_biases_by_distance_are_layers_of_their_own(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**MODELS["falcon-7b"], "alibi": True}))
+    model = model_calls(plan, read_model_config(path), TOKENS, 2048)
+    assert "attn.alibi" in missed(plan, model, "sm_90a")
+    assert "rope.q" not in model.layers
