@@ -261,8 +261,9 @@ class ModelLayers(Table):
     shorter than `context`, a `lm_head.tied` whose weights are the table of embeddings. What can be folded
     into weights as they are loaded is no layer: scales of queries, embeddings, residuals and logits, the 1
     that is added to weights of norms, the order of the pairs that a rotary embedding turns. Nor is what
-    writes into a cache. `quantization_config` is not read. Where a call computes what another does and more,
-    on all targets of it, the other is not made.
+    writes into a cache. `quantization_config` is not read, nor is what kernels have as args (the eps of a
+    norm) compared. Where a call computes what another does and more, on all targets of it, the other is not
+    made.
     """
 
     layers: Layers = Field(
