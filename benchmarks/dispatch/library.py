@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +17,14 @@ from tilec.ir.guards import Guard
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord, VariantRecord
 from tilec.targets import native_host, native_target
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 NAME = "bench"
-CLASSES = ("exact", "guarded", "fallback", "miss")
+_SCHEDULES = Path(__file__).parents[2] / "manifests" / "llm.schedules.toml"
+CLASSES = ("exact", "guarded", "fallback", "chosen", "miss")
 Guards = tuple[tuple[str, Guard], ...]
 Shape = tuple[int, int, int]
 
@@ -33,19 +40,25 @@ _MOST = 4096
 @dataclass(frozen=True)
 class Workload:
     """A library, and random shapes for each class: served by a variant that pins all dims (exact), by one of
-    three further sets of pinned dims with a guard beside (guarded), by the variant without guards (fallback)
-    or, in a kernel that has no such variant, by none (miss)."""
+    three further sets of pinned dims with a guard beside (guarded), by the variant without guards (fallback),
+    by one of several schedules in its place (chosen) or, in a kernel that has neither, by none (miss)."""
 
     spec: PackageSpec
     shapes: dict[str, list[Shape]]
 
 
 def workload(variants: int, shapes: int, seed: int = 0) -> Workload:
-    """``variants`` is what the kernel "open" has; "closed" lacks its fallback."""
+    """``variants`` is what the kernel "open" has; "closed" lacks its fallback, and "priced" has the schedules
+    of the shipped 16-bit products in its place."""
     rng = random.Random(seed)
     guards = _guards(variants - 1, rng)
     image = _image()
-    kernels = (_kernel("closed", guards, image), _kernel("open", [*guards, ()], image))
+    priced = [*((each, "") for each in guards), *(((), cost) for cost in _costs())]
+    kernels = (
+        _kernel("closed", [(each, "") for each in guards], image),
+        _kernel("open", [*((each, "") for each in guards), ((), "")], image),
+        _kernel("priced", priced, image),
+    )
     pinned = [each for each in guards if _pins(each) == 3]
     others = [each for each in guards if _pins(each) < 3]
     missed = [_missed(guards, rng) for _ in range(shapes)]
@@ -53,6 +66,7 @@ def workload(variants: int, shapes: int, seed: int = 0) -> Workload:
         "exact": [_admitted(rng.choice(pinned), rng) for _ in range(shapes)],
         "guarded": [_guarded(others, pinned, rng) for _ in range(shapes)],
         "fallback": missed,
+        "chosen": missed,
         "miss": missed,
     }
     return Workload(PackageSpec(NAME, "0", native_host(), kernels), drawn)
@@ -126,7 +140,13 @@ def _image() -> Image:
     return Image(native_target().level, code, hashlib.sha256(code).hexdigest(), (launch,))
 
 
-def _kernel(name: str, guards: list[Guards], image: Image) -> KernelRecord:
+def _costs() -> list[str]:
+    """Of the schedules that the shipped 16-bit products have for many rows."""
+    with _SCHEDULES.open("rb") as file:
+        return [each["cost"] for each in tomllib.load(file)["matmul_16"]]
+
+
+def _kernel(name: str, variants: list[tuple[Guards, str]], image: Image) -> KernelRecord:
     params = (ParamRecord("a", "tensor", "float32", "inout", extents=("4",)),)
-    records = tuple(VariantRecord(image.target, each, image) for each in guards)
+    records = tuple(VariantRecord(image.target, guards, image, cost=cost) for guards, cost in variants)
     return KernelRecord(name, params, tuple(map(DimRecord, "MNK")), records)

@@ -91,11 +91,14 @@ static double share_of(const tilec_exec* exec) {
 
 LOCAL const variant_record* cheapest(const variant_record* variant, const dispatch_query* query) {
   double costs[MAX_CHOICES];
-  uint32_t best = 0;
   if (LIKELY(!variant->costs)) return variant;
   variant->costs(query->dims, share_of(query->exec), costs);
-  for (uint32_t i = 1; i < variant->num_choices; i++) {
-    if (costs[i] < costs[best]) best = i;
+  double least = costs[0];
+  uint32_t best = 0;
+  for (uint32_t i = 1; i < variant->num_choices; i++) { /* no branch could be foretold here */
+    bool less = costs[i] < least;
+    best = less ? i : best;
+    least = less ? costs[i] : least;
   }
   return variant - variant->choice + best;
 }

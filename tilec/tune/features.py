@@ -41,11 +41,35 @@ class Features:
 
     def terms(self, held: int) -> tuple[str, ...]:
         """The texts whose factors are fitted, for so many blocks on a multiprocessor."""
-        blocks = self.blocks if held == 1 else f"{self.blocks} / {held}"
-        waves, rounds = f"waves({blocks})", f"rounds({self.blocks})"
-        shared = f"{rounds} * {self.trips}"
+        waves, shared = self._waves(held), self._shared()
         ragged = (f"{shared} * {each}" for each in self.ragged)
         return ("1", waves, f"{waves} * {self.trips}", shared, *ragged, self.bytes)
+
+    def cost(self, held: int, factors: Sequence[float]) -> str:
+        """The sum of `terms` with such factors; those of 0 are left out."""
+        call, wave, trip, shared, *ragged, moved = factors
+        in_wave = _sum([(wave, ""), (trip, self.trips)])
+        in_all = _sum([(shared, ""), *zip(ragged, self.ragged, strict=True)])
+        parts = [
+            _sum([(call, "")]),
+            f"{self._waves(held)} * ({in_wave})" if in_wave else "",
+            f"{self._shared()} * ({in_all})" if in_all else "",
+            _sum([(moved, self.bytes)]),
+        ]
+        return " + ".join(filter(None, parts)) or "0"
+
+    def _waves(self, held: int) -> str:
+        return f"waves({self.blocks if held == 1 else f'{self.blocks} / {held}'})"
+
+    def _shared(self) -> str:
+        return f"rounds({self.blocks}) * {self.trips}"
+
+
+def _sum(terms: Sequence[tuple[float, str]]) -> str:
+    """Factors before texts; a factor alone where the text is empty."""
+    return " + ".join(
+        f"{factor:.4g} * {text}" if text else f"{factor:.4g}" for factor, text in terms if factor
+    )
 
 
 def features_of(variant: Variant) -> Features:

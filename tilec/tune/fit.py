@@ -27,8 +27,9 @@ _FALL = 1.5
 _FEWEST = 8
 #: What a shape costs that no chosen schedule was timed at.
 _UNKNOWN = math.log(10)
-#: More blocks on a multiprocessor must explain the times so much better.
-_BETTER = 0.97
+#: More blocks on a multiprocessor must leave at most this share of the error, further terms of this. With 0.9
+#: costs have two thirds of the terms that they have with 1, and choose as well at shapes that were held back.
+_BETTER, _TELLING = 0.97, 0.9
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def fit(features: Features, number: int, times: Sequence[Times], units: int) -> 
         terms = features.terms(held)
         error, factors = _factors(terms, number, [times[at] for at in told], units)
         if best is None or error < _BETTER * best[0]:
-            best = (error, _text(terms, factors))
+            best = (error, features.cost(held, factors))
     return None if best is None else best[1]
 
 
@@ -72,29 +73,29 @@ def _factors(
 
 
 def _least_squares(matrix: np.ndarray, wanted: np.ndarray) -> tuple[float, tuple[float, ...]]:
-    """The squared error, and factors of 0 or more."""
-    import numpy as np
-
-    count = matrix.shape[1]
-    found = (float(wanted @ wanted), (0.0,) * count)
-    for size in range(1, count + 1):
-        for chosen in map(list, itertools.combinations(range(count), size)):
-            factors = np.linalg.lstsq(matrix[:, chosen], wanted, rcond=None)[0]
-            rest = matrix[:, chosen] @ factors - wanted
-            if (factors > 0).all() and rest @ rest < found[0]:
-                full = np.zeros(count)
-                full[chosen] = factors
-                found = (float(rest @ rest), tuple(full))
+    """The squared error, and factors of 0 or more: of few terms, where more do not tell much more."""
+    found = (float(wanted @ wanted), (0.0,) * matrix.shape[1])
+    for size in range(1, matrix.shape[1] + 1):
+        best = _of_size(matrix, wanted, size)
+        if best is not None and best[0] < _TELLING * found[0]:
+            found = best
     return found
 
 
-def _text(terms: Sequence[str], factors: Sequence[float]) -> str:
-    parts = [
-        f"{factor:.4g}" if term == "1" else f"{factor:.4g} * {term}"
-        for term, factor in zip(terms, factors, strict=True)
-        if factor > 0
-    ]
-    return " + ".join(parts)
+def _of_size(matrix: np.ndarray, wanted: np.ndarray, size: int) -> tuple[float, tuple[float, ...]] | None:
+    """The same with so many factors above 0; None where no set of terms has such."""
+    import numpy as np
+
+    best: tuple[float, tuple[float, ...]] | None = None
+    for chosen in map(list, itertools.combinations(range(matrix.shape[1]), size)):
+        factors = np.linalg.lstsq(matrix[:, chosen], wanted, rcond=None)[0]
+        rest = matrix[:, chosen] @ factors - wanted
+        error = float(rest @ rest)
+        if (factors > 0).all() and (best is None or error < best[0]):
+            full = np.zeros(matrix.shape[1])
+            full[chosen] = factors
+            best = (error, tuple(full.tolist()))
+    return best
 
 
 # ---- which to keep ----
