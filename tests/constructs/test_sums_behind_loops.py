@@ -25,6 +25,7 @@ def weighed(start=0.0, reads=False):
         V: T.Tensor((KEYS, SIZE), "float16"),
         out: T.Tensor((ROWS, SIZE), "float32"),
         sums: T.Tensor((ROWS,), "float32"),
+        weights: T.Tensor((ROWS, KEYS), "float16"),
     ):
         with T.Kernel(1, threads=256):
             q, k_s, v_s, p = (T.alloc_shared((TILE, SIZE), "float16") for _ in range(4))
@@ -42,6 +43,7 @@ def weighed(start=0.0, reads=False):
                     s[i, j] = T.abs(s[i, j])
                 T.reduce_sum(s, part, dim=1)
                 T.copy(s, p)
+                T.copy(p, weights[0, k * TILE])  # attention's own road stores nothing in its loop
                 for i in T.Parallel(TILE):
                     total[i] = total[i] * half[i] + part[i]
                 for i, d in T.Parallel(TILE, SIZE):
@@ -73,9 +75,10 @@ def test_sums_of_shared_rows_are_taken_behind_the_loop(given, is_behind):
     made = lower(elaborated(weighed(**given), inputs, None, {}, {}), SM90A, until="sum_behind_loops")
     loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, For)]
     inside = [stmt for loop in loops for stmt in loop.body if isinstance(stmt, Reduce)]
+    assert any(isinstance(stmt, Reduce) for stmt in walk(made.launches[0].body))
     assert bool(inside) != is_behind
     q, k, v = (each.astype(np.float32) for each in inputs)
     weights = np.repeat(0.5 ** np.arange(KEYS // TILE)[::-1], TILE) * np.abs(q @ k.T)
     total = weights.sum(1) + given.get("start", 0.0) * 0.5 ** (KEYS // TILE)
-    expected = (weights @ v / total[:, None], total)
+    expected = (weights @ v / total[:, None], total, np.abs(q @ k.T).astype(np.float16))
     agree(weighed(**given), *inputs, expected=expected, targets=("sm_90a",), rtol=2e-2, atol=2e-2)
