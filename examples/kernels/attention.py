@@ -45,17 +45,27 @@ def state(bM, bN, D):
     return S, o, top, old, total, part
 
 
+def columns(D, width):
+    """The columns of tiles that hold heads: those of a head, or ``width`` where D is a run-time value."""
+    return D if isinstance(D, int) else width
+
+
+def inverse_root(D):
+    """1 / sqrt(D)."""
+    return D**-0.5 if isinstance(D, int) else T.rsqrt(T.cast(D, "float32"))
+
+
 @T.macro
 def attend_block(Q, K, V, O, L, keys, padded, bx, h, b, shape, causal, dtype, bM, bN, num_stages):
     """Queries of head h of sequence b, one block of them, meet the first ``keys`` keys.
 
     ``padded``: rows of V behind them may hold anything. ``L`` is None or takes the log of each row's sum."""
-    Sq, Sk, H, Hkv, D = shape
-    scale = D**-0.5 * LOG2_E
-    Qs, Ks, Vs = (T.alloc_shared((r, D), dtype) for r in (bM, bN, bN))
-    S, o, top, old, total, part = state(bM, bN, D)
+    Sq, Sk, H, Hkv, D, width = shape
+    scale = inverse_root(D) * LOG2_E
+    Qs, Ks, Vs = (T.alloc_shared((r, width), dtype) for r in (bM, bN, bN))
+    S, o, top, old, total, part = state(bM, bN, width)
     P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
-    T.copy(Q[b, bx * bM : (bx + 1) * bM, h, :], Qs)
+    T.copy(Q[b, bx * bM : (bx + 1) * bM, h, 0:width], Qs)
     T.clear(o)
     T.clear(total)
     T.fill(top, LOWEST)
@@ -63,25 +73,25 @@ def attend_block(Q, K, V, O, L, keys, padded, bx, h, b, shape, causal, dtype, bM
     blocks = T.ceildiv(reach, bN)
     for step in T.Pipelined(blocks, num_stages=num_stages):
         k = blocks - 1 - step  # blocks with hidden keys come first: the others need no mask
-        T.copy(K[b, k * bN : (k + 1) * bN, h * Hkv // H, :], Ks)
+        T.copy(K[b, k * bN : (k + 1) * bN, h * Hkv // H, 0:width], Ks)
         T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
         for i, j in T.Parallel(bM, bN):
             seen = k * bN + j < keys
             if causal:
                 seen = seen & (k * bN + j <= bx * bM + i + Sk - Sq)
             S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
-        softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+        softmax_step(S, o, top, old, total, part, scale, bM, bN, width)
         if padded:
-            for j, d in T.Parallel(bN, D):
+            for j, d in T.Parallel(bN, width):
                 Vs[j, d] = T.if_then_else(k * bN + j < keys, V[b, k * bN + j, h * Hkv // H, d], 0)
         else:
-            T.copy(V[b, k * bN : (k + 1) * bN, h * Hkv // H, :], Vs)
+            T.copy(V[b, k * bN : (k + 1) * bN, h * Hkv // H, 0:width], Vs)
         if dtype != "float32":
             T.copy(S, P)
         T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
     for i in T.Parallel(bM):
         part[i] = 1.0 / T.max(total[i], SMALLEST)
-    for i, d in T.Parallel(bM, D):
+    for i, d in T.Parallel(bM, width):
         O[b, bx * bM + i, h, d] = o[i, d] * part[i]
     if L is not None:
         for i in T.Parallel(bM):
@@ -104,12 +114,14 @@ def attention(
     dtype="float32",
     bM=32,
     bN=64,
+    width=128,
     num_stages=2,
     threads=128,
 ):
     """O = softmax(Q K^T / sqrt(D)) V over a padded batch; key j of sequence b counts if j < lengths[b].
 
-    Causal: query i sees keys up to i + Sk - Sq (the last query sees the last key).
+    Causal: query i sees keys up to i + Sk - Sq (the last query sees the last key). Where D is a run-time
+    value, it is at most ``width`` (a guard of the manifest).
     """
 
     @T.prim_func
@@ -123,7 +135,7 @@ def attention(
         """Flash attention of a padded batch with key lengths."""
         with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
             keys = T.min(lengths[b], Sk)
-            shape = (Sq, Sk, H, Hkv, D)
+            shape = (Sq, Sk, H, Hkv, D, columns(D, width))
             attend_block(Q, K, V, O, None, keys, True, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
 
     return main
@@ -145,6 +157,7 @@ def attention_dense(
     dtype="float32",
     bM=32,
     bN=64,
+    width=128,
     num_stages=2,
     threads=128,
 ):
@@ -163,7 +176,7 @@ def attention_dense(
     ):
         """Flash attention of a batch of equal lengths, with log-sum-exp."""
         with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
-            shape = (Sq, Sk, H, Hkv, D)
+            shape = (Sq, Sk, H, Hkv, D, columns(D, width))
             attend_block(Q, K, V, O, L, Sk, False, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
 
     return main

@@ -49,7 +49,7 @@ KNOWN_MISSES = {
     "Mistral-7B-v0.1": WINDOW,
     "Mixtral-8x7B": EXPERTS,
     "gemma-2-9b": f"{ROPE} {SOFTCAP} mlp.geglu",
-    "gemma-3-4b": f"{ROPE} attention.prefill {DECODE} {WINDOW} mlp.geglu",
+    "gemma-3-4b": f"{ROPE} {DECODE} {WINDOW} mlp.geglu",
     "Phi-3-mini-4k": f"{ROPE} {WINDOW}",
     "DeepSeek-V2-Lite": f"{LATENT} moe.gating",
     "DeepSeek-V3": f"{LATENT} moe.gating.groups",

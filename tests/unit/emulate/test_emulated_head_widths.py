@@ -1,0 +1,28 @@
+"""Attention of heads whose width is a run-time value, as it ships, on the emulator."""
+
+from __future__ import annotations
+
+import pytest
+from emulated import Beside
+from shipped import MANIFESTS, known_authors, variants
+
+from tilec.build.frontend import elaborate_variant
+
+KERNELS = ("attention_float32", "attention_causal_float16", "attention_dense_bfloat16")
+#: Guard of D: widths of heads that its tiles hold.
+WIDTHS = {"%8,<=128": (32, 72, 80, 96, 112), "%8,<=256": (160, 192, 256)}
+
+
+@pytest.mark.parametrize("guard", WIDTHS)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_heads_of_any_width(name: str, target: str, guard: str) -> None:
+    [shipped, *_] = MANIFESTS
+    served = {str(variant.dims["D"]): variant for variant in variants(shipped, name, target)}
+    variant = served[guard]
+    beside = Beside(elaborate_variant(variant).kernel, variant.target, known_authors(shipped)[name])
+    for width in WIDTHS[guard]:
+        dims = {"B": 1, "Sq": 70, "Sk": 137, "H": 2, "Hkv": 1, "D": width}
+        strides = {"q_row": 2 * width, "kv_row": width + 8}
+        dims |= {**strides, "q_batch": 70 * strides["q_row"], "kv_batch": 137 * strides["kv_row"]}
+        assert beside.run(dims) == [], (variant.title, dims)
