@@ -1,9 +1,10 @@
-"""The page of the house and the import contract tell the same order of rooms."""
+"""The page of the house and the import contract tell the same order of rooms; test modules differ in name."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +39,9 @@ def test_no_module_stands_outside() -> None:
     }
     rooms = {room for layer in contract()["layers"] for room in re.split(r" [|:] ", layer)}
     assert here - {"__init__"} == rooms
+
+
+def test_no_two_test_modules_share_a_name() -> None:
+    """pytest imports them by name alone and leaves the second one out."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
