@@ -26,7 +26,7 @@ from tilec.manifest.model import Kernel, Manifest
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
 from tilec.manifest.overrides import Rule, merge_config, merge_schedules
 from tilec.manifest.problems import manifest_error, suggestion
-from tilec.manifest.schedules import Schedules, check_costs, read_schedules
+from tilec.manifest.schedules import ScheduleFiles, check_costs
 from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan, Variant
@@ -48,11 +48,12 @@ def load_manifest(
     manifest = _validate(document)
     host = read_host(document, manifest)
     declared = declared_targets(document, manifest, host)
+    files = ScheduleFiles(document_folder(document))
     tuned = read_tuned(path) if use_tuned else TunedConfigs(tuned_path(path))
     plans = tuple(
         plan
         for at in range(len(manifest.kernel))
-        for plan in _expand_entry(document, manifest, at, declared, tuned)
+        for plan in _expand_entry(document, manifest, at, declared, files, tuned)
     )
     check_symbols(plans)
     check_backward(document, plans)
@@ -73,6 +74,7 @@ def _expand_entry(
     manifest: Manifest,
     at: int,
     declared: Declared,
+    files: ScheduleFiles,
     tuned: TunedConfigs,
 ) -> Iterator[KernelPlan]:
     """One `[[kernel]]`: a plan per combination of its ``for`` values."""
@@ -83,7 +85,7 @@ def _expand_entry(
     check_dim_names(document, entry, at)
     check_model_dims(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
-    rules = _rules(document, entry, at, declared)
+    rules = _rules(document, entry, at, declared, files)
     check_overrides(document, at, rules, [target.name for target in targets], list(_combinations(entry.dims)))
     for values in _combinations(entry.for_):
         name = kernel_name(document, entry, at, values)
@@ -93,10 +95,7 @@ def _expand_entry(
         variants = [
             variant
             for target, dims in itertools.product(targets, guards)
-            for variant in _scheduled(
-                _variant(entry, name, args, target, dims, rules, tuned, base, *places),
-                merge_schedules(rules, target.name, dims),
-            )
+            for variant in _variants(entry, name, args, target, dims, rules, tuned, base, *places)
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
         backward = backward_of(document, entry, at, values)
@@ -119,7 +118,7 @@ def document_folder(document: Document) -> Path:
     return Path(document.file).resolve().parent
 
 
-def _variant(
+def _variants(
     entry: Kernel,
     name: str,
     args: Mapping[str, Any],
@@ -130,31 +129,33 @@ def _variant(
     base: Path,
     place: Place,
     config_place: Place,
-) -> Variant:
+) -> Iterator[Variant]:
+    """One on a target under guards; one for each schedule where there are several."""
     config = merge_config(entry.config, rules, target.name, dims)
     source = "manifest" if config else "default"
     applied = [rule.place for rule in rules if rule.applies(target.name, dims)]
     if applied:
         source = "override"
-    has_schedules = merge_schedules(rules, target.name, dims) is not None
-    measured = None if has_schedules else tuned.entry(name, target.name, dims)
-    if measured is not None:
-        config = {**config, **measured.config}
-        source = f"tuned on {measured.device}, {measured.date}"
     places = (*([config_place] if entry.config else []), *applied)
-    return Variant(
+    variant = Variant(
         name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs, places
     )
-
-
-def _scheduled(variant: Variant, schedules: Schedules | None) -> Iterator[Variant]:
-    """The variant with each of its schedules; as it is where it has none."""
+    schedules = merge_schedules(rules, target.name, dims)
     if schedules is None:
-        yield variant
+        yield _tuned(variant, tuned)
         return
     for each in schedules.each:
-        config, cost = {**variant.config, **each.config}, each.cost if len(schedules.each) > 1 else ""
-        yield replace(variant, config=config, config_source=schedules.source, cost=cost)
+        cost = each.cost if len(schedules.each) > 1 else ""
+        yield replace(variant, config={**config, **each.config}, config_source=schedules.source, cost=cost)
+
+
+def _tuned(variant: Variant, tuned: TunedConfigs) -> Variant:
+    """The variant with what was measured for it."""
+    measured = tuned.entry(variant.kernel, variant.target.name, variant.dims)
+    if measured is None:
+        return variant
+    source = f"tuned on {measured.device}, {measured.date}"
+    return replace(variant, config={**variant.config, **measured.config}, config_source=source)
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -163,7 +164,9 @@ def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]
         yield dict(zip(lists, values, strict=True))
 
 
-def _rules(document: Document, entry: Kernel, at: int, declared: Declared) -> list[Rule]:
+def _rules(
+    document: Document, entry: Kernel, at: int, declared: Declared, files: ScheduleFiles
+) -> list[Rule]:
     """The overrides with their targets resolved."""
     rules = []
     for number, override in enumerate(entry.override):
@@ -179,7 +182,7 @@ def _rules(document: Document, entry: Kernel, at: int, declared: Declared) -> li
                 remedy=suggestion(unknown, entry.dims),
             )
         place = document.place("kernel", at, "override", number, "schedules")
-        schedules = read_schedules(document, override, (at, number), document_folder(document))
+        schedules = files.schedules(override, place)
         if schedules is not None:
             check_costs(schedules.each, entry.dims, place)
         place = document.place("kernel", at, "override", number, "config")

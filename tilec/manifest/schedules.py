@@ -26,29 +26,38 @@ class Schedules:
     source: str
 
 
-def read_schedules(
-    document: Document, override: Override, at: tuple[int, int], base: Path
-) -> Schedules | None:
-    """Those of override number ``at[1]`` of kernel number ``at[0]``; None where it has none. Raises
-    ManifestError for a file that is not there or has no such table, and for costs that are none."""
-    place = document.place("kernel", at[0], "override", at[1], "schedules")
-    if override.schedules is None:
-        return None
-    if not isinstance(override.schedules, str):
-        return Schedules(override.schedules, "schedule")
-    file, _, name = override.schedules.rpartition(":")
-    if not (base / file).is_file():
-        raise ManifestError(
-            f'the file of schedules "{file}" does not exist',
-            place=place,
-            remedy="paths begin at the manifest",
-        )
-    other = read_document(base / file)
-    if name not in other.data:
-        raise ManifestError(
-            f'{file} has no schedules "{name}"', place=place, remedy=suggestion(name, other.data)
-        )
-    return Schedules(_tables(other, name), f"schedule of {file}")
+class ScheduleFiles:
+    """The files of a manifest's schedules, relative to ``base``, each read once."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._read: dict[str, Document] = {}
+
+    def schedules(self, override: Override, place: Place) -> Schedules | None:
+        """Those of an override, which names them at ``place``; None where it has none. Raises ManifestError
+        for a file that is not there or has no such table."""
+        if override.schedules is None:
+            return None
+        if not isinstance(override.schedules, str):
+            return Schedules(override.schedules, "schedule")
+        file, _, name = override.schedules.rpartition(":")
+        document = self._document(file, place)
+        if name not in document.data:
+            raise ManifestError(
+                f'{file} has no schedules "{name}"', place=place, remedy=suggestion(name, document.data)
+            )
+        return Schedules(_tables(document, name), f"schedule of {file}")
+
+    def _document(self, file: str, place: Place) -> Document:
+        if file not in self._read:
+            if not (self._base / file).is_file():
+                raise ManifestError(
+                    f'the file of schedules "{file}" does not exist',
+                    place=place,
+                    remedy="paths begin at the manifest",
+                )
+            self._read[file] = read_document(self._base / file)
+        return self._read[file]
 
 
 def _tables(document: Document, name: str) -> tuple[Schedule, ...]:
