@@ -55,11 +55,11 @@ def command(
     MANIFEST gives the kernel one variant a schedule; TIMES is the JSON with what each took at many shapes. A
     list goes into the file under its name, for `schedules = "file.toml:name"`.
     """
-    from tilec.tune.schedule_file import fit_part, read_times, write_parts
+    from tilec.tune.schedule_file import fit_parts, read_times, write_parts
 
     variants = _variants(manifest, kernel)
     measured = read_times(times, kernel, variants)
-    fitted = [fit_part(part, variants, measured, gain) for part in parts]
+    fitted = fit_parts(parts, variants, measured, gain)
     write_parts(out, fitted)
     rows = [
         [each.part.name, each.shapes, len(each.schedules), f"{(each.loss - 1) * 100:.1f}%"] for each in fitted

@@ -15,7 +15,7 @@ from tilec.cache import write_atomically
 from tilec.errors import InputError, Place, TuneError
 from tilec.manifest import Variant
 from tilec.manifest.guards import parse_guard
-from tilec.tune.features import features_of
+from tilec.tune.features import Features, features_of
 from tilec.tune.fit import Chooser, Times, fit
 
 _HEAD = "# Schedules and what they cost, written by `tilec fit`. Comments above the first table are kept.\n"
@@ -35,9 +35,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Measured:
-    """Times of the schedules of a kernel on ``machine`` with ``units`` multiprocessors."""
+    """Times of the schedules of a kernel on a device with ``units`` multiprocessors."""
 
-    machine: str
     units: int
     times: tuple[Times, ...]
 
@@ -63,7 +62,7 @@ def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured
             Times(each["dims"], {int(number): float(us) for number, us in each["us"].items()})
             for each in found["times"]
         )
-        made = Measured(str(data["machine"]), int(data["units"]), times)
+        made = Measured(int(data["units"]), times)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} has no times of {kernel}",
@@ -80,17 +79,26 @@ def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured
     return made
 
 
-def fit_part(part: Part, variants: Sequence[Variant], measured: Measured, gain: float) -> FittedPart:
-    """Fits costs to what was measured in and near the part, and keeps the schedules that are worth it.
-    Raises InputError where no shape is in the part."""
+def fit_parts(
+    parts: Sequence[Part], variants: Sequence[Variant], measured: Measured, gain: float
+) -> list[FittedPart]:
+    """Fits costs to what was measured in and near each part, and keeps the schedules that are worth it.
+    Raises InputError where no shape is in a part."""
+    features = [features_of(variant) for variant in variants]
+    return [_fit_part(part, variants, features, measured, gain) for part in parts]
+
+
+def _fit_part(
+    part: Part, variants: Sequence[Variant], features: Sequence[Features], measured: Measured, gain: float
+) -> FittedPart:
     guard = parse_guard(part.guard)
     least, most = guard.min or 1, guard.max or math.inf
     inside = [each for each in measured.times if guard.admits(each.dims[part.dim])]
     near = [each for each in measured.times if least / _NEAR <= each.dims[part.dim] <= most * _NEAR]
     costs = {
         number: text
-        for number, variant in enumerate(variants)
-        if (text := fit(features_of(variant), number, near, measured.units)) is not None
+        for number, each in enumerate(features)
+        if (text := fit(each, number, near, measured.units)) is not None
     }
     if not inside or not costs:
         raise InputError(f"too few shapes were timed with {part.dim} = {part.guard}", remedy="time more")
