@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 from tilec.sizes import (
+    ARITHMETIC,
     NEGATE,
     Apply,
     Grammar,
@@ -39,11 +40,8 @@ _GRAMMAR = Grammar(
     longest=1000,
     constants=(int, float),
     operations={
-        "+": Operation(operator.add),
-        "-": Operation(operator.sub),
-        "*": Operation(operator.mul),
+        **{symbol: ARITHMETIC[symbol] for symbol in ("+", "-", "*", NEGATE)},
         "/": Operation(operator.truediv),
-        NEGATE: Operation(operator.neg, 1, 1),
         "min": Operation(min),
         "max": Operation(max),
         "ceil": Operation(lambda value: float(math.ceil(value)), 1, 1),

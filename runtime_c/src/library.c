@@ -51,10 +51,11 @@ LINKED tilec_status tilec_library_preload(const tilec_kernel* kernel, DLDevice d
 }
 
 /* A query is of a call that says nothing but the device. */
-static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, dispatch_query* query,
+static tilec_status check_query(const tilec_kernel* kernel, dispatch_query* query,
                                 const kernel_record** own) {
   tilec_status status = own_kernel(kernel, own);
   if (status != TILEC_OK) return status;
+  DLDevice device = query->exec->device;
   status = own_device(device);
   if (status != TILEC_OK) return status;
   if (!query->dims && kernel->num_dims) return fail(TILEC_ERR_ARGUMENT, "%s: dims is NULL", kernel->name);
@@ -69,7 +70,7 @@ LINKED tilec_status tilec_library_select(const tilec_kernel* kernel, DLDevice de
   const tilec_exec exec = {.struct_size = sizeof(tilec_exec), .device = device};
   dispatch_query query = {.exec = &exec, .dims = dims, .min_align = min_align};
   if (!out) return fail(TILEC_ERR_ARGUMENT, "%s: out is NULL", this_library.info.name);
-  tilec_status status = check_query(kernel, device, &query, &own);
+  tilec_status status = check_query(kernel, &query, &own);
   if (status != TILEC_OK) return status;
   status = dispatch(own, &query, &found);
   if (status == TILEC_OK) *out = &found->info;
@@ -83,7 +84,7 @@ LINKED size_t tilec_library_explain(const tilec_kernel* kernel, DLDevice device,
   const tilec_exec exec = {.struct_size = sizeof(tilec_exec), .device = device};
   dispatch_query query = {.exec = &exec, .dims = dims, .min_align = min_align};
   if (!out) size = 0;
-  if (check_query(kernel, device, &query, &own) == TILEC_OK) return dispatch_explain(own, &query, out, size);
+  if (check_query(kernel, &query, &own) == TILEC_OK) return dispatch_explain(own, &query, out, size);
   size_t length = strlen(tilec_last_error());
   if (size) {
     size_t kept = length < size - 1 ? length : size - 1;

@@ -41,6 +41,7 @@ class Server:
         usable = [variant for variant in kernel.variants if may_run(variant.target.name, target)]
         self.candidates = tuple(sorted(usable, key=lambda variant: dispatch_rank(_uncompiled(variant))))
         self._services = [self._service(variant) for variant in self.candidates]
+        self._units = limits_of(parse_target(target)).units
 
     def service(self, dims: Mapping[str, int]) -> Service:
         """How a call with ``dims`` is served."""
@@ -54,8 +55,7 @@ class Server:
         if not first.cost:
             return first
         same = [each for each in self.candidates if each.cost and _calls(each) == _calls(first)]
-        units = limits_of(parse_target(self.target)).units
-        return same[cheapest([each.cost for each in same], dims, units)]
+        return same[cheapest([each.cost for each in same], dims, self._units)]
 
     def services(self, dims: Mapping[str, np.ndarray]) -> Iterable[tuple[Service, np.ndarray]]:
         """The same for many calls at once, arrays of the same length by dim: each service that is given, with

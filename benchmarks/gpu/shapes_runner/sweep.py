@@ -9,6 +9,7 @@ import torch
 from bench import distance, input_sets, runner, wanted
 from draw import Drawn
 from summary import slower_with_fewer
+from timing import events
 from work import row_of
 
 MOST_ROWS = 256
@@ -62,14 +63,4 @@ class _Timer:
             for number in range(calls):
                 self._run(sets[number % len(sets)])
         graph.replay()
-        return statistics.median(_events(graph) for _ in range(_REPLAYS)) / calls
-
-
-def _events(graph: torch.cuda.CUDAGraph) -> float:
-    """Microseconds of a replay on the GPU."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    graph.replay()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e3
+        return statistics.median(events(graph.replay) for _ in range(_REPLAYS)) / calls

@@ -60,6 +60,13 @@ class Gather:
         return Gather(tuple(own.values()), self.extents, self.tile, source, cond)
 
 
+def only_store(loop: Parallel) -> Store:
+    """What a loop does in each iteration, where that is one store."""
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    return store
+
+
 def store_of(loop: Parallel) -> Store | None:
     """The store of a loop that writes every element of a tile once and does nothing else; None of others."""
     *binds, store = loop.body

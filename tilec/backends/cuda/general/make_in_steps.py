@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from tilec.backends.cuda.analysis.gathers import only_store
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
 from tilec.backends.cuda.analysis.wgmma import STEP_BYTES, Chooser
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
@@ -98,7 +99,7 @@ class _Trip:
 
     def fragments(self) -> list[Var]:
         """What the makers write."""
-        return list(dict.fromkeys(_store(loop).buffer for loop in self.makers))
+        return list(dict.fromkeys(only_store(loop).buffer for loop in self.makers))
 
     def in_steps(self, parts: Mapping[Var, Sequence[Var]]) -> Iterator[Stmt]:
         """The body with fragments of each step."""
@@ -120,7 +121,7 @@ class _Trip:
                 return tirx.BufferLoad(own[node.source], [row, inside])
             return place if node.same_as(column) else None
 
-        store = _store(loop)
+        store = only_store(loop)
         made = Store(own[store.buffer], (row, inside), transform(store.value, moved), loc=store.loc)
         return replace(loop, vars=(row, inside), extents=(loop.extents[0], self.width), body=(made,))
 
@@ -220,7 +221,7 @@ def _makes(trip: _Trip, launch: Launch) -> bool:
 def _converts(loop: Parallel, shape: tuple[int, ...], own: Sequence[Var]) -> bool:
     """Whether an iteration gives its own element of a fragment a float, as it is or converted: one of a tile,
     or its own of another fragment."""
-    store = _store(loop)
+    store = only_store(loop)
     value = store.value.value if isinstance(store.value, tirx.Cast) else store.value
     if not isinstance(value, TensorLoad) or "float" not in dtype_of(value):
         return False
@@ -231,10 +232,3 @@ def _converts(loop: Parallel, shape: tuple[int, ...], own: Sequence[Var]) -> boo
         and store.buffer.scope() == "local.fragment"
         and all(same_all(place, loop.vars) for place in places)
     )
-
-
-def _store(loop: Parallel) -> Store:
-    """What a maker does in each iteration."""
-    (store,) = loop.body
-    assert isinstance(store, Store)
-    return store

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.gathers import only_store
 from tilec.ir.exprs import int_value, loads, same_all, substitute
 from tilec.ir.nodes import Block, If, Launch, Parallel, Pipelined, Stmt, Store
 from tilec.lowering.analysis.roads import with_notes
@@ -41,7 +42,7 @@ def _chosen(block: Block, notes: list[str]) -> Sequence[Stmt]:
     for stmt in block[at + 1 :]:
         loops = _loops(stmt) if isinstance(stmt, If) else None
         made += [stmt] if loops is None else loops
-        notes += [_NOTE.format(_store(loop).buffer.name) for loop in loops or []]
+        notes += [_NOTE.format(only_store(loop).buffer.name) for loop in loops or []]
     return made
 
 
@@ -55,13 +56,13 @@ def _loops(branch: If) -> list[Parallel] | None:
     )
     if not orelse or not then:
         holds = branch.cond if then else tirx.Not(branch.cond)
-        return [_with_value(loop, holds, _store(loop).value, _kept(loop)) for loop in then or orelse]
+        return [_with_value(loop, holds, only_store(loop).value, _kept(loop)) for loop in then or orelse]
     if len(then) != 1 or len(orelse) != 1:
         return None
     other = _over(orelse[0], then[0])
     if other is None:
         return None
-    return [_with_value(then[0], branch.cond, _store(then[0]).value, other)]
+    return [_with_value(then[0], branch.cond, only_store(then[0]).value, other)]
 
 
 def _is_plain(stmt: Stmt) -> bool:
@@ -72,15 +73,9 @@ def _is_plain(stmt: Stmt) -> bool:
     return isinstance(only, Store) and only.buffer.scope() == "local.fragment"
 
 
-def _store(loop: Parallel) -> Store:
-    (only,) = loop.body
-    assert isinstance(only, Store)
-    return only
-
-
 def _kept(loop: Parallel) -> Expr:
     """What an element holds."""
-    store = _store(loop)
+    store = only_store(loop)
     return tirx.BufferLoad(store.buffer, list(store.indices))
 
 
@@ -90,13 +85,13 @@ def _over(loop: Parallel, other: Parallel) -> Expr | None:
     if extents[0] != extents[1] or None in extents[0]:
         return None
     names = dict(zip(loop.vars, other.vars, strict=True))
-    indices = tuple(substitute(index, names) for index in _store(loop).indices)
-    same = _store(loop).buffer.same_as(_store(other).buffer) and same_all(
-        indices, tuple(_store(other).indices)
+    indices = tuple(substitute(index, names) for index in only_store(loop).indices)
+    same = only_store(loop).buffer.same_as(only_store(other).buffer) and same_all(
+        indices, tuple(only_store(other).indices)
     )
-    return substitute(_store(loop).value, names) if same else None
+    return substitute(only_store(loop).value, names) if same else None
 
 
 def _with_value(loop: Parallel, holds: Expr, value: Expr, other: Expr) -> Parallel:
-    store = _store(loop)
+    store = only_store(loop)
     return replace(loop, body=(replace(store, value=tirx.if_then_else(holds, value, other)),))
