@@ -22,6 +22,8 @@ from tilec.package.reasons import reasons
 from tilec.package.write import BuildReport, write_package
 from tilec.portable.loader import Library, load
 from tilec.targets import native_host, native_target
+from tilec.trials.chosen import chosen_dims
+from tilec.trials.library import read_facts
 
 UNITS = 3
 COSTS = (
@@ -118,3 +120,13 @@ def test_more_schedules_than_the_runtime_has_room_for(tmp_path: Path) -> None:
     kernel = KernelRecord("crowd", (scalar("s", "float32"),), (DimRecord("M"),), variants)
     with pytest.raises(PackageError, match="65 schedules for the same calls"):
         write_package(PackageSpec("crowd", "1", host, (kernel,)), tmp_path)
+
+
+def test_verify_runs_each_schedule_where_it_is_taken(report: BuildReport, library: Library) -> None:
+    (facts,) = read_facts(report.library)
+    for variant in facts.variants:
+        dims = chosen_dims(facts, variant, UNITS, 1 << 24)
+        assert (dims is not None) == bool(variant.cost)
+        if dims is not None:
+            assert library.kernels["matmul"].select(**dims).id == variant.id
+    assert chosen_dims(facts, facts.variants[-1], UNITS, 0) is None

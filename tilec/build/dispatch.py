@@ -12,6 +12,7 @@ from tilec.codegen.image import Image
 from tilec.costs import cheapest
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.guards import implies
+from tilec.package.choices import calls, choices
 from tilec.package.model import VariantRecord
 from tilec.package.order import dispatch_rank
 from tilec.package.usable import may_run
@@ -40,22 +41,22 @@ class Server:
         self.target = target
         usable = [variant for variant in kernel.variants if may_run(variant.target.name, target)]
         self.candidates = tuple(sorted(usable, key=lambda variant: dispatch_rank(_uncompiled(variant))))
+        records = map(_uncompiled, self.candidates)
+        self._choices = choices([calls(one.target, one.guards, one.align, one.cost) for one in records])
         self._services = [self._service(variant) for variant in self.candidates]
         self._units = limits_of(parse_target(target)).units
 
     def service(self, dims: Mapping[str, int]) -> Service:
         """How a call with ``dims`` is served."""
-        for variant, service in zip(self.candidates, self._services, strict=True):
+        for at, variant in enumerate(self.candidates):
             if all(guard.admits(dims[name]) for name, guard in variant.dims.items()):
-                return replace(service, variant=self._cheapest(variant, dims))
+                return replace(self._services[at], variant=self._cheapest(at, dims))
         return Service("miss")
 
-    def _cheapest(self, first: Variant, dims: Mapping[str, int]) -> Variant:
-        """Of the variants that serve the same calls as ``first``, the one that the library takes."""
-        if not first.cost:
-            return first
-        same = [each for each in self.candidates if each.cost and _calls(each) == _calls(first)]
-        return same[cheapest([each.cost for each in same], dims, self._units)]
+    def _cheapest(self, first: int, dims: Mapping[str, int]) -> Variant:
+        """Of the variants that serve the same calls as number ``first``, the one that the library takes."""
+        same = [self.candidates[at] for at in self._choices[first]]
+        return same[cheapest([each.cost for each in same], dims, self._units)] if len(same) > 1 else same[0]
 
     def services(self, dims: Mapping[str, np.ndarray]) -> Iterable[tuple[Service, np.ndarray]]:
         """The same for many calls at once, arrays of the same length by dim: each service that is given, with
@@ -90,11 +91,7 @@ def _specialises(narrow: Variant, wide: Variant) -> bool:
     return opened and all(implies(narrower, wider) for narrower, wider in pairs)
 
 
-def _calls(variant: Variant) -> tuple[object, ...]:
-    return (variant.target, variant.dims)
-
-
 def _uncompiled(variant: Variant) -> VariantRecord:
     """What dispatch looks at, without machine code."""
     image = Image(variant.target.name, b"", "", ())
-    return VariantRecord(variant.target.name, restricted(variant), image)
+    return VariantRecord(variant.target.name, restricted(variant), image, cost=variant.cost)

@@ -146,7 +146,8 @@ def _variants(
         return
     for each in schedules.each:
         cost = each.cost if len(schedules.each) > 1 else ""
-        yield replace(variant, config={**config, **each.config}, config_source=schedules.source, cost=cost)
+        chosen = {**config, **each.config}
+        yield replace(variant, config=chosen, config_source=schedules.source, cost=cost, is_schedule=True)
 
 
 def _tuned(variant: Variant, tuned: TunedConfigs) -> Variant:

@@ -89,6 +89,9 @@ class TunedConfigs:
         title = f"{self.path}: the entry of {entry.kernel} on {entry.target} {guards}".rstrip()
         if not users:
             return f"{title} belongs to no variant of the manifest and is not used"
+        if users[0].is_schedule:
+            why = "its variants have schedules, which tuned configs do not replace"
+            return f"{title} is not used: {why}; remove the entry, or the schedules of the override"
         if source_sha256(users[0].source, users[0].base) != entry.source_sha256:
             return f"{title} is stale: {users[0].source} changed since {entry.date}; it is used all the same"
         return ""

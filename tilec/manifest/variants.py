@@ -20,7 +20,8 @@ class Variant:
     ``kernel`` is the expanded name; ``source`` the manifest's text, relative to ``base``, the manifest's
     folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel. ``outputs``: the
     parameters that the manifest says are written, None where it does not say. ``config_places``: the tables
-    of the manifest that values of ``config`` may be from. ``cost``: of a schedule among several."""
+    of the manifest that values of ``config`` may be from. ``cost``: of a schedule among several;
+    ``is_schedule``: ``config`` is one of an override's schedules, which tuned configs do not replace."""
 
     kernel: str
     source: str
@@ -35,6 +36,7 @@ class Variant:
     outputs: tuple[str, ...] | None = None
     config_places: tuple[Place, ...] = ()
     cost: str = ""
+    is_schedule: bool = False
 
     @property
     def title(self) -> str:

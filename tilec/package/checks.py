@@ -7,7 +7,7 @@ from collections import Counter
 from tilec.capacity import CAPACITY
 from tilec.errors import PackageError, Place
 from tilec.package import doors
-from tilec.package.cost_table import choices
+from tilec.package.cost_table import runs_of
 from tilec.package.ctext import identifier
 from tilec.package.family import package_family
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
@@ -46,7 +46,7 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     check_count(
         kernel,
         "schedules for the same calls",
-        max(map(len, choices(kernel)), default=0),
+        max(map(len, runs_of(kernel)), default=0),
         CAPACITY.max_choices,
     )
     taken = any(variant.takes_num_sms for variant in kernel.variants)

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import ClassVar
 
 from tilec.costs import SHARE, cost_tree
-from tilec.package.model import KernelRecord, VariantRecord
+from tilec.package.choices import calls, choices
+from tilec.package.model import KernelRecord
 from tilec.sizes import NEGATE, Node, Visitor
 
 
-def choices(kernel: KernelRecord) -> list[range]:
-    """Runs of variants in dispatch order that serve the same calls, of which the least cost decides."""
-    runs, first = [], 0
-    for key, members in groupby(kernel.variants, key=_calls):
-        count = len(list(members))
-        if key is not None and count > 1:
-            runs.append(range(first, first + count))
-        first += count
-    return runs
-
-
-def _calls(variant: VariantRecord) -> tuple[object, ...] | None:
-    """What makes variants serve the same calls; None for those without a cost."""
-    return (variant.target, variant.guards, variant.align) if variant.cost else None
+def runs_of(kernel: KernelRecord) -> list[range]:
+    """Runs of several variants in dispatch order of which the least cost decides."""
+    found = choices([calls(each.target, each.guards, each.align, each.cost) for each in kernel.variants])
+    return [run for run in dict.fromkeys(found) if len(run) > 1]
 
 
 class _CostText(Visitor[str]):
@@ -53,7 +43,7 @@ class _CostText(Visitor[str]):
 
 def costs_source(kernel: KernelRecord, prefix: str) -> str:
     """``<prefix>_costs_<variant>`` for each run of choices, named by its first variant."""
-    return "".join(_function(kernel, prefix, run) for run in choices(kernel))
+    return "".join(_function(kernel, prefix, run) for run in runs_of(kernel))
 
 
 def _function(kernel: KernelRecord, prefix: str, run: range) -> str:
@@ -69,7 +59,7 @@ def _function(kernel: KernelRecord, prefix: str, run: range) -> str:
 def cost_fields(kernel: KernelRecord, prefix: str) -> list[dict[str, object]]:
     """Per variant, the fields of its record about choices."""
     rows: list[dict[str, object]] = [{} for _ in kernel.variants]
-    for run in choices(kernel):
+    for run in runs_of(kernel):
         for number, index in enumerate(run):
             rows[index] = {"costs": f"{prefix}_costs_{run.start}", "choice": number, "num_choices": len(run)}
     return rows

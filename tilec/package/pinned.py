@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from tilec.errors import PackageError, Place
 from tilec.package import perfect_hash
-from tilec.package.cost_table import choices
+from tilec.package.cost_table import runs_of
 from tilec.package.ctext import array, record, reference
 from tilec.package.model import KernelRecord, VariantRecord
 
@@ -33,7 +33,7 @@ def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
     all. ``kernel`` has its variants in dispatch order. Raises
     PackageError for more than `MAX_SETS` sets, or for a set that 16 bits cannot number."""
     grouped: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
-    others = {index for run in choices(kernel) for index in run[1:]}
+    others = {index for run in runs_of(kernel) for index in run[1:]}
     for index, variant in enumerate(kernel.variants):
         if variant.target == target and index not in others:
             pins = _pins(kernel, variant)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilec.costs import cheapest, cost
+from tilec.costs import cost
 from tilec.dtypes import lookup
 from tilec.families import Family, family_of
+from tilec.package.choices import calls, choices
 from tilec.package.metadata import read_guards
 from tilec.package.usable import may_run
 from tilec.targets import parse_target
@@ -36,44 +37,45 @@ def reasons(
     """One per variant of ``kernel`` (of a library's metadata), in dispatch order, on a machine that the
     target ``device`` describes, which has ``units`` multiprocessors or cores. ``dims`` gives every dim of the
     kernel; ``forced``: the ids that TILEC_FORCE_VARIANT names there."""
-    found: list[Reason] = []
-    taken = None
-    only = _forced(kernel, device, forced)
-    for variant in kernel["variants"]:
-        text = _rejection(kernel, variant, device, dims, only)
-        if not text:
-            taken = taken or (variant if only is not None else _cheapest(kernel, variant, dims, units))
-            text = _admitted(variant, taken, dims, units)
-        found.append(Reason(variant["id"], variant["target"], text))
-    return tuple(found)
+    variants, only = kernel["variants"], _forced(kernel, device, forced)
+    rejected = [_rejection(kernel, variant, device, dims, only) for variant in variants]
+    first = next((at for at, text in enumerate(rejected) if not text), 0)
+    choice = _Choice(variants, first, only is not None, dims, units)
+    return tuple(
+        Reason(variant["id"], variant["target"], text or choice.admitted(at))
+        for at, (variant, text) in enumerate(zip(variants, rejected, strict=True))
+    )
 
 
-def _calls(variant: Mapping[str, Any]) -> tuple[object, ...]:
-    """What variants with costs must share to serve the same calls."""
-    return (variant["target"], variant["guards"], variant["align"])
+class _Choice:
+    """What is said of variants that admit a call which dispatch brings to number ``first``, and to no other
+    where that ``is_forced``."""
 
+    def __init__(
+        self,
+        variants: Sequence[Mapping[str, Any]],
+        first: int,
+        is_forced: bool,
+        dims: Mapping[str, int],
+        units: int,
+    ) -> None:
+        self._variants = variants
+        self._choices = choices(
+            [calls(one["target"], one["guards"], one["align"], one.get("cost", "")) for one in variants]
+        )
+        self._costs = [cost(one["cost"], dims, units) if "cost" in one else 0.0 for one in variants]
+        self._rivals = self._choices[first]
+        self._taken = first if is_forced else min(self._rivals, key=self._costs.__getitem__)
 
-def _cheapest(
-    kernel: Mapping[str, Any], first: Mapping[str, Any], dims: Mapping[str, int], units: int
-) -> Mapping[str, Any]:
-    """Of the variants that serve the same calls as ``first``, the one of least cost."""
-    if "cost" not in first:
-        return first
-    same = [one for one in kernel["variants"] if "cost" in one and _calls(one) == _calls(first)]
-    found: Mapping[str, Any] = same[cheapest([one["cost"] for one in same], dims, units)]
-    return found
-
-
-def _admitted(
-    variant: Mapping[str, Any], taken: Mapping[str, Any], dims: Mapping[str, int], units: int
-) -> str:
-    """What is said of a variant that admits."""
-    estimate = f", {cost(variant['cost'], dims, units):.1f} us" if "cost" in variant else ""
-    if variant is taken:
-        return f"taken{estimate}"
-    if estimate and "cost" in taken and _calls(variant) == _calls(taken):
-        return f"admits too{estimate}, but variant {taken['id']} costs less"
-    return f"admits too, but variant {taken['id']} comes first"
+    def admitted(self, at: int) -> str:
+        """Of number ``at``."""
+        estimate = f", {self._costs[at]:.1f} us" if len(self._choices[at]) > 1 else ""
+        if at == self._taken:
+            return f"taken{estimate}"
+        winner = f"variant {self._variants[self._taken]['id']}"
+        if at in self._rivals:
+            return f"admits too{estimate}, but {winner} costs less"
+        return f"admits too, but {winner} comes first"
 
 
 def _rejection(

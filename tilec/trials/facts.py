@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class VariantFacts:
     """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR. ``tiles``: integers that
     may be tile sizes, from its config and from what its grids divide by. ``grids``: texts, per launch.
-    ``align``: bytes that the addresses of some parameters must be multiples of."""
+    ``align``: bytes that the addresses of some parameters must be multiples of. ``cost``: of a schedule among
+    several."""
 
     id: int
     target: str
@@ -30,6 +31,7 @@ class VariantFacts:
     ir_text: str
     grids: tuple[tuple[str, ...], ...] = ()
     align: Mapping[str, int] = field(default_factory=dict)
+    cost: str = ""
 
     def guard(self, dim: str) -> Guard:
         """The guard of a dim."""
@@ -68,7 +70,8 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
     grids = tuple(tuple(launch["grid"]) for launch in entry["launches"])
     text = ir_texts[entry["id"]]
     tiles, align = _tiles(entry["config"], grids), entry.get("align", {})
-    return VariantFacts(entry["id"], entry["target"], read_guards(entry), tiles, text, grids, align)
+    guards, cost = read_guards(entry), entry.get("cost", "")
+    return VariantFacts(entry["id"], entry["target"], guards, tiles, text, grids, align, cost)
 
 
 def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:

@@ -7,6 +7,7 @@ the guards leave nothing smaller.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -78,8 +79,12 @@ def fit(guard: Guard, value: int) -> int:
 
 def _is_large(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> bool:
     """Whether the tensors or the grids of a call are too large for a quick case."""
-    elements = sum(int(np.prod(param.shape(dims), dtype=np.int64)) for param in kernel.tensors)
-    return elements > MOST_ELEMENTS or variant.blocks(dims) > MOST_BLOCKS
+    return elements_of(kernel, dims) > MOST_ELEMENTS or variant.blocks(dims) > MOST_BLOCKS
+
+
+def elements_of(kernel: KernelFacts, dims: Dims) -> int:
+    """Elements of all tensors of a call."""
+    return sum(math.prod(param.shape(dims)) for param in kernel.tensors)
 
 
 def _combinations(

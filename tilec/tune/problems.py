@@ -100,6 +100,13 @@ def require_problems(found: Agenda) -> None:
     """Raises InputError where there is nothing to tune."""
     if found.problems:
         return
+    if all(variant.is_schedule for variant in found.untouched):
+        raise InputError(
+            "there is nothing to tune",
+            place=Place(str(found.plan.path)),
+            why="the library chooses among schedules for every variant, and uses no tuned config there",
+            remedy="remove the schedules of the override to tune one config",
+        )
     raise InputError(
         "there is nothing to tune",
         place=Place(str(found.plan.path)),
@@ -109,7 +116,7 @@ def require_problems(found: Agenda) -> None:
 
 
 def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfigs) -> Problem | None:
-    if variant.cost:  # the library chooses among schedules
+    if variant.is_schedule:
         return None
     tune = kernel.entry.tune.for_target(variant.target.name, variant.target.family)
     space = space_of(variant, tune, _function(tune.configs, variant.base) or _authors_configs(variant, tune))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ import tomlkit
 from tilec.cache import write_atomically
 from tilec.errors import InputError, Place, TuneError
 from tilec.manifest import Variant
+from tilec.manifest.document import read_document
 from tilec.manifest.guards import parse_guard
+from tilec.manifest.problems import suggestion
 from tilec.tune.features import Features, features_of
 from tilec.tune.fit import Chooser, Times, fit
 
@@ -59,7 +61,7 @@ def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured
         data = json.loads(path.read_text(encoding="utf-8"))
         found = data["kernels"][kernel]
         times = tuple(
-            Times(each["dims"], {int(number): float(us) for number, us in each["us"].items()})
+            Times(dict(each["dims"]), {int(number): float(us) for number, us in each["us"].items()})
             for each in found["times"]
         )
         made = Measured(int(data["units"]), times)
@@ -70,6 +72,7 @@ def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured
             why=f"{type(error).__name__}: {error}",
             remedy="give what the folder of benchmarks/gpu/schedules.py wrote on the machine with the device",
         ) from error
+    _check_dims(path, times, variants[0].dims)
     if found["configs"] != [dict(variant.config) for variant in variants]:
         raise InputError(
             f"{path} is of other schedules of {kernel} than the manifest's",
@@ -79,11 +82,36 @@ def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured
     return made
 
 
+def _check_dims(path: Path, times: Sequence[Times], dims: Collection[str]) -> None:
+    """Raises InputError where a shape is not whole, or a time is none."""
+    for each in times:
+        missing = [name for name in dims if type(each.dims.get(name)) is not int]
+        if missing:
+            shape = " ".join(f"{name}={value}" for name, value in each.dims.items()) or "without dims"
+            raise InputError(
+                f"{path} has a shape that gives no {', '.join(missing)}: {shape}",
+                place=Place(str(path)),
+                remedy=f"time shapes that give {', '.join(dims)}",
+            )
+        if not each.us or not all(0 < us < math.inf for us in each.us.values()):
+            raise InputError(
+                f"{path} has a shape without times, or with one that is no time: {dict(each.dims)}",
+                place=Place(str(path)),
+                remedy="remove the shape, or time it again",
+            )
+
+
 def fit_parts(
     parts: Sequence[Part], variants: Sequence[Variant], measured: Measured, gain: float
 ) -> list[FittedPart]:
     """Fits costs to what was measured in and near each part, and keeps the schedules that are worth it.
     Raises InputError where no shape is in a part."""
+    for part in parts:
+        if part.dim not in variants[0].dims:
+            raise InputError(
+                f'the list {part.name} is for sizes of "{part.dim}", which is no dim of {variants[0].kernel}',
+                remedy=suggestion(part.dim, variants[0].dims),
+            )
     features = [features_of(variant) for variant in variants]
     return [_fit_part(part, variants, features, measured, gain) for part in parts]
 
@@ -108,10 +136,17 @@ def _fit_part(
     return FittedPart(part, schedules, math.exp(chooser.loss(chosen)), len(inside))
 
 
+def _opened(path: Path) -> tomlkit.TOMLDocument:
+    if not path.exists():
+        return tomlkit.parse(_HEAD)
+    read_document(path)  # says what is wrong with it
+    return tomlkit.parse(path.read_text(encoding="utf-8-sig"))
+
+
 def write_parts(path: Path, parts: Sequence[FittedPart]) -> None:
-    """Puts the lists into a file, in place of those of their names. Raises TuneError where it cannot be
-    written."""
-    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.parse(_HEAD)
+    """Puts the lists into a file, in place of those of their names. Raises ManifestError for a file that is
+    no TOML, TuneError where it cannot be written."""
+    document = _opened(path)
     for fitted in parts:
         tables = tomlkit.aot()
         for config, cost in fitted.schedules:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilec.backends.limits import limits_of
 from tilec.errors import EmulationError
 from tilec.portable.guarded import Guarded
 from tilec.targets import parse_target
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.oracle import Author, Oracle, authors
+from tilec.trials.shapes import MOST_ELEMENTS
 from tilec.verify.results import CaseResult
 from tilec.verify.session import Request
 from tilec.verify.walk import Walk
@@ -48,9 +50,11 @@ class _EmulatedWalk(Walk):
     """Calls a variant on the emulator."""
 
     most_cases = _MOST_CASES
+    most_elements = MOST_ELEMENTS
 
     def __init__(self, kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, seed: int) -> None:
-        super().__init__(kernel, variant, oracle, seed, "emulated")
+        units = limits_of(parse_target(variant.target)).units
+        super().__init__(kernel, variant, oracle, seed, "emulated", units)
         self._code: EmulatedKernel | None = None
 
     def suits(self, dims: Mapping[str, int]) -> bool:

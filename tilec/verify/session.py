@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilec.backends.limits import limits_of
 from tilec.errors import InputError, Place, VerifyError
 from tilec.families import device_named, family_at, family_of
 from tilec.ir.num_sms import NUM_SMS
@@ -111,7 +112,8 @@ class _LibraryWalk(Walk):
         device: Device,
         announce: Announce,
     ) -> None:
-        super().__init__(kernel, variant, oracle, seed, str(device))
+        units = limits_of(parse_target(variant.target), device.facts()).units
+        super().__init__(kernel, variant, oracle, seed, str(device), units)
         self._call, self._announce, self._place = call, announce, device
 
     def repeated(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilec.portable.guarded import Guarded
 from tilec.trials.arrays import guarded
+from tilec.trials.chosen import chosen_dims
 from tilec.trials.comparison import compare
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.oracle import Expectation, Oracle
@@ -29,16 +30,25 @@ Announce = Callable[[int, Mapping[str, int], str], None]
 
 class Walk:
     """Walks the cases of one variant. A subclass says how it is called (`run`), and may add to what is wrong
-    with a case (`repeated`) and to the cases (`refusals`). ``device`` is what results name."""
+    with a case (`repeated`) and to the cases (`refusals`). ``device`` is what results name, ``units`` the
+    number of its multiprocessors."""
 
     most_cases = MOST_CASES
+    #: Elements of the case at which the library takes one of several schedules.
+    most_elements = 1 << 24
     values = RANDOM  # of the case under way
 
     def __init__(
-        self, kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, seed: int, device: str
+        self,
+        kernel: KernelFacts,
+        variant: VariantFacts,
+        oracle: Oracle,
+        seed: int,
+        device: str,
+        units: int,
     ) -> None:
         self.kernel, self.variant, self.oracle = kernel, variant, oracle
-        self.seed, self.device = seed, device
+        self.seed, self.device, self.units = seed, device, units
 
     def run(
         self, dims: Mapping[str, int], arrays: Mapping[str, Guarded], values: Mapping[str, Any]
@@ -65,9 +75,9 @@ class Walk:
         return ()
 
     def results(self, dims: Mapping[str, int] | None, values: str = RANDOM) -> Iterator[CaseResult]:
-        """The case of ``dims`` and ``values``; or those of `cases` for which the kernel is defined, one of
-        them again with NaN and infinities, and refusals. A variant that this machine cannot run, or that is
-        defined for none, gives one skipped result."""
+        """The case of ``dims`` and ``values``; or those of `cases` for which the kernel is defined, one at
+        which the library takes this schedule, one of them again with NaN and infinities, and refusals. A
+        variant that this machine cannot run, or that is defined for none, gives one skipped result."""
         if dims is not None:
             yield self._admitted(dict(dims), values)
             return
@@ -85,11 +95,18 @@ class Walk:
             if len(served) == self.most_cases or result.oracle == "none":
                 break
         if served:
+            yield from map(self._admitted, self._chosen())
             if keeps_special(self.variant.ir_text):
                 yield self._admitted(served[min(1, len(served) - 1)], SPECIAL)
             yield from self.refusals(served[0])
         else:
             yield skipped
+
+    def _chosen(self) -> Iterator[dict[str, int]]:
+        """Dims at which the library takes the variant among schedules for the same calls."""
+        dims = chosen_dims(self.kernel, self.variant, self.units, self.most_elements)
+        if dims is not None and self.suits(dims):
+            yield dims
 
     def _admitted(self, dims: dict[str, int], values: str = RANDOM) -> CaseResult:
         start = time.perf_counter()

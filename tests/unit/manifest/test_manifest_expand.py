@@ -186,3 +186,9 @@ def test_schedules_may_stand_in_a_file_of_their_own(project: Callable[..., Path]
         "",
         "schedule of fits.toml",
     )
+
+
+def test_tuned_configs_of_schedules_are_named(project: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "demo.tuned.toml").write_text(TUNED)
+    (warning,) = load_manifest(project(SCHEDULED)).warnings
+    assert "M=1..16 is not used: its variants have schedules" in warning

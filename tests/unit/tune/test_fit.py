@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -140,6 +141,8 @@ def test_the_command_writes_lists_that_manifests_read(
     [
         (lambda text: "{}", "has no times of product"),
         (lambda text: text.replace('"bM": 128', '"bM": 96'), "is of other schedules"),
+        (lambda text: text.replace('"K": 2048', '"k": 2048'), "gives no K: M=1 N=128 k=2048"),
+        (lambda text: re.sub(r'"us": {"0": [0-9.]+', '"us": {"0": 0.0', text), "one that is no time"),
     ],
 )
 def test_other_files_are_refused(
@@ -158,3 +161,30 @@ def test_other_files_are_refused(
     assert run([*command, "--write", str(out)]) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "before", "said"),
+    [
+        ("all:M=>=1:2", "[[all]", "is not valid TOML"),
+        ("all:m=>=1:2", None, 'for sizes of "m", which is no dim of product'),
+        ("all:M=>=9000:2", None, "too few shapes were timed with M = >=9000"),
+    ],
+)
+def test_lists_that_cannot_be_written_are_refused(
+    manifest: Path,
+    times: list[Times],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    part: str,
+    before: str | None,
+    said: str,
+) -> None:
+    configs = [dict(variant.config) for variant in load_manifest(manifest).kernels[0].variants]
+    file = written(tmp_path / "times.json", times, list(configs))
+    out = tmp_path / "made.toml"
+    if before is not None:
+        out.write_text(before)
+    command = ["fit", str(manifest), str(file), "--kernel", "product", "--part", part, "--write", str(out)]
+    assert run(command) == 2
+    assert said in capsys.readouterr().err
