@@ -515,9 +515,9 @@ def _masked(Q, K, V, seen):
     return out
 
 
-def block_mask_attn_reference(Q, K, V, BlockSparseMask):
+def block_mask_attn_reference(Q, K, V, BlockSparseMask, block=32):
     S = Q.shape[2]
-    big = BlockSparseMask.repeat(32, 2).repeat(32, 3)[:, :, :S, :S] != 0
+    big = BlockSparseMask.repeat(block, 2).repeat(block, 3)[:, :, :S, :S] != 0
     return _masked(Q, K, V, lambda b, h: big[b, h] & visible(S, S, causal=True))
 
 

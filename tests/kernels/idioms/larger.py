@@ -11,6 +11,7 @@ import linear_attention
 mla_paged_inputs = partial(latent_attention.mla_paged_inputs, block_size=64)
 sparse_mla_fwd_reference = partial(latent_attention.sparse_mla_fwd_reference, dim=512)
 native_sparse_fwd_reference = partial(block_sparse.native_sparse_fwd_reference, block=64)
+block_mask_attn_reference = partial(block_sparse.block_mask_attn_reference, block=128)
 chunk_kkt_reference = partial(linear_attention.chunk_kkt_reference, chunk=64)
 chunk_delta_h_reference = partial(linear_attention.chunk_delta_h_reference, chunk=64)
 

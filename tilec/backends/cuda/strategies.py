@@ -24,6 +24,7 @@ from tilec.backends.cuda.general.turn_products import TurnProducts
 from tilec.backends.cuda.general.turn_tiles import TurnTiles
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
+from tilec.backends.cuda.idioms.read_tables import ReadTables
 from tilec.backends.cuda.idioms.skip_idle_blocks import SkipIdleBlocks
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
@@ -54,6 +55,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     ReadTurnedTiles(),
     ClearAtBegin(),
     ClearInProducts(),
+    ReadTables(),
     MaskBehindProducts(),
     SkipIdleBlocks(),
     DropRepeatedAxes(),

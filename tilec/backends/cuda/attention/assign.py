@@ -9,6 +9,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.attention.layouts import laid_out, load_map
+from tilec.backends.cuda.attention.list_trips import with_listed_trips
 from tilec.backends.cuda.attention.memory import fitted
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, LaunchDependents
 from tilec.backends.cuda.attention.order import plan_order
@@ -19,8 +20,8 @@ from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
-from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Stmt, Store, walk
+from tilec.ir.exprs import all_of, dtype_of, int_value
+from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Store, walk
 from tilec.ir.schedule import Schedule
 from tilec.lowering.emission.storage import element_bytes
 
@@ -40,20 +41,26 @@ _MOST = 255
 def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
     """A launch that is one pipelined loop of products whose results stay in registers, with arithmetic by row
     between them. Unfit where it is something else."""
+    launch, listing = with_listed_trips(launch)
     staging, roles = _roles(kernel, launch, target)
     tiles = (*(ring.tile for ring in roles.rings), *staging)
     body = (*(Alloc(tile) for tile in tiles), roles)
     made = replace(launch, threads=(roles.roles.threads, 1, 1), body=body)
-    return Plan(made, _cleared_counter(roles, launch))
+    return Plan(made, _with_cleared_counter(listing, roles, launch))
 
 
-def _cleared_counter(roles: AttentionRoles, launch: Launch) -> tuple[Stmt, ...]:
-    """The tile counter, and the launch that sets it to 0: workspaces come with any contents. It starts early
-    where ``launch`` is asked to."""
+def _with_cleared_counter(listing: Block, roles: AttentionRoles, launch: Launch) -> Block:
+    """The tile counter, and the launch that sets it to 0, that of ``listing`` where there is one: workspaces
+    come with any contents. It starts early where ``launch`` is asked to."""
     counter = roles.order.counter
     if counter is None:
-        return ()
+        return listing
     clear = Store(counter, (tirx.const(0, "int32"),), tirx.const(0, "uint32"))
+    if listing:
+        *tables, lists = listing
+        assert isinstance(lists, Launch)
+        first = all_of([tirx.EQ(var, tirx.const(0, dtype_of(var))) for var in lists.block_vars])
+        return *tables, Alloc(counter), replace(lists, body=(If(first, (clear,)), *lists.body))
     block = tirx.Var("block", "int32")
     schedule = Schedule(pdl=launch.schedule.pdl)
     return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), schedule)

@@ -78,14 +78,13 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         stages = ", ".join(f"{ring.source.name} {ring.stages}" for ring in found.rings)
         turns = ", products issued in turns" if found.turns else ""
         turns += ", one at a time for want of registers" if found.alone else ""
-        how = (
-            "tiles in order of the grid" if found.order.longest is None else "tiles handed out longest first"
-        )
+        handed = "" if found.order.counter is None else " handed out"
+        how = "in order of the grid" if found.order.longest is None else "longest first"
         boxes = any(isinstance(stmt, BoxStore) for stmt in found.consumer)
         return (
             f"one producer and {found.roles.consumers} consumer warpgroups, rows in registers, wgmma, TMA"
             f" rings of {stages} stages, {'TMA stores' if boxes else 'stores from registers'}{turns},"
-            f" persistent grid, {how}"
+            f" persistent grid, tiles{handed} {how}"
         )
 
     def tensor_maps(self) -> list[TensorMap]:

@@ -40,7 +40,7 @@ class TileRing:
 class AttentionOrder:
     """How persistent blocks take tiles. ``longest``: the grid axis along which work grows, so that tiles are
     handed out one by one from ``counter``, longest first, in sections of ``section`` positions of the other
-    axes; None: every gridDim-th tile in order of the grid."""
+    axes; None: in order of the grid, one by one where there is a counter, else every gridDim-th tile."""
 
     longest: int | None = None
     section: Expr | int = 1

@@ -23,23 +23,26 @@ _SECTION_BYTES = 32 << 20
 
 def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
     """Tiles with more trips first, where trips grow along the first axis of the grid and a second axis has
-    tiles of equal work; else the order of the grid. Tiles without any trip may lie anywhere between."""
+    tiles of equal work; else the order of the grid, whose tiles are handed out one by one where a tensor says
+    how many trips each has along the first axis. Tiles without any trip may lie anywhere between."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
     values = {stmt.var: stmt.value for stmt in parts.producer if isinstance(stmt, Bind)}
     stop = loop.stop
     for _ in values:
         stop = substitute(stop, values)
     var = launch.block_vars[0]
-    if len(launch.grid) < 2 or _growth(stop, var) != 1:
-        return AttentionOrder()
     counter = tirx.decl_buffer((1,), "uint32", name="tile_counter", scope="global.workspace")
+    if any(uses(index, (var,)) for load in loads(stop) for index in load.indices):
+        return AttentionOrder(counter=counter)
+    if len(launch.grid) < 2 or growth(stop, var) != 1:
+        return AttentionOrder()
     return AttentionOrder(0, _section(launch, loop, stop, var), counter)
 
 
 def _section(launch: Launch, loop: Pipelined, stop: Expr, var: Var) -> Expr | int:
     """Positions of the other axes whose streamed tiles fit in L2 together."""
     size = sum(map(tile_bytes, {stmt.dst.buffer for stmt in loop.body if isinstance(stmt, Copy)}))
-    bound = _without_loads(stop)
+    bound = without_loads(stop)
     if bound is None:
         return 1 << 30
     dtype = dtype_of(bound)
@@ -49,15 +52,15 @@ def _section(launch: Launch, loop: Pipelined, stop: Expr, var: Var) -> Expr | in
     return tirx.Max(tirx.floordiv(tirx.const(_SECTION_BYTES // size, dtype), trips), tirx.const(1, dtype))
 
 
-def _without_loads(expr: Expr) -> Expr | None:
+def without_loads(expr: Expr) -> Expr | None:
     """A bound of ``expr`` from above that reads no memory; None where there is none."""
     if next(loads(expr), None) is None:
         return expr
     if call_name(expr) == "if_then_else":
-        return _without_loads(expr.args[1])
+        return without_loads(expr.args[1])
     if not isinstance(expr, (tirx.Min, tirx.Max, tirx.Add, tirx.FloorDiv)):
         return None
-    left, right = _without_loads(expr.a), _without_loads(expr.b)
+    left, right = without_loads(expr.a), without_loads(expr.b)
     if isinstance(expr, tirx.Min):
         return right if left is None else left
     if left is None or right is None or (isinstance(expr, tirx.FloorDiv) and (int_value(expr.b) or 0) <= 0):
@@ -65,7 +68,7 @@ def _without_loads(expr: Expr) -> Expr | None:
     return type(expr)(left, right)
 
 
-def _growth(expr: Expr, var: Var) -> int | None:
+def growth(expr: Expr, var: Var) -> int | None:
     """1 where ``expr`` never falls as ``var`` grows but to the other side of a choice, 0 where it does not
     depend on it; None for all else."""
     if not uses(expr, (var,)):
@@ -73,12 +76,12 @@ def _growth(expr: Expr, var: Var) -> int | None:
     if expr.same_as(var):
         return 1
     if isinstance(expr, (tirx.Add, tirx.Min, tirx.Max)):
-        sides = (_growth(expr.a, var), _growth(expr.b, var))
+        sides = (growth(expr.a, var), growth(expr.b, var))
         return None if None in sides else 1
     if isinstance(expr, tirx.Sub):
-        return 1 if _growth(expr.a, var) == 1 and not uses(expr.b, (var,)) else None
+        return 1 if growth(expr.a, var) == 1 and not uses(expr.b, (var,)) else None
     if isinstance(expr, (tirx.Mul, tirx.FloorDiv)):
-        return _growth(expr.a, var) if (int_value(expr.b) or 0) > 0 else None
+        return growth(expr.a, var) if (int_value(expr.b) or 0) > 0 else None
     if call_name(expr) == "if_then_else" and int_value(expr.args[2]) == 0:
-        return None if _growth(expr.args[1], var) is None else 1
+        return None if growth(expr.args[1], var) is None else 1
     return None
