@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
+from tilec.backends.cuda.warp_roles.roads import how_stored
 from tilec.ir.nodes import walk
 from tilec.lowering.analysis.scopes import conditioned
 
@@ -52,10 +53,8 @@ def _apart(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
 
 
 def _how_stored(store: TileStore) -> str:
-    if store.map is None:
-        return "stores from registers"
-    whole = conditioned(store.body)[0] is None
-    return "TMA stores" if whole else "TMA stores of tiles that are whole, others from registers"
+    how, whole = how_stored(store), conditioned(store.body)[0] is None or not store.columns
+    return how if whole else f"{how} of tiles that are whole, others from registers"
 
 
 def _early(launch: Launch, loads: Sequence[TmaLoad | GatherLoad]) -> tuple[str, ...]:

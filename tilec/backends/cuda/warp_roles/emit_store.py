@@ -25,6 +25,7 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
+from tilec.backends.cuda.warp_roles.emit_rows import send_rows
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
 from tilec.backends.cuda.warp_roles.neighbours import Column, reads_pairs
 from tilec.backends.cuda.warp_roles.staging import (
@@ -60,7 +61,7 @@ def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual
         ctx.facts.bind_range(var, 0, extent)
     ctx.mark(stmt)
     condition, body = conditioned(stmt.body)
-    if stmt.map is None:
+    if not stmt.columns:
         _plain(stmt, ctx, lane)
         return
     if condition is None:
@@ -203,7 +204,8 @@ def _packing(store: Store | Atomic) -> str:
 
 
 def _staged(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual | None) -> None:
-    """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
+    """Chunks of columns: convert, stmatrix, then a TMA store or rows by all threads; the stores of earlier
+    chunks go on meanwhile."""
     ahead = LoadsAhead(stmt, ctx, lane)
     for chunk, start in enumerate(stmt.chunks):
         buffer = staging_buffer(stmt, ctx, chunk)
@@ -221,8 +223,12 @@ def _staged(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual | 
                 for quarter, pair in enumerate(residual.pairs(at) if residual is not None else ()):
                     loaded[first + quarter * 2].append(pair)
                 _matrix(stmt, ctx, lane, at, first, loaded)
-        ptx("fence.proxy.async.shared::cta")
+        if stmt.map is not None:
+            ptx("fence.proxy.async.shared::cta")
         group_barrier(ctx)
+        if stmt.map is None:
+            send_rows(stmt, ctx, lane, buffer, chunk)
+            continue
         with when(first_thread(ctx)):
             _send(stmt, ctx, buffer, chunk)
             if residual is not None:

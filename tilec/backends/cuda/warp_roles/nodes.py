@@ -161,11 +161,12 @@ class WarpgroupTile:
 @dataclass(frozen=True, eq=False)
 class TileStore(Stmt):
     """For every (i, j) of the accumulator's tile: ``body`` (Store and Bind statements), in the registers of
-    the thread that holds the element. ``rows`` are those of one warpgroup. ``map`` is set where the last
-    store goes through ``buffers`` staging buffers of ``columns`` columns and TMA; ``turned`` where j runs
-    along the rows of what is stored. ``parts``: blocks of a cluster, each with one share of the columns;
-    ``extents`` are those of a share. All of ``body`` may stand in one If: a tile whose last row meets the
-    condition then goes through the staging buffers, another one element by element.
+    the thread that holds the element. ``rows`` are those of one warpgroup. ``columns`` is above 0 where the
+    last store goes through ``buffers`` staging buffers of so many columns, and ``map`` is set where TMA takes
+    them from there: threads store their rows else; ``turned`` where j runs along the rows of what is stored.
+    ``parts``: blocks of a cluster, each with one share of the columns; ``extents`` are those of a share. All
+    of ``body`` may stand in one If: a tile whose last row meets the condition then goes through the staging
+    buffers, another one element by element.
     ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers.
     ``loss``: why it goes plainly, where that can be changed."""
 

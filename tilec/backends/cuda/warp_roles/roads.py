@@ -42,8 +42,14 @@ def _of_load(stmt: TmaLoad) -> Iterator[Road]:
 
 @roads.register(TileStore)
 def _of_store(stmt: TileStore) -> Iterator[Road]:
-    how = "stores from registers" if stmt.map is None else "TMA stores"
-    yield road_of(stmt, "registers" if stmt.map is None else "tma", how, stmt.loss)
+    yield road_of(stmt, "registers" if stmt.map is None else "tma", how_stored(stmt), stmt.loss)
+
+
+def how_stored(stmt: TileStore) -> str:
+    """How the elements of a tile leave."""
+    if stmt.map is not None:
+        return "TMA stores"
+    return "stores of staged rows by threads" if stmt.columns else "stores from registers"
 
 
 def moved(stmt: Stmt, source: Var, target: Var, kind: str, how: str, loss: Loss | None = None) -> Road:

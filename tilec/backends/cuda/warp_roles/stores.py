@@ -1,4 +1,5 @@
-"""How the elements of an accumulator leave: through a staging buffer and TMA, or each thread its own."""
+"""How the elements of an accumulator leave: through a staging buffer, by TMA or row by row, or each thread
+its own."""
 
 from __future__ import annotations
 
@@ -66,7 +67,10 @@ def plan_store(
             raise Unfit("no shared memory is left to stage it", remedy="choose fewer stages or smaller tiles")
         found = staged_map(loop, rows, columns, facts, turned)
     except Unfit as unfit:
-        return replace(plain, loss=Loss("", f"no TMA stores: {unfit}", unfit.remedy))
+        loss = Loss("", f"no TMA stores: {unfit}", unfit.remedy)
+        if buffers <= 0 or not _leaves_by_rows(loop, condition, turned):
+            return replace(plain, loss=loss)
+        return replace(plain, columns=columns, buffers=buffers, loss=loss)
     if found is None:
         return plain
     when = loop.hints.eviction or evict.get(str(found.buffer.name))
@@ -137,6 +141,17 @@ def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bo
             remedy=f"store to {last.buffer.name}[..., start + i, start + j]",
         )
     return _staging_map(last.buffer, rows, columns, facts, turned)
+
+
+def _leaves_by_rows(loop: Parallel, condition: Expr | None, turned: bool) -> bool:
+    """Whether the last store's elements may be staged all the same, for threads to store row by row."""
+    last = loop.body[-1]
+    if not isinstance(last, Store) or last.buffer.scope() != "global":
+        return False
+    steps = last.buffer.strides
+    together = not len(steps) or int_value(steps[-1]) == 1
+    ends = condition is None or _ends_rows(condition, loop.vars)
+    return together and ends and _is_box(last.indices, loop.vars[::-1] if turned else loop.vars)
 
 
 def _is_box(indices: Sequence[Expr], loop_vars: Sequence[Var]) -> bool:

@@ -1,0 +1,167 @@
+"""Device code of rows that leave a staging buffer by the threads of a warpgroup, where TMA cannot address the
+tensor: its rows begin anywhere.
+
+Rows that do begin at multiples of 16 bytes leave in vectors of so many. Of others neighbours leave in pairs
+that begin at multiples of 4 bytes, a row (or several) of the buffer by a warp at a time, and single elements
+at their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, u32, when
+from tilec.backends.cuda.warp_roles.load_ahead import first_column
+from tilec.backends.cuda.warp_roles.tma import element_strides
+from tilec.ir.exprs import all_of, int_value
+from tilec.ir.nodes import Store
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.backends.cuda.warp_roles.context import TileContext
+    from tilec.backends.cuda.warp_roles.load_ahead import Lane
+    from tilec.backends.cuda.warp_roles.nodes import TileStore
+
+_WARPS, _LANES = 4, 32
+#: Elements of 16 bits in a vector of 16 bytes and in a pair; bytes between which swizzles swap places.
+_VECTOR, _PAIR, _SPAN = 8, 2, 128
+#: Lines that are read before the first of them is stored.
+_AHEAD = 4
+_ROLLED = {"disable_unroll": True}
+
+
+def send_rows(stmt: TileStore, ctx: TileContext, lane: Lane, buffer: Expr, chunk: int) -> None:
+    """The rows of a chunk of columns, by all threads of the warpgroup."""
+    rows = _Rows(stmt, ctx, lane, buffer, chunk)
+    for block in range(stmt.rows // ROWS if stmt.turned else 1):
+        with T.If(rows.are_aligned()):
+            with T.Then():
+                rows.send_vectors(block)
+            with T.Else():
+                rows.send_pairs(block)
+
+
+class _Rows:
+    """Lines of a staging buffer, each a part of a row of the tensor. Those of a warpgroup are in one block,
+    or, ``turned``, in one for each 64 rows of the accumulator."""
+
+    def __init__(self, stmt: TileStore, ctx: TileContext, lane: Lane, buffer: Expr, chunk: int) -> None:
+        last = stmt.body[-1]
+        assert isinstance(last, Store)
+        self._stmt, self._ctx, self._lane, self._store = stmt, ctx, lane, last
+        self._chunk, self._buffer = chunk, buffer
+        self._lines, self._width = (stmt.columns, ROWS) if stmt.turned else (stmt.rows, stmt.columns)
+
+    def are_aligned(self) -> Expr:
+        """Whether all lines begin at multiples of 16 bytes, and rows end at such."""
+        ctx, tensor = self._ctx, self._store.buffer
+        with self._element(0, i32(0), i32(0)):
+            tests = [_is_whole(ctx.flat_index(tensor, self._store.indices))]
+        steps = [step for step in element_strides(tensor)[:-1] if not isinstance(step, int)]
+        tests += [_is_whole(ctx.value(each)) for each in (*steps, tensor.shape[-1])]
+        return let("aligned", all_of(tests))
+
+    def send_vectors(self, block: int) -> None:
+        """Vectors of 16 bytes."""
+        with self._lines_of(block, _VECTOR) as (lines, first):
+            held = registers(4 * len(lines), "uint32")
+            words = [[held[4 * number + word] for word in range(4)] for number in range(len(lines))]
+            for line, four in zip(lines, words, strict=True):
+                ptx("ld.shared.v4.b32", *four, self._address(block, line, first))
+            for line, four in zip(lines, words, strict=True):
+                with self._inside(block, line, first):
+                    ptx("st.global.v4.b32", self._global(), *four)
+
+    def send_pairs(self, block: int) -> None:
+        """Pairs that begin at even elements of the tensor, then what is left at the ends of a line."""
+        with self._lines_of(block, _PAIR) as (lines, first):
+            next_pair = let("next_pair", T.min(first + _PAIR, i32(self._width - _PAIR)))
+            held = registers(_PAIR * len(lines), "uint32")
+            for number, line in enumerate(lines):
+                ptx("ld.shared.b32", held[_PAIR * number], self._address(block, line, first))
+                ptx("ld.shared.b32", held[_PAIR * number + 1], self._address(block, line, next_pair))
+            for number, line in enumerate(lines):
+                self._send_pair(block, line, first, held[_PAIR * number], held[_PAIR * number + 1])
+
+    def _send_pair(self, block: int, line: Expr, first: Expr, own: Expr, behind: Expr) -> None:
+        """The pair from ``first`` on, or, of a line that begins at an odd element, the one from the next."""
+        with self._element(block, line, first):
+            place = self._ctx.flat_index(self._store.buffer, self._store.indices)
+        odd = let("odd", T.bitwise_and(tirx.Cast("int32", place), i32(1)))
+        shifted = T.bitwise_or(T.shift_right(own, u32(16)), T.shift_left(behind, u32(16)))
+        pair = let("pair", tirx.Select(tirx.EQ(odd, i32(1)), shifted, own))
+        left, right = let("left", first + odd), let("right", first + odd + 1)
+        whole = let("whole", tirx.And(right < self._width, self._test(block, line, right)))
+        with self._element(block, line, left):
+            with when(whole):
+                ptx("st.global.b32", self._global(), pair)
+            with when(tirx.And(tirx.Not(whole), self._test(block, line, left))):
+                ptx("st.global.b16", self._global(), tirx.Cast("uint16", pair))
+        starts = tirx.And(tirx.EQ(first, i32(0)), tirx.EQ(odd, i32(1)))
+        with when(tirx.And(starts, self._test(block, line, first))), self._element(block, line, first):
+            ptx("st.global.b16", self._global(), tirx.Cast("uint16", own))
+
+    @contextmanager
+    def _lines_of(self, block: int, size: int) -> Iterator[tuple[list[Expr], Expr]]:
+        """A loop over the lines of this warp, some in each turn, for as long as they are in the tensor: the
+        lines, and the first of ``size`` elements that are a lane's. Lanes take one line together, or several
+        where that is short."""
+        lanes = self._width // size
+        together = _WARPS * (_LANES // lanes)
+        count = min(_AHEAD, self._lines // together)
+        own = let("own_line", self._lane.warp * (_LANES // lanes) + self._lane.lane // lanes)
+        first = let("first", T.truncmod(self._lane.lane, i32(lanes)) * size)
+        with T.serial(i32(0), i32(self._lines // (together * count)), annotations=_ROLLED) as turn:
+            line = let("line", turn * (together * count) + own)
+            with when(self._test(block, line, i32(0))):
+                yield [line + number * together for number in range(count)], first
+
+    def _address(self, block: int, line: Expr, element: Expr) -> Expr:
+        """Where an element of a line lies in the staging buffer, whose pieces of 16 bytes are swizzled."""
+        pitch, pieces = self._width * 2, self._width // _VECTOR
+        swap = T.truncmod(T.truncdiv(line * pitch, i32(_SPAN)), i32(pieces))
+        piece = T.bitwise_xor(T.truncdiv(element, i32(_VECTOR)), swap)
+        place = line * pitch + piece * 16 + T.truncmod(element, i32(_VECTOR)) * 2
+        return self._buffer + u32(block * self._lines * pitch) + u32(place)
+
+    @contextmanager
+    def _element(self, block: int, line: Expr, element: Expr) -> Iterator[None]:
+        """The loop variables are those of an element of a line."""
+        stmt, ctx = self._stmt, self._ctx
+        row, column = (element + block * ROWS, line) if stmt.turned else (line, element)
+        start = i32(stmt.chunks[self._chunk]) + first_column(stmt, ctx)
+        with ctx.scope({stmt.vars[0]: ctx.share * stmt.rows + row, stmt.vars[1]: start + column}):
+            yield
+
+    def _global(self) -> Expr:
+        ctx, last = self._ctx, self._store
+        return T.address_of(ctx.tensors[last.buffer][ctx.flat_index(last.buffer, last.indices)])
+
+    def _test(self, block: int, line: Expr, element: Expr) -> Expr:
+        with self._element(block, line, element):
+            inside = self._ctx.inside(self._store.buffer, self._store.indices)
+        return tirx.const(True, "bool") if inside is None else inside
+
+    @contextmanager
+    def _inside(self, block: int, line: Expr, element: Expr) -> Iterator[None]:
+        """Within it an element's variables stand, and it lies in the tensor."""
+        with self._element(block, line, element):
+            inside = self._ctx.inside(self._store.buffer, self._store.indices)
+            with when(inside) if inside is not None else nullcontext():
+                yield
+
+
+def _is_whole(place: Expr) -> Expr:
+    """Whether a number of elements is one of whole vectors."""
+    known = int_value(place)
+    if known is not None:
+        return tirx.const(known % _VECTOR == 0, "bool")
+    wide = tirx.Cast("int64", place)
+    return tirx.EQ(T.truncmod(wide, tirx.const(_VECTOR, "int64")), tirx.const(0, "int64"))
