@@ -1,6 +1,6 @@
 """Builds a folder that times the schedules of schedules.toml at random shapes on a machine with a GPU.
 
-    python benchmarks/gpu/schedules.py [--out DIR]                     # here
+    python benchmarks/gpu/schedules.py [--out DIR] [--kernel GLOB]...  # here
     python3 schedules.py --json times.json                             # in DIR, on the machine with the GPU
     tilec fit benchmarks/gpu/schedules.toml times.json --kernel matmul_float16 --part NAME:M=1..16:4 ...
 
@@ -32,9 +32,11 @@ def main() -> None:
     """Builds the library, then the folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--out", type=Path, default=Path("dist/gpu-schedules"))
-    out = parser.parse_args().out
+    parser.add_argument("--kernel", action="append", default=[], metavar="GLOB", help="these alone")
+    options = parser.parse_args()
+    out = options.out
     write_runner(out)
-    built = build(MANIFEST, Path("dist/gpu-schedules-library"))
+    built = build(MANIFEST, Path("dist/gpu-schedules-library"), kernels=options.kernel)
     shutil.copy(built.report.library, out / "library.so")
     print(f"on the machine with the GPU: cd {out} && python3 schedules.py --json times.json")
 

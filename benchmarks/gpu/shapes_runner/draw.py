@@ -87,7 +87,7 @@ def _rows(source: random.Random) -> Iterator[Drawn]:
 def _quantised(source: random.Random) -> Iterator[Drawn]:
     while True:
         kernel, step = source.choice(QUANTISED), _step(source)
-        depth = _PACKED_GROUP if "packed" in kernel else 2 * step
+        depth = depth_of(kernel) if "packed" in kernel else 2 * step
         dims = {
             "M": log_uniform(source, 1, 16384),
             "N": log_uniform(source, 128, 32768, 2 * step if step > 1 else 1),
@@ -95,6 +95,16 @@ def _quantised(source: random.Random) -> Iterator[Drawn]:
         }
         if _fits_product(dims):
             yield Drawn("quantised", kernel, dims)
+
+
+def family_of(kernel: str) -> str:
+    """The family that draws a kernel with a product."""
+    return "quantised" if kernel in QUANTISED else "products"
+
+
+def depth_of(kernel: str) -> int:
+    """What K is a multiple of where rows of a kernel's operands are aligned."""
+    return _PACKED_GROUP if "packed" in kernel else 16 if kernel in QUANTISED else _USUAL_MULTIPLE
 
 
 _FAMILIES: dict[str, Callable[[random.Random], Iterator[Drawn]]] = {

@@ -1,6 +1,6 @@
 """Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
 
-    python3 schedules.py [--seed N] [--shapes N] [--json FILE]
+    python3 schedules.py [--seed N] [--shapes N] [--seconds S] [--json FILE]
 
 A schedule is left out at shapes where it would compute more than `_MOST_WASTE` times the products asked for.
 """
@@ -11,13 +11,16 @@ import argparse
 import json
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from bench import distance, input_sets, wanted
-from draw import Drawn, log_uniform
+from draw import Drawn, depth_of, family_of, log_uniform
+from rows.row import Row
 from timing import events
 from work import row_of
 
@@ -33,17 +36,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="no shape is begun later")
     parser.add_argument("--json", type=Path, default=Path("schedules.json"))
     options = parser.parse_args()
     library = load(HERE / "library.so")
     report: dict[str, Any] = {"machine": torch.cuda.get_device_name(), "seed": options.seed, "kernels": {}}
     report["units"] = torch.cuda.get_device_properties(0).multi_processor_count
+    shapes = {}
     for name, kernel in library.kernels.items():
-        found = report["kernels"][name] = {"configs": _configs(kernel), "times": []}
-        shapes = _shapes(random.Random(f"{options.seed} {name}"))
-        for _ in range(options.shapes):
-            found["times"].append(_timed(kernel, Drawn("products", name, next(shapes))))
-        options.json.write_text(json.dumps(report))
+        report["kernels"][name] = {"configs": _configs(kernel), "times": []}
+        shapes[name] = _shapes(random.Random(f"{options.seed} {name}"), depth_of(name))
+    end = time.monotonic() + options.seconds
+    for name in [name for _ in range(options.shapes) for name in shapes]:
+        if time.monotonic() > end:
+            break
+        drawn = Drawn(family_of(name), name, next(shapes[name]))
+        report["kernels"][name]["times"].append(_timed(library.kernels[name], drawn))
+    options.json.write_text(json.dumps(report))
     return 0
 
 
@@ -51,25 +60,28 @@ def _configs(kernel: Any) -> list[dict[str, Any]]:
     return [variant["config"] for variant in kernel.metadata["variants"]]
 
 
-def _shapes(source: random.Random) -> Iterator[dict[str, int]]:
+def _shapes(source: random.Random, depth: int) -> Iterator[dict[str, int]]:
+    """N is a multiple of 8, K of ``depth``; N of 16 where that is, too: 8-bit operands."""
+    aligned = 16 if depth == 16 else 8
     while True:
-        m, n, k = log_uniform(source, 1, 16384), *(log_uniform(source, 128, 32768, 8) for _ in range(2))
+        m, n = log_uniform(source, 1, 16384), log_uniform(source, 128, 32768, aligned)
+        k = log_uniform(source, 128, 32768, depth)
         if 2 * (m * k + n * k + 2 * m * n) <= _MOST_BYTES and 2 * m * n * k <= _MOST_OPERATIONS:
             yield {"M": m, "N": n, "K": k}
 
 
 def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
-    """Microseconds by the number of the schedule, and those of cuBLAS; ``wrong``: whose results differ."""
-    row = row_of(drawn)
+    """Microseconds by the number of the schedule, and those of the first peer; ``wrong``: whose results
+    differ."""
+    row = replace(row_of(drawn), sets=0)
     sets = input_sets(row)
     expected = wanted(row, sets[0])[0]
     names = [param["name"] for param in kernel.metadata["params"]]
-    peer = row.peers["cuBLAS"]
     found: dict[str, Any] = {
         "dims": drawn.dims,
         "us": {},
         "wrong": [],
-        "cublas": _time(lambda t: peer(**t), sets),
+        "peer": _peer(row, sets),
     }
     for number, variant in enumerate(kernel.metadata["variants"]):
         if _waste(variant["config"], drawn.dims) > _MOST_WASTE:
@@ -87,8 +99,17 @@ def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
             found["wrong"].append(number)
         found["us"][number] = _time(run, sets)
     best = min(found["us"].values())
-    print(drawn.dims, f"best {best:.1f}, cuBLAS {found['cublas']:.1f}, wrong {found['wrong']}", flush=True)
+    print(drawn.dims, f"best {best:.1f}, peer {found['peer']}, wrong {found['wrong']}", flush=True)
     return found
+
+
+def _peer(row: Row, sets: list[dict[str, Any]]) -> float | None:
+    """Microseconds of the first peer; None where it cannot do the work."""
+    peer = next(iter(row.peers.values()))
+    try:
+        return _time(lambda t: peer(**t), sets)
+    except RuntimeError:
+        return None
 
 
 def _waste(config: dict[str, Any], dims: dict[str, int]) -> float:
@@ -101,7 +122,7 @@ def _time(call: Callable[[dict[str, Any]], Any], sets: list[dict[str, Any]]) -> 
     for tensors in sets[:2]:
         call(tensors)
     one = events(lambda: call(sets[0]))
-    calls = max(4, min(_MOST_CALLS, int(_BATCH_US / max(one, 1.0))))
+    calls = max(2, min(_MOST_CALLS, int(_BATCH_US / max(one, 1.0))))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for number in range(calls):
