@@ -71,14 +71,15 @@ class Block:
         """Whether all of its warps have ended."""
         return set(range(self.first_warp, self.first_warp + self.warps)) <= self.cluster.ended
 
-    def window(self, address: Any) -> tuple[Memory, Any]:
-        """The shared memory that addresses of the shared window mean, and the offsets in it."""
+    def window(self, address: Any, mask: np.ndarray | None = None) -> tuple[Memory, Any]:
+        """The shared memory that addresses of the shared window mean, and the offsets in it. ``mask``: the
+        lanes whose addresses count, None for all."""
         low: Any
         if isinstance(address, np.ndarray):
-            ranks = np.unique(address >> _RANK_SHIFT)
+            ranks = np.unique((address if mask is None else address[mask]) >> _RANK_SHIFT)
             if len(ranks) > 1:
                 raise Hazard("one access goes to the shared memory of several blocks")
-            rank, low = int(ranks[0]), (address & 0xFFFFFF).astype(np.int64)
+            rank, low = int(ranks[0]) if len(ranks) else 0, (address & 0xFFFFFF).astype(np.int64)
         else:
             rank, low = int(address) >> _RANK_SHIFT, int(address) & 0xFFFFFF
         if rank == 0:

@@ -124,6 +124,7 @@ class Schedule:
         "so many blocks of a cluster share the K of one tile and add up through each other's shared memory:"
         " the default where dims are known to make few and deep tiles; `1` for none",
         "products",
+        "packed_weights",
     )
     unroll: int | None = _key(COUNT, "1", "keeps the compiler from unrolling the loop along K", "products")
     promote_k: int | None = _key(

@@ -37,11 +37,19 @@ GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
 HALF = {"dtype": "float16"}
 CONFIG = {"bM": 64, "bN": 64, "bK": 64, "num_stages": 2, "threads": 128}
 DIMS = {"M": 70, "N": 72, "K": 200}
+BLOCKS = Author(inputs=load_entry("fp8.py:linear_fp8_blocks_inputs", KERNELS))
 
 
 def product(**config):
     """A product with the stages that it asks for, few enough to be filled again."""
     return kernel_of("gemm.py:matmul", GUARDS, HALF, **{**CONFIG, "stages": 1, **config})
+
+
+def blocks(**config):
+    """A product of 8-bit floats whose sums are scaled after every trip."""
+    guards = {"M": Guard(), "N": Guard(div=16), "K": Guard(div=16)}
+    config = {"bM": 64, "bN": 96, "num_stages": 2, "threads": 128, **config}
+    return kernel_of("fp8.py:linear_fp8_blocks", guards, {}, **config)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +92,33 @@ def test_a_ring_of_one_stage_ends(config, stages):
 
 
 def test_a_ring_of_one_stage_with_sums_that_leave_ends():
-    guards = {"M": Guard(), "N": Guard(div=16), "K": Guard(div=16)}
-    config = {"bM": 64, "bN": 96, "num_stages": 1, "threads": 128}
-    kernel = kernel_of("fp8.py:linear_fp8_blocks", guards, {}, **config)
-    inputs = load_entry("fp8.py:linear_fp8_blocks_inputs", KERNELS)
-    assert Beside(kernel, SM90A, Author(inputs=inputs)).run({"M": 70, "N": 208, "K": 400}) == []
+    assert Beside(blocks(num_stages=1), SM90A, BLOCKS).run({"M": 70, "N": 208, "K": 400}) == []
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_parts_of_k_have_factors_of_their_own_trips(steps):
+    kernel = blocks(split_k=2, bN=64)
+    assert Beside(kernel, SM90A, BLOCKS).run({"M": 70, "N": 208, "K": 128 * steps - 16}) == []
+
+
+@pytest.mark.parametrize("columns", [72, 74, 75])
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"swap": True}, {"bM": 128, "threads": 256, "pingpong": True}, {"split_k": 2, "bN": 32}],
+    ids=str,
+)
+def test_rows_that_begin_anywhere(config, columns):
+    """Threads store staged rows: in vectors, in pairs, or in pairs and single elements at their ends."""
+    guards = {"M": Guard(), "N": Guard(), "K": Guard(div=16)}
+    kernel = kernel_of("fp8.py:linear_fp8", guards, {}, **{**CONFIG, "bK": 128, "stages": 1, **config})
+    inputs = load_entry("fp8.py:linear_fp8_inputs", KERNELS)
+    assert Beside(kernel, SM90A, Author(inputs=inputs)).run({"M": 70, "N": columns, "K": 200 + 56}) == []
+
+
+def test_parts_of_integers_add_up():
+    guards, config = {**GUARDS, "K": Guard(div=16)}, {**CONFIG, "bK": 128, "num_stages": 2, "split_k": 2}
+    kernel = kernel_of("gemm.py:linear_int8", guards, {}, **config)
+    assert Beside(kernel, SM90A).run({"M": 70, "N": 72, "K": 400}) == []
 
 
 @pytest.mark.parametrize(
@@ -243,7 +273,7 @@ def test_missing_arrival_is_a_deadlock():
 def test_missing_bytes_are_a_deadlock():
     text = failure(without(product(), SM90A, "cp_async_bulk_tensor_g2s"))
     assert "deadlock" in text
-    assert "8192 bytes missing" in text
+    assert f"{(DIMS['M'] - 64) * 128} bytes missing" in text  # of the tile that ends beyond A
 
 
 def other_phase(stmt):

@@ -19,8 +19,11 @@ DIMS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=128)}
         (4, {"bM": 8, "bK": 512, "num_stages": 4, "threads": 256, "scale_sums": True}),
         (4, {"bM": 16, "bK": 256, "num_stages": 2, "threads": 128, "cluster": [2, 1]}),
         (8, {"bM": 64, "bK": 128, "num_stages": 2, "threads": 128, "group": 2}),
+        (4, {"bM": 8, "bK": 128, "num_stages": 4, "threads": 256, "split_k": 4, "scale_sums": True}),
+        (8, {"bM": 32, "bK": 256, "num_stages": 2, "threads": 128, "split_k": 2, "group": 2}),
+        (8, {"bM": 24, "bK": 128, "num_stages": 4, "threads": 256, "split_k": 8, "pdl": True}),
     ],
-    ids=["slices", "pairs", "bands"],
+    ids=["slices", "pairs", "bands", "parts of slices", "parts in bands", "more parts than trips"],
 )
 def test_packed_weights(bits, config):
     args = {"bits": bits, "dtype": "bfloat16"}

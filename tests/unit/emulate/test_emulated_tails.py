@@ -56,9 +56,9 @@ def test_rows_that_no_element_is_stored_of_are_left_out():
     assert cut(gemm(bM=64, bN=128, swap=True)) == ["A"]
 
 
-def test_whole_tiles_many_tiles_and_pairs_have_one_box():
+def test_whole_tiles_many_tiles_of_a_model_and_pairs_have_one_box():
     assert cut(gemm(dims={**DIMS, "M": Guard(div=64, max=128)})) == []
-    assert cut(gemm(dims={**DIMS, "M": Guard()})) == []
+    assert cut(gemm(dims={**DIMS, "M": Guard(div=8)})) == []
     assert cut(gemm(dims=dict.fromkeys("MNK", Guard(eq=5000)), bM=128, bN=256, threads=256)) == []
 
 
@@ -86,6 +86,7 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
     [
         (gemm("linear", dims={**DIMS, "N": Guard(div=8, max=128)}), {"M": 40, "N": 72, "K": 136}),
         (gemm("linear", num_stages=3), {"M": 65, "N": 64, "K": 200}),
+        (gemm("linear", dims={**DIMS, "M": Guard()}), {"M": 193, "N": 72, "K": 136}),
         (
             gemm(
                 dims={**DIMS, "M": Guard(min=1, max=32)},
@@ -98,7 +99,7 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
             {"M": 17, "N": 72, "K": 264},
         ),
     ],
-    ids=("rows and columns", "one row of the second tile", "parts, loads ahead"),
+    ids=("rows and columns", "one row of the second tile", "any number of rows", "parts, loads ahead"),
 )
 def test_products_of_what_is_left(kernel, dims):
     assert Beside(kernel, SM90A).run(dims) == []

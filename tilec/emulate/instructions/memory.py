@@ -25,10 +25,10 @@ def _lanes(parts: tuple[str, ...]) -> int:
     return next((int(part[1:]) for part in parts if part in ("v2", "v4", "v8")), 1)
 
 
-def _place(g: Group, address: Any) -> tuple[Memory, Any]:
+def _place(g: Group, m: Any, address: Any) -> tuple[Memory, Any]:
     if isinstance(address, At):
         return address.memory, address.offset
-    return g.block.window(address)
+    return g.block.window(address, m)
 
 
 def _loaded(each: Instruction) -> int:
@@ -39,7 +39,7 @@ def _loaded(each: Instruction) -> int:
 def load(g: Group, m: Any, parts: tuple[str, ...], address: Any, *policy: Any) -> tuple[Any, ...]:
     """ld{.sem}{.scope}.space{.cache}{.vec}.type."""
     size, count = _size(parts), _lanes(parts)
-    memory, offset = _place(g, address)
+    memory, offset = _place(g, m, address)
     raw = g.load_bytes(m, memory, offset, size * count, is_atomic=_is_ordered(parts))
     kind = np.dtype(f"uint{8 * size}")
     values = np.ascontiguousarray(raw).view(kind)
@@ -51,7 +51,7 @@ def load(g: Group, m: Any, parts: tuple[str, ...], address: Any, *policy: Any) -
 def store(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -> None:
     """st{.sem}{.scope}.space{.cache}{.vec}.type."""
     size, count = _size(parts), _lanes(parts)
-    memory, offset = _place(g, address)
+    memory, offset = _place(g, m, address)
     columns = [as_bits(value, f"uint{8 * size}", g.count) for value in values[:count]]
     rows = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8)
     ordered = _is_ordered(parts)

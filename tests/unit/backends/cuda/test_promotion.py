@@ -85,11 +85,6 @@ def test_factors_of_other_columns_keep_the_older_strategy(place):
     assert without_promotion(loop)[1] is None
 
 
-def test_scaled_sums_do_not_split_k():
-    kernel = blocks(split_k=2)
-    assert "do not share K" in str(no_roles(lower(kernel, SM90A, until="assign_roles").launches[0]))
-
-
 def test_operands_are_widened_where_tensor_cores_lack_8_bit_floats():
     products = {
         target.name: next(

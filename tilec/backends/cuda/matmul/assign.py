@@ -196,12 +196,8 @@ def _promotes(found: Match, schedule: Schedule) -> bool:
     depth = int_value(found.a.dst.extent[0 if found.gemm.trans_a else 1])
     if schedule.promote_k not in (None, depth):
         raise Unfit(f"sums cannot leave after {schedule.promote_k} steps of K, a stage has {depth}")
-    if str(found.gemm.c.buffer.dtype) != "float32" and (
-        (schedule.split_k or 1) > 1 or schedule.promote_k is not None
-    ):
-        raise Unfit("sums of integers stay in the tensor core of one block")
-    if found.promotion is not None and (schedule.split_k or 1) > 1:
-        raise Unfit("sums that are scaled after every trip do not share K")
+    if str(found.gemm.c.buffer.dtype) != "float32" and schedule.promote_k is not None:
+        raise Unfit("sums of integers stay in the tensor core")
     return schedule.promote_k is not None or found.promotion is not None
 
 

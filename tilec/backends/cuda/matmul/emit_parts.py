@@ -19,7 +19,7 @@ from tilec.backends.cuda.warp_roles.barriers import in_block
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.matmul.context import MatmulContext
     from tilec.backends.cuda.matmul.nodes import SumParts
@@ -87,6 +87,11 @@ def _slot(stmt: SumParts, ctx: MatmulContext, source: Expr, row: int, register: 
     )
 
 
+def _kind(sums: Var) -> str:
+    """How instructions call the sums' type."""
+    return "f32" if str(sums.dtype) == "float32" else "b32"
+
+
 def _send(stmt: SumParts, ctx: MatmulContext, block: int) -> None:
     sums, held = ctx.held[stmt.fragment], _held(stmt)
     first = let("slot", in_block(_slot(stmt, ctx, ctx.rank, 0, 0), block))
@@ -94,7 +99,7 @@ def _send(stmt: SumParts, ctx: MatmulContext, block: int) -> None:
         for register in range(0, held, 4):
             at = row * stmt.tile.columns // 2 + block * held + register
             place = first + u32((row * held + register) * _GROUP * 4)
-            ptx("st.shared::cluster.v4.f32", place, *[sums[at + i] for i in range(4)])
+            ptx(f"st.shared::cluster.v4.{_kind(sums)}", place, *[sums[at + i] for i in range(4)])
     _arrive(in_block(_arrived(ctx), block))
 
 
@@ -102,10 +107,10 @@ def _add(stmt: SumParts, ctx: MatmulContext) -> None:
     sums, held = ctx.held[stmt.fragment], _held(stmt)
     for row in range(stmt.tile.rows):
         for register in range(0, held, 4):
-            parts = registers(4 * stmt.parts, "float32")
+            parts = registers(4 * stmt.parts, str(sums.dtype))
             for block in range(stmt.parts):
                 at = _slot(stmt, ctx, i32(block), row, register)
-                ptx("ld.shared.v4.f32", *[parts[4 * block + i] for i in range(4)], at)
+                ptx(f"ld.shared.v4.{_kind(sums)}", *[parts[4 * block + i] for i in range(4)], at)
             for i in range(4):
                 total = parts[i]
                 for block in range(1, stmt.parts):

@@ -29,14 +29,15 @@ _OTHER, _MOST = 40, 232
 
 
 class Promoter:
-    """The sums of a tile. ``issue`` starts the products of the next trip into a set of registers and gives
-    the stage that they read, ``release`` gives a stage back."""
+    """The sums of a tile, from trip ``first`` on. ``issue`` starts the products of the next trip into a set
+    of registers and gives the stage that they read, ``release`` gives a stage back."""
 
     def __init__(
         self,
         stmt: RingDrain,
         gemm: WarpgroupGemm,
         ctx: MatmulContext,
+        first: Expr,
         issue: Callable[[Var], Expr],
         release: Callable[[Expr], None],
     ) -> None:
@@ -45,7 +46,7 @@ class Promoter:
         self._sums = ctx.held[gemm.c.buffer]
         self._issue, self._release = issue, release
         ahead = 2 if stmt.ring.stages > 1 and 3 * self._count + _OTHER <= _MOST else 1
-        self._factors = Factors(scaled, gemm.tile, ahead, ctx)
+        self._factors = Factors(scaled, gemm.tile, ahead, first, ctx)
         self._parts = [registers(self._count, "float32") for _ in range(ahead)]
 
     def drain(self, trips: Expr) -> None:
@@ -84,10 +85,12 @@ class Promoter:
 
 class Factors:
     """The factors of the elements that this thread holds, loaded some trips before they are used: those of
-    its rows, by half of each block of 64, then those of runs of columns."""
+    its rows, by half of each block of 64, then those of runs of columns. Trips count from ``first``."""
 
-    def __init__(self, stmt: Promotion | None, tile: WarpgroupTile, ahead: int, ctx: MatmulContext) -> None:
-        self._stmt, self._tile, self._ctx = stmt, tile, ctx
+    def __init__(
+        self, stmt: Promotion | None, tile: WarpgroupTile, ahead: int, first: Expr, ctx: MatmulContext
+    ) -> None:
+        self._stmt, self._tile, self._first, self._ctx = stmt, tile, first, ctx
         self._halves = 0 if stmt is None else 2 * tile.rows
         self._runs = tile.columns // stmt.run if stmt is not None and stmt.run else 0
         self._count = self._halves + self._runs
@@ -103,11 +106,17 @@ class Factors:
         ctx.facts.bind_range(stmt.column, 0, self._tile.columns)
         for number in range(count * self._count):
             later, which = divmod(number, self._count)
-            with ctx.scope({stmt.trip: ctx.value(stmt.start) + trip + later, **self._place(which)}):
+            with ctx.scope({stmt.trip: self._trip(trip + later), **self._place(which)}):
                 factor = ctx.value(stmt.factors[which >= self._halves])
             if ctx.present is not None:
                 factor = tirx.if_then_else(ctx.present, factor, tirx.const(0.0, "float32"))
             put(self._next, factor, number)
+
+    def _trip(self, number: Expr) -> Expr:
+        """The loop variable of a trip of this block."""
+        assert self._stmt is not None
+        start = self._ctx.value(self._stmt.start)
+        return start + number if self._ctx.order.split == 1 else start + self._first + number
 
     def _place(self, which: int) -> dict[Var, Expr]:
         """The row or the column that a factor is of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -40,19 +41,32 @@ def emit_fill(
     """The loads of all trips: by one thread, or by all loaders where some are gathered. ``early``: some do
     not wait for the launches in front."""
     loads = [inner for inner in stmt.body if isinstance(inner, TmaLoad)]
-    tails = Tails(loads, ctx)
-    announced = tails.bytes(sum(stage_bytes(load.dst.buffer) for load in loads))
-    gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
     ctx.mark(stmt)
     stmt = with_named_quotients(stmt)
     start, stop = ctx.value(stmt.start), ctx.value(stmt.stop)
     if ctx.order.split > 1:
         trips = let("trips", T.max(stop - start, i32(0)))
         start, stop = start + _part_start(trips, ctx, 0), start + _part_start(trips, ctx, 1)
-    if early is not None:
-        _fill_early(stmt, ctx, position, early, (start, stop), announced, tails)
-        return
-    with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
+    ends = let("first_trip", start), let("last_trip", stop)
+    if early is None:
+        Tails(loads, ctx).apart(lambda tails: _fill(stmt, ctx, position, ends, tails))
+    else:
+        Tails(loads, ctx).apart(lambda tails: _fill_early(stmt, ctx, position, early, ends, tails))
+
+
+def _announced(loads: Sequence[TmaLoad], tails: Tails) -> Expr:
+    """The bytes that a stage's loads bring."""
+    return tails.bytes(sum(stage_bytes(load.dst.buffer) for load in loads))
+
+
+def _fill(
+    stmt: RingFill, ctx: MatmulContext, position: Position, ends: tuple[Expr, Expr], tails: Tails
+) -> None:
+    """The loads of all trips, none of which may be early."""
+    loads = [inner for inner in stmt.body if isinstance(inner, TmaLoad)]
+    announced = _announced(loads, tails)
+    gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
+    with T.serial(*ends, annotations={"disable_unroll": True}) as trip:
         stage = position.stage
         with ctx.scope({stmt.var: trip, stmt.stage: stage}):
             _bind(stmt, ctx)
@@ -93,11 +107,11 @@ def _fill_early(
     position: Position,
     early: EarlyLoads,
     ends: tuple[Expr, Expr],
-    announced: Expr,
     tails: Tails,
 ) -> None:
     """The loads of all trips, the early ones of the first stages before all others."""
-    start, stop = let("first_trip", ends[0]), ends[1]
+    start, stop = ends
+    announced = _announced([inner for inner in stmt.body if isinstance(inner, TmaLoad)], tails)
 
     def fill(number: Expr) -> None:
         with ctx.scope({stmt.var: start + number, stmt.stage: number}):
@@ -157,15 +171,16 @@ def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: T
     """The products of all trips; with ``turns`` while no other warpgroup issues its own."""
     (gemm,) = (inner for inner in stmt.body if isinstance(inner, WarpgroupGemm))
     ctx.mark(gemm)
-    trips = let("trips", ctx.value(stmt.trips))
+    trips, first = let("trips", ctx.value(stmt.trips)), tirx.const(0, "int32")
     some = ctx.facts.prove(stmt.trips > 0) is True
     if ctx.order.split > 1:
-        trips = let("own_trips", _part_start(trips, ctx, 1) - _part_start(trips, ctx, 0))
+        first = let("first", _part_start(trips, ctx, 0))
+        trips = let("own_trips", _part_start(trips, ctx, 1) - first)
         some = False
     if turns is not None:
         turns.begin()
     if stmt.promotes:
-        _drain_promoting(stmt, gemm, trips, ctx, position)
+        _drain_promoting(stmt, gemm, (first, trips), ctx, position)
         if turns is not None:
             turns.end()
     else:
@@ -190,9 +205,14 @@ def _clear(sums: Var, count: int) -> None:
 
 
 def _drain_promoting(
-    stmt: RingDrain, gemm: WarpgroupGemm, trips: Expr, ctx: MatmulContext, position: Position
+    stmt: RingDrain,
+    gemm: WarpgroupGemm,
+    part: tuple[Expr, Expr],
+    ctx: MatmulContext,
+    position: Position,
 ) -> None:
-    """Every trip's sum is added to the accumulator."""
+    """Every trip's sum is added to the accumulator. ``part``: the block's first trip, and how many it has."""
+    first, trips = part
 
     def issue(part: Var) -> Expr:
         stage = let("stage", position.stage)
@@ -202,7 +222,7 @@ def _drain_promoting(
         position.advance()
         return stage
 
-    Promoter(stmt, gemm, ctx, issue, lambda stage: _release(ctx, stage)).drain(trips)
+    Promoter(stmt, gemm, ctx, first, issue, lambda stage: _release(ctx, stage)).drain(trips)
 
 
 def _drain_in_flight(

@@ -11,7 +11,7 @@ from tvm import tirx
 from tilec.backends.cuda.emit.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
-from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, RingFill, WindowCopy
+from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, RingDrain, RingFill, WindowCopy
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.stores import parts_bytes, plan_store, staging_room
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
@@ -66,14 +66,16 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
 
 
 def _with_tails(producer: Block, gemm: Gemm, consumer: Block, facts: Facts) -> Block:
-    """Loads with boxes for tiles that end beyond their tensor."""
+    """Loads with boxes for tiles that end beyond their tensor. Where sums leave the tensor core after every
+    trip, a choice of boxes costs whole tiles 2 % (4096^3 on an H200: 119 us in place of 117)."""
     loops = [stmt for stmt in consumer if isinstance(stmt, Parallel)]
+    few = any(isinstance(stmt, RingDrain) and stmt.promotes for stmt in consumer)
 
     def made(stmt: Stmt, moving: tuple[Var, ...]) -> Stmt:
         if not isinstance(stmt, TmaLoad):
             return stmt
         axis = int(stmt.dst.buffer is not gemm.a.buffer)
-        return with_tail(stmt, axis, loops, moving, facts)
+        return with_tail(stmt, axis, loops, moving, facts, few)
 
     def filled(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, RingFill):

@@ -14,6 +14,7 @@ from tilec.backends.cuda.emit.raster import asked_group
 from tilec.backends.cuda.packed_weights.match import Match, match
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.packing import CHUNK, STEP
+from tilec.backends.cuda.packed_weights.parts import check_parts
 from tilec.backends.cuda.packed_weights.warp_products import VECTOR_BYTES
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, TmaLoad, WarpgroupTile
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
@@ -42,6 +43,8 @@ _TYPES = {"float16": "f32.f16.f16", "bfloat16": "f32.bf16.bf16"}
 _NARROW = 64
 #: Up to so many columns warps multiply for themselves: wgmma would wait for its operands' registers.
 MOST_COLUMNS = 16
+#: Blocks of a cluster, wherever it runs.
+MOST_PARTS = 8
 #: Shared memory for barriers, and registers beside the accumulator: two batches of operands, packed words.
 _BARRIER_BYTES, OTHER_REGISTERS = 1024, 76
 
@@ -54,7 +57,7 @@ def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
         tile = _tile(found)
         facts = ScopedRewrite(kernel, launch).facts
         product, tiles = _product(found, tile, launch.schedule, facts, target)
-        product = _paired(product, launch, facts)
+        product = _shared_out(_paired(product, launch, facts), launch.schedule.split_k or 1)
     except Unfit as unfit:
         why = f"its weights are converted through shared memory or element by element: {unfit}"
         raise Unfit(why, unfit.stmt, unfit.remedy) from unfit
@@ -155,6 +158,19 @@ def _paired(product: PackedProduct, launch: Launch, facts: Facts) -> PackedProdu
         raise Unfit("neighbours along the first axis of the grid load nothing in common")
     halves = tuple(replace(load, map=_halved(load.map), tail=None) if load.shared else load for load in loads)
     return replace(product, loads=halves)
+
+
+def _shared_out(product: PackedProduct, split: int) -> PackedProduct:
+    """``split`` blocks share the trips of a tile, as the config asks for."""
+    if split == 1:
+        return product
+    if product.pairs > 1:
+        raise Unfit("pairs of blocks do not split K", remedy="leave split_k or cluster out")
+    if split > MOST_PARTS:
+        raise Unfit(f"a cluster has up to {MOST_PARTS} blocks, not {split}")
+    product = replace(product, split=split)
+    check_parts(product)
+    return product
 
 
 def _is_shared(load: TmaLoad, var: Var, facts: Facts) -> bool:

@@ -42,9 +42,9 @@ def meet(threads: int) -> None:
 
 def release(stmt: PackedProduct, stage: Expr, ctx: TileContext, lane: Lane) -> None:
     """Each warp gives back a stage that it has read (none below 0), to every block that writes to it."""
-    empty, cluster = ctx.empty(stage), stmt.cluster
-    with when(tirx.And(lane.lane < cluster, stage >= 0)):
-        arrive(empty, None if cluster == 1 else lane.lane)
+    empty, pairs = ctx.empty(stage), stmt.pairs
+    with when(tirx.And(lane.lane < pairs, stage >= 0)):
+        arrive(empty, None if pairs == 1 else lane.lane)
 
 
 class Consumer:

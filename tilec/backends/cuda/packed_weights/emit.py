@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
@@ -25,32 +25,39 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.load_ahead import Lane
 
+#: The first trip of a block, and how many it has.
+Part: TypeAlias = "tuple[Expr, Expr]"
+
 
 # ---- the loading warp ----
 
 
-def emit_loads(stmt: PackedProduct, trips: Expr, waits: bool, ctx: TileContext) -> None:
-    """The loads of all trips, by one thread. A launch that starts early fills the ring with what
+def emit_loads(stmt: PackedProduct, part: Part, waits: bool, ctx: TileContext) -> None:
+    """The loads of a block's trips, by one thread. A launch that starts early fills the ring with what
     it may read by then before it waits for the launch in front."""
     ctx.mark(stmt)
+    Tails(stmt.loads, ctx).apart(lambda tails: _all_loads(stmt, part, waits, ctx, tails))
+
+
+def _all_loads(stmt: PackedProduct, part: Part, waits: bool, ctx: TileContext, tails: Tails) -> None:
+    first, trips = part
     early = [load for load in stmt.loads if load.early and waits]
     late = [load for load in stmt.loads if load not in early]
-    tails = Tails(stmt.loads, ctx)
     announced = tails.bytes(ctx.ring.bytes)
     ahead = let("ahead", T.min(trips, i32(stmt.stages)))
     with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(trip), announced)
-        _loads(stmt, early, trip, trip, ctx, tails)
+        _loads(stmt, early, first + trip, trip, ctx, tails)
     if waits:
         ptx("griddepcontrol.wait")
     with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
-        _loads(stmt, late, trip, trip, ctx, tails)
+        _loads(stmt, late, first + trip, trip, ctx, tails)
     position = Position(stmt.stages)
     with T.serial(i32(0), trips - ahead, annotations={"disable_unroll": True}) as trip:
         stage = position.stage
         run(T.cuda.mbarrier_wait(ctx.empty(stage), position.parity))
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), announced)
-        _loads(stmt, stmt.loads, trip + stmt.stages, stage, ctx, tails)
+        _loads(stmt, stmt.loads, first + trip + stmt.stages, stage, ctx, tails)
         position.advance()
 
 

@@ -11,8 +11,9 @@ from tilec.backends.cuda.emit.early_start import is_asked, starts_early
 from tilec.backends.cuda.emit.raster import asked_group, banded
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.packed_weights.assign import OTHER_REGISTERS
-from tilec.backends.cuda.packed_weights.emit import emit_loads, emit_products
+from tilec.backends.cuda.packed_weights.emit import Part, emit_loads, emit_products
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
+from tilec.backends.cuda.packed_weights.parts import emit_sum, meet_blocks
 from tilec.backends.cuda.packed_weights.warp_products import warp_registers
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan, TileContext
@@ -41,30 +42,33 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
 
     def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""
-        cluster, texts = self.roles.cluster, list(grid_texts(self.kernel, self.launch))
-        if cluster > 1:
-            texts[0] = f"(({texts[0]}) + {cluster - 1}) // {cluster} * {cluster}"
+        product, texts = self.roles, list(grid_texts(self.kernel, self.launch))
+        if product.pairs > 1:
+            texts[0] = f"(({texts[0]}) + {product.pairs - 1}) // {product.pairs} * {product.pairs}"
+        if product.split > 1:
+            texts[0] = f"({texts[0]}) * {product.split}"
         return self.lowered(
             texts,
             f"a loading warp, {self.roles.teams.consumers} warpgroups",
             [self._note()],
             self.launch.schedule.min_blocks_per_sm or self._blocks_together(),
             programmatic=starts_early(self.launch, self.target),
-            cluster=(cluster, 1, 1),
+            cluster=(product.cluster, 1, 1),
         )
 
     def _note(self) -> str:
         product, group = self.roles, asked_group(self.launch)
         teams, packing = product.teams, product.packing
         shared = "" if teams.depth == 1 else f", {teams.depth} of them along K"
-        pairs = "" if product.cluster == 1 else ", activations multicast to pairs of blocks"
+        pairs = "" if product.pairs == 1 else ", activations multicast to pairs of blocks"
+        split = "" if product.split == 1 else f", K split over clusters of {product.split}"
         bands = "" if group is None else f", bands of {group[0]}"
         how = (
             "wgmma's" if product.slices == 0 else f"mma.sync's ({product.slices} warps to a stage's columns)"
         )
         return (
             f"{teams.consumers} consumer warpgroups{shared}, weights of {packing.width} bits converted in"
-            f" registers as {how} first operand, TMA ring of {product.stages} stages{pairs}{bands}"
+            f" registers as {how} first operand, TMA ring of {product.stages} stages{pairs}{split}{bands}"
         )
 
     def _blocks_together(self) -> int:
@@ -110,10 +114,14 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
         """Opens one axis of the grid after the other, then the block."""
         axis = len(blocks)
         if axis < len(self._extents):
-            whole = self.roles.cluster if axis == 0 else 1
+            whole = self.roles.pairs if axis == 0 else 1
             size = T.truncdiv(self._extents[axis] + (whole - 1), i32(whole)) * whole
-            with T.launch_thread(f"blockIdx.{_AXES[axis]}", let(f"blocks_{axis}", size)) as block:
-                self._threads([*blocks, block])
+            split = self.roles.split if axis == 0 else 1
+            with T.launch_thread(f"blockIdx.{_AXES[axis]}", let(f"blocks_{axis}", size * split)) as block:
+                tile = block if split == 1 else let("tile", T.truncdiv(block, i32(split)))
+                if split > 1:
+                    self.ctx.rank = let("rank", T.truncmod(block, i32(split)))
+                self._threads([*blocks, tile])
             return
         with T.launch_thread("threadIdx.x", self.roles.teams.threads) as thread:
             order, places = banded(self.launch, blocks)
@@ -125,7 +133,7 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
     def open_barriers(self) -> None:
         """Those of the ring."""
         product = self.roles
-        readers = 4 * product.teams.rows * product.cluster
+        readers = 4 * product.teams.rows * product.pairs
         self.ctx.barriers("barriers", product.stages).open(1, readers)
         prefetch(self.ctx.maps.values())
         fence_barriers()
@@ -133,12 +141,17 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
     def begin(self) -> None:
         """Blocks of a pair meet, and the trips of all loops are counted."""
         ctx, product = self.ctx, self.roles
-        if product.cluster > 1:
-            ctx.rank = let("rank", T.truncmod(ctx.env[self.launch.block_vars[0]], i32(product.cluster)))
-        run(T.cuda.cluster_sync() if product.cluster > 1 else T.cuda.cta_sync())
+        if product.pairs > 1:
+            ctx.rank = let("rank", T.truncmod(ctx.env[self.launch.block_vars[0]], i32(product.pairs)))
+        run(T.cuda.cluster_sync() if product.pairs > 1 else T.cuda.cta_sync())
         if is_asked(self.launch):
             ptx("griddepcontrol.launch_dependents")
-        self._trips = let("trips", T.max(ctx.value(product.stop) - ctx.value(product.start), i32(0)))
+        trips = let("trips", T.max(ctx.value(product.stop) - ctx.value(product.start), i32(0)))
+        self._part: Part = (i32(0), trips)
+        if product.split > 1:
+            first, end = (T.truncdiv((ctx.rank + after) * trips, i32(product.split)) for after in (0, 1))
+            first = let("first_trip", first)
+            self._part = (first, let("own_trips", end - first))
 
     def loads(self, thread: Var) -> Expr:
         """The last warp."""
@@ -146,7 +159,7 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
 
     def end(self) -> None:
         """A block may be written to until its partner is done."""
-        if self.roles.cluster > 1:
+        if self.roles.pairs > 1:
             run(T.cuda.cluster_sync())
 
     # ---- roles ----
@@ -154,7 +167,9 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
     def produce(self, thread: Var, leader: Expr) -> None:
         """One thread loads."""
         with when(leader):
-            emit_loads(self.roles, self._trips, is_asked(self.launch), self.ctx)
+            emit_loads(self.roles, self._part, is_asked(self.launch), self.ctx)
+        if self.roles.split > 1:
+            meet_blocks()
 
     def consume(self, thread: Var) -> None:
         """Teams convert and multiply; the first one stores, where the block has a tile."""
@@ -165,9 +180,12 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
         team = let("team", T.truncdiv(warpgroup, i32(product.teams.rows)))
         lane = Lane(ctx)
         ctx.held[product.c.buffer] = registers(product.tile.rows * product.tile.columns // 2, "float32")
-        emit_products(product, self._trips, team, ctx, lane)
+        emit_products(product, self._part[1], team, ctx, lane)
         stores = tirx.EQ(team, i32(0))
-        if product.cluster > 1:
+        if product.split > 1:
+            emit_sum(product, ctx, team)
+            stores = tirx.And(stores, tirx.EQ(ctx.rank, i32(0)))
+        if product.pairs > 1:
             stores = tirx.And(stores, ctx.env[self.launch.block_vars[0]] < self._extents[0])
         with when(stores):
             for stmt in product.store:

@@ -38,7 +38,8 @@ class PackedProduct(Stmt):
     packed as ``packing`` says, every group of ``group`` columns times a row of ``scale`` where there is one;
     ``scales_sums``: the scale multiplies the sum of a group's products instead of each weight.
     ``store`` are the epilogues. ``slices``: 0 for products of whole warpgroups (wgmma); else each warp
-    multiplies for itself (mma.sync), and so many warps of a warpgroup share the columns of a stage."""
+    multiplies for itself (mma.sync), and so many warps of a warpgroup share the columns of a stage.
+    ``split``: blocks of a cluster, neighbours along the first grid axis, that share the trips of a tile."""
 
     teams: Teams
     stages: int
@@ -56,8 +57,14 @@ class PackedProduct(Stmt):
     tile: WarpgroupTile
     store: tuple[TileStore, ...]
     slices: int = 0
+    split: int = 1
+
+    @property
+    def pairs(self) -> int:
+        """Blocks that load activations together."""
+        return 2 if any(load.shared for load in self.loads) else 1
 
     @property
     def cluster(self) -> int:
         """Blocks of a cluster."""
-        return 2 if any(load.shared for load in self.loads) else 1
+        return self.pairs * self.split

@@ -12,6 +12,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.warp_roles.build import coordinate, i32, let, u32
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
+from tilec.ir.exprs import all_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -24,8 +25,22 @@ class Tails:
     inside."""
 
     def __init__(self, loads: Iterable[TmaLoad], ctx: RoleContext) -> None:
+        self._ctx = ctx
         self._loads = [load for load in loads if load.tail is not None]
         self._rows = {load.dst.buffer: _rows(load, ctx) for load in self._loads}
+
+    def apart(self, emit: Callable[[Tails], None]) -> None:
+        """``emit(tails)``: once for a tile that is whole, whose trips then choose no boxes, and once for
+        others, where there is a choice."""
+        tests = [self._is_whole(load) for load in self._loads if load.tail is not load.map]
+        if not tests:
+            emit(self)
+            return
+        with T.If(let("whole", all_of(tests))):
+            with T.Then():
+                emit(Whole((), self._ctx))
+            with T.Else():
+                emit(self)
 
     def bytes(self, whole: int) -> Expr:
         """The bytes of a stage, of which whole tiles have ``whole``."""
@@ -40,11 +55,22 @@ class Tails:
         if load.tail is None or load.tail is load.map:
             emit(load)
             return
-        with T.If(tirx.EQ(self._rows[load.dst.buffer], i32(load.map.box[-2]))):
+        with T.If(self._is_whole(load)):
             with T.Then():
                 emit(load)
             with T.Else():
                 emit(replace(load, map=load.tail))
+
+    def _is_whole(self, load: TmaLoad) -> Expr:
+        return tirx.EQ(self._rows[load.dst.buffer], i32(load.map.box[-2]))
+
+
+class Whole(Tails):
+    """All of every tile."""
+
+    def bring(self, load: TmaLoad, emit: Callable[[TmaLoad], None]) -> None:
+        """``emit(load)``."""
+        emit(load)
 
 
 def _rows(load: TmaLoad, ctx: RoleContext) -> Expr:

@@ -25,18 +25,27 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.warp_roles.nodes import TmaLoad
     from tilec.lowering.analysis.facts import Facts
 
-#: Tiles of rows up to which the last one is likely to be loaded by many blocks at once.
-MOST_TILES = 2
+#: Tiles of rows up to which the last one is likely to be loaded by many blocks at once; sizes of models,
+#: mostly of whole tiles, are multiples of this.
+MOST_TILES, MULTIPLE = 2, 8
 
 
 def with_tail(
-    load: TmaLoad, axis: int, loops: Sequence[Parallel], moving: Collection[Var], facts: Facts
+    load: TmaLoad,
+    axis: int,
+    loops: Sequence[Parallel],
+    moving: Collection[Var],
+    facts: Facts,
+    few: bool = False,
 ) -> TmaLoad:
-    """``load`` with boxes for the last tile, where that may end beyond the tensor, few tiles are in front of
-    it, and its rows outside count for nothing. Its rows are those of ``axis`` of the accumulator, whose
-    elements leave by ``loops``; from trip to trip its place depends on ``moving`` variables."""
+    """``load`` with boxes for the last tile, where that may well end beyond the tensor and its rows outside
+    count for nothing. Its rows are those of ``axis`` of the accumulator, whose elements leave by ``loops``;
+    from trip to trip its place depends on ``moving`` variables. ``few``: of tensors of few tiles of rows
+    alone; else also of any number that is no multiple of `MULTIPLE`, for one more map in each launch."""
     start, extent, rows = load.start[-2], load.map.buffer.shape[-2], load.map.box[-2]
-    if load.offsets or load.shared or load.crosses or uses(start, moving) or not _has_few(load, facts):
+    if load.offsets or load.shared or load.crosses or uses(start, moving):
+        return load
+    if not _has_few(load, facts) and (few or divides(MULTIPLE, extent, facts)):
         return load
     if divides(rows, extent, facts) or not divides(rows, facts.inline(start), facts):
         return load
