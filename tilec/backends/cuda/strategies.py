@@ -12,6 +12,7 @@ from tilec.backends.cuda.general.hold_two_blocks import HoldTwoBlocks
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
 from tilec.backends.cuda.general.join_second_operands import JoinSecondOperands
+from tilec.backends.cuda.general.join_tiles import JoinTiles
 from tilec.backends.cuda.general.make_in_steps import MakeInSteps
 from tilec.backends.cuda.general.read_early import ReadEarly
 from tilec.backends.cuda.general.renew_places import RenewPlaces
@@ -64,6 +65,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     TurnTiles(),
+    JoinTiles(),
     SplitRoles(),
     SumBehindLoops(),
     IssueAhead(),

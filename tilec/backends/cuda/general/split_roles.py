@@ -124,6 +124,15 @@ def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         return launch if _is_told(launch, unfit) else without_roles(launch, unfit)
 
 
+def runs_ahead(kernel: Kernel, launch: Launch, target: Target) -> bool:
+    """Whether a launch would get roles here, with stages for all loads of loops to run ahead in."""
+    written = replace(launch, body=apart(launch.body))
+    try:
+        return _roles(kernel, with_raw_tiles(kernel, with_made_tiles(written)), target).run_ahead()
+    except Unfit:
+        return False
+
+
 def loads_by_one_warp(kernel: Kernel, launch: Launch, target: Target) -> bool:
     """Whether a launch would get roles here, and TMA brings all that its producer loads."""
     try:
