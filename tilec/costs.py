@@ -76,10 +76,21 @@ def _plain(node: Node) -> Node:
     if not isinstance(node, Apply):
         return node
     parts = tuple(map(_plain, node.parts))
+    if node.op == "/":
+        return Apply("*", (parts[0], Literal(_inverse(node.parts[1]))))
     if node.op not in ("rounds", "waves"):
         return Apply(node.op, parts)
     rounds = Apply("*", (*parts, Name(SHARE)))
     return rounds if node.op == "rounds" else Apply("ceil", (rounds,))
+
+
+def _inverse(divisor: Node) -> float:
+    """What a quotient multiplies by, as the divisions of many costs would take longer than all else: of a
+    number that is no power of two a little less than its inverse, so that rounding up gives what it would."""
+    assert isinstance(divisor, Literal)
+    value = float(divisor.value)
+    is_power = math.frexp(value)[0] in (0.5, -0.5)
+    return (1.0 if is_power else _BELOW_ONE) / value
 
 
 def cost(text: str, dims: Mapping[str, int], units: int) -> float:

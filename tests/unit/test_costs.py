@@ -59,3 +59,9 @@ def test_the_first_of_equal_costs_is_the_cheapest() -> None:
 def test_what_is_no_cost_is_refused(text: str, why: str) -> None:
     with pytest.raises(SizeError, match=why):
         check_cost(text, tuple(DIMS))
+
+
+@pytest.mark.parametrize("by", [3, 64, 152, 192])
+def test_quotients_are_rounded_up_as_integers_are(by):
+    for value in (1, by - 1, by, by + 1, 7 * by, 32768 * by, 32768 * by + 1):
+        assert cost(f"ceil(N / {by})", {"N": value}, 132) == -(-value // by)

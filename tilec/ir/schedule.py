@@ -120,11 +120,17 @@ class Schedule:
     )
     split_k: int | None = _key(
         COUNT,
-        "2, 4",
+        "2, 4, 8",
         "so many blocks of a cluster share the K of one tile and add up through each other's shared memory:"
         " the default where dims are known to make few and deep tiles; `1` for none",
         "products",
         "packed_weights",
+    )
+    align: bool | None = _key(
+        SWITCH,
+        "true, false",
+        "copies operands whose rows are not known to start at multiples of 16 bytes to the workspace first,"
+        " however few blocks share them, or never: the default is to where more than two may",
     )
     unroll: int | None = _key(COUNT, "1", "keeps the compiler from unrolling the loop along K", "products")
     promote_k: int | None = _key(

@@ -21,7 +21,7 @@ class _CostText(Visitor[str]):
     """Writes a cost in C, over ``dims`` and ``share``."""
 
     forms: ClassVar[Mapping[str, str]] = {
-        **{symbol: f"({{}} {symbol} {{}})" for symbol in "+-*/"},
+        **{symbol: f"({{}} {symbol} {{}})" for symbol in "+-*"},
         NEGATE: "(-{})",
         "min": "cost_min({}, {})",
         "max": "cost_max({}, {})",

@@ -1,13 +1,15 @@
 """Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
 
-    python3 schedules.py [--seed N] [--shapes N] [--seconds S] [--json FILE]
+    python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--seconds N] [--kernel NAME]... [--json FILE]
 
-A schedule is left out at shapes where it would compute more than `_MOST_WASTE` times the products asked for.
+Kernels take turns at shapes. A schedule is left out at shapes where it would compute more than `_MOST_WASTE`
+times the products asked for, or has more than `_MOST_TILES` tiles of rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -19,7 +21,7 @@ from typing import Any
 
 import torch
 from bench import distance, input_sets, wanted
-from draw import Drawn, depth_of, family_of, log_uniform
+from draw import Drawn, family_of, log_uniform
 from rows.row import Row
 from timing import events
 from work import row_of
@@ -27,7 +29,8 @@ from work import row_of
 from tilec.portable.loader import LaunchError, load
 
 HERE = Path(__file__).resolve().parent
-_MOST_BYTES, _MOST_OPERATIONS, _MOST_WASTE = 1 << 30, 1 << 40, 8
+_MOST_BYTES, _MOST_OPERATIONS, _MOST_ROWS = 1 << 30, 1 << 40, 16384
+_MOST_WASTE, _MOST_TILES = 4, 64
 _BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
 
 
@@ -36,22 +39,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=3600.0, help="no shape is begun later")
+    parser.add_argument("--rows", type=int, nargs=2, default=(1, _MOST_ROWS), help="the fewest and the most")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="no shape is begun after these")
+    parser.add_argument("--kernel", action="append", help="the default is all of the library")
     parser.add_argument("--json", type=Path, default=Path("schedules.json"))
     options = parser.parse_args()
     library = load(HERE / "library.so")
     report: dict[str, Any] = {"machine": torch.cuda.get_device_name(), "seed": options.seed, "kernels": {}}
     report["units"] = torch.cuda.get_device_properties(0).multi_processor_count
-    shapes = {}
-    for name, kernel in library.kernels.items():
-        report["kernels"][name] = {"configs": _configs(kernel), "times": []}
-        shapes[name] = _shapes(random.Random(f"{options.seed} {name}"), depth_of(name))
+    kernels = {name: library.kernels[name] for name in options.kernel or library.kernels}
+    report["kernels"] = {name: {"configs": _configs(kernel), "times": []} for name, kernel in kernels.items()}
+    shapes = {name: _shapes(options.seed, name, kernel, options.rows) for name, kernel in kernels.items()}
     end = time.monotonic() + options.seconds
-    for name in [name for _ in range(options.shapes) for name in shapes]:
+    for name in itertools.chain.from_iterable(itertools.repeat(list(kernels), options.shapes)):
         if time.monotonic() > end:
             break
         drawn = Drawn(family_of(name), name, next(shapes[name]))
-        report["kernels"][name]["times"].append(_timed(library.kernels[name], drawn))
+        report["kernels"][name]["times"].append(_timed(kernels[name], drawn))
     options.json.write_text(json.dumps(report))
     return 0
 
@@ -60,12 +64,14 @@ def _configs(kernel: Any) -> list[dict[str, Any]]:
     return [variant["config"] for variant in kernel.metadata["variants"]]
 
 
-def _shapes(source: random.Random, depth: int) -> Iterator[dict[str, int]]:
-    """N is a multiple of 8, K of ``depth``; N of 16 where that is, too: 8-bit operands."""
-    aligned = 16 if depth == 16 else 8
+def _shapes(seed: int, name: str, kernel: Any, within: tuple[int, int]) -> Iterator[dict[str, int]]:
+    """Shapes that the guards of the schedules admit, of so many rows."""
+    source, guards = random.Random(f"{seed} {name}"), kernel.metadata["variants"][0]["guards"]
+    rows = guards.get("M", {})
+    ends = max(rows.get("min", 1), within[0]), min(rows.get("max", _MOST_ROWS), within[1])
+    steps = [guards.get(name, {}).get("div", 1) for name in ("N", "K")]
     while True:
-        m, n = log_uniform(source, 1, 16384), log_uniform(source, 128, 32768, aligned)
-        k = log_uniform(source, 128, 32768, depth)
+        m, n, k = log_uniform(source, *ends), *(log_uniform(source, 128, 32768, step) for step in steps)
         if 2 * (m * k + n * k + 2 * m * n) <= _MOST_BYTES and 2 * m * n * k <= _MOST_OPERATIONS:
             yield {"M": m, "N": n, "K": k}
 
@@ -84,7 +90,7 @@ def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
         "peer": _peer(row, sets),
     }
     for number, variant in enumerate(kernel.metadata["variants"]):
-        if _waste(variant["config"], drawn.dims) > _MOST_WASTE:
+        if not _is_worth_it(drawn.dims["M"], variant["config"]["bM"]):
             continue
 
         def run(tensors: dict[str, Any], chosen: int = variant["id"]) -> None:
@@ -112,9 +118,10 @@ def _peer(row: Row, sets: list[dict[str, Any]]) -> float | None:
         return None
 
 
-def _waste(config: dict[str, Any], dims: dict[str, int]) -> float:
-    """Rows computed over rows asked for; no tile has less than 16."""
-    return -(-dims["M"] // config["bM"]) * config["bM"] / max(dims["M"], 16)
+def _is_worth_it(rows: int, height: int) -> bool:
+    """Whether tiles of a height may be good for so many rows; no tile has less than 16."""
+    tiles = -(-rows // height)
+    return tiles * height <= _MOST_WASTE * max(rows, 16) and tiles <= _MOST_TILES
 
 
 def _time(call: Callable[[dict[str, Any]], Any], sets: list[dict[str, Any]]) -> float:

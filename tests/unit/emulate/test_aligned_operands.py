@@ -57,9 +57,9 @@ def chosen(E, M, N, K, disable_tma=False):
     return main
 
 
-def made(entry, dims, **args):
+def made(entry, dims, config=None, **args):
     """A kernel before it is lowered."""
-    return elaborate(entry, name=entry.__name__, dims=dims, args=args, config={})
+    return elaborate(entry, name=entry.__name__, dims=dims, args=args, config=config or {})
 
 
 def aligned(kernel) -> list[str]:
@@ -86,6 +86,13 @@ def test_one_launch_copies_all_operands(golden):
 )
 def test_rows_that_blocks_share_are_aligned(dims, names):
     assert aligned(made(products, {**BATCHES, **dims})) == names
+
+
+@pytest.mark.parametrize(("align", "names"), [(True, ["X_aligned", "W_aligned"]), (False, [])])
+def test_a_config_says_whether_operands_of_few_blocks_are_aligned(align, names):
+    kernel = made(products, {**BATCHES, "M": Guard(max=64)}, {"align": align})
+    assert aligned(kernel) == names
+    assert Beside(kernel, SM90A).run({"B": 2, "M": 9, "N": 130, "K": 145}) == []
 
 
 @pytest.mark.parametrize(("args", "names"), [({}, ["X_aligned"]), ({"disable_tma": True}, [])], ids=str)

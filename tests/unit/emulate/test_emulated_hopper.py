@@ -65,6 +65,8 @@ def blocks(**config):
         {"bM": 128, "threads": 256, "pingpong": True},
         {"split_k": 2},
         {"split_k": 4, "swap": True, "bM": 16},
+        {"split_k": 8, "bN": 24},
+        {"split_k": 3},
         {"swap": True, "bM": 16, "bN": 128, "threads": 256},
     ],
     ids=str,
@@ -129,6 +131,7 @@ def test_parts_of_integers_add_up():
         {"cluster": (1, 2)},
         {"swap": True, "bM": 48, "bN": 128, "threads": 128},
         {"swap": True, "split_k": 2, "bM": 64},
+        {"split_k": 4, "bN": 16},
     ],
     ids=str,
 )

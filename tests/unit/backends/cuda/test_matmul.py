@@ -70,7 +70,7 @@ def test_forms_of_a_product(golden, stage):
             {"swap": True, "bN": 64, "pingpong": False},
             "64 rows are no multiple of 64 for each of 2 warpgroups",
         ),
-        ({"split_k": 3}, "256 columns are no multiple of 8 for each of 3 parts of K"),
+        ({"split_k": 16}, "16 blocks form no cluster"),
         ({"split_k": 2, "pingpong": True, "bM": 64}, "warpgroups that take turns do not split K"),
         ({"min_blocks_per_sm": 2}, "min_blocks_per_sm asks for 2 blocks on a multiprocessor"),
         ({"promote_k": 128, "bN": 128}, "sums cannot leave after 128 steps of K, a stage has 64"),

@@ -25,8 +25,8 @@ _FEW = 2
 
 def unaligned_operands(kernel: Kernel, launch: Launch) -> list[Var]:
     """The tensors from which a launch copies operands of products, of which rows are not known to be aligned
-    and elements not known to be those of few blocks."""
-    return _Operands(kernel, launch).found
+    and elements not known to be those of few blocks, unless `align` asks for all or for none."""
+    return [] if launch.schedule.align is False else _Operands(kernel, launch).found
 
 
 class _Operands(ScopedRewrite):
@@ -63,7 +63,7 @@ class _Operands(ScopedRewrite):
             return False
         if has_aligned_rows(source, self.facts) or self._looks_up(copy.src.start):
             return False
-        return not self._is_of_few_blocks(copy)
+        return bool(self.launch.schedule.align) or not self._is_of_few_blocks(copy)
 
     def _is_of_few_blocks(self, copy: Copy) -> bool:
         """Whether every axis of the grid that has many blocks moves the first element."""

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
+#: Blocks of a cluster that any device takes (CUDA C++ Programming Guide, "Thread Block Clusters").
+_MOST_PARTS = 8
+
 
 def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
     """What is known inside a launch's body, before its loop."""
@@ -172,7 +175,7 @@ def _checked(
 
 def _ring_bytes(found: Match, tile: WarpgroupTile, parts: Roles, order: TileOrder, stages: int) -> int:
     """Shared memory of a ring of so many stages, and of the parts of sums beside it."""
-    shares = parts_bytes(tile, parts.consumers) if order.split > 1 else 0
+    shares = parts.consumers * parts_bytes(tile, order.split)
     one = sum(version_bytes(copy.dst.buffer, order.crosses) for copy in (found.a, found.b))
     return shares + max(stages, 1) * one
 
@@ -210,12 +213,10 @@ def _check_turns(found: Match, parts: Roles, schedule: Schedule) -> None:
         "blocks that look their tiles up take them one by one",
         remedy="leave split_k out",
     )
-    parts_fit = found.columns % (8 * count) == 0
     need(
-        parts_fit,
-        f"{found.columns} columns are no multiple of 8 for each of {count} parts of K",
-        found.gemm,
-        f"choose tiles of a multiple of {8 * count} columns, or another split_k",
+        count <= _MOST_PARTS,
+        f"{count} blocks form no cluster",
+        remedy=f"choose split_k of up to {_MOST_PARTS}",
     )
     need(
         count == 1 or not parts.pingpong,

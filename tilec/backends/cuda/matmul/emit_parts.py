@@ -1,14 +1,16 @@
 """Device code of sums that the blocks of a cluster hold in parts: through distributed shared memory.
 
 Block r gets share r of the columns from every block, its own included, adds the parts in the order of the
-blocks, and so gives the same bits in every run. Two barriers: `arrived` (all parts of a tile are here) and
-`taken` (all blocks have read theirs, so that the next tile's may be written). Nobody signals `taken` for a
-last tile. Each thread arrives for itself: that a warp has met, the assembler knows and leaves no trace of for
-tools that look for races.
+blocks, and so gives the same bits in every run. Of few columns the first blocks alone have shares, the
+others send what they hold. Two barriers: `arrived` (all parts of a tile are here) and `taken` (all blocks
+with shares have read theirs, so that the next tile's may be written). Nobody signals `taken` for a last tile.
+Each thread arrives for itself: that a warp has met, the assembler knows and leaves no trace of for tools that
+look for races.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -34,23 +36,29 @@ class Exchange:
         self.parity = cell(0)
 
 
-def open_exchange(ctx: MatmulContext) -> None:
-    """Sets up the two barriers; every consumer thread of the cluster arrives at them."""
-    for barrier in (_arrived(ctx), _taken(ctx)):
-        ptx("mbarrier.init.shared.b64", barrier, u32(ctx.roles.consumers * _GROUP * ctx.order.split))
+def open_exchange(stmt: SumParts, ctx: MatmulContext) -> None:
+    """Sets up the two barriers; every consumer thread of those that send, or have shares, arrives at them."""
+    for barrier, blocks in ((_arrived(ctx), stmt.parts), (_taken(ctx), stmt.shares)):
+        ptx("mbarrier.init.shared.b64", barrier, u32(ctx.roles.consumers * _GROUP * blocks))
+
+
+def has_share(stmt: SumParts, ctx: MatmulContext) -> Expr | None:
+    """Whether this block has a share; None where all have."""
+    return None if stmt.shares == stmt.parts else let("shares", ctx.rank < stmt.shares)
 
 
 def emit_sum(stmt: SumParts, ctx: MatmulContext, exchange: Exchange) -> None:
     """Sends every share to its block, waits for all parts of the own share and adds them."""
     _wait(_taken(ctx), T.bitwise_xor(exchange.parity[0], i32(1)))
-    for block in range(stmt.parts):
+    for block in range(stmt.shares):
         _send(stmt, ctx, block)
-    _wait(_arrived(ctx), exchange.parity[0])
-    _add(stmt, ctx)
-    assert ctx.is_last is not None
-    with when(tirx.Not(ctx.is_last)):
-        for block in range(stmt.parts):
-            _arrive(in_block(_taken(ctx), block))
+    with nullcontext() if ctx.present is None else when(ctx.present):
+        _wait(_arrived(ctx), exchange.parity[0])
+        _add(stmt, ctx)
+        assert ctx.is_last is not None
+        with when(tirx.Not(ctx.is_last)):
+            for block in range(stmt.parts):
+                _arrive(in_block(_taken(ctx), block))
     put(exchange.parity, T.bitwise_xor(exchange.parity[0], i32(1)))
 
 
@@ -72,7 +80,7 @@ def _arrive(barrier: Expr) -> None:
 
 def _held(stmt: SumParts) -> int:
     """Registers of a share in one block of 64 rows."""
-    return stmt.tile.columns // stmt.parts // 2
+    return stmt.tile.columns // stmt.shares // 2
 
 
 def _slot(stmt: SumParts, ctx: MatmulContext, source: Expr, row: int, register: int) -> Expr:

@@ -13,7 +13,7 @@ from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.matmul.context import MatmulContext
 from tilec.backends.cuda.matmul.emit_early import EarlyLoads, loads_early
 from tilec.backends.cuda.matmul.emit_head import emit_head
-from tilec.backends.cuda.matmul.emit_parts import Exchange, emit_sum, open_exchange
+from tilec.backends.cuda.matmul.emit_parts import Exchange, emit_sum, has_share, open_exchange
 from tilec.backends.cuda.matmul.emit_ring import emit_drain, emit_fill
 from tilec.backends.cuda.matmul.heads import is_scalar
 from tilec.backends.cuda.matmul.nodes import (
@@ -38,6 +38,7 @@ from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TileStore
 from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores
+from tilec.backends.cuda.warp_roles.stores import parts_bytes
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -92,6 +93,10 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         return [stmt for stmt in self.roles.consumer if isinstance(stmt, TileStore)]
 
     @property
+    def _sums(self) -> list[SumParts]:
+        return [stmt for stmt in self.roles.consumer if isinstance(stmt, SumParts)]
+
+    @property
     def _fill_of_ring(self) -> RingFill:
         return next(stmt for stmt in walk(self.roles.producer) if isinstance(stmt, RingFill))
 
@@ -114,11 +119,11 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         of parts, those of residuals."""
         parts, order = self.roles.roles, self.roles.order
         ring = self._fill_of_ring.ring
-        sums = [stmt for stmt in self.roles.consumer if isinstance(stmt, SumParts)]
+        sums = self._sums
         staging = max((stmt.staging_bytes for stmt in self._stores), default=0)
         sizes = {
             "staging": staging * parts.consumers,
-            "parts": sum(stmt.bytes for stmt in sums) * parts.consumers,
+            "parts": sum(parts_bytes(stmt.tile, stmt.parts) for stmt in sums) * parts.consumers,
             "barriers": 16 * ring.stages,
             "exchange": 16 * len(sums),
             "residual": residual_bytes(parts.consumers) if self._reads_residual else 0,
@@ -168,8 +173,8 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         ctx.barriers("barriers", ctx.ring.stages).open(
             loads + (ctx.roles.loaders if self._gathers else 0), ctx.roles.sharers * ctx.order.listeners
         )
-        if ctx.order.split > 1:
-            open_exchange(ctx)
+        for stmt in self._sums:
+            open_exchange(stmt, ctx)
         if self._reads_residual:
             open_residuals(ctx)
         fence_barriers()
@@ -239,6 +244,8 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         exchange = Exchange() if ctx.order.split > 1 else None
         turns = Turns(self.launch, self.roles, ctx, position) if ctx.roles.pingpong else None
         self._hold_fragments()
+        for stmt in self._sums:
+            ctx.present = has_share(stmt, ctx)
         residuals = {stmt: Residual(stmt, ctx) for stmt in self._stores if stmt.residual is not None}
 
         def own(block: Sequence[Stmt]) -> None:

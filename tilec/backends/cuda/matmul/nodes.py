@@ -137,15 +137,15 @@ class WarpgroupGemm(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class SumParts(Stmt):
-    """Every block of a cluster holds a part of the sum in ``fragment``; afterwards block r of ``parts`` holds
-    the whole sum of the r-th share of the columns, in the first registers of every block of 64 rows. They
-    pass through each other's shared memory."""
+    """Every block of a cluster holds one of ``parts`` of the sum in ``fragment``; afterwards block r holds
+    the whole sum of the r-th share of the columns, where there is one, in the first registers of every block
+    of 64 rows. They pass through each other's shared memory."""
 
     fragment: Updates[Buffer]
     parts: int
     tile: WarpgroupTile
 
     @property
-    def bytes(self) -> int:
-        """Shared memory for what one warpgroup gets."""
-        return self.tile.rows * 64 * self.tile.columns * 4
+    def shares(self) -> int:
+        """Of the columns: no more than there are parts."""
+        return self.tile.shares(self.parts)

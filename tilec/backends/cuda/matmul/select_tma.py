@@ -48,9 +48,9 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     gemm = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, Gemm))
     tile = warpgroup_tile(gemm, roles.roles.sharers)
     ring = next(stmt.ring for stmt in roles.producer if isinstance(stmt, RingFill))
-    shares = parts_bytes(tile, roles.roles.consumers) if roles.order.split > 1 else 0
-    room = staging_room(ring.stages * ring.bytes + shares, roles.roles.consumers, target)
-    evict, split = launch.schedule.evict, roles.order.split
+    evict, split, consumers = launch.schedule.evict, roles.order.split, roles.roles.consumers
+    parts = consumers * parts_bytes(tile, split)
+    room = staging_room(ring.stages * ring.bytes + parts, consumers, target)
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
     crosses = roles.order.crosses
     found = tuple(made for stmt in roles.producer for made in _loads(stmt, scope.facts, pair, crosses, evict))

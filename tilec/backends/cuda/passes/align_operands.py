@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 
@@ -15,6 +15,7 @@ from tilec.backends.cuda.analysis.unaligned_operands import unaligned_operands
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.options import NO_ROLES
+from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
+Grid: TypeAlias = "tuple[tuple[Expr, ...], tuple[Var, ...], Block]"
 #: Bytes of a line of the L2 cache, by which TMA brings most.
 _LINE = 128
 #: Rows, and elements of a row, that a block copies; its threads.
@@ -54,7 +56,8 @@ def _aligned(kernel: Kernel, launch: Launch) -> Block:
     made = {source: _padded(source) for source in unaligned_operands(kernel, launch)}
     if not made:
         return (launch,)
-    return (*map(Alloc, made.values()), _copies(made), _reading(launch, made))
+    schedule = Schedule(pdl=launch.schedule.pdl)
+    return (*map(Alloc, made.values()), _copies(made, schedule), _reading(launch, made))
 
 
 def _padded(source: Var) -> Var:
@@ -72,10 +75,16 @@ def _parts(extent: Expr, size: int) -> Expr:
 # ---- the launch that copies ----
 
 
-def _copies(made: Mapping[Var, Var]) -> Launch:
-    """A launch that copies tensors to others: blocks have rows, columns, and the matrices of all tensors, of
-    which each has as many blocks as the largest. Quotients would take longer than the copy: an axis for each,
-    the first for that of which there may be most."""
+def _copies(made: Mapping[Var, Var], schedule: Schedule) -> Launch:
+    """A launch that copies tensors to others. Quotients would take longer than the copy: blocks have axes."""
+    batched = any(len(target.shape) > 2 for target in made.values())
+    grid, blocks, body = (_by_matrix if batched else _side_by_side)(made)
+    return Launch(grid, blocks, (_THREADS, 1, 1), body, schedule)
+
+
+def _by_matrix(made: Mapping[Var, Var]) -> Grid:
+    """Blocks have rows, columns, and the matrices of all tensors, of which each has as many blocks as the
+    largest: the last axis for that of which there may be most."""
     shapes = [target.shape for target in made.values()]
     rows = reduce(tirx.max, (_parts(shape[-2], _ROWS) for shape in shapes))
     columns = reduce(tirx.max, (_parts(shape[-1], _COLUMNS) for shape in shapes))
@@ -85,9 +94,29 @@ def _copies(made: Mapping[Var, Var]) -> Launch:
     for (source, target), start, end in reversed([*zip(made.items(), (0, *ends), ends, strict=False)]):
         own = (_copy(source, target, matrix - start, row, column),)
         body = (If(matrix < end, own, body),) if body else own
-    axes = ((rows, row), (columns, column), (ends[-1], matrix))
-    grid, blocks = zip(*(axes if all(len(shape) == 2 for shape in shapes) else axes[::-1]), strict=True)
-    return Launch(grid, blocks, (_THREADS, 1, 1), body)
+    return (ends[-1], columns, rows), (matrix, column, row), body
+
+
+def _side_by_side(made: Mapping[Var, Var]) -> Grid:
+    """The matrices follow one another along their longer sides, be these rows or columns: shapes may have
+    little in common (with rows and columns of both along the axes 7 x 15480 and 15480 x 319 would be 120000
+    blocks, of which 2000 have anything to do, and took 130 us)."""
+    sides = [
+        (_parts(target.shape[-2], _ROWS), _parts(target.shape[-1], _COLUMNS)) for target in made.values()
+    ]
+    ends = list(accumulate(reduce(tirx.max, side) for side in sides))
+    along, across = (tirx.Var(name, dtype_of(ends[0])) for name in ("along", "across"))
+    body: Block = ()
+    for (source, target), (rows, columns), start, end in reversed(
+        [*zip(made.items(), sides, (0, *ends), ends, strict=False)]
+    ):
+        place = along - start
+        tall = _copy(source, target, place, place, across)
+        wide = _copy(source, target, place, across, place)
+        own = (If(columns <= rows, (tall,), (wide,)),)
+        body = (If(along < end, own, body),) if body else own
+    grid = (ends[-1], reduce(tirx.max, (reduce(tirx.min, side) for side in sides)))
+    return grid, (along, across), body
 
 
 def _copy(source: Var, target: Var, matrix: Expr, row_block: Expr, column_block: Expr) -> Parallel:

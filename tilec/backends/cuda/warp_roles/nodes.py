@@ -157,6 +157,12 @@ class WarpgroupTile:
     steps: int
     types: str
 
+    def shares(self, parts: int) -> int:
+        """Into how many equal shares of whole eights of columns ``parts`` blocks of a cluster may divide a
+        tile: one for each block, or fewer."""
+        eights = self.columns // 8
+        return max(count for count in range(1, parts + 1) if eights % count == 0)
+
 
 @dataclass(frozen=True, eq=False)
 class TileStore(Stmt):
@@ -164,9 +170,9 @@ class TileStore(Stmt):
     the thread that holds the element. ``rows`` are those of one warpgroup. ``columns`` is above 0 where the
     last store goes through ``buffers`` staging buffers of so many columns, and ``map`` is set where TMA takes
     them from there: threads store their rows else; ``turned`` where j runs along the rows of what is stored.
-    ``parts``: blocks of a cluster, each with one share of the columns; ``extents`` are those of a share. All
-    of ``body`` may stand in one If: a tile whose last row meets the condition then goes through the staging
-    buffers, another one element by element.
+    ``parts``: shares of the columns, of which the first blocks of a cluster have one each; ``extents`` are
+    those of a share. All of ``body`` may stand in one If: a tile whose last row meets the condition then goes
+    through the staging buffers, another one element by element.
     ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers.
     ``loss``: why it goes plainly, where that can be changed."""
 

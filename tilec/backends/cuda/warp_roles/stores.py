@@ -40,20 +40,22 @@ def staging_room(ring_bytes: int, warpgroups: int, target: Target) -> int:
     return (target.gpu.shared_bytes - ring_bytes - _BARRIER_BYTES) // warpgroups
 
 
-def parts_bytes(tile: WarpgroupTile, warpgroups: int) -> int:
-    """Shared memory through which the parts of a sum reach the block that adds them."""
-    return warpgroups * tile.rows * ROWS * tile.columns * 4
+def parts_bytes(tile: WarpgroupTile, parts: int) -> int:
+    """Shared memory through which a warpgroup's ``parts`` of a share of its sums reach the block that adds
+    them; none where there is one part."""
+    return 0 if parts == 1 else parts * tile.rows * ROWS * tile.columns // tile.shares(parts) * 4
 
 
 def plan_store(
     loop: Parallel, tile: WarpgroupTile, room: int, facts: Facts, parts: int, evict: Mapping[str, str]
 ) -> TileStore:
-    """An elementwise loop over the accumulator (or one of ``parts`` shares of its columns) as a TileStore,
-    staged where its last store allows and ``room`` bytes suffice."""
-    rows, width = tile.rows * ROWS, tile.columns // parts
+    """An elementwise loop over the accumulator (or a share of its columns, where a cluster holds it in
+    ``parts``) as a TileStore, staged where its last store allows and ``room`` bytes suffice."""
+    shares = tile.shares(parts)
+    rows, width = tile.rows * ROWS, tile.columns // shares
     extents = (int_value(loop.extents[0]) or 0, width)
     turned = _is_turned(loop)
-    plain = TileStore(loop.vars, extents, rows, loop.body, turned=turned, parts=parts, loc=loop.loc)
+    plain = TileStore(loop.vars, extents, rows, loop.body, turned=turned, parts=shares, loc=loop.loc)
     if loop.hints.avoids_tma:
         return plain
     condition, body = conditioned(loop.body)
