@@ -19,7 +19,17 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 import tilec.backends.cuda.device as device
-from tilec.backends.cuda.device import barriers, exchange, floats, integers, matrices, moves, packed, says
+from tilec.backends.cuda.device import (
+    barriers,
+    exchange,
+    floats,
+    integers,
+    matrices,
+    moves,
+    packed,
+    remote,
+    says,
+)
 from tilec.backends.cuda.device.atomics import DTYPES, add_vector, atomic
 from tilec.backends.cuda.device.helper import Helper
 from tilec.backends.cuda.launch import LoweredCudaLaunch
@@ -113,8 +123,10 @@ def samples() -> dict[str, list[Call]]:
                     for size in (4, 8)],
         "BYTES": [Call(moves.BYTES, {2: (LANES * 0x1357 % 0x7778).astype(np.uint32)})],
         "LOAD16": [Call(moves.LOAD16, {0: shared})],
-        "store_remote": [Call(moves.store_remote(size), {2: np.zeros(THREADS, np.int32)}, ("shared",))
+        "store_remote": [Call(remote.store_remote(size), {2: np.zeros(THREADS, np.int32)}, ("shared",))
                          for size in (16, 32, 64)],
+        "send": [Call(remote.send(size, False), {2: np.zeros(THREADS, np.int32)}, ("shared", "uint32"))
+                 for size in (4, 8, 16)],
         "ldmatrix": [Call(matrices.ldmatrix(count, trans), places=("uint32", "shared"))
                      for count in (1, 2, 4) for trans in (False, True)],
         "lanes_ldmatrix": [Call(matrices.lanes_ldmatrix(4, trans), places=("float16", "shared"))
@@ -139,8 +151,9 @@ def samples() -> dict[str, list[Call]]:
 #: In programs of their own: barriers below, copies that arrive in those of loads
 #: (`tests/constructs/test_loads_of_producers.py`), traps as an error, meetings of a grid on no emulator;
 #: products of a warpgroup in tests of all their types (`tests/constructs/test_gemm_constructs.py`).
-APART = {"OPEN", "ARRIVE", "ARRIVE_LANDED", "ARRIVE_EXPECT", "ARRIVE_REMOTE", "EXPECT", "COMPLETE", "wait",
-         "WAIT_CLUSTER", "trapped", "GRID_MEET", "wgmma", "wgmma_pin"}  # fmt: skip
+APART = {"OPEN", "ARRIVE", "ARRIVE_LANDED", "ARRIVE_EXPECT", "ARRIVE_EXPECT_REMOTE", "ARRIVE_REMOTE",
+         "EXPECT", "COMPLETE", "wait", "WAIT_CLUSTER", "trapped", "GRID_MEET", "wgmma",
+         "wgmma_pin"}  # fmt: skip
 
 
 def is_helper(value: object) -> bool:

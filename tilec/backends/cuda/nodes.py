@@ -396,11 +396,14 @@ class CompleteBytes(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class RemoteStore(Atomic):
-    """Leaves ``value`` in that element of the shared tile of the block of rank ``block`` in the cluster."""
+    """Leaves ``value`` in that element of the shared tile of the block of rank ``block`` in the cluster. Its
+    bytes count at ``barrier[index]`` of that block, where there is a barrier."""
 
-    syntax = "remote_store(buffer[indices], value, block=)"
+    syntax = "remote_store(buffer[indices], value, block=, barrier[index]=)"
 
     block: Expr = field(kw_only=True)
+    barrier: Signals[Buffer | None] = None
+    index: At[Expr | None] = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from tilec.emulate.instructions import (  # noqa: F401  (registers the families)
     mbarriers,
     memory,
     mma,
+    remote,
     shuffles,
     tma,
     wgmma,

@@ -27,6 +27,11 @@ def _arrive_remote(lanes: Lanes, barrier: Any, block: Any) -> None:
     lanes.ptx("mbarrier.arrive.release.cluster.shared::cluster.b64", remote)
 
 
+def _expect_remote(lanes: Lanes, barrier: Any, count: Any, block: Any) -> None:
+    remote = lanes.ptx("mapa.shared::cluster.u32", barrier, block)
+    lanes.ptx("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64", remote, count)
+
+
 def _complete(lanes: Lanes, barrier: Any, count: Any) -> None:
     lanes.ptx("fence.acq_rel.cta")
     lanes.ptx("mbarrier.complete_tx.relaxed.cta.shared::cta.b64", barrier, count)
@@ -66,6 +71,14 @@ ARRIVE_REMOTE = _mbarrier(
                "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }"
                :: "r"(barrier), "r"(block) : "memory");""",
     _arrive_remote,
+)  # fmt: skip
+#: One arrival there that announces bytes.
+ARRIVE_EXPECT_REMOTE = _mbarrier(
+    "tilec_barrier_arrive_expect_remote", ", int count, int block",
+    """asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %2; "
+               "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [remote], %1; }"
+               :: "r"(barrier), "r"(count), "r"(block) : "memory");""",
+    _expect_remote,
 )  # fmt: skip
 #: Announces bytes.
 EXPECT = _mbarrier(

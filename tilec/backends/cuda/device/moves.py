@@ -11,15 +11,6 @@ from tilec.backends.cuda.device.helper import Helper, Lanes
 
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
 _C_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
-#: By the bits of an element: what C calls them, and the letter of their registers in assembly.
-_REMOTE = {
-    8: ("unsigned", "r"),
-    16: ("unsigned short", "h"),
-    32: ("unsigned", "r"),
-    64: ("unsigned long", "l"),
-}
-
-
 #: Policies of the L2 cache: what createpolicy.fractional.L2::evict_first and ::evict_last give for all lines
 #: of a copy, as assembled for sm_80 to sm_90a.
 EVICTION = {"first": 0x12F0000000000000, "last": 0x14F0000000000000}
@@ -124,23 +115,3 @@ __device__ __forceinline__ unsigned tilec_load16(unsigned address) {
   return value;
 }
 """, lambda lanes, address: _word(lanes.ptx("ld.shared.u16", address)))  # fmt: skip
-
-
-@cache
-def store_remote(size: int) -> Helper:
-    """Stores ``size`` bits to the same place of another block of the cluster."""
-    kind, letter = _REMOTE[size]
-    name = f"tilec_store_remote_{size}"
-
-    def meaning(lanes: Lanes, at: Any, value: Any, block: Any) -> None:
-        remote = lanes.ptx("mapa.shared::cluster.u32", lanes.shared(at), block)
-        lanes.ptx(f"st.shared::cluster.b{size}", remote, value)
-
-    return Helper(name, f"""
-__device__ __forceinline__ void {name}(void* at, {kind} value, int block) {{
-  unsigned place = (unsigned)__cvta_generic_to_shared(at);
-  asm volatile("{{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
-               "st.shared::cluster.b{size} [remote], %2; }}"
-               :: "r"(place), "r"(block), "{letter}"(value) : "memory");
-}}
-""", meaning)  # fmt: skip

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tvm import tirx
 
-from tilec.backends.cuda.device.moves import store_remote
+from tilec.backends.cuda.device.remote import send, store_remote
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.groups import emit_arrive
-from tilec.backends.cuda.emit.statements import call, emit
+from tilec.backends.cuda.emit.groups import barrier_at, emit_arrive
+from tilec.backends.cuda.emit.statements import call, emit, once_tests
 from tilec.backends.cuda.nodes import ArriveOnce, RemoteStore
 from tilec.ir.exprs import all_of, dtype_of
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import guarded
 from tilec.lowering.emission.storage import convert, element_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: The fewest bytes that one instruction sends.
+SENT_AT_LEAST = 4
 
 
 @emit.register(RemoteStore)
@@ -27,9 +35,30 @@ def _emit_remote(stmt: RemoteStore, ctx: DeviceContext) -> tirx.Stmt | None:
         bits = tirx.reinterpret(f"uint{size}", bits)
     storage = ctx.storage(stmt.buffer)
     at = storage.data.ptr_to([storage.offset([ctx.value(index) for index in stmt.indices])])
-    block = convert(ctx.value(stmt.block), "int32")
-    made = call(store_remote(size).call(at, bits, block))
+    to = _whither(stmt, ctx)
+    made = call(store_remote(size, counted=len(to) > 1).call(at, bits, *to))
     return guarded(made, [ctx.value(all_of(conds))] if conds else [])
+
+
+def sent_vector(stmt: RemoteStore, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr],
+                ctx: DeviceContext) -> tirx.Stmt:  # fmt: skip
+    """Writes ``width`` elements to the block of a store from ``place`` on, where all tests hold, as
+    `store_vector` has them."""
+    storage = ctx.storage(stmt.buffer)
+    size = width * element_bytes(storage.dtype)
+    begin = start * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
+    to = _whither(stmt, ctx)
+    source = tmp.ptr_to([tirx.const(begin, "int32")])
+    made = send(size, counted=len(to) > 1).call(storage.data.ptr_to([place]), source, *to)
+    return guarded(call(made), [*tests, *once_tests(stmt.buffer, ctx)])
+
+
+def _whither(stmt: RemoteStore, ctx: DeviceContext) -> list[Expr]:
+    """The block that a store goes to, and the barrier that counts its bytes if there is one."""
+    block = convert(ctx.value(stmt.block), "int32")
+    if stmt.barrier is None or stmt.index is None:
+        return [block]
+    return [block, barrier_at(stmt.barrier, stmt.index, ctx)]
 
 
 @emit.register(ArriveOnce)

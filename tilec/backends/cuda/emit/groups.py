@@ -97,13 +97,11 @@ def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
 def emit_arrive(stmt: Arrive, ctx: DeviceContext) -> tirx.Stmt:
     """Arrivals of the threads that run it."""
     at = barrier_at(stmt.barrier, stmt.index, ctx)
-    if stmt.block is not None:
-        rank = convert(ctx.value(stmt.block), "int32")
-        return call(barriers.ARRIVE_REMOTE.call(at, rank))
-    if stmt.expect is None:
-        return call(barriers.ARRIVE.call(at))
-    count = convert(ctx.value(stmt.expect), "int32")
-    return call(barriers.ARRIVE_EXPECT.call(at, count))
+    count = () if stmt.expect is None else (convert(ctx.value(stmt.expect), "int32"),)
+    if stmt.block is None:
+        return call((barriers.ARRIVE_EXPECT if count else barriers.ARRIVE).call(at, *count))
+    rank = convert(ctx.value(stmt.block), "int32")
+    return call((barriers.ARRIVE_EXPECT_REMOTE if count else barriers.ARRIVE_REMOTE).call(at, *count, rank))
 
 
 @emit.register(ExpectBytes)

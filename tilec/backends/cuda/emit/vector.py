@@ -13,6 +13,7 @@ from tvm.ir import TensorLoad, Var
 from tilec.backends.cuda.analysis.vectors import span, vector_width
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
+from tilec.backends.cuda.emit.cluster import SENT_AT_LEAST, sent_vector
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.pairs import Pairs
 from tilec.backends.cuda.emit.statements import emit
@@ -24,7 +25,7 @@ from tilec.backends.cuda.emit.vector_moves import (
     store_vector,
 )
 from tilec.backends.cuda.limits import added_at_once, has_wgmma
-from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.backends.cuda.nodes import RemoteStore, ThreadLoop
 from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Atomic, Bind, Block, For, If, Stmt, Store, walk
@@ -33,6 +34,7 @@ from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.uses import reads_behind_writes, written_in
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import guarded, learn_binding, sequence
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -296,12 +298,12 @@ class Vector:
                     self._keep(stmt, width)
         self._plan_additions()
 
-    def _store_width(self, stmt: Store) -> int:
+    def _store_width(self, stmt: Store | RemoteStore) -> int:
         """How many elements one access of a store moves; 1 where they cannot wait for each other."""
         inner = {bind.var for bind in walk(self.body) if isinstance(bind, Bind)}
         indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
         if stmt.buffer in self.ctx.fragments:
-            return self.width if self._is_paired_fragment(stmt) else 1
+            return self.width if isinstance(stmt, Store) and self._is_paired_fragment(stmt) else 1
         if not self._is_memory(stmt.buffer) or any(uses(index, inner) for index in indices):
             return 1
         if any(load.source in self.written for index in indices for load in loads(index)):
@@ -313,9 +315,9 @@ class Vector:
         way."""
         touched = [item.buffer for item in accesses(self.body)]
         for stmt in self.body:
-            if not isinstance(stmt, Atomic) or not is_added(stmt) or touched.count(stmt.buffer) > 2:
+            if not isinstance(stmt, Atomic) or touched.count(stmt.buffer) > 2:
                 continue
-            width = self._added_width(stmt)
+            width = self._added_width(stmt) if is_added(stmt) else self._sent_width(stmt)
             if width > 1:
                 self.moved.append(Moved(Access(stmt.buffer, stmt.indices, False), width))
                 self._keep(stmt, width)
@@ -330,6 +332,13 @@ class Vector:
         if any(load.source in self.written for index in indices for load in loads(index)):
             return 1
         return vector_width(stmt.buffer, indices, self.var, most, self.ctx.facts)
+
+    def _sent_width(self, stmt: Atomic) -> int:
+        """How many neighbours go to another block at once, of four bytes at least."""
+        if not isinstance(stmt, RemoteStore):
+            return 1
+        width = self._store_width(stmt)
+        return width if width * element_bytes(str(stmt.buffer.dtype)) >= SENT_AT_LEAST else 1
 
     def _is_paired_fragment(self, stmt: Store) -> bool:
         """Whether the elements of a vector are rounded in pairs and lie in registers one after the other."""
@@ -376,9 +385,15 @@ class Vector:
                 parts.append(store_registers(buffer, indices, tmp, self.width, self.ctx))
                 continue
             firsts = range(0, self.width, kept.width)
-            out = store_vector if isinstance(kept.store, Store) else added_vector
-            parts += self._chunks(buffer, indices, tmp, kept.width, out, firsts)
+            parts += self._chunks(buffer, indices, tmp, kept.width, _move_of(kept.store), firsts)
         return parts
+
+
+def _move_of(stmt: Store | Atomic) -> Callable[..., tirx.Stmt]:
+    """What writes a vector of a statement."""
+    if isinstance(stmt, RemoteStore):
+        return lambda _, *rest: sent_vector(stmt, *rest)
+    return store_vector if isinstance(stmt, Store) else added_vector
 
 
 def _values(names: Sequence[Stmt]) -> dict[Var, Expr]:

@@ -152,30 +152,48 @@ def _sends(launch: Launch) -> bool:
 
 
 def _cluster_copy(stmt: ClusterCopy, roads: list[Road]) -> list[Stmt]:
-    """A plain copy, or stores by all threads to another block, and behind them the arrival of one thread."""
+    """A plain copy, or stores by all threads to another block and the arrival of one of them, which
+    announces the bytes that the barrier counts. Where it is not known how many these are, that thread arrives
+    behind all stores."""
     whole = Copy(stmt.src, stmt.dst, stmt.hints, loc=stmt.loc)
     if stmt.block is None:
         roads.append(road_of(stmt, "threads", "T.copy_cluster: each block brings the tile itself"))
         return [whole]
-    why, remedy = "stores to another block's memory have no vectors", "let each block load the tile by T.copy"
-    how = "T.copy_cluster stores element by element to the other block"
-    roads.append(road_of(stmt, "elements", how, Loss("vectors", why, remedy)))
+    roads.append(road_of(stmt, "threads", "T.copy_cluster stores to the other block"))
     roads += said(stmt, stmt.hints, "elements", 1)
-    block = stmt.block
+    count = _sent(stmt)
 
     def remote(inner: Block) -> list[Stmt]:
-        return [_remote(store, block) for store in inner]
+        return [_remote(store, stmt, count is not None) for store in inner]
 
     stores = rewrite_blocks((expand_copy(whole),), remote)
     if stmt.barrier is None or stmt.index is None:
         return [*stores, Sync()]
-    return [*stores, Sync(), ArriveOnce(stmt.barrier, stmt.index, None, block, loc=stmt.loc)]
+    arrive = ArriveOnce(stmt.barrier, stmt.index, count, stmt.block, loc=stmt.loc)
+    return [*stores, *([Sync()] if count is None else []), arrive]
 
 
-def _remote(stmt: Stmt, block: Expr) -> Stmt:
+def _sent(stmt: ClusterCopy) -> Expr | None:
+    """The bytes that a barrier counts: those of a part of a tile with build-time bounds."""
+    ends = [
+        _is_inside(*axis) for axis in zip(stmt.dst.start, stmt.dst.extent, stmt.dst.buffer.shape, strict=True)
+    ]
+    return tirx.const(_bytes(stmt), "int32") if stmt.barrier is not None and all(ends) else None
+
+
+def _is_inside(start: Expr, extent: Expr, size: Expr) -> bool:
+    """Whether a part of an axis is known to lie inside of it."""
+    first, count, whole = map(int_value, (start, extent, size))
+    return first is not None and count is not None and whole is not None and first + count <= whole
+
+
+def _remote(stmt: Stmt, copy: ClusterCopy, counted: bool) -> Stmt:
     if not isinstance(stmt, Store):
         return stmt
-    return RemoteStore("store", stmt.buffer, stmt.indices, stmt.value, loc=stmt.loc, block=block)
+    assert copy.block is not None
+    barrier, index = (copy.barrier, copy.index) if counted else (None, None)
+    store = RemoteStore("store", stmt.buffer, stmt.indices, stmt.value, loc=stmt.loc, block=copy.block)
+    return replace(store, barrier=barrier, index=index)
 
 
 def _one(loop: Pipelined) -> Expr:
@@ -202,7 +220,7 @@ def _check(stmt: Stmt, target: Target) -> None:
     )
 
 
-def _bytes(stmt: BulkLoad) -> int:
+def _bytes(stmt: BulkLoad | ClusterCopy) -> int:
     total = element_bytes(str(stmt.dst.buffer.dtype))
     for extent in stmt.dst.extent:
         known = int_value(extent)
