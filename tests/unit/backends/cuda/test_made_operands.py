@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.nodes import ProductsWait, Sync, WarpgroupProduct
+from tilec.backends.cuda.nodes import BoxLoad, ProductsWait, Sync, WarpgroupProduct
 from tilec.backends.pipeline import lower
 from tilec.ir.exprs import loads
 from tilec.ir.nodes import Alloc, For, Gemm, Store, walk
@@ -89,7 +89,7 @@ def trip_of(launch) -> For:
     return next(loop for loop in loops if any(isinstance(inner, WarpgroupProduct) for inner in loop.body))
 
 
-def converted(until, source="float8_e4m3fn", scaled=False):
+def converted(until, source="float8_e4m3fn", scaled=False, columns=128):
     """A product whose first operand has another type in memory."""
 
     @T.prim_func
@@ -98,19 +98,19 @@ def converted(until, source="float8_e4m3fn", scaled=False):
         B: T.Tensor((1024, 1024), "float16"),
         C: T.Tensor((1024, 1024), "float16"),
     ):
-        with T.Kernel(8, 8, threads=256) as (bx, by):
-            As, Bs = T.alloc_shared((128, 64), source), T.alloc_shared((128, 64), "float16")
-            wide, sums = T.alloc_fragment((128, 64), "float16"), T.alloc_fragment((128, 128), "float32")
+        with T.Kernel(1024 // columns, 8, threads=256) as (bx, by):
+            As, Bs = T.alloc_shared((128, 64), source), T.alloc_shared((columns, 64), "float16")
+            wide, sums = T.alloc_fragment((128, 64), "float16"), T.alloc_fragment((128, columns), "float32")
             T.clear(sums)
             for k in T.Pipelined(16, num_stages=3):
                 T.copy(A[by * 128, k * 64], As)
-                T.copy(B[bx * 128, k * 64], Bs)
+                T.copy(B[bx * columns, k * 64], Bs)
                 T.copy(As, wide)
                 if scaled:
                     for i, j in T.Parallel(128, 64):
                         wide[i, j] *= T.float16(3)
                 T.gemm(wide, Bs, sums, transpose_B=True)
-            T.copy(sums, C[by * 128, bx * 128])
+            T.copy(sums, C[by * 128, bx * columns])
 
     made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
     return lower(made, HOPPER, until=until).launches[0]
@@ -128,6 +128,45 @@ def test_an_operand_that_takes_more_than_a_conversion_of_floats_is_made_at_once(
     products = [stmt for stmt in trip_of(converted("place_product_waits", **form)).body
                 if isinstance(stmt, WarpgroupProduct)]  # fmt: skip
     assert len(products) == 1
+
+
+@pytest.mark.parametrize("form", [{}, {"source": "int8"}, {"scaled": True}])
+def test_an_operand_of_a_long_product_is_made_in_two_steps(form):
+    trip = trip_of(converted("place_product_waits", columns=256, **form))
+    kinds = [type(stmt) for stmt in trip.body if isinstance(stmt, (WarpgroupProduct, ProductsWait))]
+    assert kinds == [*[WarpgroupProduct] * 2, ProductsWait]
+
+
+def weighted(shifted):
+    """A product whose first operand is scaled where it lies, each column by a weight of its own."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((1024, 1024), "float16"),
+        B: T.Tensor((1024, 1024), "float16"),
+        weight: T.Tensor((2048,), "float16"),
+        C: T.Tensor((1024, 1024), "float16"),
+    ):
+        with T.Kernel(8, 8, threads=256) as (bx, by):
+            As, Bs = T.alloc_shared((128, 64), "float16"), T.alloc_shared((128, 64), "float16")
+            sums = T.alloc_fragment((128, 128), "float32")
+            T.clear(sums)
+            for k in T.Pipelined(16, num_stages=3):
+                T.copy(A[by * 128, k * 64], As)
+                T.copy(B[bx * 128, k * 64], Bs)
+                for i, j in T.Parallel(128, 64):
+                    As[i, j] *= weight[k * 64 + j * 2] if shifted else weight[k * 64 + j]
+                T.gemm(As, Bs, sums, transpose_B=True)
+            T.copy(sums, C[by * 128, bx * 128])
+
+    made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
+    return lower(made, HOPPER, until="split_roles").launches[0]
+
+
+@pytest.mark.parametrize(("shifted", "found"), [(False, True), (True, False)])
+def test_a_vector_of_a_trip_that_makes_an_operand_comes_by_tma(shifted, found):
+    loads = [stmt for stmt in walk(weighted(shifted).body) if isinstance(stmt, BoxLoad)]
+    assert any(stmt.src.buffer.name == "weight" for stmt in loads) == found
 
 
 def test_factors_of_rows_are_read_in_front_of_a_loop_that_does_not_change_them():

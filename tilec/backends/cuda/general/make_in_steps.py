@@ -1,11 +1,15 @@
-"""First operands that threads convert in registers are made step by step along K, beside the products of the
+"""First operands that threads make in registers are made step by step along K, beside the products of the
 steps before.
 
     W = float16(raw); C += W B    ->    W0 = float16(raw0); C += W0 B0; W1 = float16(raw1); C += W1 B1; ...
 
-It pays where threads take less time for a step than tensor cores for its product, as they do for floats, of
-which one instruction converts two. H200, 128 x 128 sums, beside a plain product: 8-bit floats 0.95 in steps,
-0.90 at once; integers of 8 bits 0.82 either way, of 4 bits with scales 0.70 and 0.72.
+It pays where threads take less time for a step than tensor cores for its product. Products of 256 columns run
+as long as threads take for most operands, in two steps: four wait too often. Those of 128 run as long as they
+take for floats, of which one instruction converts two, in steps of the instruction. H200, beside a plain
+product: 128 x 128 sums, 8-bit floats 0.95 in steps, 0.90 at once, integers of 8 bits 0.82 either way; two
+such tiles, at once, in four steps and in two: scaled in registers 0.88, 0.87 and 0.91, integers of 8 bits
+1.02, 1.04 and 1.03, of 4 bits 0.92, 0.85 and 0.93, words 0.87, 0.83 and 0.86; scaled where they lie 0.81 at
+once, 0.86 in two.
 """
 
 from __future__ import annotations
@@ -17,12 +21,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.gathers import only_store
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
 from tilec.backends.cuda.analysis.wgmma import STEP_BYTES, Chooser
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import dtype_of, int_value, same_all, transform
+from tilec.ir.exprs import dtype_of, int_value, loads, same_all, transform
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -39,23 +42,28 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import uses_itself
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.passes.expand_copies import expand_copy
+from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 #: What may stand between the makers of an operand and the product.
 _BETWEEN = (Alloc, Assume, Bind, GiveBack, WaitPhase)
+#: Columns of a product that runs as long as threads take for most steps, and its steps.
+_WIDE, _STEPS = 256, 2
 _NOTE = "{} is made in {} steps, each beside the products of those before"
 
 
 class MakeInSteps(LaunchPass):
-    """In: loops of consumers that convert floats to a fragment of 16 bits for their only product, of wgmma.
-    Out: a fragment and a product for each step of the instruction along K, in turns."""
+    """In: loops of consumers that compute a fragment of 16 bits element by element for their only product, of
+    wgmma, of 256 columns where they do more than convert floats. Out: a fragment and a product for each step
+    along K, in turns."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its steps; one without rings as it is."""
@@ -88,9 +96,15 @@ class _Trip:
 
     @property
     def steps(self) -> int:
-        """Steps of the instruction along K."""
+        """Steps along K: of the instruction, or few of them."""
         tile = self.product.a.buffer
-        return static_extents(tile)[1] * element_bytes(str(tile.dtype)) // STEP_BYTES
+        steps = static_extents(tile)[1] * element_bytes(str(tile.dtype)) // STEP_BYTES
+        return _STEPS if self.is_wide and steps % _STEPS == 0 else steps
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the product runs long."""
+        return static_extents(self.product.c.buffer)[1] >= _WIDE
 
     @property
     def width(self) -> int:
@@ -99,7 +113,7 @@ class _Trip:
 
     def fragments(self) -> list[Var]:
         """What the makers write."""
-        return list(dict.fromkeys(only_store(loop).buffer for loop in self.makers))
+        return list(dict.fromkeys(_store(loop).buffer for loop in self.makers))
 
     def in_steps(self, parts: Mapping[Var, Sequence[Var]]) -> Iterator[Stmt]:
         """The body with fragments of each step."""
@@ -121,9 +135,11 @@ class _Trip:
                 return tirx.BufferLoad(own[node.source], [row, inside])
             return place if node.same_as(column) else None
 
-        store = only_store(loop)
+        *names, store = loop.body
+        assert isinstance(store, Store)
         made = Store(own[store.buffer], (row, inside), transform(store.value, moved), loc=store.loc)
-        return replace(loop, vars=(row, inside), extents=(loop.extents[0], self.width), body=(made,))
+        body = (*map_block(tuple(names), lambda value: transform(value, moved)), made)
+        return replace(loop, vars=(row, inside), extents=(loop.extents[0], self.width), body=body)
 
     def _product(self, step: int, own: Mapping[Var, Var]) -> Gemm:
         """The product of a step."""
@@ -204,31 +220,49 @@ def _is_variable(stmt: Stmt) -> bool:
 
 
 def _makes(trip: _Trip, launch: Launch) -> bool:
-    """Whether the makers convert floats to the operand, and to fragments that nothing else uses."""
+    """Whether the makers compute the operand, and fragments that nothing else uses, element by element."""
     tile = trip.product.a.buffer
-    if not all(isinstance(loop.body[0], Store) and len(loop.body) == 1 for loop in trip.makers):
+    if not all(_is_plain(loop) for loop in trip.makers):
         return False
     own = trip.fragments()
     users = sum(uses_itself(stmt, each) for stmt in walk(launch.body) for each in own)
     inside = sum(uses_itself(stmt, each) for stmt in (*walk(trip.makers), trip.product) for each in own)
+    pays = trip.is_wide or all(map(_converts, trip.makers))
     return (
         tile in own
         and users == inside
-        and all(_converts(loop, static_extents(tile), own) for loop in trip.makers)
+        and pays
+        and all(_is_own(loop, static_extents(tile), own) for loop in trip.makers)
     )
 
 
-def _converts(loop: Parallel, shape: tuple[int, ...], own: Sequence[Var]) -> bool:
-    """Whether an iteration gives its own element of a fragment a float, as it is or converted: one of a tile,
-    or its own of another fragment."""
-    store = only_store(loop)
-    value = store.value.value if isinstance(store.value, tirx.Cast) else store.value
-    if not isinstance(value, TensorLoad) or "float" not in dtype_of(value):
-        return False
-    places = [store.indices, *([tuple(value.indices)] if value.source in own else [])]
+def _store(loop: Parallel) -> Store:
+    """What a loop does last in each iteration."""
+    store = loop.body[-1]
+    assert isinstance(store, Store)
+    return store
+
+
+def _is_plain(loop: Parallel) -> bool:
+    """Whether a loop computes names and stores one element."""
+    return isinstance(loop.body[-1], Store) and all(isinstance(stmt, Bind) for stmt in loop.body[:-1])
+
+
+def _converts(loop: Parallel) -> bool:
+    """Whether a loop stores floats of a tile as they are or converted."""
+    value = _store(loop).value
+    value = value.value if isinstance(value, tirx.Cast) else value
+    return isinstance(value, TensorLoad) and "float" in dtype_of(value)
+
+
+def _is_own(loop: Parallel, shape: tuple[int, ...], own: Sequence[Var]) -> bool:
+    """Whether an iteration stores its element of a fragment, and reads others of ``own`` at that element."""
+    store = _store(loop)
+    read = [load.indices for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)
+            if load.source in own]  # fmt: skip
     extents = tuple(int_value(extent) for extent in loop.extents)
     return (
         extents == shape == static_extents(store.buffer)
         and store.buffer.scope() == "local.fragment"
-        and all(same_all(place, loop.vars) for place in places)
+        and all(same_all(tuple(place), loop.vars) for place in (store.indices, *read))
     )

@@ -2,11 +2,13 @@
 
 T = float16(A[box])    ->    raw = A[box]; T = float16(raw)
 
-So do vectors of a trip that come to registers from tensors (a mask of keys, a scale of each row).
+So do vectors of a trip that come to registers from tensors (a mask of keys, a scale of each row), and those
+that loops which make a tile of a loaded one read along its rows (a weight of each column).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -22,7 +24,7 @@ from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, transform
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, transform, uses
 from tilec.ir.nodes import Alloc, Bind, Copy, Kernel, Launch, Parallel, Region, Stmt, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -46,24 +48,38 @@ class _RawTiles(ScopedRewrite):
         super().__init__(kernel, launch)
         self.tiles: list[Var] = []
         self._values = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
-        self._inside = 0
+        self._loops: list[Var] = []
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A load of a loop, split."""
         tile = filled(stmt)
-        if self._inside and (_fills_vector(stmt) if tile is None else not is_small(tile)):
+        if self._loops and (_fills_vector(stmt) if tile is None else not is_small(tile)):
             return self._split(stmt)
-        self._inside += is_loop(stmt)
+        if self._loops and tile is None and _makes_tile(stmt):
+            return self._split(stmt, self._is_of_columns)
+        if not is_loop(stmt):
+            return super().stmt(stmt)
+        self._loops.append(stmt.var)  # type: ignore[attr-defined]
         made = super().stmt(stmt)
-        self._inside -= is_loop(stmt)
+        self._loops.pop()
         return made
 
-    def _split(self, stmt: Stmt) -> list[Stmt]:
+    def _is_of_columns(self, part: _Part, loop: Parallel) -> bool:
+        """Whether a part is a vector along a loop's columns that is another one in each trip."""
+        starts = [inlined(start, self._values) for start in part.box.start]
+        return (
+            [index.same_as(loop.vars[-1]) for index in part.indices] == [True]
+            and part.box.extent[-1] == int_value(loop.extents[-1])
+            and uses(starts[-1], self._loops[-1:])
+        )
+
+    def _split(self, stmt: Stmt, chosen: Callable[[_Part, Parallel], bool] | None = None) -> list[Stmt]:
         as_it_is = _is_shared_copy(stmt) and str(stmt.src.buffer.dtype) == str(stmt.dst.buffer.dtype)  # type: ignore
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
         if as_it_is or not isinstance(loop, Parallel) or self._is_gathered(stmt):
             return [stmt]
-        found = {load: part for load in _tensors(loop) if (part := self._part(load, loop)) is not None}
+        parts = ((load, self._part(load, loop)) for load in _tensors(loop))
+        found = {load: part for load, part in parts if part and (chosen is None or chosen(part, loop))}
         if not found:
             return [stmt]
         raw = {load: self._raw(part) for load, part in found.items()}
@@ -145,6 +161,12 @@ def _fills_vector(stmt: Stmt) -> bool:
         return str(stmt.src.buffer.scope()) == "global" and is_whole(stmt.dst) and _is_vector(dst)
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
     return store is not None and _is_vector(store.buffer) and bool(_tensors(stmt))  # type: ignore[arg-type]
+
+
+def _makes_tile(stmt: Stmt) -> bool:
+    """Whether a loop makes a tile of a loaded one."""
+    store = store_of(stmt) if isinstance(stmt, Parallel) else None
+    return store is not None and len(store.buffer.shape) == 2 and str(store.buffer.scope()) == "shared.dyn"
 
 
 def _is_vector(buffer: Var) -> bool:
