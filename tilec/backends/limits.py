@@ -18,7 +18,9 @@ class Limits:
     """``units``: multiprocessors or cores; ``ops``: operations per second of one unit by operand type ("" for
     the rest); ``bandwidth`` of memory and of the cache before it, bytes per second; ``launch``, ``block``:
     seconds that a launch and a block cost; ``shared_bytes``, ``threads``, ``blocks``: of a unit.
-    ``wants_bulk_copies``: products reach their rate where a unit of the device brings the tiles (TMA)."""
+    ``wants_bulk_copies``: products reach their rate where a unit of the device brings the tiles (TMA);
+    ``trip``: seconds that a trip of such a product takes at least; ``meeting``: seconds that two blocks that
+    share the K of a tile take to add up, and each two more."""
 
     units: int
     ops: Mapping[str, float]
@@ -30,6 +32,8 @@ class Limits:
     threads: int = 0
     blocks: int = 1
     wants_bulk_copies: bool = False
+    trip: float = 0.0
+    meeting: tuple[float, float] = (0.0, 0.0)
 
     def peak(self, dtype: str) -> float:
         """Operations per second of the whole device for operands of a type."""

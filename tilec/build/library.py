@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
+from tilec.build.plans import load_plan
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
@@ -17,7 +18,7 @@ from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.codegen.toolchain import find_toolchain, tool_versions
 from tilec.errors import Remark, StrictError
-from tilec.manifest import KernelPlan, Plan, load_manifest
+from tilec.manifest import KernelPlan, Plan
 from tilec.package.model import PackageSpec, kernel_record
 from tilec.settings import read_settings
 
@@ -72,7 +73,7 @@ def build(
     """
     start = time.monotonic()
     settings = read_settings()
-    plan = load_manifest(manifest, targets=targets, kernels=kernels)
+    plan = load_plan(manifest, targets=targets, kernels=kernels, jobs=jobs)
     _require_compilers(plan)
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plan.name
     require_writable(folder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,31 +22,45 @@ _SOURCES, _IMAGES = "sources", "image"
 
 def find(store: Store, variant: Variant) -> CompiledVariant | None:
     """The compiled variant, when nothing that it was made from has changed."""
-    spec = _spec_key(variant)
-    listed = store.get(_SOURCES, spec)
-    if listed is None:
-        return None
-    key = _image_key(spec, variant.base, [variant.base / name for name in json.loads(listed)])
-    data = store.get(_IMAGES, key) if key else None
+    data = find_entry(store, _IMAGES, variant)
     return None if data is None else decode(data, variant)
 
 
 def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
     """Stores a compiled variant. Raises OSError when the cache cannot be written."""
-    spec = _spec_key(variant)
-    key = _image_key(spec, variant.base, list(compiled.files))
+    keep_entry(store, _IMAGES, variant, compiled.files, encode(compiled, variant.base))
+
+
+def find_entry(store: Store, kind: str, variant: Variant, *more: str) -> bytes | None:
+    """What was kept of a variant, and of ``more`` that it follows from, when none of it has changed."""
+    spec = _spec_key(variant, more)
+    listed = store.get(_SOURCES, spec)
+    if listed is None:
+        return None
+    key = _entry_key(spec, variant.base, [variant.base / name for name in json.loads(listed)])
+    return store.get(kind, key) if key else None
+
+
+def keep_entry(
+    store: Store, kind: str, variant: Variant, files: Sequence[Path], data: bytes, *more: str
+) -> None:
+    """Stores what follows from a variant, ``files`` and ``more``. Raises OSError when the cache cannot be
+    written."""
+    spec = _spec_key(variant, more)
+    key = _entry_key(spec, variant.base, files)
     if key is None:
         return
-    names = [relative(path, variant.base) for path in compiled.files]
-    store.put(_IMAGES, key, encode(compiled, variant.base))
+    names = [relative(path, variant.base) for path in files]
+    store.put(kind, key, data)
     store.put(_SOURCES, spec, json.dumps(names).encode())
 
 
-def _spec_key(variant: Variant) -> str:
-    return digest(toolchain_digest(), spec_text(variant), *backend_of(variant.target).compiler_stamp())
+def _spec_key(variant: Variant, more: Sequence[str]) -> str:
+    stamp = backend_of(variant.target).compiler_stamp()
+    return digest(toolchain_digest(), spec_text(variant), *stamp, *more)
 
 
-def _image_key(spec: str, base: Path, files: list[Path]) -> str | None:
+def _entry_key(spec: str, base: Path, files: Sequence[Path]) -> str | None:
     """None when one of the files is gone."""
     parts = [spec]
     for path in files:

@@ -78,11 +78,11 @@ def command(
     elaborated, with every guard, value of "for" and config in it; --all takes each.
     """
     from tilec.build.frontend import check_sources
+    from tilec.build.plans import load_plan
     from tilec.build.pool import default_jobs
-    from tilec.manifest import load_manifest
 
     _check_usage(shapes, model, context, dtype, out)
-    plan = load_manifest(manifest)
+    plan = load_plan(manifest, jobs=jobs)
     with shown_progress(plain=every) as progress:
         checked = check_sources(
             plan,

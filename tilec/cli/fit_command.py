@@ -55,12 +55,12 @@ def command(
     MANIFEST gives the kernel one variant a schedule; TIMES is the JSON with what each took at many shapes. A
     list goes into the file under its name, for `schedules = "file.toml:name"`.
     """
-    from tilec.tune.schedule_file import fit_parts, read_times, write_parts
+    from tilec.tune.schedule_file import fit_parts, read_times, write_lists
 
     variants = _variants(manifest, kernel)
     measured = read_times(times, kernel, variants)
     fitted = fit_parts(parts, variants, measured, gain)
-    write_parts(out, fitted)
+    write_lists(out, {each.part.name: each.schedules for each in fitted})
     rows = [
         [each.part.name, each.shapes, len(each.schedules), f"{(each.loss - 1) * 100:.1f}%"] for each in fitted
     ]

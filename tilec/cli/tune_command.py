@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilec.cli.tune_output import Output
     from tilec.tune import Manner, Selection
     from tilec.tune.backends import Backend
+    from tilec.tune.sweeps import Sweep
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -59,6 +60,8 @@ class Devices(click.ParamType):  # type: ignore[type-arg]
 
 
 _PATH = click.Path(path_type=Path)
+#: Configs of a variant that are measured for schedules, unless --trials says otherwise.
+_TRIALS = 32
 
 
 @click.command("tune")
@@ -66,6 +69,9 @@ _PATH = click.Path(path_type=Path)
 @click.option("--kernel", "kernels", multiple=True, metavar="GLOB", help="Tune these only; repeatable.")
 @click.option("--target", "targets", multiple=True, metavar="TARGET", help="Tune for these only; repeatable.")
 @click.option("--shapes", type=_PATH, help="Measure the calls of a model, as in check.")
+@click.option("--schedules", "out", type=_PATH, help="Make schedules for the shapes of calls into this file.")
+@click.option("--random", "count", type=click.IntRange(min=0), help="With it: at so many drawn shapes.  [32]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the shapes drawn.")
 @click.option(
     "--devices",
     type=Devices(),
@@ -97,6 +103,9 @@ def command(
     kernels: tuple[str, ...],
     targets: tuple[str, ...],
     shapes: Path | None,
+    out: Path | None,
+    count: int | None,
+    seed: int,
     devices: tuple[str, ...],
     threads: int,
     scheduler: str | None,
@@ -122,14 +131,20 @@ def command(
     <stem>.tuned.toml beside the manifest, where build finds them. An interrupted run goes on where it was.
     With --export no device is needed: `python DIR/run.py` measures on a machine with nothing but Python, and
     --merge takes in the results.jsonl that it writes. Exit code 1: a variant has no config that works.
-    """
+
+    With --schedules configs are measured at the calls of --shapes, at shapes drawn within the guards, or
+    both. Costs are fitted to three quarters of them; the file gets a few schedules of each variant, which the
+    others are tried on. The manifest names them in an override."""
     from tilec.build.pool import default_jobs
     from tilec.cli.tune_output import Output, print_preview, print_status
     from tilec.tune import Manner, Selection
 
-    selection = Selection(targets, kernels, shapes, devices, threads)
+    if out is None and count is not None:
+        raise click.UsageError("--random belongs to --schedules")
+    selection = Selection(targets, kernels, shapes, devices, threads, _sweep(out, shapes, count, seed))
+    trials = trials or (None if out is None else _TRIALS)
     manner = Manner(strategy, trials, timeout, None if cache is None else cache == "cold", budget)
-    output, processes = Output(manifest, as_json, report, table), jobs or default_jobs()
+    output, processes = Output(manifest, as_json, report, table, out), jobs or default_jobs()
     if show_status:
         return print_status(manifest, selection, as_json)
     if files:
@@ -139,6 +154,15 @@ def command(
     if dry_run:
         return print_preview(manifest, selection, manner, processes, as_json)
     return _tune(manifest, selection, manner, processes, fresh, output, scheduler)
+
+
+def _sweep(out: Path | None, shapes: Path | None, count: int | None, seed: int) -> Sweep | None:
+    from tilec.tune.sweeps import Sweep
+
+    if out is None:
+        return None
+    usual = Sweep().count if shapes is None else 0
+    return Sweep(usual if count is None else count, seed)
 
 
 def _tune(
@@ -160,7 +184,7 @@ def _tune(
         backend = Cluster(scheduler, selection.devices, selection.threads)
     with watcher() as watching:
         outcome = tune(manifest, selection, manner, jobs=jobs, backend=backend, watcher=watching, fresh=fresh)
-    output.write(outcome.results, outcome.entries)
+    output.write(outcome.plan, outcome.results, outcome.entries)
     click.echo(f"{counted(len(outcome.entries), 'variant')} in {outcome.seconds:.0f} s", err=True)
     return 0 if all(result.winner is not None for result in outcome.results) else 1
 
@@ -178,6 +202,7 @@ def _export(
             targets=selection.targets,
             kernels=selection.kernels,
             shapes=selection.shapes,
+            sweep=selection.sweep,
             trials=manner.trials,
             cold=manner.cold,
             jobs=jobs,
@@ -196,5 +221,5 @@ def _merge(manifest: Path, files: Sequence[Path], output: Output) -> int:
     made = merge(manifest, files)
     for warning in made.warnings:
         print_warning(warning)
-    output.write(made.results, made.entries)
+    output.write(made.plan, made.results, made.entries)
     return 0 if all(result.winner is not None for result in made.results) else 1

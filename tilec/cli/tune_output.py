@@ -13,24 +13,30 @@ import click
 from tilec.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
+    from tilec.manifest import Plan
     from tilec.manifest.tuned import TunedEntry
     from tilec.tune import Manner, Result, Selection
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where results go: standard output, as a table or as JSON; a ``report``; a ``table`` of CSV."""
+    """Where results go: standard output, as a table or as JSON; a ``report``; a ``table`` of CSV; the file
+    that ``schedules`` are put into."""
 
     manifest: Path
     as_json: bool
     report: Path | None
     table: Path | None
+    schedules: Path | None = None
 
-    def write(self, results: Sequence[Result], entries: Sequence[TunedEntry]) -> None:
+    def write(self, plan: Plan, results: Sequence[Result], entries: Sequence[TunedEntry]) -> None:
         """Prints the winners and writes the files."""
+        from tilec.cli.tune_schedules import write_schedules
         from tilec.tune.report import write_csv, write_report
 
-        if self.as_json:
+        if self.schedules is not None:
+            write_schedules(self.manifest, self.schedules, plan, results)
+        elif self.as_json:
             print_json([_entry_json(entry) for entry in entries])
         else:
             _print_entries(entries)

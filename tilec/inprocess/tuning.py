@@ -199,7 +199,7 @@ def _ordered(requests: Mapping[int, Request]) -> list[int]:
 def _promise(request: Request) -> float:
     if request.early_key is not None and store.is_cache_enabled() and store.has(request.early_key):
         return 0.0
-    from tilec.tune.sketch import promise
+    from tilec.build.schedules.sketch import promise
 
     try:
         return promise(request.made.kernel, request.options.target)

@@ -22,9 +22,9 @@ from tilec.manifest.checks import (
 )
 from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_host, resolve_targets
 from tilec.manifest.document import Document, read_document
-from tilec.manifest.model import Kernel, Manifest
+from tilec.manifest.model import Kernel, Manifest, given_values
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
-from tilec.manifest.overrides import Rule, merge_config, merge_schedules
+from tilec.manifest.overrides import Rule, is_automatic, merge_config, merge_schedules
 from tilec.manifest.problems import manifest_error, suggestion
 from tilec.manifest.schedules import ScheduleFiles, check_costs
 from tilec.manifest.sources import check_source_file, check_source_name
@@ -131,18 +131,20 @@ def _variants(
     config_place: Place,
 ) -> Iterator[Variant]:
     """One on a target under guards; one for each schedule where there are several."""
-    config = merge_config(entry.config, rules, target.name, dims)
+    is_auto = entry.config == "auto" or is_automatic(rules, target.name, dims)
+    own = {} if is_auto else given_values(entry.config)
+    config = merge_config(own, rules, target.name, dims)
     source = "manifest" if config else "default"
     applied = [rule.place for rule in rules if rule.applies(target.name, dims)]
     if applied:
         source = "override"
-    places = (*([config_place] if entry.config else []), *applied)
+    places = (*([config_place] if own else []), *applied)
     variant = Variant(
         name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs, places
     )
     schedules = merge_schedules(rules, target.name, dims)
     if schedules is None:
-        yield _tuned(variant, tuned)
+        yield _tuned(replace(variant, is_auto=is_auto), tuned)
         return
     for each in schedules.each:
         cost = each.cost if len(schedules.each) > 1 else ""
@@ -156,7 +158,8 @@ def _tuned(variant: Variant, tuned: TunedConfigs) -> Variant:
     if measured is None:
         return variant
     source = f"tuned on {measured.device}, {measured.date}"
-    return replace(variant, config={**variant.config, **measured.config}, config_source=source)
+    config = {**variant.config, **measured.config}
+    return replace(variant, config=config, config_source=source, is_auto=False)
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -187,7 +190,8 @@ def _rules(
         if schedules is not None:
             check_costs(schedules.each, entry.dims, place)
         place = document.place("kernel", at, "override", number, "config")
-        rules.append(Rule(targets, override.dims, override.config, place, schedules))
+        config, is_auto = given_values(override.config), override.config == "auto"
+        rules.append(Rule(targets, override.dims, config, place, schedules, is_auto))
     return rules
 
 

@@ -129,6 +129,15 @@ def _known(what: str, known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple
     return check
 
 
+#: In place of a config.
+Automatic: TypeAlias = Literal["auto"]
+
+
+def given_values(config: dict[str, Any] | Automatic) -> dict[str, Any]:
+    """What a ``config`` gives; nothing where it is ``"auto"``."""
+    return {} if config == "auto" else config
+
+
 ScheduleSource = Annotated[StrictStr, AfterValidator(_schedule_source)]
 SourceText = Annotated[StrictStr, AfterValidator(_source_text)]
 GuardList = Annotated[tuple[Guard, ...], BeforeValidator(_guard_list)]
@@ -233,9 +242,9 @@ class Override(Table):
     dims: dict[StrictStr, OneGuard] = Field(
         default={}, description="Dimension name to one integer or guard.", examples=['dims = { M = "1..64" }']
     )
-    config: dict[StrictStr, Any] = Field(
+    config: dict[StrictStr, Any] | Automatic = Field(
         default={},
-        description="Config values that replace those of the kernel.",
+        description='Config values that replace those of the kernel; `"auto"` as there.',
         examples=["config = { bM = 64 }"],
     )
     schedules: tuple[Schedule, ...] | ScheduleSource | None = Field(
@@ -350,6 +359,11 @@ class Tune(Table):
         default=None,
         description="`configs(dims, target) -> list` of configs, in place of lists, or beside them.",
     )
+    space: Literal["auto"] | None = Field(
+        default=None,
+        description='`"auto"`: beside the lists here, sizes of tiles, stages and threads that the parameters '
+        "of the factory allow (tuning.md).",
+    )
     points: Annotated[tuple[Any, ...], BeforeValidator(_point_list)] | None = Field(
         default=None,
         description="Dims to measure at: `[1, 8, 32]` for the one dim that is no integer, "
@@ -424,11 +438,13 @@ class Kernel(Table):
         "`<=64`, `%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
         examples=['dims = { M = ["1..64", "dynamic"], N = 4096 }'],
     )
-    config: dict[StrictStr, Any] = Field(
+    config: dict[StrictStr, Any] | Automatic = Field(
         default={},
         examples=["config = { bM = 128, bN = 128 }"],
         description="Tunable factory parameters, and schedule keys (schedule-keys.md). "
-        "`debug = true` keeps `T.print` and `T.device_assert`, which a build leaves out.",
+        '`debug = true` keeps `T.print` and `T.device_assert`, which a build leaves out. `"auto"`: a few '
+        "schedules by the cost model, of which the library takes the cheapest for each call (tuning.md); "
+        "values that overrides give stay.",
     )
     reference: SourceText | None = Field(
         default=None,

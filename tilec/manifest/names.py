@@ -8,7 +8,7 @@ from typing import Any
 
 from tilec.errors import ManifestError, Place
 from tilec.manifest.document import Document
-from tilec.manifest.model import Backward, Kernel, is_c_identifier
+from tilec.manifest.model import Backward, Kernel, given_values, is_c_identifier
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
 from tilec.reserved import LONGEST_KERNEL, shown
@@ -82,7 +82,7 @@ def merge_args(document: Document, entry: Kernel, at: int, values: Mapping[str, 
     homes = {"for": values, "args": entry.args, "dims": entry.dims}
     for (first, left), (second, right) in itertools.combinations(homes.items(), 2):
         _refuse_shared(document, at, first, left, second, right)
-    configs = [entry.config, *(override.config for override in entry.override)]
+    configs = [given_values(entry.config), *(given_values(override.config) for override in entry.override)]
     for name, keys in homes.items():
         for config in configs:
             _refuse_shared(document, at, name, keys, "config", config)

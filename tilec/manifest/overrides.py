@@ -15,13 +15,14 @@ from tilec.manifest.schedules import Schedules
 @dataclass(frozen=True)
 class Rule:
     """Config values, from ``place``, for the variants on ``targets`` (None: all) whose guards imply
-    ``dims``; several sets of them where it has ``schedules``."""
+    ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they are to be found."""
 
     targets: frozenset[str] | None
     dims: Mapping[str, Guard]
     config: Mapping[str, Any]
     place: Place
     schedules: Schedules | None = None
+    is_auto: bool = False
 
     def applies(self, target: str, dims: Mapping[str, Guard]) -> bool:
         """Whether a variant is meant."""
@@ -53,6 +54,11 @@ def merge_config(
     matching = [rule for rule in rules if rule.applies(target, dims)]
     keys = dict.fromkeys([*base, *(key for rule in matching for key in rule.config)])
     return {key: _value(key, base, [rule for rule in matching if key in rule.config]) for key in keys}
+
+
+def is_automatic(rules: Sequence[Rule], target: str, dims: Mapping[str, Guard]) -> bool:
+    """Whether an override leaves the config of a variant to the cost model."""
+    return any(rule.is_auto and rule.applies(target, dims) for rule in rules)
 
 
 def merge_schedules(rules: Sequence[Rule], target: str, dims: Mapping[str, Guard]) -> Schedules | None:

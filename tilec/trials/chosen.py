@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-import numpy as np
-
 from tilec.costs import cheapest
-from tilec.ir.guards import Guard
 from tilec.package.choices import calls, choices
+from tilec.trials.drawn import drawn
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.trials.shapes import Dims, elements_of, fit, with_strides
+from tilec.trials.shapes import Dims, elements_of
 
-#: Shapes that are drawn to find one, and the largest dim in them.
-_DRAWN, _LARGEST = 2000, 16384
+#: Shapes that are drawn to find one.
+_DRAWN = 2000
 
 
 def chosen_dims(kernel: KernelFacts, variant: VariantFacts, units: int, most: int) -> Dims | None:
@@ -34,26 +31,9 @@ def _smallest(kernel: KernelFacts, rivals: range, units: int, most: int) -> Mapp
     if len(rivals) == 1:
         return found
     costs = [kernel.variants[at].cost for at in rivals]
-    for dims in _drawn(kernel, kernel.variants[rivals[0]], most):
+    shapes = drawn(kernel, kernel.variants[rivals[0]], _DRAWN, 0, most)
+    for dims in sorted(shapes, key=lambda one: elements_of(kernel, one)):
         found.setdefault(rivals[cheapest(costs, dims, units)], dims)
         if len(found) == len(rivals):
             break
     return found
-
-
-def _drawn(kernel: KernelFacts, variant: VariantFacts, most: int) -> list[Dims]:
-    """Shapes within the guards, sizes log-uniform, those of few elements first."""
-    rng = np.random.default_rng(0)
-    guards = {name: variant.guard(name) for name in kernel.dims}
-    drawn = ({name: draw(guard, rng, _LARGEST) for name, guard in guards.items()} for _ in range(_DRAWN))
-    shapes = [dims for each in drawn if (dims := with_strides(kernel, variant, each, False)) is not None]
-    return sorted(
-        (one for one in shapes if elements_of(kernel, one) <= most), key=lambda one: elements_of(kernel, one)
-    )
-
-
-def draw(guard: Guard, rng: np.random.Generator, largest: int) -> int:
-    """A size that a guard admits, log-uniform up to ``largest``."""
-    least = guard.min or guard.div
-    most = max(min(guard.max or largest, largest), least)
-    return fit(guard, round(math.exp(rng.uniform(math.log(least), math.log(most)))))

@@ -85,6 +85,12 @@ class Oracle:
         found = self._refer(Expectation(values, {}))
         return found if found.oracle == "reference" else None
 
+    def interpreted(
+        self, variant: VariantFacts, values: Mapping[str, Any], dims: Mapping[str, int]
+    ) -> dict[str, np.ndarray]:
+        """What the tile IR of a variant makes of ``values``. Raises EvalError, UnsupportedError."""
+        return self._interpret(variant, values, dims)[0]
+
     def _compute(
         self, variant: VariantFacts, dims: Mapping[str, int], seed: int, special: bool
     ) -> Expectation:

@@ -12,7 +12,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilec.build.schedules.examine import Examined
 from tilec.errors import TuneError
 from tilec.ir.interp.values import is_float, numpy_dtype
 from tilec.package.model import ParamRecord
@@ -28,7 +29,6 @@ from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.oracle import Author, Oracle
 from tilec.trials.shapes import cases, fit, is_legal, stride_dims, with_strides
 from tilec.trials.work import work_of
-from tilec.tune.examine import Examined
 from tilec.tune.planning import Planned
 from tilec.tune.points import Point
 from tilec.tune.results import PointFacts
@@ -49,11 +49,13 @@ class _Arrays:
     """Contents, one behind the other."""
 
     data: bytearray
+    known: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, block: bytes) -> dict[str, int]:
-        """Where a block lies."""
-        offset = len(self.data)
-        self.data += block
+        """Where a block lies, which is there once."""
+        offset = self.known.setdefault(block, len(self.data))
+        if offset == len(self.data):
+            self.data += block
         return {"offset": offset, "bytes": len(block)}
 
 
@@ -161,7 +163,7 @@ class _Writer:
         whole: bool,
     ) -> dict[str, Any]:
         params = _params(self.kernel, dims, held, self.arrays, whole=whole)
-        checks = _checks(self.kernel, self.variant, self.oracle, dims, outputs)
+        checks = _checks(self.kernel, self.variant, self.oracle, dims, outputs, is_large=not whole)
         return {"dims": dict(dims), "params": params, "checks": checks}
 
 
@@ -226,8 +228,12 @@ def _checks(
     oracle: Oracle,
     dims: Mapping[str, int],
     outputs: Mapping[str, np.ndarray] | None,
+    *,
+    is_large: bool,
 ) -> dict[str, Any]:
-    """Per output: which elements to look at, the tolerance and, where it is known, what they should be."""
+    """Per output: which elements to look at, the tolerance and, where it is known, what they should be. Sums
+    of many terms (``is_large``) that come to little are as far off as their neighbours, so that the absolute
+    tolerance goes with the size of these."""
     tolerance = oracle.tolerance(variant)
     found: dict[str, Any] = {}
     for param in kernel.tensors:
@@ -241,7 +247,7 @@ def _checks(
         check = {
             "offsets": offsets.tolist(),
             "rtol": tolerance.rtol,
-            "atol": 1.0 if counts_whole else tolerance.atol,
+            "atol": 1.0 if counts_whole else tolerance.atol * (_size(outputs, param.name) if is_large else 1),
             "max_mismatch": tolerance.max_mismatch,
         }
         if outputs is not None:
@@ -250,6 +256,14 @@ def _checks(
             )
         found[param.name] = check
     return found
+
+
+def _size(outputs: Mapping[str, np.ndarray] | None, name: str) -> float:
+    """The root of the mean square of an output where it is known, 1 at least."""
+    if outputs is None:
+        return 1.0
+    mean = float(np.mean(np.square(np.asarray(outputs[name]).astype(np.float64))))
+    return max(1.0, math.sqrt(mean)) if math.isfinite(mean) else 1.0
 
 
 def _chosen(count: int) -> np.ndarray:

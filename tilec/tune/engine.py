@@ -28,18 +28,21 @@ from tilec.tune.problems import Agenda, Problem, agenda, require_problems
 from tilec.tune.results import Result
 from tilec.tune.runs import Manner, Run, Surroundings, plan_one
 from tilec.tune.slots import Slot, facts
+from tilec.tune.sweeps import Sweep
 from tilec.tune.watch import Watcher
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What to tune: as `agenda`. ``devices``: "cpu", "cuda:0"; ``threads``: of the CPU, 0 for all."""
+    """What to tune: as `agenda`, which says what a ``sweep`` is. ``devices``: "cpu", "cuda:0"; ``threads``:
+    of the CPU, 0 for all."""
 
     targets: Sequence[str] = ()
     kernels: Sequence[str] = ()
     shapes: Path | None = None
     devices: Sequence[str] = ("cpu",)
     threads: int = 0
+    sweep: Sweep | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ def tune(
             targets=selection.targets,
             kernels=selection.kernels,
             shapes=selection.shapes,
+            sweep=selection.sweep,
             chosen=_chooser(selection, list(known.values())),
         )
         require_problems(found)
@@ -196,7 +200,7 @@ class _Session:
         result = Run(self._around, problem, slot, facts).result(self._deadline())
         if self._around.stopped.is_set():
             return
-        entry = entry_of(result)
+        entry = None if problem.is_sweep else entry_of(result)
         with self._around.lock:
             self._results[number] = result
             if entry is not None:
@@ -244,6 +248,7 @@ def preview(
         targets=selection.targets,
         kernels=selection.kernels,
         shapes=selection.shapes,
+        sweep=selection.sweep,
         **({} if chosen is None else {"chosen": chosen}),
     )
     require_problems(found)

@@ -26,6 +26,7 @@ from tilec.tune.planning import Planned
 from tilec.tune.problems import Agenda, agenda, require_problems
 from tilec.tune.results import About, about
 from tilec.tune.runs import plan_one, tvm_version
+from tilec.tune.sweeps import Sweep
 from tilec.tune.watch import Watcher
 
 #: What the folder takes from tilec, as it is; the packages around it are empty.
@@ -61,6 +62,7 @@ def export(
     targets: Iterable[str] = (),
     kernels: Iterable[str] = (),
     shapes: Path | None = None,
+    sweep: Sweep | None = None,
     trials: int | None = None,
     cold: bool | None = None,
     jobs: int = 1,
@@ -74,7 +76,7 @@ def export(
     out = Path(folder)
     if out.exists() and any(out.iterdir()):
         raise TuneError(f"{out} is not empty", remedy="name a folder that is not there yet")
-    found = agenda(manifest, targets=tuple(targets), kernels=tuple(kernels), shapes=shapes)
+    found = agenda(manifest, targets=tuple(targets), kernels=tuple(kernels), shapes=shapes, sweep=sweep)
     found = replace(found, problems=found.problems[part.index :: part.count])
     require_problems(found)
     backend = Local((), jobs=jobs)

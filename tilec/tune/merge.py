@@ -30,9 +30,10 @@ from tilec.tune.results import About, PointFacts, Result, Row, finals_of, scores
 
 @dataclass(frozen=True)
 class Merged:
-    """``results``: of every run; ``entries``: what the file says now of the variants in them; ``warnings``:
-    lines for people."""
+    """``plan``: of the manifest; ``results``: of every run; ``entries``: what the file says now of the
+    variants in them; ``warnings``: lines for people."""
 
+    plan: Plan
     results: tuple[Result, ...]
     entries: tuple[TunedEntry, ...]
     warnings: tuple[str, ...]
@@ -62,11 +63,12 @@ def merge(manifest: str | Path, files: Sequence[str | Path]) -> Merged:
             )
             continue
         source = source_sha256(variant.source, variant.base)
-        chosen = _chosen(found, tuned, key, source)
+        chosen = _chosen([one for one in found if not one.about.is_sweep], tuned, key, source)
         if chosen is not None:
             entries[key] = chosen
-    write_entries(tuned_path(path), entries.values())
-    return Merged(tuple(results), tuple(entries[key] for key in sorted(entries)), tuple(warnings))
+    if entries:
+        write_entries(tuned_path(path), entries.values())
+    return Merged(plan, tuple(results), tuple(entries[key] for key in sorted(entries)), tuple(warnings))
 
 
 def results_of(records: Iterable[Mapping[str, Any]]) -> list[Result]:

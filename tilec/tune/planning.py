@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilec.backends.limits import Limits
-from tilec.package.model import ParamRecord
-from tilec.tune.cost import predicted_seconds
-from tilec.tune.examine import Examined, Refused
+from tilec.build.schedules.cost import predicted_seconds
+from tilec.build.schedules.examine import Examined, Refused
+from tilec.build.schedules.promising import promising
 from tilec.tune.points import Point
 from tilec.tune.problems import Problem
 
@@ -53,35 +53,21 @@ def plan_problem(
         else:
             owners[found.code] = number
             kept[number] = found
-    predicted = {number: _predicted(problem, one, limits, moved) for number, one in kept.items()}
-    return Planned(problem, _ordered(problem, predicted), pruned, predicted, kept)
+    seconds = {
+        number: [predicted_seconds(one, point.dims, moved(point), limits) for point in problem.points]
+        for number, one in kept.items()
+    }
+    weights = [point.weight for point in problem.points]
+    predicted = {number: sum(map(operator.mul, weights, each)) for number, each in seconds.items()}
+    usual = sorted(predicted, key=predicted.__getitem__)
+    ranked = promising(seconds, len(seconds)) if problem.is_sweep else usual
+    return Planned(problem, _ordered(problem, ranked), pruned, predicted, kept)
 
 
-def _predicted(
-    problem: Problem, examined: Examined, limits: Limits, moved: Callable[[Point], float]
-) -> float:
-    """Seconds of all points, as often as they are called."""
-    return sum(
-        point.weight * predicted_seconds(examined, point.dims, moved(point), limits)
-        for point in problem.points
-    )
-
-
-def _ordered(problem: Problem, predicted: Mapping[int, float]) -> tuple[int, ...]:
-    first = [number for number in dict.fromkeys((0, problem.incumbent)) if number in predicted]
-    rest = sorted((number for number in predicted if number not in first), key=lambda each: predicted[each])
-    return (*first, *rest)
-
-
-def tensor_bytes(params: Sequence[ParamRecord], dims: Mapping[str, int]) -> float:
-    """Bytes of all tensors of a signature, each once; twice those read and written."""
-    from tilec.dtypes import lookup
-
-    def size(param: ParamRecord) -> float:
-        directions = 2 if param.access == "inout" else 1
-        return math.prod(param.shape(dims)) * lookup(param.dtype).bits / 8 * directions
-
-    return sum(size(param) for param in params if param.is_tensor)
+def _ordered(problem: Problem, ranked: Sequence[int]) -> tuple[int, ...]:
+    """The manifest's config and the stored one before all others."""
+    first = [number for number in dict.fromkeys((0, problem.incumbent)) if number in ranked]
+    return (*first, *(number for number in ranked if number not in first))
 
 
 def _config_text(config: Mapping[str, Any]) -> str:

@@ -44,15 +44,20 @@ def points_of(kernel: KernelPlan, variant: Variant, tune: Tune, calls: Sequence[
 
     server = Server(kernel, variant.target.name)
     if calls is not None:
-        name = variant.target.name
-        meant = [call for call in calls if call.kernel == kernel.name and call.target in (None, name)]
-        found = [Point(dict(call.dims), call.count) for call in meant]
+        found = calls_of(kernel, variant, calls)
     elif tune.points is not None:
         found = _listed(variant, tune.points)
     else:
         usual = _served(server, variant, {})
         found = [] if usual is None else [Point(usual)]
     return [point for point in found if _served(server, variant, point.dims) is not None]
+
+
+def calls_of(kernel: KernelPlan, variant: Variant, calls: Sequence[Call]) -> list[Point]:
+    """The calls of a model that are of a kernel, on the target of a variant."""
+    name = variant.target.name
+    meant = [call for call in calls if call.kernel == kernel.name and call.target in (None, name)]
+    return [Point(dict(call.dims), call.count) for call in meant]
 
 
 def _served(server: Server, variant: Variant, given: Mapping[str, int]) -> dict[str, int] | None:

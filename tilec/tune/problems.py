@@ -7,22 +7,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tilec.build.schedules.space import Config, Space, space_for
 from tilec.cache import digest
 from tilec.errors import InputError, Place
 from tilec.manifest import KernelPlan, Plan, Variant, load_manifest
-from tilec.manifest.model import Tune
-from tilec.manifest.shapes import read_shapes
-from tilec.manifest.sources import source_sha256, source_text
+from tilec.manifest.shapes import Call, read_shapes
+from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned
 from tilec.tune.points import Point, points_of
-from tilec.tune.space import Config, Space, space_of
+from tilec.tune.sweeps import Sweep, sweep_points
 
 
 @dataclass(frozen=True)
 class Problem:
     """``configs``: number 0 is the manifest's own, then, where it differs, the one in the tuned file, then
     those of the space. ``stored``: the entry of the tuned file, ``incumbent`` the number of its config.
-    ``weighted``: points are the calls of a model, and their sum counts; else their geometric mean."""
+    ``weighted``: points are the calls of a model, and their sum counts; else their geometric mean.
+    ``is_sweep``: every config is measured at every point, and schedules are made of it."""
 
     kernel: KernelPlan
     variant: Variant
@@ -32,6 +33,7 @@ class Problem:
     stored: TunedEntry | None = None
     incumbent: int = 0
     weighted: bool = False
+    is_sweep: bool = False
 
     @property
     def title(self) -> str:
@@ -75,12 +77,14 @@ def agenda(
     targets: Sequence[str] = (),
     kernels: Sequence[str] = (),
     shapes: str | Path | None = None,
+    sweep: Sweep | None = None,
     chosen: Callable[[KernelPlan], Sequence[Variant]] = lambda kernel: kernel.variants,
 ) -> Agenda:
     """Reads a manifest and its tuned file and lists what there is to tune. ``chosen``: the variants of a
-    kernel that are meant.
+    kernel that are meant. ``sweep``: schedules are to be made, also for variants that have some.
 
-    Raises ManifestError, and InputError where nothing can be tuned."""
+    Raises ManifestError, InputError where nothing can be tuned, UnsupportedError where no cost can be told of
+    a kernel that schedules are to be made for."""
     path = Path(manifest)
     plan = load_manifest(path, targets=targets, kernels=kernels, use_tuned=False)
     calls = None if shapes is None else read_shapes(Path(shapes), load_manifest(path, use_tuned=False))
@@ -88,7 +92,10 @@ def agenda(
     problems, untouched = [], []
     for kernel in plan.kernels:
         for variant in chosen(kernel):
-            made = _problem(kernel, variant, calls, tuned)
+            if sweep is None:
+                made = _problem(kernel, variant, calls, tuned)
+            else:
+                made = _sweep(kernel, variant, calls, sweep)
             if made is None:
                 untouched.append(variant)
             else:
@@ -100,12 +107,12 @@ def require_problems(found: Agenda) -> None:
     """Raises InputError where there is nothing to tune."""
     if found.problems:
         return
-    if all(variant.is_schedule for variant in found.untouched):
+    if found.untouched and all(variant.is_schedule for variant in found.untouched):
         raise InputError(
             "there is nothing to tune",
             place=Place(str(found.plan.path)),
             why="the library chooses among schedules for every variant, and uses no tuned config there",
-            remedy="remove the schedules of the override to tune one config",
+            remedy="make schedules with --schedules FILE, or remove those of the override to tune one config",
         )
     raise InputError(
         "there is nothing to tune",
@@ -119,7 +126,7 @@ def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfi
     if variant.is_schedule:
         return None
     tune = kernel.entry.tune.for_target(variant.target.name, variant.target.family)
-    space = space_of(variant, tune, _function(tune.configs, variant.base) or _authors_configs(variant, tune))
+    space = space_for(variant, tune)
     points = points_of(kernel, variant, tune, calls)
     if not space.size or not points:
         return None
@@ -135,27 +142,21 @@ def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfi
     )
 
 
-def _authors_configs(variant: Variant, tune: Tune) -> Callable[..., Any] | None:
-    """Where the manifest has no space: that of `tilec.autotune` above the kernel. A source that does not name
-    it is not imported to find out."""
-    if tune.axes or "autotune" not in source_text(variant.source, variant.base):
+def _sweep(
+    kernel: KernelPlan, variant: Variant, calls: Sequence[Call] | None, sweep: Sweep
+) -> Problem | None:
+    """The configs of a variant, and of the schedules beside it, at many shapes; None for all but the first of
+    several schedules."""
+    beside = [one for one in kernel.variants if (one.target, one.dims) == (variant.target, variant.dims)]
+    tune = kernel.entry.tune.for_target(variant.target.name, variant.target.family)
+    space = space_for(variant, tune)
+    if variant is not beside[0] or (len(beside) == 1 and not space.size):
         return None
-    from tilec.language.frontend.elaborate import load_entry, tuning_configs
-
-    found = tuning_configs(load_entry(variant.source, variant.base), variant.dims, variant.args)
-    return (lambda _dims, _target: found) if found else None
+    points = sweep_points(kernel, variant, calls, sweep)
+    configs = [*(one.config for one in beside), *space.configs()]
+    distinct = tuple({_text(config): config for config in configs}.values())
+    return Problem(kernel, variant, space, tuple(points), distinct, is_sweep=True) if points else None
 
 
 def _text(config: Mapping[str, Any]) -> str:
     return repr(sorted(config.items()))
-
-
-def _function(source: str | None, base: Path) -> Callable[..., Any] | None:
-    if source is None:
-        return None
-    from tilec.language.frontend.elaborate import load_entry
-
-    function = load_entry(source, base)
-    if not callable(function):
-        raise InputError(f"{source} is no function", remedy="name a function of dims and target")
-    return function

@@ -31,7 +31,8 @@ class PointFacts:
 class About:
     """A problem as plain data. ``dims``: the guards; ``configs`` by number, 0 the manifest's own, and
     ``incumbent`` the one that is used now. ``pruned``: number, kind and reason of what was left out before
-    any compile; ``predicted``: microseconds by number, of the cost model; ``size``: choices of the space."""
+    any compile; ``predicted``: microseconds by number, of the cost model; ``size``: choices of the space.
+    ``is_sweep``: schedules are to be made of it (`tilec.tune.sweeps`)."""
 
     id: str
     kernel: str
@@ -46,6 +47,7 @@ class About:
     pruned: tuple[tuple[int, str, str], ...] = ()
     predicted: Mapping[int, float] = field(default_factory=dict)
     compiler: str = ""
+    is_sweep: bool = False
 
     @property
     def title(self) -> str:
@@ -76,6 +78,7 @@ def about(planned: Planned, points: Sequence[PointFacts] = (), compiler: str = "
         tuple((number, refused.kind, refused.reason) for number, refused in planned.pruned.items()),
         {number: seconds * 1e6 for number, seconds in planned.predicted.items()},
         compiler,
+        problem.is_sweep,
     )
 
 

@@ -16,16 +16,17 @@ from tilec.backends.limits import limits_of
 from tilec.build.attempts import run_all
 from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
+from tilec.build.schedules.cost import tensor_bytes
+from tilec.build.schedules.examine import Examined, Refused, examine
 from tilec.cache import Store
 from tilec.families import family_of
 from tilec.portable.runner.journal import Journal
-from tilec.portable.runner.judge import OK, PAUSE, ROUNDS, UNCOMPILED, finalists, outcome_of
+from tilec.portable.runner.judge import OK, PAUSE, POINT, ROUNDS, UNCOMPILED, finalists, outcome_of
 from tilec.trials.oracle import Author
 from tilec.tune.backends import Backend
 from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
 from tilec.tune.contents import write_problem
-from tilec.tune.examine import Examined, Refused, examine
-from tilec.tune.planning import Planned, plan_problem, tensor_bytes
+from tilec.tune.planning import Planned, plan_problem
 from tilec.tune.problems import Problem
 from tilec.tune.results import About, Final, PointFacts, Result, Row, about, finals_of, scores_of, winner_of
 from tilec.tune.search import Trial, strategy_of
@@ -238,7 +239,8 @@ class Run:
             "seconds": trial.seconds,
             "cold": self._is_cold(),
         }
-        patience = self.around.manner.timeout + trial.seconds * len(self.problem.points)
+        each = trial.seconds + (POINT if self.problem.is_sweep else 0.0)
+        patience = self.around.manner.timeout + each * len(self.problem.points)
         answer = self._ask(request, patience, library)
         outcome, points, detail = outcome_of(answer)
         detail = self._details.get(trial.number, "") if outcome == OK else detail
@@ -260,7 +262,7 @@ class Run:
 
     def _finals(self) -> dict[int, Final]:
         numbers = finalists(self.scores(), (0, self.problem.incumbent))
-        if not numbers:
+        if self.problem.is_sweep or not numbers:
             return {}
         for _ in self._ready([n for n in numbers if n not in self._libraries], math.inf):
             pass

@@ -11,16 +11,19 @@ from typing import Any
 
 import tomlkit
 
+from tilec.build.schedules.features import Features, features_of
+from tilec.build.schedules.fit import Chooser, Times, few
 from tilec.cache import write_atomically
 from tilec.errors import InputError, Place, TuneError
 from tilec.manifest import Variant
 from tilec.manifest.document import read_document
 from tilec.manifest.guards import parse_guard
 from tilec.manifest.problems import suggestion
-from tilec.tune.features import Features, features_of
-from tilec.tune.fit import Chooser, Times, fit
 
-_HEAD = "# Schedules and what they cost, written by `tilec fit`. Comments above the first table are kept.\n"
+_HEAD = (
+    "# Schedules and what they cost, written by `tilec fit` or `tilec tune`. Comments above the first table\n"
+    "# are kept.\n"
+)
 #: Rows outside of a guard that still tell something of it: within this factor of its ends.
 _NEAR = 4
 
@@ -123,17 +126,12 @@ def _fit_part(
     least, most = guard.min or 1, guard.max or math.inf
     inside = [each for each in measured.times if guard.admits(each.dims[part.dim])]
     near = [each for each in measured.times if least / _NEAR <= each.dims[part.dim] <= most * _NEAR]
-    costs = {
-        number: text
-        for number, each in enumerate(features)
-        if (text := fit(each, number, near, measured.units)) is not None
-    }
-    if not inside or not costs:
+    costs = few(dict(enumerate(features)), near, inside, measured.units, part.most, gain) if inside else {}
+    if not costs:
         raise InputError(f"too few shapes were timed with {part.dim} = {part.guard}", remedy="time more")
-    chooser = Chooser(costs, inside, measured.units)
-    chosen = chooser.chosen(part.most, gain)
-    schedules = tuple((variants[number].config, costs[number]) for number in chosen)
-    return FittedPart(part, schedules, math.exp(chooser.loss(chosen)), len(inside))
+    loss = Chooser(costs, inside, measured.units).loss(list(costs))
+    schedules = tuple((variants[number].config, text) for number, text in costs.items())
+    return FittedPart(part, schedules, math.exp(loss), len(inside))
 
 
 def _opened(path: Path) -> tomlkit.TOMLDocument:
@@ -143,20 +141,20 @@ def _opened(path: Path) -> tomlkit.TOMLDocument:
     return tomlkit.parse(path.read_text(encoding="utf-8-sig"))
 
 
-def write_parts(path: Path, parts: Sequence[FittedPart]) -> None:
-    """Puts the lists into a file, in place of those of their names. Raises ManifestError for a file that is
-    no TOML, TuneError where it cannot be written."""
+def write_lists(path: Path, lists: Mapping[str, Sequence[tuple[Mapping[str, Any], str]]]) -> None:
+    """Puts lists of configs and costs into a file, in place of those of their names. Raises ManifestError for
+    a file that is no TOML, TuneError where it cannot be written."""
     document = _opened(path)
-    for fitted in parts:
+    for name, schedules in lists.items():
         tables = tomlkit.aot()
-        for config, cost in fitted.schedules:
+        for config, cost in schedules:
             table = tomlkit.table()
             inline = tomlkit.inline_table()
             inline.update(config)
             table.add("config", inline)
             table.add("cost", cost)
             tables.append(table)
-        document[fitted.part.name] = tables
+        document[name] = tables
     try:
         write_atomically(path, tomlkit.dumps(document).encode(), 0o644)
     except OSError as error:

@@ -15,8 +15,8 @@ from tilec.manifest.problems import suggestion
 from tilec.tune.planning import Planned
 
 STRATEGIES = ("halving", "exhaustive", "tpe")
-#: Seconds of measuring one config at a point, at first and at most.
-_SHORT, _LONG = 0.03, 0.2
+#: Seconds of measuring one config at a point, at first and at most, and where there are many points.
+_SHORT, _LONG, _SWEEP = 0.03, 0.2, 0.03
 _SURVIVORS = 4  # of halving: few enough to be measured in turns
 _GUESSES = 25  # of tpe for every config that is wanted: some are known, some cannot be
 
@@ -41,10 +41,14 @@ def strategy_of(name: str, planned: Planned, trials: int | None, at_once: int) -
     """The strategy of a name for a problem. ``trials``: measure at most so many configs; ``at_once``: so many
     are compiled at a time.
 
+    For a sweep every config is measured, whatever the name.
+
     Raises InputError for an unknown name, EnvironmentError_ where optuna is not installed."""
     order = planned.order if trials is None else planned.order[: max(trials, 1)]
+    if planned.problem.is_sweep:
+        return Exhaustive(order, _SWEEP)
     if name == "exhaustive":
-        return Exhaustive(order)
+        return Exhaustive(order, _LONG)
     if name == "halving":
         return Halving(order)
     if name == "tpe":
@@ -53,15 +57,16 @@ def strategy_of(name: str, planned: Planned, trials: int | None, at_once: int) -
 
 
 class Exhaustive:
-    """Every config once, for long."""
+    """Every config once, for so many seconds at each point."""
 
-    def __init__(self, order: Sequence[int]) -> None:
+    def __init__(self, order: Sequence[int], seconds: float) -> None:
         self._left: Sequence[int] = order
+        self._seconds = seconds
 
     def next_round(self, scores: Mapping[int, float]) -> Sequence[Trial]:
         """All of them, once."""
         left, self._left = self._left, ()
-        return [Trial(number, _LONG) for number in left]
+        return [Trial(number, self._seconds) for number in left]
 
 
 class Halving:

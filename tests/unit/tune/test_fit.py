@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tilec.build.schedules.cost_texts import cost_text, unrounded
+from tilec.build.schedules.features import Features, features_of
+from tilec.build.schedules.fit import Chooser, Times, fit
 from tilec.cli.main import run
 from tilec.costs import cost
 from tilec.manifest import load_manifest
-from tilec.tune.features import Features, cost_text, features_of
-from tilec.tune.fit import Chooser, Times, fit
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
 MANIFEST = f"""
@@ -88,6 +89,11 @@ def test_terms_come_from_the_tile_ir(features: list[Features]) -> None:
 )
 def test_sizes_become_costs(size: str, text: str) -> None:
     assert cost_text(size) == text
+
+
+def test_the_last_tile_counts_with_its_share() -> None:
+    assert unrounded("(K + 63) // 64 - 0 + 1 - 1", {"K": 96}) == 1.5
+    assert unrounded("N % 4", {"N": 7}) == 3
 
 
 def test_planted_costs_come_back(features: list[Features], times: list[Times]) -> None:

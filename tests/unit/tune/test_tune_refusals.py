@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tilec.build.schedules.examine import Refused, examine
 from tilec.errors import CompileError, Kind, SourceError, UnsupportedError
 from tilec.manifest import load_manifest
-from tilec.tune.examine import Refused, examine
 
 MANIFEST = """\
 edition = 1

@@ -8,16 +8,16 @@ import pytest
 from tune_samples import ONE
 
 from tilec.backends.limits import limits_of
+from tilec.build.schedules.cost import predicted_seconds
+from tilec.build.schedules.examine import Examined, LaunchShape, Refused
+from tilec.build.schedules.terms import Term, Terms
 from tilec.errors import InputError
 from tilec.package.model import Signature
 from tilec.targets import parse_target
-from tilec.tune.cost import predicted_seconds
-from tilec.tune.examine import Examined, LaunchShape, Refused
 from tilec.tune.planning import Planned, plan_problem
 from tilec.tune.problems import agenda
 from tilec.tune.results import About, Final, PointFacts, winner_of
 from tilec.tune.search import strategy_of
-from tilec.tune.terms import Term, Terms
 
 
 @pytest.fixture

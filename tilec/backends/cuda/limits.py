@@ -32,6 +32,10 @@ _HOLDS = {
     89: (100 << 10, 1536, 24),
     90: (228 << 10, 2048, 32),
 }
+#: Clocks that a trip of a product takes at least, where TMA brings its tiles.
+TRIP = 220
+#: Clocks that blocks of a cluster take to add up what each has of a tile: two of them, and each two more.
+MEETING, MORE = 5500, 1500
 #: The least capability with instructions for 8-bit floats.
 FLOAT8 = 89
 
@@ -78,4 +82,6 @@ def gpu_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
         threads,
         blocks,
         wants_bulk_copies=capability == 90 and target.gpu.exact,
+        trip=TRIP / clock,
+        meeting=(MEETING / clock, MORE / clock),
     )

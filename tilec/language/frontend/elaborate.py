@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from tilec.ir.guards import Guard
     from tilec.ir.nodes import Kernel
 
-__all__ = ["EntryParameters", "describe", "elaborate", "load_entry", "parameters", "tuning_configs"]
+__all__ = [
+    "EntryParameters",
+    "defaults",
+    "describe",
+    "elaborate",
+    "load_entry",
+    "parameters",
+    "tuning_configs",
+]
 
 #: Config keys that options of the compiler use; they reach no factory.
 RESERVED = ("pass_configs", "compile_flags", "debug")
@@ -58,6 +66,11 @@ def describe(entry: object) -> EntryParameters:
     named = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
     defaults = {p.name: p.default for p in named if p.default is not inspect.Parameter.empty}
     return EntryParameters("factory", *_split(tuple(p.name for p in named), defaults))
+
+
+def defaults(entry: object) -> dict[str, Any]:
+    """The values of the compile-time parameters that nobody has to bind."""
+    return _defaults(entry, describe(entry))
 
 
 def parameters(entry: object) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ _OUTCOMES = {"wrong": WRONG, "error": REFUSED, "timeout": TIMEOUT, "crash": CRAS
 _NEAR, _FINALISTS = 1.25, 5
 #: Rounds of the finals, and seconds of rest before a sample on a GPU.
 ROUNDS, PAUSE = 9, 0.02
+#: Seconds that a config may take for each of many points beside what it is measured for.
+POINT = 1.0
 
 
 def outcome_of(answer: Mapping[str, Any]) -> tuple[str, list[float], str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.portable.runner.journal import Journal
-from tilec.portable.runner.judge import OK, PAUSE, ROUNDS, finalists, outcome_of, score
+from tilec.portable.runner.judge import OK, PAUSE, POINT, ROUNDS, finalists, outcome_of, score
 from tilec.portable.runner.process import DeviceMissing, WorkerProcess
 
 NOTHING_WORKS, NO_DEVICE, NOT_DONE = 1, 3, 4
@@ -119,7 +119,9 @@ class _Session:
             "seconds": _SECONDS,
             "cold": problem["cold"],
         }
-        outcome, points, detail = outcome_of(self.worker.ask(request, self.options.timeout))
+        points = problem["about"]["points"] if problem["about"].get("is_sweep") else ()
+        patience = self.options.timeout + POINT * len(points)
+        outcome, points, detail = outcome_of(self.worker.ask(request, patience))
         if outcome != OK:
             self.failures[outcome] = self.failures.get(outcome, 0) + 1
         record = {
@@ -134,8 +136,8 @@ class _Session:
     def _finals(self, problem: Mapping[str, Any], scores: Mapping[int, float]) -> bool:
         about = problem["about"]
         numbers = finalists(scores, (0, about["incumbent"]))
-        if not numbers:
-            return False
+        if not numbers or about.get("is_sweep"):
+            return bool(numbers)
         if self.known.get((about["id"], "finals"), {}).get("numbers") == numbers:
             return True
         entries = {one["number"]: one for one in problem["candidates"]}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.mma import extents
 from tilec.backends.cuda.analysis.ring_depth import trip_clocks
 from tilec.backends.cuda.analysis.wgmma import ROWS
-from tilec.backends.cuda.limits import gpu_limits
+from tilec.backends.cuda.limits import MEETING, MORE, TRIP, gpu_limits
 from tilec.backends.cuda.matmul.match import Match
 from tilec.backends.cuda.matmul.quotients import bounds_of
 from tilec.backends.cuda.warp_roles.ring import version_bytes
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 #: Bytes in a clock: of L2 to all multiprocessors, of shared memory to the products of one.
 _L2_BYTES, _SHARED_BYTES = 8192, 100
-#: Clocks: of a trip at least, of a launch beside its trips, of two blocks that share a tile, and of two more.
-_TRIP, _LAUNCH, _MEETING, _MORE = 220, 7300, 5500, 1500
+#: Clocks of a launch beside its trips.
+_LAUNCH = 7300
 #: Share of the time that has to be gained.
 _GAIN = 0.08
 #: Multiprocessors that clusters of four reach, of so many.
@@ -61,8 +61,8 @@ def _clocks(found: Match, trips: int, tiles: int, parts: int, target: Target) ->
     """The time of the trips of a tile and of adding up its parts."""
     loaded = _stage_bytes(found)
     products = trip_clocks((found.gemm,), target)
-    trip = max(_TRIP, products, _read_bytes(found) / _SHARED_BYTES, loaded * tiles * parts / _L2_BYTES)
-    together = 0 if parts == 1 else _MEETING + _MORE * (parts // 2 - 1)
+    trip = max(TRIP, products, _read_bytes(found) / _SHARED_BYTES, loaded * tiles * parts / _L2_BYTES)
+    together = 0 if parts == 1 else MEETING + MORE * (parts // 2 - 1)
     return trips / parts * trip + together
 
 

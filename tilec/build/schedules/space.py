@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tilec.errors import ManifestError, Place, TilecError
+from tilec.build.schedules.parameters import derived_axes
+from tilec.errors import InputError, ManifestError, Place, TilecError
 from tilec.manifest import Variant
 from tilec.manifest.conditions import holds, names_in
 from tilec.manifest.model import Tune
 from tilec.manifest.problems import suggestion
+from tilec.manifest.sources import source_text
 
 Config = Mapping[str, Any]
 
@@ -67,20 +70,56 @@ class Space:
         )
 
 
-def space_of(variant: Variant, tune: Tune, configs: Callable[..., Any] | None) -> Space:
+def space_for(variant: Variant, tune: Tune) -> Space:
+    """The space of a variant: what its manifest lists, else the author's own (`tilec.autotune`); with
+    ``space = "auto"``, and where a variant with ``config = "auto"`` has neither, what its parameters allow.
+
+    Raises what `space_of` and `derived_axes` raise."""
+    configs = _function(tune.configs, variant.base) or _authors_configs(variant, tune)
+    if tune.space == "auto" or (variant.is_auto and configs is None and not tune.axes):
+        axes = {name: values for name, values in derived_axes(variant).items() if name not in tune.axes}
+        return space_of(variant, tune, configs, {**axes, **tune.axes})
+    return space_of(variant, tune, configs, tune.axes)
+
+
+def _authors_configs(variant: Variant, tune: Tune) -> Callable[..., Any] | None:
+    """Where the manifest has no space: that of `tilec.autotune` above the kernel. A source that does not name
+    it is not imported to find out."""
+    if tune.axes or "autotune" not in source_text(variant.source, variant.base):
+        return None
+    from tilec.language.frontend.elaborate import load_entry, tuning_configs
+
+    found = tuning_configs(load_entry(variant.source, variant.base), variant.dims, variant.args)
+    return (lambda _dims, _target: found) if found else None
+
+
+def _function(source: str | None, base: Path) -> Callable[..., Any] | None:
+    if source is None:
+        return None
+    from tilec.language.frontend.elaborate import load_entry
+
+    function = load_entry(source, base)
+    if not callable(function):
+        raise InputError(f"{source} is no function", remedy="name a function of dims and target")
+    return function
+
+
+def space_of(
+    variant: Variant, tune: Tune, configs: Callable[..., Any] | None, axes: Mapping[str, tuple[Any, ...]]
+) -> Space:
     """The space of a variant. ``configs``: the function that the manifest names, if any.
 
     Raises ManifestError for conditions over unknown names and for what the function gives."""
     pinned = {name: guard.eq for name, guard in variant.dims.items() if guard.eq is not None}
     names = {**variant.args, **pinned, "target": variant.target.name}
     listed = None if configs is None else _listed(variant, tune, configs, pinned)
-    known = {*names, *variant.config, *tune.axes, *(key for one in listed or () for key in one)}
+    known = {*names, *variant.config, *axes, *(key for one in listed or () for key in one)}
     for text in tune.where:
         unknown = next((name for name in names_in(text) if name not in known), None)
         if unknown is not None:
             what = f'the condition "{text}" reads "{unknown}"'
             raise ManifestError(what, place=variant.place, remedy=suggestion(unknown, known))
-    return Space(variant.config, tune.axes, tune.where, listed, names, variant.place)
+    return Space(variant.config, axes, tune.where, listed, names, variant.place)
 
 
 def _listed(

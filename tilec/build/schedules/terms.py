@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilec.build.schedules.cost_texts import unrounded
 from tilec.errors import UnsupportedError
 from tilec.sizes import SIZES, evaluate
 
@@ -32,6 +34,15 @@ class Term:
     launch: int = 0
 
 
+class Totals(NamedTuple):
+    """Operations of products, bytes between global memory and tiles, elements, and how many ``products``."""
+
+    flops: float
+    traffic: float
+    elements: float
+    products: float
+
+
 @dataclass(frozen=True)
 class Terms:
     """The terms of a kernel of so many ``launches``; ``middles``: names of block indices and the texts of
@@ -47,18 +58,19 @@ class Terms:
         """The type of the operands of the products; "" without products."""
         return next((term.dtype for term in self.terms if term.flops), "")
 
-    def totals(self, dims: Mapping[str, int], launch: int) -> tuple[float, float, float]:
-        """Operations of products, those on padding too; bytes; elements; of one launch."""
+    def totals(self, dims: Mapping[str, int], launch: int, *, padded: bool = True) -> Totals:
+        """What one launch does; ``padded``: of whole tiles."""
         names: dict[str, Any] = dict(dims)
         for name, text in self.middles:
             names[name] = evaluate(SIZES, text, names)
-        flops = traffic = elements = 0.0
+        flops = traffic = elements = products = 0.0
+        count = partial(evaluate, SIZES) if padded else unrounded
         for term in self.terms:
             if term.launch == launch:
-                times = math.prod(max(evaluate(SIZES, text, names), 0) for text in term.counts)
+                times = math.prod(max(count(text, names), 0) for text in term.counts)
                 flops, traffic = flops + term.flops * times, traffic + term.traffic * times
-                elements += term.elements * times
-        return flops, traffic, elements
+                elements, products = elements + term.elements * times, products + (times if term.flops else 0)
+        return Totals(flops, traffic, elements, products)
 
 
 def terms_of(kernel: Kernel) -> Terms:

@@ -1,10 +1,10 @@
 """Costs of schedules from times at many shapes, and the few schedules that are worth having.
 
-A cost is a sum of terms (`tilec.tune.features`) with factors of 0 or more, by least squares of relative
-errors: the set of terms whose unbounded solution is positive and best (Lawson and Hanson, Solving Least
-Squares Problems, chapter 23). Where a schedule is far from the best one its error matters less. Schedules are
-taken one by one, each time the one that lowers the mean loss most: the logarithm of what the cheapest by cost
-takes over what the best takes.
+A cost is a sum of terms (`features.py`) with factors of 0 or more, by least squares of relative errors: the
+set of terms whose unbounded solution is positive and best (Lawson and Hanson, Solving Least Squares Problems,
+chapter 23). Where a schedule is far from the best one its error matters less. Schedules are taken one by one,
+each time the one that lowers the mean loss most: the logarithm of what the cheapest by cost takes over what
+the best takes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilec.build.schedules.features import HELD, Features
 from tilec.costs import cost
-from tilec.tune.features import HELD, Features
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,6 +99,21 @@ def _of_size(matrix: np.ndarray, wanted: np.ndarray, size: int) -> tuple[float, 
 
 
 # ---- which to keep ----
+
+
+def few(
+    features: Mapping[int, Features],
+    told: Sequence[Times],
+    judged: Sequence[Times],
+    units: int,
+    most: int,
+    gain: float,
+) -> dict[int, str]:
+    """The costs of at most ``most`` schedules, by number, the most useful first: fitted to the times that are
+    ``told``, chosen by those ``judged``. Empty where too few shapes tell."""
+    fits = {number: fit(each, number, told, units) for number, each in features.items()}
+    costs = {number: text for number, text in fits.items() if text is not None}
+    return {number: costs[number] for number in Chooser(costs, judged, units).chosen(most, gain)}
 
 
 class Chooser:

@@ -1,9 +1,9 @@
 """What the cost of a schedule is made of: terms that its tile IR tells, each a text of `tilec.costs`.
 
-A launch runs blocks, each makes trips through its deepest loop with a product. Its time is taken to be a
-sum of: one call; waves of blocks; trips of all waves; trips of all blocks, whose operands share the caches;
-the same where rows of a tensor begin inside of a sector (32 bytes) or line (128 bytes); bytes of all tensors.
-Each has a factor of 0 or more, which `tilec.tune.fit` finds.
+A launch runs blocks, each makes trips through its deepest loop, of those with a product where there is one.
+Its time is taken to be a sum of: one call; waves of blocks; trips of all waves; trips of all blocks, whose
+operands share the caches; the same where rows of a tensor begin inside of a sector (32 bytes) or line (128
+bytes); bytes of all tensors. Each has a factor of 0 or more, which `tilec.build.schedules.fit` finds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.build.frontend import elaborate_variant
+from tilec.build.schedules.cost_texts import cost_text
+from tilec.build.schedules.terms import Term, terms_of
 from tilec.dtypes import lookup
 from tilec.errors import UnsupportedError
 from tilec.manifest import Variant
 from tilec.package.model import signature
-from tilec.sizes import Apply, Literal, Node, parse_size, text_of
-from tilec.tune.terms import Term, terms_of
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -73,19 +73,19 @@ def _sum(terms: Sequence[tuple[float, str]]) -> str:
 
 
 def features_of(variant: Variant) -> Features:
-    """Of a kernel of one launch with a product. Raises UnsupportedError for any other."""
+    """Of a kernel of one launch. Raises UnsupportedError for any other."""
     kernel = elaborate_variant(variant).kernel
     work = terms_of(kernel)
-    products = [term for term in work.terms if term.flops]
-    if work.launches != 1 or not products or not work.known:
+    counted = [term for term in work.terms if term.flops] or work.terms
+    if work.launches != 1 or not counted or not work.known:
         raise UnsupportedError(
-            f"{variant.kernel} has no one launch whose products depend on its dims alone",
+            f"{variant.kernel} has no one launch whose loops depend on its dims alone",
             place=variant.place,
             remedy="give costs by hand",
         )
     parts = variant.config.get("split_k", 1)
     grid = len(kernel.launches[0].grid)
-    deepest = max(products, key=lambda term: len(term.counts))
+    deepest = max(counted, key=lambda term: len(term.counts))
     params = [param for param in signature(kernel).params if param.is_tensor]
     return Features(
         _product([*map(cost_text, deepest.counts[:grid]), *([str(parts)] if parts > 1 else [])]),
@@ -120,42 +120,3 @@ def _ragged(param: ParamRecord, kernel: Kernel) -> list[str]:
 
 def _product(texts: Sequence[str]) -> str:
     return " * ".join(text for text in texts if text != "1")
-
-
-# ---- sizes as costs ----
-
-
-def cost_text(size: str) -> str:
-    """A size of sums, products and quotients by numbers as a cost, in brackets where it needs them. Raises
-    UnsupportedError for others."""
-    text = text_of(_cost(parse_size(size)))
-    return f"({text})" if " " in text and not text.startswith("ceil(") else text
-
-
-def _cost(node: Node) -> Node:
-    if not isinstance(node, Apply):
-        return node
-    left, *rest = map(_cost, node.parts)
-    by = rest[0] if rest else None
-    if node.op == "//" and isinstance(by, Literal):
-        return _quotient(left, by.value)
-    if node.op in "+-" and isinstance(by, Literal):
-        return _plus(left, by.value if node.op == "+" else -by.value)
-    if node.op in ("+", "-", "*", "min", "max"):
-        return Apply(node.op, (left, *rest))
-    raise UnsupportedError(f"a cost cannot say {text_of(node)}", remedy="give costs by hand")
-
-
-def _quotient(value: Node, by: int) -> Node:
-    """Rounded down, which is ``(value - (by - 1)) / by`` rounded up."""
-    return value if by == 1 else Apply("ceil", (Apply("/", (_plus(value, 1 - by), Literal(by))),))
-
-
-def _plus(value: Node, number: int) -> Node:
-    """A sum; numbers come together."""
-    if isinstance(value, Apply) and value.op in "+-" and isinstance(value.parts[1], Literal):
-        held = value.parts[1].value
-        return _plus(value.parts[0], number + (held if value.op == "+" else -held))
-    if number == 0:
-        return value
-    return Apply("+" if number > 0 else "-", (value, Literal(abs(number))))

@@ -3,25 +3,31 @@
 A launch takes as many waves as its blocks need on the units that hold them. A block takes the longest of
 three times, and a little to begin and end: its bytes at its share of the cache's bandwidth, or at what its
 loads in flight can bring in a memory latency; its products at its share of a unit's rate, which few warps do
-not reach; its other arithmetic. No launch is faster than memory moves the tensors. It ranks and does not
-predict: the constants were fitted to the order of 287 configs of seven variants of GEMM and w4a16, measured
-on an H200 (`benchmarks/tune_strategies.py` says how well it does).
+not reach; its other arithmetic. On a CPU, which packs what it multiplies before it does and computes nothing
+past the ends of tensors, it takes the sum of the three. No launch is faster than memory moves the tensors. It
+ranks and does not predict: the constants were fitted to the order of 287 configs of seven variants of GEMM
+and w4a16, measured on an H200 (`benchmarks/tune_strategies.py` says how well it does).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilec.backends.limits import Limits
+from tilec.build.schedules.examine import Examined, LaunchShape
+from tilec.dtypes import lookup
 from tilec.ir.num_sms import NUM_SMS
+from tilec.package.model import ParamRecord
 from tilec.sizes import SIZES, evaluate
 from tilec.targets import REGISTER_FILE, SYSTEM_SHARED_BYTES
-from tilec.tune.examine import Examined, LaunchShape
 
 #: Seconds until memory answers, and those that a block takes beside its work.
 _LATENCY, _BLOCK = 0.9e-6, 1.6e-6
+#: Words of a fragment that a thread has registers for, of 255, and what a block takes longer where they do
+#: not fit: 11 to 60 times, of products of 16 bits with 256 words on an H200.
+_WORDS, _SPILLED = 224, 15.0
 #: Bytes that a thread has in flight where loads go to registers.
 _LOADS = 64
 #: Registers that a thread takes in the mean.
@@ -51,15 +57,23 @@ def predicted_seconds(examined: Examined, dims: Mapping[str, int], moved: float,
     work, total = examined.work, 0.0
     for number, launch in enumerate(examined.launches):
         # lowering may put launches of its own in front
-        flops, traffic, elements = work.totals(dims, number - len(examined.launches) + work.launches)
+        place = number - len(examined.launches) + work.launches
+        flops, traffic, elements, products = work.totals(dims, place, padded=bool(limits.threads))
         blocks = _blocks(launch, dims)
         share = _share(launch, blocks, limits)
-        block = max(
+        parts = (
             traffic / blocks / _bandwidth(launch, share, limits),
-            flops / blocks / _product_rate(launch, share, work.dtype, limits),
+            max(
+                flops / blocks / _product_rate(launch, share, work.dtype, limits),
+                products / blocks * limits.trip if launch.bulk_copies else 0.0,
+            ),
             elements / blocks / _other_rate(share, limits),
         )
-        overhead = _BLOCK if limits.threads else limits.block
+        block, overhead = (max(parts), _BLOCK) if limits.threads else (sum(parts), limits.block)
+        if limits.threads and launch.words > _WORDS:
+            block *= _SPILLED
+        if launch.parts > 1:
+            overhead += limits.meeting[0] + limits.meeting[1] * (launch.parts // 2 - 1)
         total += limits.launch + max(share.waves * (block + overhead), moved / limits.bandwidth)
     return total
 
@@ -117,3 +131,13 @@ def _other_rate(share: _Share, limits: Limits) -> float:
     """Elements per second of a block."""
     rate = limits.peak("") / limits.units / 2 / _INSTRUCTIONS / share.beside
     return rate * min(1.0, share.warps / _OTHER_WARPS) if limits.threads else rate
+
+
+def tensor_bytes(params: Sequence[ParamRecord], dims: Mapping[str, int]) -> float:
+    """Bytes of all tensors of a signature, each once; twice those read and written."""
+
+    def size(param: ParamRecord) -> float:
+        directions = 2 if param.access == "inout" else 1
+        return math.prod(param.shape(dims)) * lookup(param.dtype).bits / 8 * directions
+
+    return sum(size(param) for param in params if param.is_tensor)

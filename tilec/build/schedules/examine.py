@@ -6,14 +6,16 @@ Lowering refuses what a block cannot hold, with both numbers; two configs that c
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilec.build.schedules.terms import Terms
 from tilec.errors import TilecError
 from tilec.manifest import Variant
-from tilec.tune.terms import Terms
 
 if TYPE_CHECKING:
+    from tilec.ir.nodes import Launch
     from tilec.package.model import Signature
 
 _SYMBOL = "candidate"
@@ -23,7 +25,8 @@ _SYMBOL = "candidate"
 class LaunchShape:
     """One launch: ``grid`` as texts over dims; ``threads``, ``shared_bytes`` and ``cluster`` blocks;
     ``blocks_per_unit``: at most so many walk over the grid, 0 for one block a tile. ``bulk_copies``: whether
-    a unit of the device brings tiles (TMA), and products have warp roles."""
+    a unit of the device brings tiles (TMA), and products have warp roles. ``words``: 32 bits of the largest
+    fragment that a thread of the author's holds; ``parts``: blocks that share the K of a tile, as asked."""
 
     grid: tuple[str, ...]
     threads: int
@@ -31,6 +34,8 @@ class LaunchShape:
     cluster: int = 1
     blocks_per_unit: int = 0
     bulk_copies: bool = False
+    words: int = 0
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,20 +65,39 @@ def examine(variant: Variant) -> Examined | Refused:
         return Refused(error.kind.value, error.what)
 
 
+def largest_fragment(launch: Launch) -> int:
+    """The words of 32 bits that a thread holds of the largest fragment of a launch."""
+    from tilec.dtypes import lookup
+    from tilec.ir import nodes
+
+    fragments = (
+        stmt.buffer
+        for stmt in nodes.walk(launch.body)
+        if isinstance(stmt, nodes.Alloc) and stmt.buffer.scope() == "local.fragment"
+    )
+    bits = (
+        math.prod(int(extent) for extent in buffer.shape) * lookup(str(buffer.dtype)).bits
+        for buffer in fragments
+    )
+    return max(bits, default=0) // 32 // math.prod(launch.threads)
+
+
 def _examined(variant: Variant) -> Examined:
     from tilec.backends.base import backend_of
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
     from tilec.build.frontend import elaborate_variant, naming
+    from tilec.build.schedules.terms import terms_of
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
-    from tilec.tune.terms import terms_of
 
     kernel = elaborate_variant(variant).kernel
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
         backend = backend_of(variant.target)
         code = backend.text(backend.identity, lowered, variant.target, _SYMBOL)
+    asked = [(largest_fragment(launch), launch.schedule.split_k or 1) for launch in kernel.launches]
+    asked = [(0, 1)] * (len(lowered.launches) - len(asked)) + asked  # lowering may put launches in front
     launches = tuple(
         LaunchShape(
             one.grid,
@@ -82,8 +106,9 @@ def _examined(variant: Variant) -> Examined:
             one.cluster[0] * one.cluster[1] * one.cluster[2],
             one.blocks_per_unit,
             one.has_bulk_copies,
+            *known,
         )
-        for one in lowered.launches
+        for one, known in zip(lowered.launches, asked, strict=True)
     )
     ways = [one.way for one in lowered.launches]
     digest = hashlib.sha256(f"{code}{ways}{lowered.options}".encode()).hexdigest()

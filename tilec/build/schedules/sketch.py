@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilec.backends.limits import limits_of
+from tilec.build.schedules.cost import predicted_seconds, tensor_bytes
+from tilec.build.schedules.examine import Examined, LaunchShape, largest_fragment
 from tilec.errors import TilecError
-from tilec.tune.cost import predicted_seconds
-from tilec.tune.examine import Examined, LaunchShape
-from tilec.tune.planning import tensor_bytes
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, Launch
@@ -33,10 +32,10 @@ def promise(kernel: Kernel, target: Target, facts: Mapping[str, Any] | None = No
 
 
 def sketch(kernel: Kernel) -> Examined:
-    """A kernel as `tilec.tune.examine` sees it; the shared memory of a launch is that of its tiles, as often
+    """A kernel as `examine.py` sees it; the shared memory of a launch is that of its tiles, as often
     as its deepest pipeline holds them."""
+    from tilec.build.schedules.terms import terms_of
     from tilec.package.model import signature
-    from tilec.tune.terms import terms_of
 
     names = {dim.var: dim.name for dim in kernel.dims if dim.var is not None}
     launches = tuple(_shape(launch, names) for launch in kernel.launches)
@@ -54,7 +53,9 @@ def _shape(launch: Launch, names: Mapping[Any, str]) -> LaunchShape:
         elif isinstance(stmt, nodes.Alloc) and stmt.buffer.scope() == "shared.dyn":
             shared += _bytes(stmt.buffer)
     grid = tuple(int_text(extent, names) for extent in launch.grid)
-    return LaunchShape(grid, math.prod(launch.threads), shared * stages, bulk_copies=True)
+    threads, words, parts = math.prod(launch.threads), largest_fragment(launch), launch.schedule.split_k or 1
+    sizes = (*grid, str(parts)) if parts > 1 else grid
+    return LaunchShape(sizes, threads, shared * stages, parts, bulk_copies=True, words=words, parts=parts)
 
 
 def _bytes(buffer: Any) -> int:

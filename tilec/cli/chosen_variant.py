@@ -1,0 +1,69 @@
+"""The variant that the options of `tilec explain` name, and which schedule of several it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilec.cli.output import counted
+from tilec.errors import InputError, Place
+
+if TYPE_CHECKING:
+    from tilec.manifest import KernelPlan, Plan, Variant
+
+
+def variant_named(plan: Plan, manifest: Path, target: str | None, number: int) -> Variant:
+    """By its number among those of a target, or of the kernel's first one. Raises InputError for another."""
+    first = plan.kernels[0]
+    chosen = target or first.variants[0].target.name
+    variants = [variant for variant in first.variants if variant.target.name == chosen] or list(
+        first.variants
+    )
+    if not 0 <= number < len(variants):
+        raise InputError(
+            f"{first.name} has {counted(len(variants), 'variant')} on {chosen}",
+            place=Place(str(manifest), key="--variant"),
+            remedy=f"give --variant 0 to {len(variants) - 1}; tilec check lists them",
+        )
+    return variants[number]
+
+
+def variant_serving(plan: Plan, manifest: Path, target: str | None, dims: Mapping[str, int]) -> Variant:
+    """The one that a call with ``dims`` takes on a machine of a target, or of the kernel's first one. Raises
+    InputError for other dims, and where none serves them."""
+    from tilec.build.dispatch import Server
+
+    kernel = plan.kernels[0]
+    place, known = Place(str(manifest), key="--shape"), kernel.variants[0].dims
+    if set(dims) != set(known):
+        raise InputError(
+            f"{kernel.name} has the dims {', '.join(known)}", place=place, remedy="give each one"
+        )
+    chosen = target or kernel.variants[0].target.name
+    found = Server(kernel, chosen).service(dims).variant
+    if found is None:
+        raise InputError(f"no variant of {kernel.name} on {chosen} serves this call", place=place)
+    return found
+
+
+def schedule_lines(kernel: KernelPlan, variant: Variant, dims: Mapping[str, int] | None) -> list[str]:
+    """Of a schedule: its config, who chose it and what it costs; with ``dims`` what this and the others for
+    the same calls come to. Nothing of other variants."""
+    from tilec.backends.limits import limits_of
+    from tilec.costs import cost
+
+    if not variant.is_schedule:
+        return []
+    config = " ".join(f"{key}={value}" for key, value in variant.config.items()) or "the author's defaults"
+    lines = [f"{variant.config_source}: {config}"]
+    if not variant.cost:
+        return lines
+    beside = [one for one in kernel.variants if (one.target, one.dims) == (variant.target, variant.dims)]
+    lines.append(f"cost, in us: {variant.cost}")
+    if dims is not None:
+        units = limits_of(variant.target).units
+        costs = sorted((cost(one.cost, dims, units), one is not variant) for one in beside)
+        others = ", ".join(f"{us:.1f}" for us, is_other in costs if is_other)
+        lines.append(f"{cost(variant.cost, dims, units):.1f} us here, the others {others}")
+    return lines
