@@ -21,7 +21,7 @@ PRODUCTS = {
     "M": 144, "N": 144, "K": 144, "K2": 80, "gates": 128, "any_dims": {"M": 131, "N": 133, "K": 135},
     "tokens": 40, "places": 144, "hidden": 144, "inter": 136, "rows": 256, "blocks": 3,
     "H": 9, "W": 8, "C": 64, "F": 136,
-    "chained": {"N": 128}, "fp8_block_scales": {"K": 256}, "grouped_by_table": {"rows": 300},
+    "chained": {"N": 128}, "fp8_block_scales": {"K": 896}, "grouped_by_table": {"rows": 300},
     **{name: {"K": 192} for name in ("int4_pairs", "int4_halves", "word_weights", "looked_up_weights")},
 }  # fmt: skip
 #: Those of attention.toml: one tile and a part of the next, where a guard lets them.
