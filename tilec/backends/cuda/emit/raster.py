@@ -29,8 +29,9 @@ def asked_group(launch: Launch) -> tuple[int, str] | None:
     return group, launch.schedule.band_order or "row"
 
 
-def banded(launch: Launch, blocks: list[Var]) -> tuple[list[tirx.Stmt], list[Expr]]:
-    """Statements, and the tile's place on each axis of the grid, for the block with these indices.
+def banded(launch: Launch, blocks: list[Var], sharers: int = 1) -> tuple[list[tirx.Stmt], list[Expr]]:
+    """Statements, and the tile's place on each axis of the grid, for the block with these indices; so many
+    neighbours along the first axis share a tile and its index.
 
     Places are kept in registers, so that no simplifier copies their divisions into every address."""
     asked = asked_group(launch)
@@ -38,6 +39,8 @@ def banded(launch: Launch, blocks: list[Var]) -> tuple[list[tirx.Stmt], list[Exp
         return [], list(blocks)
     group, order = tirx.const(asked[0], "uint32"), asked[1]
     columns, rows = (grid_extent(axis).call() for axis in "xy")
+    if sharers > 1:
+        columns = tirx.truncdiv(columns, tirx.const(sharers, "uint32"))
     first, second = (tirx.Cast("uint32", block) for block in blocks[:2])
     names = [tirx.Var(name, "uint32") for name in ("tile", "band", "in_band", "width")]
     tile, band, inside, width = names

@@ -124,7 +124,7 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
                 self._threads([*blocks, tile])
             return
         with T.launch_thread("threadIdx.x", self.roles.teams.threads) as thread:
-            order, places = banded(self.launch, blocks)
+            order, places = banded(self.launch, blocks, self.roles.split)
             for part in order:
                 add(part)
             self.ctx.env.update(zip(self.launch.block_vars, places, strict=True))
