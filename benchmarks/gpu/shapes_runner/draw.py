@@ -55,7 +55,8 @@ def _products(source: random.Random) -> Iterator[Drawn]:
             yield Drawn("products", kernel, dims)
 
 
-def _attention(source: random.Random) -> Iterator[Drawn]:
+def drawn_attention(source: random.Random) -> Iterator[Drawn]:
+    """Attention of any size, for ever."""
     while True:
         kernel = source.choice(ATTENTION)
         queries, keys = log_uniform(source, 1, 16384), log_uniform(source, 16, 16384)
@@ -87,7 +88,7 @@ def _rows(source: random.Random) -> Iterator[Drawn]:
 def _quantised(source: random.Random) -> Iterator[Drawn]:
     while True:
         kernel, step = source.choice(QUANTISED), _step(source)
-        depth = depth_of(kernel) if "packed" in kernel else 2 * step
+        depth = _PACKED_GROUP if "packed" in kernel else 2 * step
         dims = {
             "M": log_uniform(source, 1, 16384),
             "N": log_uniform(source, 128, 32768, 2 * step if step > 1 else 1),
@@ -98,18 +99,15 @@ def _quantised(source: random.Random) -> Iterator[Drawn]:
 
 
 def family_of(kernel: str) -> str:
-    """The family that draws a kernel with a product."""
+    """The family that draws a kernel with products."""
+    if kernel.startswith("attention"):
+        return "attention"
     return "quantised" if kernel in QUANTISED else "products"
-
-
-def depth_of(kernel: str) -> int:
-    """What K is a multiple of where rows of a kernel's operands are aligned."""
-    return _PACKED_GROUP if "packed" in kernel else 16 if kernel in QUANTISED else _USUAL_MULTIPLE
 
 
 _FAMILIES: dict[str, Callable[[random.Random], Iterator[Drawn]]] = {
     "products": _products,
-    "attention": _attention,
+    "attention": drawn_attention,
     "rows": _rows,
     "quantised": _quantised,
 }

@@ -1,6 +1,7 @@
 """Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
 
-    python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--seconds N] [--kernel NAME]... [--json FILE]
+    python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--models] [--seconds N] [--kernel NAME]...
+                         [--json FILE]
 
 Kernels take turns at shapes. A schedule is left out at shapes where it would compute more than `_MOST_WASTE`
 times the products asked for, or has more than `_MOST_TILES` tiles of rows.
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 from bench import distance, input_sets, wanted
-from draw import Drawn, family_of, log_uniform
+from draw import Drawn, drawn_attention, family_of, log_uniform
 from rows.row import Row
 from timing import events
 from work import row_of
@@ -31,6 +32,7 @@ from tilec.portable.loader import LaunchError, load
 HERE = Path(__file__).resolve().parent
 _MOST_BYTES, _MOST_OPERATIONS, _MOST_ROWS = 1 << 30, 1 << 40, 16384
 _MOST_WASTE, _MOST_TILES = 4, 64
+_SIZES = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 11008, 12288, 14336, 16384, 28672)
 _BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
 
 
@@ -40,6 +42,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=100)
     parser.add_argument("--rows", type=int, nargs=2, default=(1, _MOST_ROWS), help="the fewest and the most")
+    parser.add_argument("--models", action="store_true", help="N and K are sizes that models have")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no shape is begun after these")
     parser.add_argument("--kernel", action="append", help="the default is all of the library")
     parser.add_argument("--json", type=Path, default=Path("schedules.json"))
@@ -49,7 +52,10 @@ def main() -> int:
     report["units"] = torch.cuda.get_device_properties(0).multi_processor_count
     kernels = {name: library.kernels[name] for name in options.kernel or library.kernels}
     report["kernels"] = {name: {"configs": _configs(kernel), "times": []} for name, kernel in kernels.items()}
-    shapes = {name: _shapes(options.seed, name, kernel, options.rows) for name, kernel in kernels.items()}
+    shapes = {
+        name: _shapes(name, kernel, random.Random(f"{options.seed} {name}"), options.rows, options.models)
+        for name, kernel in kernels.items()
+    }
     end = time.monotonic() + options.seconds
     for name in itertools.chain.from_iterable(itertools.repeat(list(kernels), options.shapes)):
         if time.monotonic() > end:
@@ -64,14 +70,36 @@ def _configs(kernel: Any) -> list[dict[str, Any]]:
     return [variant["config"] for variant in kernel.metadata["variants"]]
 
 
-def _shapes(seed: int, name: str, kernel: Any, within: tuple[int, int]) -> Iterator[dict[str, int]]:
-    """Shapes that the guards of the schedules admit, of so many rows."""
-    source, guards = random.Random(f"{seed} {name}"), kernel.metadata["variants"][0]["guards"]
+def _shapes(
+    name: str, kernel: Any, source: random.Random, within: tuple[int, int], models: bool
+) -> Iterator[dict[str, int]]:
+    """Shapes that the guards of the schedules admit."""
+    guards = kernel.metadata["variants"][0]["guards"]
+    if family_of(name) == "attention":
+        return _attention_shapes(source, "causal" in name, int(guards["D"]["text"]))
+    return _product_shapes(source, guards, within, models)
+
+
+def _attention_shapes(source: random.Random, causal: bool, size: int) -> Iterator[dict[str, int]]:
+    """Heads of one size."""
+    for each in drawn_attention(source):
+        dims = {**each.dims, "D": size}
+        operations = 4 * dims["B"] * dims["H"] * dims["Sq"] * dims["Sk"] * size
+        if ("causal" in each.kernel) == causal and operations <= _MOST_OPERATIONS:
+            yield dims
+
+
+def _product_shapes(
+    source: random.Random, guards: dict[str, Any], within: tuple[int, int], models: bool
+) -> Iterator[dict[str, int]]:
+    """Of so many rows; with ``models`` N and K are sizes that models have."""
     rows = guards.get("M", {})
     ends = max(rows.get("min", 1), within[0]), min(rows.get("max", _MOST_ROWS), within[1])
     steps = [guards.get(name, {}).get("div", 1) for name in ("N", "K")]
     while True:
         m, n, k = log_uniform(source, *ends), *(log_uniform(source, 128, 32768, step) for step in steps)
+        if models:
+            n, k = source.choice(_SIZES), source.choice(_SIZES)
         if 2 * (m * k + n * k + 2 * m * n) <= _MOST_BYTES and 2 * m * n * k <= _MOST_OPERATIONS:
             yield {"M": m, "N": n, "K": k}
 
@@ -83,6 +111,8 @@ def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
     sets = input_sets(row)
     expected = wanted(row, sets[0])[0]
     names = [param["name"] for param in kernel.metadata["params"]]
+    free = {dim: row.dims[dim] for dim, binds in kernel._binds.items() if not binds}
+    output = row.outputs[0]
     found: dict[str, Any] = {
         "dims": drawn.dims,
         "us": {},
@@ -90,18 +120,19 @@ def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
         "peer": _peer(row, sets),
     }
     for number, variant in enumerate(kernel.metadata["variants"]):
-        if not _is_worth_it(drawn.dims["M"], variant["config"]["bM"]):
+        if not _is_worth_it(drawn.dims, variant["config"]["bM"]):
             continue
 
         def run(tensors: dict[str, Any], chosen: int = variant["id"]) -> None:
-            kernel(**{name: tensors[name] for name in names}, variant=chosen)
+            kernel(**{name: tensors[name] for name in names}, **free, variant=chosen)
 
+        sets[0][output].fill_(float("nan"))
         try:
             run(sets[0])
         except LaunchError as problem:
             found.setdefault("refused", {})[number] = str(problem)
             continue
-        if not distance(sets[0]["C"], expected) < row.rtol:
+        if not distance(sets[0][output], expected) < row.rtol:
             found["wrong"].append(number)
         found["us"][number] = _time(run, sets)
     best = min(found["us"].values())
@@ -118,10 +149,11 @@ def _peer(row: Row, sets: list[dict[str, Any]]) -> float | None:
         return None
 
 
-def _is_worth_it(rows: int, height: int) -> bool:
+def _is_worth_it(dims: dict[str, int], height: int) -> bool:
     """Whether tiles of a height may be good for so many rows; no tile has less than 16."""
+    rows, most = (dims["M"], _MOST_TILES) if "M" in dims else (dims["Sq"], dims["Sq"])
     tiles = -(-rows // height)
-    return tiles * height <= _MOST_WASTE * max(rows, 16) and tiles <= _MOST_TILES
+    return tiles * height <= _MOST_WASTE * max(rows, 16) and tiles <= most
 
 
 def _time(call: Callable[[dict[str, Any]], Any], sets: list[dict[str, Any]]) -> float:

@@ -11,6 +11,7 @@ from tilec.sizes import (
     Apply,
     Grammar,
     Literal,
+    Name,
     Node,
     Operation,
     evaluate,
@@ -36,11 +37,19 @@ _UNROUNDED = Grammar(
 )
 
 
-def cost_text(size: str) -> str:
-    """A size of sums, products and quotients by numbers as a cost, in brackets where it needs them. Raises
-    UnsupportedError for others."""
-    text = text_of(_cost(parse_size(size)))
+def cost_text(size: str, middles: Mapping[str, Node] | None = None) -> str:
+    """A size of sums, products and quotients by numbers as a cost, in brackets where it needs them; some of
+    its names are ``middles``. Raises UnsupportedError for others."""
+    text = text_of(_cost(_placed(parse_size(size), middles or {})))
     return f"({text})" if " " in text and not text.startswith("ceil(") else text
+
+
+def _placed(node: Node, middles: Mapping[str, Node]) -> Node:
+    if isinstance(node, Name):
+        return middles.get(node.name, node)
+    if isinstance(node, Apply):
+        return Apply(node.op, tuple(_placed(part, middles) for part in node.parts))
+    return node
 
 
 def _cost(node: Node) -> Node:

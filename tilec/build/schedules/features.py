@@ -8,17 +8,18 @@ bytes); bytes of all tensors. Each has a factor of 0 or more, which `tilec.build
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.build.frontend import elaborate_variant
 from tilec.build.schedules.cost_texts import cost_text
-from tilec.build.schedules.terms import Term, terms_of
+from tilec.build.schedules.terms import terms_of
 from tilec.dtypes import lookup
 from tilec.errors import UnsupportedError
 from tilec.manifest import Variant
 from tilec.package.model import signature
+from tilec.sizes import Node, parse_size
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -87,16 +88,18 @@ def features_of(variant: Variant) -> Features:
     grid = len(kernel.launches[0].grid)
     deepest = max(counted, key=lambda term: len(term.counts))
     params = [param for param in signature(kernel).params if param.is_tensor]
+    middles = {name: parse_size(text) for name, text in work.middles}
     return Features(
         _product([*map(cost_text, deepest.counts[:grid]), *([str(parts)] if parts > 1 else [])]),
-        _trips(deepest, grid, parts),
+        _trips(deepest.counts[grid:], parts, middles),
         _bytes(params),
         tuple(dict.fromkeys(text for param in params for text in _ragged(param, kernel))),
     )
 
 
-def _trips(term: Term, grid: int, parts: int) -> str:
-    trips = _product(list(map(cost_text, term.counts[grid:]))) or "1"
+def _trips(counts: Sequence[str], parts: int, middles: Mapping[str, Node]) -> str:
+    """Those of the block in the middle of the grid, where they depend on the block."""
+    trips = _product([cost_text(count, middles) for count in counts]) or "1"
     return trips if parts == 1 else f"ceil({trips} / {parts})"
 
 
