@@ -81,9 +81,12 @@ def _shapes(
 
 
 def _attention_shapes(source: random.Random, causal: bool, size: int) -> Iterator[dict[str, int]]:
-    """Heads of one size."""
+    """Heads of one size, side by side."""
     for each in drawn_attention(source):
         dims = {**each.dims, "D": size}
+        for name, heads, rows in (("q", "H", "Sq"), ("kv", "Hkv", "Sk")):
+            dims[f"{name}_row"] = dims[heads] * size
+            dims[f"{name}_batch"] = dims[rows] * dims[f"{name}_row"]
         operations = 4 * dims["B"] * dims["H"] * dims["Sq"] * dims["Sk"] * size
         if ("causal" in each.kernel) == causal and operations <= _MOST_OPERATIONS:
             yield dims

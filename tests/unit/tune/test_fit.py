@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,13 @@ def test_terms_come_from_the_tile_ir(features: list[Features]) -> None:
     assert cost(large.bytes, {"M": 10, "N": 20, "K": 30}, 1) == pytest.approx(2e-6 * (300 + 600 + 200))
     assert [cost(text, {"M": 1, "N": 24, "K": 64}, 1) for text in large.ragged] == [0, 0, 1, 1]
     assert len(set(large.terms(1)) - set(large.terms(2))) == 2
+
+
+def test_clusters_leave_multiprocessors_idle(features: list[Features]) -> None:
+    four = replace(features[1], blocks="M * 4", spread=1.1)
+    waves = four.terms(1)[1]
+    assert waves == "waves(M * 4 * 1.1)"
+    assert [cost(waves, {"M": clusters}, UNITS) for clusters in (30, 31, 60, 61)] == [1, 2, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -28,17 +28,22 @@ if TYPE_CHECKING:
 _SECTOR, _LINE = 32, 128
 #: Blocks that a multiprocessor may hold at a time; which it is, the fit finds out.
 HELD = (1, 2, 3, 4)
+#: Blocks of a cluster share a part of the device, whose multiprocessors clusters of more than two do not take
+#: up: 30 of four blocks, or 15 of eight, run at once on the 132 of an H200.
+_FEW, _SPREAD = 2, 132 / 120
 
 
 @dataclass(frozen=True)
 class Features:
     """``blocks`` and ``trips`` of a call, and terms beside them, as texts; ``ragged``: for each tensor whose
-    rows may begin anywhere in a sector or line, texts that are 1 where they do and 0 else."""
+    rows may begin anywhere in a sector or line, texts that are 1 where they do and 0 else. ``spread``: how
+    many multiprocessors a block takes up, where those of a cluster have to be neighbours."""
 
     blocks: str
     trips: str
     bytes: str
     ragged: tuple[str, ...]
+    spread: float = 1.0
 
     def terms(self, held: int) -> tuple[str, ...]:
         """The texts whose factors are fitted, for so many blocks on a multiprocessor."""
@@ -60,7 +65,8 @@ class Features:
         return " + ".join(filter(None, parts)) or "0"
 
     def _waves(self, held: int) -> str:
-        return f"waves({self.blocks if held == 1 else f'{self.blocks} / {held}'})"
+        taken = self.blocks if self.spread == 1 else f"{self.blocks} * {self.spread:.4g}"
+        return f"waves({taken if held == 1 else f'{taken} / {held}'})"
 
     def _shared(self) -> str:
         return f"rounds({self.blocks}) * {self.trips}"
@@ -94,6 +100,7 @@ def features_of(variant: Variant) -> Features:
         _trips(deepest.counts[grid:], parts, middles),
         _bytes(params),
         tuple(dict.fromkeys(text for param in params for text in _ragged(param, kernel))),
+        _SPREAD if parts > _FEW else 1.0,
     )
 
 
