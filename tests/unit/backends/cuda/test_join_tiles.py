@@ -42,6 +42,30 @@ with launch((N + 127) // 128, {rows}, threads=({threads}, 1, 1)) as (bx, by):
         {epilogue}
     copy(acc[0:+128, 0:+128], C[by * {step}:+128, bx * 128:+128])
 """
+TURNED = """
+kernel("across")
+M = dim(int32, div=16)
+K = dim(int32, div=16)
+N = dim(int32, div=16)
+A = tensor({dtype}, (K, M), ("K", "M"), access="in")
+B = tensor({dtype}, (N, K), ("N", "K"), access="in")
+C = tensor({sums}, (M, N), ("M", "N"), access="out", output=True)
+with launch((N + 127) // 128, (M + 127) // 128, threads=(256, 1, 1)) as (bx, by):
+    As = alloc({dtype}, ({depth}, 128), "shared.dyn")
+    Bs = alloc({dtype}, (128, {depth}), "shared.dyn")
+    acc = alloc({sums}, (128, 128), "local.fragment")
+    fill(acc[0:+128, 0:+128], {zero})
+    for ko in pipelined(0, (K + {depth} - 1) // {depth}, num_stages=3):
+        copy(A[ko * {depth}:+{depth}, by * 128:+128], As[0:+{depth}, 0:+128])
+        copy(B[bx * 128:+128, ko * {depth}:+{depth}], Bs[0:+128, 0:+{depth}])
+        gemm(As[0:+{depth}, 0:+128], Bs[0:+128, 0:+{depth}], acc[0:+128, 0:+128], trans_a=True, trans_b=True,
+             clear=False)
+    copy(acc[0:+128, 0:+128], C[by * 128:+128, bx * 128:+128])
+"""
+ACROSS = [
+    {"dtype": "int8", "sums": "int32", "zero": "0", "depth": 128},
+    {"dtype": "float32", "sums": "float32", "zero": "0.0", "depth": 32},
+]
 FORM = {
     "guard": "",
     "columns": "",
@@ -79,6 +103,16 @@ def test_two_tiles_share_what_threads_make() -> None:
     assert boxes == [[256, 64], [128, 64], [256, 128]]
     assert "share Bs" in wide.notes[0]
     assert "launched" in narrow.notes[0]
+
+
+@pytest.mark.parametrize("form", ACROSS)
+def test_two_tiles_share_what_lanes_turn(form: dict[str, object]) -> None:
+    wide, narrow = JoinTiles().apply(parse_kernel(TURNED.format(**form)), SM90A).launches
+    assert "along bx, which share As" in wide.notes[0]
+    assert "launched" in narrow.notes[0]
+    half = {"dtype": "float16", "sums": "float32", "zero": "0.0", "depth": 64}
+    (launch,) = JoinTiles().apply(parse_kernel(TURNED.format(**half)), SM90A).launches
+    assert not launch.notes
 
 
 @pytest.mark.parametrize(
@@ -136,3 +170,18 @@ def test_joined_tiles_compute_the_same(M: int, monkeypatch: pytest.MonkeyPatch) 
     EmulatedKernel(kernel, SM90A)([A, B, bias, C], {"M": M, "N": N, "K": K})
     wanted = A.astype(np.float64) @ B.T.astype(np.float64) + bias[:, None]
     assert np.allclose(C, wanted, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.emulate
+@pytest.mark.parametrize("form", ACROSS)
+def test_joined_tiles_of_turned_operands_compute_the_same(
+    form: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = join_tiles.gpu_limits
+    monkeypatch.setattr(join_tiles, "gpu_limits", lambda *given: replace(limits(*given), units=1))
+    monkeypatch.setattr(join_tiles, "_MANY", 2)
+    rng, (M, N, K) = np.random.default_rng(0), (144, 272, 144)
+    A, B = (rng.integers(-9, 9, shape).astype(str(form["dtype"])) for shape in ((K, M), (N, K)))
+    C = np.zeros((M, N), str(form["sums"]))
+    EmulatedKernel(parse_kernel(TURNED.format(**form)), SM90A)([A, B, C], {"M": M, "N": N, "K": K})
+    assert np.array_equal(C, A.astype(np.int64).T @ B.astype(np.int64).T)
