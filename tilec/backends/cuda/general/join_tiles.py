@@ -7,8 +7,8 @@ An element is made once for both, and a product runs twice as long beside the wa
 operand. Half as many blocks take longer where all tiles run at once: there is a launch for either case, one
 of which has an empty grid. H200, sums of 128 x 128, beside a plain product, and of two tiles: integers of 8
 bits 0.82 and 1.02, of 4 bits 0.72 and 0.94, looked up 0.59 and 0.83, float32 0.57 and 0.83, 8-bit floats 0.94
-and 1.12, scaled where they lie 0.50 and 0.67; stored across K and turned by lanes, float32 0.86 and 1.04, integers
-of 8 bits 0.98 and 1.11.
+and 1.12, scaled where they lie 0.50 and 0.67; stored across K and turned by lanes, float32 0.86 and 1.04,
+integers of 8 bits 0.98 and 1.11.
 """
 
 from __future__ import annotations
