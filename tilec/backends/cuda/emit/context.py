@@ -111,6 +111,9 @@ class DeviceContext(Context):
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around in CUDA C++."""
         product = wide_product(left, right, self.products) if kind is tirx.Mul else None
+        if self.fast_math and kind is tirx.Mul and (_is_parted(left) or _is_parted(right)):
+            parts, factor = (left, right) if _is_parted(left) else (right, left)
+            return parts.a * factor + parts.b * factor
         return combined(kind, left, right, self.facts.analyzer) if product is None else product
 
     def inverted(self, value: Expr) -> Expr:
@@ -136,7 +139,9 @@ class DeviceContext(Context):
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
 
     def as_float(self, expr: Expr, value: Expr) -> Expr:
-        """``value``, that of an expression, as float32: a small integer by arithmetic on its bits."""
+        """``value``, that of an expression, as float32: a small integer by arithmetic on its bits, under fast
+        math one for all registers and what each adds, which `combined` multiplies apart: a product for all
+        registers and a multiply-add for each."""
         share = self._share(expr) if self.fast_math and dtype_of(value) == "int32" else None
         if share is not None:
             return convert(value - share, "float32") + convert(share, "float32")
@@ -367,3 +372,12 @@ def _piece(part: Part, low: int, high: int) -> Expr:
 
 def _int(value: int) -> Expr:
     return tirx.const(value, "int32")
+
+
+def _is_parted(value: Expr) -> bool:
+    """Whether a value is the sum of two integers that became floats each for itself."""
+    sides = (value.a, value.b) if isinstance(value, tirx.Add) else ()
+    return bool(sides) and all(
+        isinstance(side, tirx.Cast) and (dtype_of(side), dtype_of(side.value)) == ("float32", "int32")
+        for side in sides
+    )
