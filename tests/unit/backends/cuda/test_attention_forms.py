@@ -16,10 +16,11 @@ from tilec.backends.cuda.attention.nodes import (
     TripLoop,
     Turn,
 )
+from tilec.backends.cuda.attention.share_loads import shared_loads
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.pipeline import lower
-from tilec.ir.nodes import Bind, If, Kernel, Stmt, walk
+from tilec.ir.nodes import Bind, Block, If, Kernel, Stmt, walk
 from tilec.ir.text.expr_printer import format_expr
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
@@ -104,6 +105,19 @@ def test_pages_go_to_one_stage_and_are_looked_up_in_front_of_the_wait_for_it(siz
     ]
     assert all(isinstance(stmt, (Bind, RingPut)) for stmt in loop.body)
     assert [load.dst.start[1].value for load in puts[0].body] == list(range(0, 64, size))
+
+
+@pytest.mark.parametrize(("size", "rings"), [(8, ["Vs"]), (32, ["Vs"]), (64, [])])
+def test_a_second_thread_brings_every_other_tile_that_comes_in_pages(size: int, rings: list[str]) -> None:
+    first, second = shared_loads(roles(attention(pages(size))).producer)
+    assert filled(second) == rings
+    assert filled(first) == [name for name in ("Qs", "Ks", "Vs") if name not in rings]
+
+
+def filled(block: Block) -> list[str]:
+    """The tiles that a block brings, in the order of their first loads."""
+    puts = (stmt for stmt in walk(block) if isinstance(stmt, RingPut))
+    return list(dict.fromkeys(str(stmt.ring.source.name) for stmt in puts))
 
 
 @pytest.mark.parametrize(

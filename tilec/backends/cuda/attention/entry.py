@@ -15,12 +15,14 @@ import tilec.backends.cuda.attention.emit_rings
 import tilec.backends.cuda.attention.emit_store
 import tilec.backends.cuda.attention.emit_turns
 import tilec.backends.cuda.attention.emit_words  # noqa: F401  (registers the code of statements)
+from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.emit_products import first_turn
 from tilec.backends.cuda.attention.emit_turns import TURNERS
 from tilec.backends.cuda.attention.layouts import word_fragments
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, BoxStore, RingTurn
 from tilec.backends.cuda.attention.rewriting import touched
+from tilec.backends.cuda.attention.share_loads import shared_loads
 from tilec.backends.cuda.attention.walk import SLOT_BYTES, SLOTS, consume, produce
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
 from tilec.backends.cuda.emit.early_start import starts_early, wait_for_predecessor
@@ -162,7 +164,8 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
             writers = turners if ring.tile in turned else 1
             readers = turners if ring.tile in sources else consumers
             self.ctx.barriers(ring.tile, ring.stages).open(writers, readers)
-        self.ctx.barriers("orders", SLOTS).open(1, WARPGROUP * consumers + turners)
+        takers = WARPGROUP * consumers + turners + bool(self._shares()[1])
+        self.ctx.barriers("orders", SLOTS).open(1, takers)
         fence_barriers()
         prefetch(self._arguments)
 
@@ -180,8 +183,10 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
     # ---- roles ----
 
     def produce(self, thread: Var, leader: Expr) -> None:
-        """One thread takes tiles and fills their rings; the warps beside its own turn them."""
+        """One thread takes tiles and fills their rings, one of the next warp some of these where tiles come
+        in parts; the warps beside turn tiles."""
         take_registers(self.ctx.roles, consumes=False)
+        first, second = self._shares()
         with when(leader):
             self._open_rings()
             extents = [
@@ -195,12 +200,20 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
                 extents,
                 self._block,
                 self.ctx,
-                self._body(self.roles.producer),
+                self._body(first),
             )
+        if second:
+            with when(tirx.EQ(self.ctx.own, i32(WARP))):
+                self._open_rings()
+                consume(self.launch, self.ctx, self._body(second))
         if self.roles.turner:
             with when(self.ctx.own >= i32(WARPGROUP - TURNERS)):
                 self._open_rings()
                 consume(self.launch, self.ctx, self._body(self.roles.turner))
+
+    def _shares(self) -> tuple[Block, Block]:
+        """What the two loading threads bring."""
+        return shared_loads(self.roles.producer)
 
     def consume(self, thread: Var) -> None:
         """Warpgroups compute their rows of every tile."""
