@@ -6,8 +6,9 @@ import pytest
 
 import tilec.language as T
 from tilec.backends.cuda.analysis.ring_depth import trip_clocks, wanted_stages
+from tilec.backends.cuda.nodes import GiveBack, ProductsWait
 from tilec.backends.pipeline import lower
-from tilec.ir.nodes import Alloc, Pipelined, walk
+from tilec.ir.nodes import Alloc, For, Pipelined, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
@@ -50,6 +51,43 @@ def product(
             T.copy(acc, C[by * rows, bx * columns])
 
     return elaborate(kernel, name="kernel", dims={}, args={}, config=config or {})
+
+
+def gradient(late=1):
+    """A trip's keys and values, and ``late`` products of what is computed from the first two: with the keys,
+    and with the values."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((2048, 128), "float16"),
+        K: T.Tensor((2048, 128), "float16"),
+        V: T.Tensor((2048, 128), "float16"),
+        sums: T.Tensor((2048,), "float32"),
+        dQ: T.Tensor((2048, 128), "float32"),
+    ):
+        with T.Kernel(16, threads=256) as bx:
+            Qs = T.alloc_shared((128, 128), "float16")
+            Ks, Vs = T.alloc_shared((64, 128), "float16"), T.alloc_shared((64, 128), "float16")
+            S, dP = T.alloc_fragment((128, 64), "float32"), T.alloc_fragment((128, 64), "float32")
+            dS, dq = T.alloc_fragment((128, 64), "float16"), T.alloc_fragment((128, 128), "float32")
+            rows = T.alloc_fragment((128,), "float32")
+            T.copy(Q[bx * 128, 0], Qs)
+            T.copy(sums[bx * 128], rows)
+            T.clear(dq)
+            for k in T.Pipelined(2 * bx + 2, num_stages=2):
+                T.copy(K[k * 64, 0], Ks)
+                T.copy(V[k * 64, 0], Vs)
+                T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True)
+                T.gemm(Qs, Vs, dP, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(128, 64):
+                    weight = T.exp2(S[i, j])
+                    dS[i, j] = weight * (dP[i, j] - rows[i])
+                T.gemm(dS, Ks, dq)
+                if late == 2:
+                    T.gemm(dS, Vs, dq)
+            T.copy(dq, dQ[bx * 128, 0])
+
+    return elaborate(kernel, name="kernel", dims={}, args={}, config={})
 
 
 def loop_of(kernel):
@@ -113,3 +151,27 @@ def test_blocks_that_share_a_multiprocessor_still_do():
 @pytest.mark.parametrize("sums", ["float32", "float16"])
 def test_a_schedule_key_says_how_many(asked, key, made, sums):
     assert stages_of(stages=asked, sums=sums, config={"stages": key}) == {made}
+
+
+@pytest.mark.parametrize(("late", "stages"), [(1, {"Ks": 3, "Vs": 2}), (2, {"Ks": 2, "Vs": 2})])
+def test_a_tile_that_two_trips_read_at_a_time_gets_a_stage_more(late, stages):
+    """Where the last product of a trip alone stands behind arithmetic."""
+    (launch,) = lower(gradient(late), HOPPER, until="split_roles").launches
+    tiles = {stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    rings = {str(tile.name): int(tile.shape[0]) for tile in tiles if len(tile.shape) > 2}
+    assert {name: count for name, count in rings.items() if name in stages} == stages
+
+
+def test_a_stage_of_the_trip_before_goes_back_in_front_of_the_wait_for_products_of_this_one():
+    (launch,) = lower(gradient(), HOPPER, until="place_product_waits").launches
+    (loop,) = (stmt for stmt in walk(launch.body) if isinstance(stmt, For) and _waits(stmt))
+    assert _waits(loop) == [1, "Ks_empty", 0, "Vs_empty"]
+
+
+def _waits(loop: For) -> list[object]:
+    """How many products each wait of a trip leaves under way, and the barriers of stages that go back."""
+    return [
+        stmt.pending if isinstance(stmt, ProductsWait) else str(stmt.barrier.name)
+        for stmt in loop.body
+        if isinstance(stmt, (ProductsWait, GiveBack))
+    ]

@@ -76,7 +76,8 @@ class _Waits:
     def opened(self, block: Block, under_way: UnderWay) -> tuple[Block, UnderWay]:
         """A block with its waits, and the products that are under way behind it."""
         made: list[Stmt] = []
-        for stmt in block:
+        last = max((place for place, stmt in enumerate(block) if _multiplies(stmt)), default=-1)
+        for place, stmt in enumerate(block):
             if isinstance(stmt, GiveBack):
                 reader = _last_reader(stmt, under_way)
                 if reader is not None:
@@ -91,7 +92,7 @@ class _Waits:
                 continue
             around = bool(children(stmt)) and _multiplies(stmt)
             count = len(under_way) if around else self._needed(under_way, stmt)
-            made += _wait(under_way, count)
+            made += _wait(under_way, count, early=place > last)
             under_way = under_way[count:]
             if not around:
                 made.append(stmt)
@@ -283,16 +284,37 @@ def _multiplies(stmt: Stmt) -> bool:
     return any(isinstance(inner, WarpgroupProduct) for inner in walk((stmt,)))
 
 
-def _wait(under_way: UnderWay, count: int) -> list[Stmt]:
-    """The wait for the ``count`` oldest products, behind which what they read goes back."""
-    if not count:
-        return []
-    done, left = under_way[:count], {issued.product.c.buffer for issued in under_way[count:]}
+def _wait(under_way: UnderWay, count: int, early: bool = False) -> list[Stmt]:
+    """The waits for the ``count`` oldest products, behind which what they read goes back. ``early``: a stage
+    of the trip before goes back in front of the wait for products of this one, as no other one is left that
+    its next load could run beside (gradients of queries on an H200: 1596 us without, 1496 so)."""
+    cuts = (place for place in range(count - 1) if early and _is_of_before(under_way, place))
+    ends = [*(place + 1 for place in cuts), count] if count else []
+    pairs = zip((0, *ends), ends, strict=False)
+    return [stmt for start, end in pairs for stmt in _complete(under_way, start, end)]
+
+
+def _is_of_before(under_way: UnderWay, place: int) -> bool:
+    """Whether a product always gives back a stage of a ring of which an older one reads another stage."""
+    given = (stmt for stmt in under_way[place].returns if not isinstance(stmt.index, TensorLoad))
+    returned = [(tile, stmt.index) for stmt in given for tile in stmt.tiles]
+    older = (issued.product for issued in under_way[:place])
+    read = [region for product in older for region in (product.a, product.b)]
+    return any(
+        region.buffer.same_as(tile) and not same(region.start[0], index)
+        for region in read
+        for tile, index in returned
+    )
+
+
+def _complete(under_way: UnderWay, start: int, end: int) -> list[Stmt]:
+    """The wait for some products, all older ones being complete, behind which what they read goes back."""
+    done, left = under_way[start:end], {issued.product.c.buffer for issued in under_way[end:]}
     sums = {issued.product.c.buffer: issued.product.c for issued in done}
     complete = tuple(region for buffer, region in sums.items() if buffer not in left)
     tiles = [region.buffer for issued in done for region in (issued.product.a, issued.product.b)]
     shared = tuple(tile for tile in dict.fromkeys(tiles) if tile.scope() == "shared.dyn")
-    waits: list[Stmt] = [ProductsWait(len(under_way) - count, shared, complete)]
+    waits: list[Stmt] = [ProductsWait(len(under_way) - end, shared, complete)]
     return waits + [_given(stmt) for issued in done for stmt in issued.returns]
 
 
