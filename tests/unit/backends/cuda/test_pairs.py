@@ -75,6 +75,26 @@ def test_what_would_be_rounded_otherwise_is_not(value, stored, dtype, target):
     assert not re.search(r"tilec_(counted|halves|scaled)", made)
 
 
+@pytest.mark.parametrize(
+    ("value", "stored", "dtype", "called"),
+    [
+        (
+            lambda B, s, i, j: (word(B, i, j).astype("bfloat16") - s[i]) * s[i],
+            "int32", "bfloat16", ("field4_0_0", "field4_16_0", "pack_bfloat16x2"),
+        ),
+        (
+            lambda B, s, i, j: (nibble(B, i, j).astype("int8") - T.int8(8)).astype("float32")
+            * s[i].astype("float32"),
+            "uint8", "float16", ("field4_0_less_8", "field4_4_less_8", "pack_float16x2"),
+        ),
+    ],
+)  # fmt: skip
+def test_integers_of_one_word_become_float32_together(value, stored, dtype, called):
+    made = text(value, stored, dtype)
+    assert all(f"tilec_{name}(" in made for name in called)
+    assert "tilec_from_natural" not in made
+
+
 def test_two_numbers_of_a_byte_take_two_instructions():
     made = text(lambda B, s, i, j: nibble(B, i, j).astype("float16"))
     assert re.search(

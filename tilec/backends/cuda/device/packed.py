@@ -139,6 +139,22 @@ def counted(kind: str, width: int, signed: bool, offset: int) -> Helper:
 
 
 @cache
+def field(bit: int, width: int, offset: int) -> Helper:
+    """The integer of ``width`` bits from ``bit`` on of a word, plus ``offset``, as float32. Exact: the bits
+    count that power of two in a float of 2**23, up to bit 22."""
+    mask, scale, less = (1 << width) - 1 << bit, 1 / (1 << bit), (1 << 23 - bit) - offset
+    name = f"tilec_field{width}_{bit}_{offset}".replace("-", "less_")
+    return Helper(name, f"""
+__device__ __forceinline__ float {name}(unsigned word) {{
+  unsigned bits;
+  asm("lop3.b32 %0, %1, {mask:#010x}, 0x4B000000, {_AND_OR:#x};" : "=r"(bits) : "r"(word));
+  return __uint_as_float(bits) * {scale}f - {less}.0f;
+}}
+""", lambda lanes, word: lanes.bits(lanes.ptx("lop3.b32", word, mask, 0x4B000000, _AND_OR), "float32")
+        * np.float32(scale) - np.float32(less))  # fmt: skip
+
+
+@cache
 def scaled(kind: str) -> Helper:
     """The products of two pairs, each rounded once."""
     return Helper(f"tilec_scaled_{kind}", f"""
