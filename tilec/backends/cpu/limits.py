@@ -22,5 +22,5 @@ def cpu_limits(target: Target, facts: Mapping[str, Any], threads: int) -> Limits
     single = 2 * _FMA_PER_CLOCK * target.lanes(32) * clock
     ops = {"": single, "float64": single / 2}
     ops |= {dtype: single * more for dtype, (name, more) in _NARROW.items() if target.has(name)}
-    bandwidth = min(_GBPS, _CORE_GBPS * units) * 1e9
-    return Limits(units, ops, bandwidth, 5 * bandwidth, 5e-7, 2e-7)
+    alone = _CORE_GBPS * units * 1e9
+    return Limits(units, ops, min(_GBPS * 1e9, alone), 5 * alone, 5e-7, 2e-7)

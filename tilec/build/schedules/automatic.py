@@ -149,7 +149,7 @@ def _chosen(
     ]
     costs = few(_features(variant, candidates, list(seconds)), times, times, units, _MOST, _GAIN)
     if not costs:
-        (best,) = promising(seconds, 1)
+        best = min(seconds, key=lambda number: sum(seconds[number]))
         return [Chosen(candidates[best], "")]
     return [Chosen(candidates[number], text if len(costs) > 1 else "") for number, text in costs.items()]
 

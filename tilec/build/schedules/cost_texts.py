@@ -4,43 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilec.costs import cost
 from tilec.errors import UnsupportedError
-from tilec.sizes import (
-    ARITHMETIC,
-    SIZES,
-    Apply,
-    Grammar,
-    Literal,
-    Name,
-    Node,
-    Operation,
-    evaluate,
-    parse_size,
-    text_of,
-    value_of,
-)
-
-#: Where ``ceil`` leaves a quotient as it is.
-_UNROUNDED = Grammar(
-    article="a",
-    what="count",
-    offered="",
-    longest=1000,
-    constants=(int,),
-    operations={
-        **{symbol: ARITHMETIC[symbol] for symbol in ("+", "-", "*")},
-        "/": Operation(lambda left, right: left / right),
-        "min": Operation(min),
-        "max": Operation(max),
-        "ceil": Operation(float, 1, 1),
-    },
-)
+from tilec.sizes import SIZES, Apply, Literal, Name, Node, evaluate, parse_size, text_of
 
 
-def cost_text(size: str, middles: Mapping[str, Node] | None = None) -> str:
+def cost_text(size: str, middles: Mapping[str, Node] | None = None, *, rounded: bool = True) -> str:
     """A size of sums, products and quotients by numbers as a cost, in brackets where it needs them; some of
-    its names are ``middles``. Raises UnsupportedError for others."""
-    text = text_of(_cost(_placed(parse_size(size), middles or {})))
+    its names are ``middles``; not ``rounded``: where the last tile counts with its share. Raises
+    UnsupportedError for others."""
+    tree = _cost(_placed(parse_size(size), middles or {}))
+    text = text_of(tree if rounded else _even(tree))
     return f"({text})" if " " in text and not text.startswith("ceil(") else text
 
 
@@ -81,10 +55,18 @@ def _plus(value: Node, number: int) -> Node:
     return Apply("+" if number > 0 else "-", (value, Literal(abs(number))))
 
 
+def _even(node: Node) -> Node:
+    """Without rounding."""
+    if not isinstance(node, Apply):
+        return node
+    parts = tuple(map(_even, node.parts))
+    return parts[0] if node.op == "ceil" else Apply(node.op, parts)
+
+
 def unrounded(size: str, names: Mapping[str, int]) -> float:
     """How many whole tiles a size comes to, the last one with its share: 1.5 for 96 rows in tiles of 64. What
     is no sum or quotient counts as it is."""
     try:
-        return float(value_of(_UNROUNDED, _cost(parse_size(size)), names))
+        return cost(cost_text(size, rounded=False), names, 1)
     except UnsupportedError:
         return float(evaluate(SIZES, size, names))

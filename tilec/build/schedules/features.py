@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from tilec.build.frontend import elaborate_variant
 from tilec.build.schedules.cost_texts import cost_text
-from tilec.build.schedules.terms import terms_of
+from tilec.build.schedules.terms import Term, terms_of
 from tilec.dtypes import lookup
 from tilec.errors import UnsupportedError
+from tilec.families import family_of
 from tilec.manifest import Variant
 from tilec.package.model import signature
 from tilec.sizes import Node, parse_size
@@ -35,21 +36,23 @@ _FEW, _SPREAD = 2, 132 / 120
 
 @dataclass(frozen=True)
 class Features:
-    """``blocks`` and ``trips`` of a call, and terms beside them, as texts; ``ragged``: for each tensor whose
-    rows may begin anywhere in a sector or line, texts that are 1 where they do and 0 else. ``spread``: how
-    many multiprocessors a block takes up, where those of a cluster have to be neighbours."""
+    """``blocks`` and ``trips`` of a call, and terms beside them, as texts; ``shared``: the trips of all
+    blocks over the units of the device, on a CPU without what lies past the ends of tensors; ``ragged``: for
+    each tensor whose rows may begin anywhere in a sector or line, texts that are 1 where they do and 0 else.
+    ``spread``: how many multiprocessors a block takes up, where those of a cluster have to be neighbours."""
 
     blocks: str
     trips: str
+    shared: str
     bytes: str
     ragged: tuple[str, ...]
     spread: float = 1.0
 
     def terms(self, held: int) -> tuple[str, ...]:
         """The texts whose factors are fitted, for so many blocks on a multiprocessor."""
-        waves, shared = self._waves(held), self._shared()
-        ragged = (f"{shared} * {each}" for each in self.ragged)
-        return ("1", waves, f"{waves} * {self.trips}", shared, *ragged, self.bytes)
+        waves = self._waves(held)
+        ragged = (f"{self.shared} * {each}" for each in self.ragged)
+        return ("1", waves, f"{waves} * {self.trips}", self.shared, *ragged, self.bytes)
 
     def cost(self, held: int, factors: Sequence[float]) -> str:
         """The sum of `terms` with such factors; those of 0 are left out."""
@@ -59,7 +62,7 @@ class Features:
         parts = [
             _sum([(call, "")]),
             f"{self._waves(held)} * ({in_wave})" if in_wave else "",
-            f"{self._shared()} * ({in_all})" if in_all else "",
+            f"{self.shared} * ({in_all})" if in_all else "",
             _sum([(moved, self.bytes)]),
         ]
         return " + ".join(filter(None, parts)) or "0"
@@ -67,9 +70,6 @@ class Features:
     def _waves(self, held: int) -> str:
         taken = self.blocks if self.spread == 1 else f"{self.blocks} * {self.spread:.4g}"
         return f"waves({taken if held == 1 else f'{taken} / {held}'})"
-
-    def _shared(self) -> str:
-        return f"rounds({self.blocks}) * {self.trips}"
 
 
 def _sum(terms: Sequence[tuple[float, str]]) -> str:
@@ -95,18 +95,28 @@ def features_of(variant: Variant) -> Features:
     deepest = max(counted, key=lambda term: len(term.counts))
     params = [param for param in signature(kernel).params if param.is_tensor]
     middles = {name: parse_size(text) for name, text in work.middles}
+    blocks = _product([*map(cost_text, deepest.counts[:grid]), *([str(parts)] if parts > 1 else [])])
+    trips = _trips(deepest.counts[grid:], parts, middles)
+    is_clipped = family_of(variant.target).on_host
     return Features(
-        _product([*map(cost_text, deepest.counts[:grid]), *([str(parts)] if parts > 1 else [])]),
-        _trips(deepest.counts[grid:], parts, middles),
+        blocks,
+        trips,
+        _clipped(deepest, grid, middles) if is_clipped else f"rounds({blocks}) * {trips}",
         _bytes(params),
         tuple(dict.fromkeys(text for param in params for text in _ragged(param, kernel))),
         _SPREAD if parts > _FEW else 1.0,
     )
 
 
+def _clipped(term: Term, grid: int, middles: Mapping[str, Node]) -> str:
+    """The trips of all blocks where the last of each row and column count with their share."""
+    texts = [cost_text(text, middles, rounded=False) for text in term.counts]
+    return f"rounds({_product(texts[:grid])}) * {_product(texts[grid:])}"
+
+
 def _trips(counts: Sequence[str], parts: int, middles: Mapping[str, Node]) -> str:
     """Those of the block in the middle of the grid, where they depend on the block."""
-    trips = _product([cost_text(count, middles) for count in counts]) or "1"
+    trips = _product([cost_text(count, middles) for count in counts])
     return trips if parts == 1 else f"ceil({trips} / {parts})"
 
 
@@ -129,4 +139,4 @@ def _ragged(param: ParamRecord, kernel: Kernel) -> list[str]:
 
 
 def _product(texts: Sequence[str]) -> str:
-    return " * ".join(text for text in texts if text != "1")
+    return " * ".join(text for text in texts if text != "1") or "1"
