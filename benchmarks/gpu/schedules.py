@@ -6,12 +6,12 @@
 
 What `tilec fit` writes is manifests/llm.schedules.toml, from which manifests/llm.toml takes the schedules of
 its 16-bit products. Its lists are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seeds
-1 and 2; of matmul_float16 seed 1 alone; of kernels of rows that TMA does not take seed 22), by
+21, 31, 32, 41 and 42, of rows that TMA does not take seed 22), by
 
-    --kernel matmul_float16 --part matmul_16_few:M=1..16:4 --part matmul_16_some:M=17..128:6
-    --part "matmul_16:M=>=129:9"
-    --kernel linear_bfloat16 --part linear_16_few:M=1..16:4 --part linear_16_some:M=17..64:5
-    --part linear_16_more:M=65..1024:8 --part "linear_16:M=>=1025:7"
+    --kernel matmul_float16 --part matmul_16_few:M=1..16:5 --part matmul_16_some:M=17..128:8
+    --part "matmul_16:M=>=129:12"
+    --kernel linear_bfloat16 --part linear_16_few:M=1..16:5 --part linear_16_some:M=17..64:7
+    --part linear_16_more:M=65..1024:12 --part "linear_16:M=>=1025:9"
     --kernel matmul_ragged_float16 --part matmul_16_ragged_few:M=1..16:6
     --part matmul_16_ragged_some:M=17..128:6
     --kernel linear_ragged_bfloat16 --part linear_16_ragged_few:M=1..16:6
@@ -19,8 +19,8 @@ its 16-bit products. Its lists are fitted to schedules_h200.json, times on an H2
 
 and, as rows are those of aligned copies where there are more of them,
 
-    --kernel matmul_float16 --part "matmul_16_ragged:M=>=129:4"
-    --kernel linear_bfloat16 --part linear_16_ragged_more:M=65..1024:4 --part "linear_16_ragged:M=>=1025:3"
+    --kernel matmul_float16 --part "matmul_16_ragged:M=>=129:5"
+    --kernel linear_bfloat16 --part linear_16_ragged_more:M=65..1024:5 --part "linear_16_ragged:M=>=1025:4"
 """
 
 from __future__ import annotations

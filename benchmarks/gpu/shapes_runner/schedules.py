@@ -4,7 +4,7 @@
                          [--json FILE]
 
 Kernels take turns at shapes. A schedule is left out at shapes where it would compute more than `_MOST_WASTE`
-times the products asked for, or has more than `_MOST_TILES` tiles of rows.
+times the products asked for, or has more than `_MOST_TILES` tiles of less than `_TALL` rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilec.portable.loader import LaunchError, load
 
 HERE = Path(__file__).resolve().parent
 _MOST_BYTES, _MOST_OPERATIONS, _MOST_ROWS = 1 << 30, 1 << 40, 16384
-_MOST_WASTE, _MOST_TILES = 4, 64
+_MOST_WASTE, _MOST_TILES, _TALL = 4, 64, 128
 _SIZES = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 11008, 12288, 14336, 16384, 28672)
 _BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
 
@@ -156,7 +156,7 @@ def _is_worth_it(dims: dict[str, int], height: int) -> bool:
     """Whether tiles of a height may be good for so many rows; no tile has less than 16."""
     rows, most = (dims["M"], _MOST_TILES) if "M" in dims else (dims["Sq"], dims["Sq"])
     tiles = -(-rows // height)
-    return tiles * height <= _MOST_WASTE * max(rows, 16) and tiles <= most
+    return tiles * height <= _MOST_WASTE * max(rows, 16) and (tiles <= most or height >= _TALL)
 
 
 def _time(call: Callable[[dict[str, Any]], Any], sets: list[dict[str, Any]]) -> float:
