@@ -21,6 +21,18 @@ and, as rows are those of aligned copies where there are more of them,
 
     --kernel matmul_float16 --part "matmul_16_ragged:M=>=129:5"
     --kernel linear_bfloat16 --part linear_16_ragged_more:M=65..1024:5 --part "linear_16_ragged:M=>=1025:4"
+
+Those of 8-bit floats, packed weights and attention are fitted to schedules_families_h200.json (seed 3, of
+packed weights 75 shapes with ``--models`` and seed 5, too), by
+
+    --kernel linear_fp8 --part "fp8:M=>=1:8"
+    --kernel linear_packed_w4a16 --gain 0.0005 --part "packed_4:M=>=1:14"
+    --kernel linear_packed_w8a16 --part "packed_8:M=>=1:12"
+    --kernel attention_dense_d64_float16 --part "attention_64:Sq=>=1:5" (and _causal, and d128)
+
+without what added little (16 rows and eight parts in packed_4), with the tiles that large shapes had been
+tuned for in place of others like them (128 x 256 in fp8, attention), and with three or four tiles of
+attention; packed_4_few is packed_4 without tiles of more than 16 rows.
 """
 
 from __future__ import annotations
