@@ -1,14 +1,15 @@
 """RMSNorm and LayerNorm over the rows of a matrix, plain and with a residual, in the eager form.
 
-A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in;
-columns behind these are read again for each pass over the row. Statistics are float32, and the variance is
+A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in; a
+cluster of ``parts`` blocks holds so many times ``bN``. Columns behind these are read again for each pass over
+the row. Statistics are float32, and the variance is
 one of centred values, so large means cost no digits. Row strides are arguments, so that a slice can be
 normalised in place of a copy.
 """
 
 from __future__ import annotations
 
-from tile_math import f32, normalise_reference
+from tile_math import f32, normalise_reference, tell_parts
 
 import tilec
 import tilec.language as T
@@ -72,25 +73,26 @@ def normalise(X, R, G, B, H, Y, row, rows, N, eps, centred):
 
 
 @T.macro
-def normalise_any(X, R, G, B, H, Y, row, rows, N, width, eps, centred):
-    """:func:`normalise` of rows of any length, of which ``width`` columns are held."""
+def normalise_any(X, R, G, B, H, Y, row, part, rows, N, width, parts, eps, centred):
+    """:func:`normalise` of rows of any length, of which each block of a cluster holds ``width`` columns."""
     x, v, sums = [T.alloc_fragment((rows, width), "float32") for _ in range(3)]
     mean, scale = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
-    parts = T.ceildiv(N, width)
-    load(X, R, x, row, 0, rows, width)
+    first, rest, chunks = part * width, part + parts, T.ceildiv(N, width)
+    load(X, R, x, row, first, rows, width)
     if H is not None:
-        T.copy(x, H[row, 0])
+        T.copy(x, H[row, first])
     if centred:
         T.copy(x, sums)
-        for c in T.serial(1, parts):
+        for c in T.serial(rest, chunks, parts):
             load(X, R, v, row, c * width, rows, width)
             for i, j in T.Parallel(rows, width):
                 sums[i, j] = sums[i, j] + v[i, j]
         T.reduce_sum(sums, mean, dim=1)
-        center(x, mean, rows, N, width, 0)
+        add_parts(mean, part, parts, rows)
+        center(x, mean, rows, N, width, first)
     for i, j in T.Parallel(rows, width):
         sums[i, j] = x[i, j] * x[i, j]
-    for c in T.serial(1, parts):
+    for c in T.serial(rest, chunks, parts):
         load(X, R, v, row, c * width, rows, width)
         if H is not None:
             T.copy(v, H[row, c * width])
@@ -98,9 +100,12 @@ def normalise_any(X, R, G, B, H, Y, row, rows, N, width, eps, centred):
             center(v, mean, rows, N, width, c * width)
         for i, j in T.Parallel(rows, width):
             sums[i, j] = sums[i, j] + v[i, j] * v[i, j]
-    inverse_rms(sums, scale, rows, N, eps)
-    store(x, scale, G, B, Y, row, 0, rows, width)
-    for c in T.serial(1, parts):
+    T.reduce_sum(sums, scale, dim=1)
+    add_parts(scale, part, parts, rows)
+    for i in T.Parallel(rows):
+        scale[i] = T.rsqrt(scale[i] / N + eps)
+    store(x, scale, G, B, Y, row, first, rows, width)
+    for c in T.serial(rest, chunks, parts):
         load(X, R, v, row, c * width, rows, width)
         if centred:
             center(v, mean, rows, N, width, c * width)
@@ -108,31 +113,65 @@ def normalise_any(X, R, G, B, H, Y, row, rows, N, width, eps, centred):
 
 
 @T.macro
-def rows_of(X, R, G, B, H, Y, row, rows, N, bN, eps, centred):
-    """The form for this N: compiled in, or a run-time value."""
-    if isinstance(N, int):
-        normalise(X, R, G, B, H, Y, row, rows, N, eps, centred)
+def add_parts(sums, part, parts, rows):
+    """Adds up what the blocks of a cluster have summed."""
+    if parts > 1:
+        tile = T.alloc_shared((parts, rows), "float32")
+        tell_parts(sums, tile, part, parts)
+        T.cluster_sync()
+        T.clear(sums)
+        for p in T.unroll(parts):
+            for i in T.Parallel(rows):
+                sums[i] = sums[i] + tile[p, i]
+
+
+@T.macro
+def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred):
+    """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block."""
+    if isinstance(N, int) and parts == 1:
+        normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred)
     else:
-        normalise_any(X, R, G, B, H, Y, row, rows, N, bN, eps, centred)
+        normalise_any(X, R, G, B, H, Y, n // parts * rows, n % parts, rows, N, bN, parts, eps, centred)
+
+
+def grid(M, rows, parts, threads):
+    """A block for each part of ``rows`` rows; those of the same rows are a cluster."""
+    clusters = {"cluster_dims": parts} if parts > 1 else {}
+    return T.Kernel(T.ceildiv(M, rows) * parts, threads=threads, **clusters)
 
 
 @tilec.jit
 def rmsnorm(
-    X, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
+    X,
+    G,
+    eps: float = 1e-6,
+    dtype: str = "float32",
+    rows: int = 8,
+    bN: int = 256,
+    parts: int = 1,
+    threads: int = 128,
 ):
     """Y = X / rms(X) * G per row."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        rows_of(X, None, G, None, None, Y, b * rows, rows, N, bN, eps, False)
+    with grid(M, rows, parts, threads) as n:
+        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False)
     return Y
 
 
 @tilec.jit
 def rmsnorm_residual(
-    X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
+    X,
+    R,
+    G,
+    eps: float = 1e-6,
+    dtype: str = "float32",
+    rows: int = 8,
+    bN: int = 256,
+    parts: int = 1,
+    threads: int = 128,
 ):
     """H = X + R, Y = H / rms(H) * G per row: one step of a pre-norm residual stream."""
     M, N, ldx = T.const("M N ldx")
@@ -141,14 +180,22 @@ def rmsnorm_residual(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        rows_of(X, R, G, None, H, Y, b * rows, rows, N, bN, eps, False)
+    with grid(M, rows, parts, threads) as n:
+        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False)
     return Y, H
 
 
 @tilec.jit
 def layernorm(
-    X, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
+    X,
+    G,
+    B,
+    eps: float = 1e-5,
+    dtype: str = "float32",
+    rows: int = 8,
+    bN: int = 256,
+    parts: int = 1,
+    threads: int = 128,
 ):
     """Y = (X - mean) / std * G + B per row."""
     M, N, ldx = T.const("M N ldx")
@@ -156,14 +203,23 @@ def layernorm(
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        rows_of(X, None, G, B, None, Y, b * rows, rows, N, bN, eps, True)
+    with grid(M, rows, parts, threads) as n:
+        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True)
     return Y
 
 
 @tilec.jit
 def layernorm_residual(
-    X, R, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, bN: int = 256, threads: int = 128
+    X,
+    R,
+    G,
+    B,
+    eps: float = 1e-5,
+    dtype: str = "float32",
+    rows: int = 8,
+    bN: int = 256,
+    parts: int = 1,
+    threads: int = 128,
 ):
     """Y = layernorm(X + R) per row: the post-norm step of a BERT encoder."""
     M, N, ldx = T.const("M N ldx")
@@ -172,8 +228,8 @@ def layernorm_residual(
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-        rows_of(X, R, G, B, None, Y, b * rows, rows, N, bN, eps, True)
+    with grid(M, rows, parts, threads) as n:
+        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True)
     return Y
 
 

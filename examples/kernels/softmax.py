@@ -1,10 +1,11 @@
-"""Softmax over rows, in the factory form, three ways: rows of any length by running maxima and sums, rows
-that fit a fragment in one pass, and long rows of known length kept in shared memory."""
+"""Softmax over rows, in the factory form, four ways: rows of any length by running maxima and sums, rows
+that fit a fragment in one pass, rows that a block, or a cluster of blocks, holds as far as its registers go,
+and long rows of known length kept in shared memory."""
 
 from __future__ import annotations
 
 import numpy as np
-from tile_math import LOG2_E, f32
+from tile_math import LOG2_E, f32, tell_parts
 
 import tilec
 import tilec.language as T
@@ -70,6 +71,63 @@ def one_pass(X, Y, row, N, rows, bN):
 
 
 @T.macro
+def held(X, Y, row, part, N, rows, bN, parts):
+    """Holds the first bN columns of the rows in each of ``parts`` blocks; columns behind these are read again
+    for each step."""
+    x, v, w = [T.alloc_fragment((rows, bN), "float32") for _ in range(3)]
+    top, total, scale = [T.alloc_fragment((rows,), "float32") for _ in range(3)]
+    chunks = T.ceildiv(N, bN)
+    load_row(X, x, row, part * bN, N, rows, bN)
+    T.copy(x, w)
+    for c in T.serial(part + parts, chunks, parts):
+        load_row(X, v, row, c * bN, N, rows, bN)
+        for i, j in T.Parallel(rows, bN):
+            w[i, j] = T.max(w[i, j], v[i, j])
+    T.reduce_max(w, top, dim=1)
+    for i in T.Parallel(rows):
+        top[i] = T.max(top[i], LOWEST)
+    for i, j in T.Parallel(rows, bN):
+        x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
+    T.copy(x, w)
+    for c in T.serial(part + parts, chunks, parts):
+        load_row(X, v, row, c * bN, N, rows, bN)
+        for i, j in T.Parallel(rows, bN):
+            w[i, j] = w[i, j] + T.exp2((v[i, j] - top[i]) * LOG2_E)
+    T.reduce_sum(w, total, dim=1)
+    if parts == 1:
+        for i in T.Parallel(rows):
+            scale[i] = 1.0 / total[i]
+    else:
+        scale_of_parts(top, total, scale, part, parts, rows)
+    for i, j in T.Parallel(rows, bN):
+        Y[row + i, part * bN + j] = x[i, j] * scale[i]
+    for c in T.serial(part + parts, chunks, parts):
+        load_row(X, v, row, c * bN, N, rows, bN)
+        for i, j in T.Parallel(rows, bN):
+            Y[row + i, c * bN + j] = T.exp2((v[i, j] - top[i]) * LOG2_E) * scale[i]
+
+
+@T.macro
+def scale_of_parts(top, total, scale, part, parts, rows):
+    """scale = exp(top - the maximum of all blocks of the cluster) / the sum of all."""
+    tops, totals = [T.alloc_shared((parts, rows), "float32") for _ in range(2)]
+    tell_parts(top, tops, part, parts)
+    tell_parts(total, totals, part, parts)
+    high, whole = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
+    T.cluster_sync()
+    T.fill(high, LOWEST)
+    T.clear(whole)
+    for p in T.unroll(parts):
+        for i in T.Parallel(rows):
+            high[i] = T.max(high[i], tops[p, i])
+    for p in T.unroll(parts):
+        for i in T.Parallel(rows):
+            whole[i] = whole[i] + totals[p, i] * T.exp2((tops[p, i] - high[i]) * LOG2_E)
+    for i in T.Parallel(rows):
+        scale[i] = T.exp2((top[i] - high[i]) * LOG2_E) / whole[i]
+
+
+@T.macro
 def keep_chunk(X, x, v, high, sums, mark, row, c, N, lots, bN):
     """Takes a chunk of a row into running maxima and sums, one per lot of RUN columns in all chunks. Keeps
     in x its powers relative to the maxima so far, and those in ``mark``."""
@@ -116,18 +174,25 @@ def staged(X, Y, row, N, chunks, bN, dtype):
 
 
 @tilec.jit(out_idx=[-1])
-def softmax(M, N, ldx, dtype="float32", rows=4, bN=1024, one_chunk=False, keep_row=False, threads=128):
+def softmax(
+    M, N, ldx, dtype="float32", rows=4, bN=1024, one_chunk=False, keep_row=False, parts=0, threads=128
+):
     """Y = softmax(X) per row; rows of X are ldx elements apart, N may be a runtime value.
 
     ``one_chunk`` promises N <= bN (a guard of the manifest): the row is then read and exponentiated once.
     ``keep_row`` does that for longer rows, where N is compiled in and a row fits shared memory; a block then
-    takes one row, and powers are rounded to ``dtype`` once more than otherwise.
+    takes one row, and powers are rounded to ``dtype`` once more than otherwise. ``parts``: clusters of so
+    many blocks (1: blocks) hold ``bN`` columns each.
     """
 
     @T.prim_func
     def main(X: T.StridedTensor((M, N), (ldx, 1), dtype), Y: T.Tensor((M, N), dtype)):
         """Y = softmax(X) over each row."""
-        if keep_row:
+        if parts:
+            clusters = {"cluster_dims": parts} if parts > 1 else {}
+            with T.Kernel(T.ceildiv(M, rows) * parts, threads=threads, **clusters) as n:
+                held(X, Y, n // parts * rows, n % parts, N, rows, bN, parts)
+        elif keep_row:
             with T.Kernel(M, threads=threads) as b:
                 staged(X, Y, b, N, -(-N // bN), bN, dtype)
         else:

@@ -36,6 +36,13 @@ def activation(name):
     return ACTIVATIONS[name]
 
 
+@T.macro
+def tell_parts(values, tile, part, parts):
+    """tile[part] = values in all blocks of a cluster of ``parts``, behind its next barrier."""
+    for block in T.serial(parts):
+        T.copy_cluster(values, tile[part, 0], dst_block=block)
+
+
 def f32(array):
     """The array as float32, whatever its storage type; references compute in it."""
     return np.asarray(array).astype(np.float32)

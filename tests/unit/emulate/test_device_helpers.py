@@ -21,6 +21,7 @@ from tvm.tirx.script import builder as T
 import tilec.backends.cuda.device as device
 from tilec.backends.cuda.device import (
     barriers,
+    ends,
     exchange,
     floats,
     integers,
@@ -53,6 +54,18 @@ class Call:
     helper: Helper
     given: dict[int, np.ndarray] = field(default_factory=dict, compare=False)
     places: tuple[str, ...] = ()
+
+
+def row_end(count: int, place: int) -> dict[int, np.ndarray]:
+    """A vector of ``count`` elements at the ends of rows; ``place``: the parameter that says where it is."""
+    extent = LANES % 7 + np.where(LANES % 2, count + 3, 0)
+    return {
+        place: np.int64(LANES % 3),
+        3: np.int64(LANES % 4 - 3),
+        4: np.int64(extent),
+        5: (LANES % 3).astype(np.int32),
+        6: np.full(THREADS, count + 3, np.int32),
+    }
 
 
 def samples() -> dict[str, list[Call]]:
@@ -121,6 +134,13 @@ def samples() -> dict[str, list[Call]]:
                 + [Call(moves.bits(4), places=(dtype,)) for dtype in ("float32", "float16")],
         "read_at": [Call(moves.read_at(size), {2: (LANES % 3 * size).astype(np.int32)}, ("uint32", "shared"))
                     for size in (4, 8)],
+        "realign": [Call(ends.realign(size, element), {2: (LANES % (size // element)).astype(np.int32)},
+                         ("uint32", "float32"))
+                    for size in (4, 8, 16) for element in (1, 2, 4)],
+        "read_end": [Call(ends.read_end(size, element), row_end(size // element, 2), ("uint32", "global"))
+                     for size in (4, 8, 16) for element in (1, 2, 4)],
+        "write_end": [Call(ends.write_end(size, element), row_end(size // element, 1), ("shared", "uint32"))
+                      for size in (4, 8, 16) for element in (1, 2, 4)],
         "BYTES": [Call(moves.BYTES, {2: (LANES * 0x1357 % 0x7778).astype(np.uint32)})],
         "LOAD16": [Call(moves.LOAD16, {0: shared})],
         "store_remote": [Call(remote.store_remote(size), {2: np.zeros(THREADS, np.int32)}, ("shared",))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilec.ir.layout import Layout
-from tilec.ir.nodes import LOOPS, Atomic, For
+from tilec.ir.nodes import LOOPS, Atomic, For, Parallel
 from tilec.ir.nodes.barriers import Arrive, WaitPhase
 from tilec.ir.nodes.threads import ThreadReduce
 from tilec.ir.stmt import At, Block, Defines, Operands, Region, Scratch, Signals, Stmt, Updates, Writes
@@ -29,6 +29,24 @@ class ThreadLoop(Stmt):
     layout: Layout
     body: Block
     vector: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedLoop(Parallel):
+    """A Parallel whose accesses of tensors along its last variable are vectors of up to ``width`` elements,
+    each where a test says so as the loop runs: rows may begin and end anywhere. Where its body first names a
+    shift s and a column, the latter is ``place - s``, and of the first s places the last s columns."""
+
+    syntax = "ragged(*extents, dtypes=, hints=, width=)"
+
+    width: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedThreadLoop(ThreadLoop):
+    """A `RaggedLoop` spread over threads and registers."""
+
+    syntax = "ragged_threads(*extents, layout=, vector=)"
 
 
 @dataclass(frozen=True, eq=False)

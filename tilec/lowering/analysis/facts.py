@@ -58,6 +58,7 @@ class Facts:
         self._verdicts: dict[tuple[int, int], list[tuple[Expr, bool | None]]] = {}
         if self.analyzer.is_z3_enabled:
             self.analyzer.set_z3_rlimit(1)
+        self._dims = {dim.var for dim in kernel.dims if dim.var is not None}
         for dim in kernel.dims:
             if dim.var is not None:
                 self._bind_dim(dim.var, dim.guard.div, dim.guard.min, dim.guard.max)
@@ -72,6 +73,10 @@ class Facts:
         self.analyzer.bind(quotient, _range(var, -(-low // div), high // div), allow_override=True)
         self._multiples[var] = quotient * tirx.const(div, dtype_of(var))
         self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+
+    def is_dim(self, expr: Expr) -> bool:
+        """Whether an expression is a dim of the kernel that the manifest leaves open."""
+        return isinstance(expr, Var) and expr in self._dims
 
     def enter_block(self, grid: Iterable[Expr | int]) -> None:
         """A block of ``grid`` runs: what is never negative and would leave no block at 0 is positive."""

@@ -163,3 +163,20 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel")
     products = text.rsplit("__global__", 1)[1].count("* slope")
     assert products == (2 if "fast" in options else 0)
+
+
+ROWS = {"M": Guard(), "N": Guard(), "ldx": Guard()}
+
+
+def test_trips_over_rows_that_begin_anywhere_are_not_written_out():
+    text = body("norm.py:rmsnorm", ROWS, rows=1, bN=4096, threads=256)
+    assert "#pragma unroll 1\n" in text
+    assert "tilec_read_end_16_2" in text
+    known = {"M": Guard(), "N": Guard(div=8), "ldx": Guard(div=8)}
+    assert "#pragma unroll 1\n" not in body("norm.py:rmsnorm", known, rows=1, bN=4096, threads=256)
+
+
+def test_a_pitch_of_whole_vectors_is_asked_for_once():
+    text = body("norm.py:rmsnorm", {**ROWS, "N": Guard(div=8)}, rows=1, bN=4096, threads=256)
+    assert "if ((ldx & 7) == 0)" in text
+    assert "tilec_write_end" not in text

@@ -14,6 +14,7 @@ from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.fragments import WARP, extended
 from tilec.backends.cuda.analysis.vectors import WIDEST, span, vector_width
 from tilec.backends.cuda.device.floats import PAIRED
+from tilec.backends.cuda.nodes import RaggedLoop
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
 from tilec.ir.layout import Digit, Layout
@@ -275,6 +276,9 @@ class _Widths(ScopedRewrite):
         """Records the width of a loop."""
         if not isinstance(stmt, Parallel):
             return super().stmt(stmt)
+        if isinstance(stmt, RaggedLoop):
+            self.found[stmt] = stmt.width
+            return [stmt]
         self._learn(stmt)
         for inner in walk(stmt.body):
             self._learn(inner)

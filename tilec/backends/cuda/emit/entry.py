@@ -17,6 +17,7 @@ import tilec.backends.cuda.emit.gather
 import tilec.backends.cuda.emit.lines
 import tilec.backends.cuda.emit.loop
 import tilec.backends.cuda.emit.product
+import tilec.backends.cuda.emit.ragged
 import tilec.backends.cuda.emit.reduce
 import tilec.backends.cuda.emit.rotated
 import tilec.backends.cuda.emit.scan

@@ -27,7 +27,8 @@ WARP = 32
 
 
 @emit.register(ThreadLoop)
-def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
+def emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
+    """The iterations of this thread."""
     vector = Vector(stmt, ctx)
     touched = accesses(stmt.body)
     own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}

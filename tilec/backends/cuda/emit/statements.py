@@ -15,10 +15,10 @@ from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
 from tilec.backends.cuda.emit.wide import with_products
-from tilec.backends.cuda.nodes import CommitGroup, Sync, WaitGroup
+from tilec.backends.cuda.nodes import CommitGroup, RaggedThreadLoop, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.exprs import all_of, dtype_of, int_value
-from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
+from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.emission.access import open_bounds
@@ -120,7 +120,14 @@ def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     stmt = unit_steps(stmt)
     unrolls = stmt.kind == "unroll" and not is_left_early(stmt)
     kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
-    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
+    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx, **_hints(stmt))
+
+
+def _hints(stmt: For) -> dict[str, bool]:
+    """What keeps the compiler from writing out trips with vectors whose places are tested: long code, and
+    registers that other code lacks."""
+    tested = any(isinstance(inner, RaggedThreadLoop) for inner in walk(stmt.body))
+    return {"disable_unroll": True} if tested and stmt.kind == "serial" else {}
 
 
 def _written_out(stmt: For) -> range | None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class Kept:
     """A store, or an addition, whose elements wait in ``tmp`` until all of the vector are there.
     ``unrounded``: as float32, to be rounded in pairs. ``loaded``: they are what a vector loaded, and there
     already. ``words``: they are made in pairs."""
@@ -67,7 +67,7 @@ class Vector:
         self.moved: list[Moved] = []
         self.fixed: list[tuple[TensorLoad, Expr]] = []
         self.once: list[tirx.Bind] = []
-        self.kept: dict[Stmt, _Kept] = {}
+        self.kept: dict[Stmt, Kept] = {}
 
     def emit(self) -> tirx.Stmt | None:
         """The code of all iterations of the vector, behind the reads of ``once``."""
@@ -361,11 +361,11 @@ class Vector:
             None,
         )  # fmt: skip
         if loaded is not None:
-            self.kept[stmt] = _Kept(stmt, loaded, width, loaded=True)
+            self.kept[stmt] = Kept(stmt, loaded, width, loaded=True)
             return
         unrounded = not as_it_is and self.ctx.is_paired(stmt.value, dtype)
         tmp = self._registers(stmt.buffer, "w", self.width, "float32" if unrounded else "")
-        self.kept[stmt] = _Kept(stmt, tmp, width, unrounded)
+        self.kept[stmt] = Kept(stmt, tmp, width, unrounded)
 
     def _flush(self) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []

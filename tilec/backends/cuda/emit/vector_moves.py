@@ -24,20 +24,27 @@ _SUMMED = (2, 4)
 
 
 def load_vector(
-    buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
+    buffer: Var,
+    place: Expr,
+    tmp: Var,
+    start: Expr | int,
+    width: int,
+    tests: list[Expr],
+    ctx: DeviceContext,
 ) -> tirx.Stmt:
     """``tmp[start : start + width]`` = the elements from ``place``, zeros where a test fails."""
-    read = _read(buffer, place, tmp, start, width, ctx)
+    start = tirx.const(start, "int32") if isinstance(start, int) else start
+    read = read_vector(buffer, place, tmp, start, width, ctx)
     if not tests:
         return read
     zeros = [
-        tirx.BufferStore(tmp, tirx.const(0, str(tmp.dtype)), [tirx.const(start + step, "int32")])
+        tirx.BufferStore(tmp, tirx.const(0, str(tmp.dtype)), [start + tirx.const(step, "int32")])
         for step in range(width)
     ]
     return tirx.IfThenElse(all_of(tests), read, sequence(zeros))
 
 
-def _read(buffer: Var, place: Expr, tmp: Var, start: int, width: int, ctx: DeviceContext) -> tirx.Stmt:
+def read_vector(buffer: Var, place: Expr, tmp: Var, start: Expr, width: int, ctx: DeviceContext) -> tirx.Stmt:
     """Reads a vector. One that is a part of a swizzle's chunk has its address in bytes, a sum."""
     storage = ctx.storage(buffer)
     size = width * element_bytes(storage.dtype)
@@ -45,8 +52,8 @@ def _read(buffer: Var, place: Expr, tmp: Var, start: int, width: int, ctx: Devic
         at = bytes_to(place, width, size, ctx.facts.analyzer)
         if at is not None:
             first = storage.data.ptr_to([tirx.const(0, "int32")])
-            return call(read_at(size).call(tmp.ptr_to([tirx.const(start, "int32")]), first, at))
-    return _move(tmp, tirx.const(start, "int32"), storage.data, place, size, ctx)
+            return call(read_at(size).call(tmp.ptr_to([start]), first, at))
+    return _move(tmp, start, storage.data, place, size, ctx)
 
 
 def store_vector(

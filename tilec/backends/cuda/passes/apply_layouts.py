@@ -30,7 +30,15 @@ from tilec.backends.cuda.analysis.tiles import (
 from tilec.backends.cuda.analysis.uniform import is_everywhere, staged_scalars
 from tilec.backends.cuda.analysis.versions import with_buffers
 from tilec.backends.cuda.analysis.wgmma import operand_in_memory, sums_layout
-from tilec.backends.cuda.nodes import AsyncGather, BlockReduce, BlockScan, ThreadLoop, WarpGemm
+from tilec.backends.cuda.nodes import (
+    AsyncGather,
+    BlockReduce,
+    BlockScan,
+    RaggedLoop,
+    RaggedThreadLoop,
+    ThreadLoop,
+    WarpGemm,
+)
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
@@ -183,7 +191,8 @@ class LayoutRewrite:
         first = layout.digits[-1][0] if layout.digits[-1] else None
         held = first.size if first is not None and first.space == "reg" else 1
         vector = math.gcd(vector, held)
-        made = ThreadLoop(loop.vars, loop_extents(loop), canonical(layout), body, vector, loc=loop.loc)
+        kind = RaggedThreadLoop if isinstance(loop, RaggedLoop) else ThreadLoop
+        made = kind(loop.vars, loop_extents(loop), canonical(layout), body, vector, loc=loop.loc)
         return [*before, made, *after]
 
     def _uses_all_threads(self, layout: Layout) -> bool:

@@ -23,6 +23,7 @@ from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
 from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
 from tilec.backends.cuda.passes.share_registers import ShareRegisters
+from tilec.backends.cuda.passes.shift_columns import ShiftColumns
 from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.passes.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.spread_scans import SpreadScans
@@ -58,6 +59,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SerialiseCollisions(),
     RelaxAdditions(),
     StageStores(),
+    ShiftColumns(),
     InferLayouts(),
     PlaceShared(),
     PlaceProductWaits(),

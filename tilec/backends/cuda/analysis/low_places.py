@@ -1,0 +1,87 @@
+"""Where elements lie in memory, as far as it counts for vectors: modulo a power of two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.vectors import divides
+from tilec.ir.exprs import dtype_of, int_value, substitute
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.nodes import ThreadLoop
+    from tilec.ir.nodes import Parallel
+    from tilec.lowering.analysis.facts import Facts
+
+
+def low_place(place: Expr, width: int, loop: Parallel | ThreadLoop, facts: Facts) -> Expr:
+    """A number from 0 to ``width`` - 1 that a place in a loop is beyond a multiple of it, 0 where it is known
+    to be none."""
+    single = {
+        var: tirx.const(0, dtype_of(var))
+        for var, extent in zip(loop.vars, loop.extents, strict=True)
+        if int_value(extent) == 1
+    }
+    place = facts.simplify(substitute(place, single))
+    left = [low_bits(term, width) for term in _terms(place) if not divides(width, term, facts)]
+    if not left:
+        return tirx.const(0, "int32")
+    total = left[0]
+    for term in left[1:]:
+        total = total + term
+    return total if len(left) == 1 else tirx.bitwise_and(total, tirx.const(width - 1, "int32"))
+
+
+def uniform_factors(place: Expr, width: int, facts: Facts) -> list[Expr]:
+    """Sizes of which a place is a multiple of ``width`` where they are; none where other things count."""
+    found: list[Expr] = []
+    for term in _terms(facts.simplify(place)):
+        if divides(width, term, facts):
+            continue
+        factor = next((part for part in _factors(term) if facts.is_dim(part)), None)
+        if factor is None:
+            return []
+        found.append(factor)
+    return found
+
+
+def _factors(term: Expr) -> list[Expr]:
+    if isinstance(term, tirx.Cast):
+        return _factors(term.value)
+    return [*_factors(term.a), *_factors(term.b)] if isinstance(term, tirx.Mul) else [term]
+
+
+def low_bits(value: Expr, width: int) -> Expr:
+    """``value`` modulo ``width``, a power of two, in 32 bits that nothing overflows."""
+    mask = tirx.const(width - 1, "int32")
+    number = int_value(value)
+    if number is not None:
+        return tirx.const(number % width, "int32")
+    if isinstance(value, tirx.Cast) and dtype_of(value) in ("int32", "int64"):
+        return low_bits(value.value, width)
+    if isinstance(value, (tirx.Add, tirx.Sub, tirx.Mul)):
+        sides = (low_bits(side, width) for side in (value.a, value.b))
+        return tirx.bitwise_and(type(value)(*sides), mask)
+    narrow = value if dtype_of(value) == "int32" else tirx.Cast("int32", value)
+    return tirx.bitwise_and(narrow, mask)
+
+
+def _terms(value: Expr) -> list[Expr]:
+    return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]
+
+
+def element_place(buffer: Var, indices: Sequence[Expr]) -> Expr:
+    """The number of an element in memory."""
+    strides: list[Expr] = list(buffer.strides)
+    if not strides:
+        strides = [tirx.const(1, "int64")]
+        for extent in reversed(list(buffer.shape)[1:]):
+            strides.insert(0, tirx.Cast("int64", extent) * strides[0])
+    total: Expr = tirx.const(0, "int64")
+    for index, stride in zip(indices, strides, strict=True):
+        total = total + tirx.Cast("int64", index) * tirx.Cast("int64", stride)
+    return total

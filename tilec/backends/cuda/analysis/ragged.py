@@ -1,0 +1,290 @@
+"""Loops over neighbours in tensors whose rows may begin anywhere: which of them move vectors all the same.
+
+Columns of a fragment are numbers that a kernel's loops agree on, and nothing else: all loops that meet in a
+fragment may go through them in another order. They are shifted, so that what is stored begins at whole
+vectors: place p of n has column p - s, and the first s places the last s columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.analysis import undefined_vars
+
+from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.loops import loop_extents
+from tilec.backends.cuda.analysis.low_places import element_place, low_place
+from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.vectors import WIDEST, divides, vector_width, widest
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, substitute, uses
+from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Reduce, Region, Stmt, Store, walk
+from tilec.ir.traits import buffers
+from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import order_counts
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: An axis of a fragment, or of a loop.
+Axis = tuple[object, int]
+#: Most elements of a vector.
+_MOST = 16
+_WORD = 4  # bytes
+#: Vectors of a row for each lane of a warp, from which on it pays that those at its ends take as long as two
+#: or three others. On an H200 tiles of 16 gain (4096 x 5121 bfloat16: 68 us, 87 by elements), those of 1 to 4
+#: lose where rows are shorter yet (8149 x 133 float16 in tiles of 1024: 14 us, 9 by elements).
+_LONG = 16
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Vectors of ``width`` elements; ``shift``: by how much columns are shifted, None for not at all."""
+
+    width: int
+    shift: Expr | None
+
+
+@dataclass(eq=False)
+class _Loop:
+    """A loop, and its accesses of tensors that move along its last variable, the names in them spelled out.
+    ``known``: by how many elements each is a vector without any test."""
+
+    stmt: Parallel
+    items: list[Access] = field(default_factory=list)
+    known: list[int] = field(default_factory=list)
+    places: list[Expr] = field(default_factory=list)
+    is_plain: bool = True
+
+    @property
+    def columns(self) -> Axis:
+        """Its last axis."""
+        return self.stmt, len(self.stmt.vars) - 1
+
+
+def ragged_loops(kernel: Kernel, launch: Launch) -> dict[Stmt, Ragged]:
+    """The loops of a launch that move vectors whose places are tested."""
+    if launch.thread_vars or order_counts(launch):
+        return {}
+    found = _Finder(kernel, launch)
+    found.block(launch.body)
+    made: dict[Stmt, Ragged] = {}
+    for group in found.groups():
+        made |= _Group(found, group).planned()
+    return made
+
+
+class _Finder(ScopedRewrite):
+    """The loops of a launch, and which of their axes are one."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.threads = thread_count(launch)
+        self.loops: list[_Loop] = []
+        self.parents: dict[Axis, Axis] = {}
+        self.fixed: set[Axis] = set()
+        self.outside = {*launch.block_vars, *(dim.var for dim in kernel.dims if dim.var is not None)}
+
+    def groups(self) -> Iterator[list[_Loop]]:
+        """Loops whose columns are one axis, which nothing holds to its place."""
+        fixed = {self.root(axis) for axis in self.fixed}
+        found: dict[Axis, list[_Loop]] = {}
+        for loop in self.loops:
+            found.setdefault(self.root(loop.columns), []).append(loop)
+        inner = {
+            self.root((loop.stmt, axis)) for loop in self.loops for axis in range(len(loop.stmt.vars) - 1)
+        }
+        return (loops for axis, loops in found.items() if axis not in fixed | inner)
+
+    def root(self, axis: Axis) -> Axis:
+        """What stands for all axes that are one with this."""
+        while axis in self.parents:
+            axis = self.parents[axis]
+        return axis
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Learns what a statement says of axes."""
+        if isinstance(stmt, Parallel):
+            self._loop(stmt)
+            return [stmt]
+        if isinstance(stmt, Reduce):
+            self._reduce(stmt)
+        elif not isinstance(stmt, Alloc):
+            for buffer in buffers(stmt):
+                self._fix(buffer)
+        return super().stmt(stmt)
+
+    def _fix(self, buffer: Var) -> None:
+        self.fixed |= {(buffer, axis) for axis in range(len(buffer.shape))}
+
+    def _join(self, one: Axis, other: Axis) -> None:
+        one, other = self.root(one), self.root(other)
+        if one != other:
+            self.parents[one] = other
+
+    def _reduce(self, stmt: Reduce) -> None:
+        src, dst = stmt.src.buffer, stmt.dst.buffer
+        if not (_is_whole(stmt.src) and _is_whole(stmt.dst)):
+            self._fix(src)
+            self._fix(dst)
+            return
+        kept = [axis for axis in range(len(src.shape)) if axis != stmt.axis]
+        same = len(dst.shape) == len(src.shape)
+        for place, axis in enumerate(kept):
+            self._join((src, axis), (dst, axis if same else place))
+
+    def _loop(self, stmt: Parallel) -> None:
+        self._learn(stmt)
+        for inner in walk(stmt.body):
+            self._learn(inner)
+        loop = _Loop(stmt)
+        loop.is_plain = all(isinstance(inner, (Bind, Store)) for inner in stmt.body) and not stmt.hints.given
+        self.loops.append(loop)
+        for item in accesses(stmt.body):
+            if item.buffer.scope() == "local.fragment":
+                self._held(item, stmt)
+            else:
+                self._outer(item, loop)
+
+    def _held(self, item: Access, loop: Parallel) -> None:
+        """An element of a fragment: its axes are those of the loop's variables."""
+        for axis, index in enumerate(item.indices):
+            extent = int_value(item.buffer.shape[axis])
+            at = next((at for at, var in enumerate(loop.vars) if index.same_as(var)), None)
+            if at is not None and extent == int_value(loop.extents[at]):
+                self._join((item.buffer, axis), (loop, at))
+            elif extent != 1:
+                self.fixed.add((item.buffer, axis))
+                self.fixed |= {(loop, at) for at, var in enumerate(loop.vars) if uses(index, (var,))}
+
+    def _outer(self, item: Access, loop: _Loop) -> None:
+        """An element of memory."""
+        var = loop.stmt.vars[-1]
+        *rows, last = (self.facts.inline(index) for index in item.indices) if item.indices else [var]
+        if not any(uses(index, (var,)) for index in (*rows, last)):
+            return
+        linear = linear_in(last, [var])
+        names = {inner.var for inner in walk(loop.stmt.body) if isinstance(inner, Bind)}
+        told = not any(uses(index, (var,)) for index in rows) and linear and int_value(linear[0]) == 1
+        named = any(uses(index, names) for index in (*rows, last))
+        if not told or named or item.buffer.scope() != "global" or not _is_dense(item.buffer):
+            loop.is_plain = False
+            return
+        loop.items.append(Access(item.buffer, (*rows, last), item.is_write))
+        loop.known.append(vector_width(item.buffer, (*rows, last), var, _MOST, self.facts))
+        loop.places.append(element_place(item.buffer, (*rows, linear[1])))
+
+
+class _Group:
+    """Loops over the same columns."""
+
+    def __init__(self, finder: _Finder, loops: Sequence[_Loop]) -> None:
+        self.finder, self.loops = finder, loops
+        self.width = min(map(self._most, loops))
+        sizes = [widest(item.buffer, self.width) for loop in loops for item in loop.items]
+        self.width = max(sizes, default=1)
+
+    def _most(self, loop: _Loop) -> int:
+        """The most elements of a vector that leaves every thread one."""
+        extents = loop_extents(loop.stmt)
+        share = max(1, math.prod(extents) // self.finder.threads)
+        return min(_MOST, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1])
+
+    def planned(self) -> dict[Stmt, Ragged]:
+        """What becomes of each loop; nothing where vectors are known or cannot be."""
+        if (
+            not self._has_words()
+            or not self._is_long()
+            or not all(loop.is_plain for loop in self.loops)
+            or self._is_known()
+        ):
+            return {}
+        written = {item.buffer for loop in self.loops for item in loop.items if item.is_write}
+        if any(item.buffer in written and not item.is_write for loop in self.loops for item in loop.items):
+            return {}
+        shifts = self._shifts()
+        return {} if shifts is None else {
+            loop.stmt: Ragged(self.width, shift) for loop, shift in zip(self.loops, shifts, strict=True)
+        }  # fmt: skip
+
+    def _has_words(self) -> bool:
+        """Whether each access moves whole words of elements that are no larger."""
+        sizes = [element_bytes(str(item.buffer.dtype)) for loop in self.loops for item in loop.items]
+        return bool(sizes) and max(sizes) <= _WORD <= self.width * min(sizes) and self.width > 1
+
+    def _is_long(self) -> bool:
+        """Whether rows end with vectors, or have so many that their ends are a small part of the work."""
+        facts = self.finder.facts
+        items = [item for loop in self.loops for item in loop.items]
+        even = all(divides(self.width, item.buffer.shape[-1], facts) for item in items)
+        return even or all(loop_extents(loop.stmt)[-1] >= _LONG * WARP * self.width for loop in self.loops)
+
+    def _is_known(self) -> bool:
+        """Whether all accesses are whole vectors as they are."""
+        return all(
+            known >= widest(item.buffer, self.width)
+            for loop in self.loops
+            for item, known in zip(loop.items, loop.known, strict=True)
+        )
+
+    def _shifts(self) -> list[Expr | None] | None:
+        """By how much the columns of each loop are shifted, so that stores (without any, loads) begin at
+        whole vectors; None where they differ in that."""
+        storing = any(item.is_write for loop in self.loops for item in loop.items)
+        found: list[Expr] = []
+        for loop in self.loops:
+            chosen = [
+                place for item, place in zip(loop.items, loop.places, strict=True) if item.is_write == storing
+            ]
+            names = self._rows(loop)
+            found += [substitute(self._low(place, loop), names) for place in chosen]
+        if any(not self._alike(found[0], other) for other in found[1:]):
+            return None if storing else [None] * len(self.loops)
+        if not found or int_value(found[0]) == 0:
+            return [None] * len(self.loops)
+        return self._given(found[0])
+
+    def _given(self, shift: Expr) -> list[Expr | None] | None:
+        """The shift in the words of each loop; None where one has no word for a part of it."""
+        made: list[Expr | None] = []
+        for loop in self.loops:
+            back = {row: var for var, row in self._rows(loop).items()}
+            told = substitute(shift, back)
+            known = {*self.finder.outside, *loop.stmt.vars[:-1]}
+            alone = len(self.loops) == 1
+            if next(loads(told), None) is not None or (not alone and set(undefined_vars(told)) - known):
+                return None
+            made.append(told)
+        return made
+
+    def _rows(self, loop: _Loop) -> Mapping[Var, Expr]:
+        """One name for the variables of all loops that are one axis."""
+        names = self.__dict__.setdefault("names", {})
+        made: dict[Var, Expr] = {}
+        for axis, (var, extent) in enumerate(zip(loop.stmt.vars[:-1], loop.stmt.extents, strict=False)):
+            root = self.finder.root((loop.stmt, axis))
+            if int_value(extent) != 1:
+                made[var] = names.setdefault(root, tirx.Var(f"{var.name}_row", dtype_of(var)))
+        return made
+
+    def _alike(self, one: Expr, other: Expr) -> bool:
+        return same(one, other) or divides(self.width, one - other, self.finder.facts)
+
+    def _low(self, place: Expr, loop: _Loop) -> Expr:
+        return low_place(place, self.width, loop.stmt, self.finder.facts)
+
+
+def _is_dense(buffer: Var) -> bool:
+    """Whether neighbours of a row lie side by side, in whole bytes that a vector holds several of."""
+    strides = list(buffer.strides)
+    return element_bytes(str(buffer.dtype)) < WIDEST and (not strides or int_value(strides[-1]) == 1)
+
+
+def _is_whole(region: Region) -> bool:
+    starts = all(int_value(start) == 0 for start in region.start)
+    pairs = zip(region.extent, region.buffer.shape, strict=True)
+    return starts and all(int_value(extent) == int_value(size) for extent, size in pairs)
