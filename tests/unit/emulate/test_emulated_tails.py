@@ -85,6 +85,10 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
     ("kernel", "dims"),
     [
         (gemm("linear", dims={**DIMS, "N": Guard(div=8, max=128)}), {"M": 40, "N": 72, "K": 136}),
+        (
+            gemm("linear", dims={**DIMS, "M": Guard(min=1, max=64), "N": Guard(div=8, max=128)}),
+            {"M": 40, "N": 128, "K": 136},
+        ),
         (gemm("linear", num_stages=3), {"M": 65, "N": 64, "K": 200}),
         (gemm("linear", dims={**DIMS, "M": Guard()}), {"M": 193, "N": 72, "K": 136}),
         (
@@ -99,7 +103,13 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
             {"M": 17, "N": 72, "K": 264},
         ),
     ],
-    ids=("rows and columns", "one row of the second tile", "any number of rows", "parts, loads ahead"),
+    ids=(
+        "rows and columns",
+        "only rows beside whole columns",
+        "one row of the second tile",
+        "any number of rows",
+        "parts, loads ahead",
+    ),
 )
 def test_products_of_what_is_left(kernel, dims):
     assert Beside(kernel, SM90A).run(dims) == []

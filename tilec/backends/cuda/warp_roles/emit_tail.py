@@ -25,7 +25,6 @@ class Tails:
     inside."""
 
     def __init__(self, loads: Iterable[TmaLoad], ctx: RoleContext) -> None:
-        self._ctx = ctx
         self._loads = [load for load in loads if load.tail is not None]
         self._rows = {load.dst.buffer: _rows(load, ctx) for load in self._loads}
 
@@ -38,7 +37,7 @@ class Tails:
             return
         with T.If(let("whole", all_of(tests))):
             with T.Then():
-                emit(Whole((), self._ctx))
+                emit(Whole(self))
             with T.Else():
                 emit(self)
 
@@ -48,7 +47,7 @@ class Tails:
         for load in self._loads:
             height, rows = load.map.box[-2], self._rows[load.dst.buffer]
             total = total - u32(height - rows) * u32(stage_bytes(load.dst.buffer) // height)
-        return let("bytes", total) if self._rows else total
+        return let("bytes", total) if self._loads else total
 
     def bring(self, load: TmaLoad, emit: Callable[[TmaLoad], None]) -> None:
         """``emit(load)`` with the boxes that the tile has."""
@@ -66,7 +65,11 @@ class Tails:
 
 
 class Whole(Tails):
-    """All of every tile."""
+    """All of every tile that has a choice of boxes; of others what their only boxes bring."""
+
+    def __init__(self, tails: Tails) -> None:
+        self._loads = [load for load in tails._loads if load.tail is load.map]
+        self._rows = tails._rows
 
     def bring(self, load: TmaLoad, emit: Callable[[TmaLoad], None]) -> None:
         """``emit(load)``."""
