@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,17 +45,17 @@ def load_plan(
     ]
     if not tasks:
         return plan
-    chosen = _chosen(tasks, jobs or default_jobs())
+    chosen = iter(_chosen(tasks, jobs or default_jobs()))
     return replace(plan, kernels=tuple(_resolved(kernel, chosen) for kernel in plan.kernels))
 
 
-def _resolved(kernel: KernelPlan, chosen: Mapping[int, Sequence[Variant]]) -> KernelPlan:
-    """``chosen``: by identity of the variant."""
-    variants = [one for variant in kernel.variants for one in chosen.get(id(variant), (variant,))]
-    return replace(kernel, variants=tuple(replace(one, index=at) for at, one in enumerate(variants)))
+def _resolved(kernel: KernelPlan, chosen: Iterator[Sequence[Variant]]) -> KernelPlan:
+    """``chosen``: the schedules of each variant with ``config = "auto"``, in the order of the plan."""
+    parts = [next(chosen) if variant.is_auto else (variant,) for variant in kernel.variants]
+    return replace(kernel, variants=tuple(replace(one, index=at) for at, one in enumerate(chain(*parts))))
 
 
-def _chosen(tasks: Sequence[_Task], jobs: int) -> dict[int, list[Variant]]:
+def _chosen(tasks: Sequence[_Task], jobs: int) -> list[list[Variant]]:
     settings = read_settings()
     store = Store(settings.cache_dir) if settings.cache else None
     found = {at: _recalled(store, task) for at, task in enumerate(tasks)}
@@ -65,7 +66,7 @@ def _chosen(tasks: Sequence[_Task], jobs: int) -> dict[int, list[Variant]]:
         _remember(store, tasks[left[number]], *made)
 
     run_tasks(_choose, [tasks[at] for at in left], jobs, done)
-    return {id(task.variant): _variants(task.variant, found[at] or "[]") for at, task in enumerate(tasks)}
+    return [_variants(task.variant, found[at] or "[]") for at, task in enumerate(tasks)]
 
 
 def _choose(task: _Task) -> tuple[str, tuple[Path, ...]]:
