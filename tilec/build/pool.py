@@ -42,7 +42,7 @@ def run_tasks(
     One task, or one job, runs in this process. The first error of a task cancels the rest and is raised; so
     is an interrupt, and no compile process outlives the call.
     """
-    if jobs == 1 or len(tasks) == 1:
+    if jobs == 1 or len(tasks) <= 1:
         for at, task in enumerate(tasks):
             done(at, work(task))
         return
