@@ -40,8 +40,14 @@ def center(x, mean, rows, N, width, start=None):
 def inverse_rms(squares, scale, rows, N, eps):
     """scale[i] = 1 / sqrt(sum(squares[i]) / N + eps)."""
     T.reduce_sum(squares, scale, dim=1)
+    invert_roots(scale, rows, N, eps)
+
+
+@T.macro
+def invert_roots(sums, rows, N, eps):
+    """sums[i] = 1 / sqrt(sums[i] / N + eps)."""
     for i in T.Parallel(rows):
-        scale[i] = T.rsqrt(scale[i] / N + eps)
+        sums[i] = T.rsqrt(sums[i] / N + eps)
 
 
 @T.macro
@@ -102,8 +108,7 @@ def normalise_any(X, R, G, B, H, Y, row, part, rows, N, width, parts, eps, centr
             sums[i, j] = sums[i, j] + v[i, j] * v[i, j]
     T.reduce_sum(sums, scale, dim=1)
     add_parts(scale, part, parts, rows)
-    for i in T.Parallel(rows):
-        scale[i] = T.rsqrt(scale[i] / N + eps)
+    invert_roots(scale, rows, N, eps)
     store(x, scale, G, B, Y, row, first, rows, width)
     for c in T.serial(rest, chunks, parts):
         load(X, R, v, row, c * width, rows, width)

@@ -20,8 +20,8 @@ def chosen_dims(kernel: KernelFacts, variant: VariantFacts, units: int, most: in
     schedules for the same calls; None for a variant without rivals, or where its tensors would hold more than
     ``most`` elements."""
     served = [calls(one.target, dict(one.guards), dict(one.align), one.cost) for one in kernel.variants]
-    rivals = choices(served)[kernel.variants.index(variant)]
-    return _smallest(kernel, rivals, units, most).get(kernel.variants.index(variant))
+    at = kernel.variants.index(variant)
+    return _smallest(kernel, choices(served)[at], units, most).get(at)
 
 
 @lru_cache(maxsize=64)

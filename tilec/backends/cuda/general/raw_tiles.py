@@ -25,8 +25,8 @@ from tilec.backends.cuda.general.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, transform, uses
-from tilec.ir.nodes import Alloc, Bind, Copy, Kernel, Launch, Parallel, Region, Stmt, While, walk
-from tilec.ir.traits import expressions
+from tilec.ir.nodes import Alloc, Bind, Copy, Kernel, Launch, Parallel, Region, Stmt, walk
+from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.expand_copies import expand_copy
 
@@ -48,7 +48,7 @@ class _RawTiles(ScopedRewrite):
         super().__init__(kernel, launch)
         self.tiles: list[Var] = []
         self._values = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
-        self._loops: list[Stmt] = []
+        self._loops: list[tuple[Var, ...]] = []
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A load of a loop, split."""
@@ -59,21 +59,18 @@ class _RawTiles(ScopedRewrite):
             return self._split(stmt, self._is_of_columns)
         if not is_loop(stmt):
             return super().stmt(stmt)
-        self._loops.append(stmt)
+        self._loops.append(defined(stmt))
         made = super().stmt(stmt)
         self._loops.pop()
         return made
 
     def _is_of_columns(self, part: _Part, loop: Parallel) -> bool:
         """Whether a part is a vector along a loop's columns that is another one in each trip."""
-        trips = self._loops[-1]
-        if isinstance(trips, While):
-            return False
         starts = [inlined(start, self._values) for start in part.box.start]
         return (
             [index.same_as(loop.vars[-1]) for index in part.indices] == [True]
             and part.box.extent[-1] == int_value(loop.extents[-1])
-            and uses(starts[-1], (trips.var,))  # type: ignore[attr-defined]
+            and uses(starts[-1], self._loops[-1])
         )
 
     def _split(self, stmt: Stmt, chosen: Callable[[_Part, Parallel], bool] | None = None) -> list[Stmt]:
