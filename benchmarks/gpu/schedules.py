@@ -28,11 +28,13 @@ packed weights 75 shapes with ``--models`` and seed 5, too), by
     --kernel linear_fp8 --part "fp8:M=>=1:8"
     --kernel linear_packed_w4a16 --gain 0.0005 --part "packed_4:M=>=1:14"
     --kernel linear_packed_w8a16 --part "packed_8:M=>=1:12"
+    --kernel linear_int8 --part int8_few:M=1..64:5 --part "int8:M=>=65:8"
+    --kernel linear_fp8_blocks --part fp8_blocks_few:M=1..128:5 --part "fp8_blocks:M=>=129:6"
     --kernel attention_dense_d64_float16 --part "attention_64:Sq=>=1:5" (and _causal, and d128)
 
 without what added little (16 rows and eight parts in packed_4), with the tiles that large shapes had been
-tuned for in place of others like them (128 x 256 in fp8, attention), and with three or four tiles of
-attention; packed_4_few is packed_4 without tiles of more than 16 rows.
+tuned for in place of others like them (128 x 256 in fp8, bands of 32 in fp8_blocks, attention), and with three
+or four tiles of attention; packed_4_few is packed_4 without tiles of more than 16 rows.
 """
 
 from __future__ import annotations
