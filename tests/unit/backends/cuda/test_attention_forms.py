@@ -23,6 +23,7 @@ from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Bind, Block, If, Kernel, Stmt, walk
 from tilec.ir.text.expr_printer import format_expr
 from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
 
 SM90A = parse_target("sm_90a")
@@ -173,6 +174,16 @@ def test_a_bias_is_waited_for_where_it_is_read_and_goes_back_behind_that() -> No
     assert all(
         stmt.meets for stmt in walk(found.consumer) if isinstance(stmt, RingRelease) and _of(stmt, "Bs")
     )
+
+
+def test_blocks_that_share_a_bias_stand_side_by_side() -> None:
+    grid = ("with launch((N + 127) // 128, ", "(bx,)"), ("with launch((N + 127) // 128, 4, 2, ", "(bx, h, b)")
+    for row, axis in (("bx * 128", 1), ("bx * 128 + h * 512", 2), ("bx * 128 + h * 512 + b * 64", None)):
+        text = format_kernel(attention(BROUGHT, scores=BIAS)).replace("B[bx * 128:", f"B[{row}:")
+        for one, several in zip(*grid, strict=True):
+            text = text.replace(one, several)
+        order = roles(parse_kernel(text)).order
+        assert (order.shared, order.has_sections) == (axis, axis is not None)
 
 
 def _of(stmt: Stmt, tile: str) -> bool:

@@ -14,28 +14,20 @@ from tilec.backends.cuda.attention.memory import fitted
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, LaunchDependents
 from tilec.backends.cuda.attention.order import plan_order
 from tilec.backends.cuda.attention.parts import Parts, find_parts
+from tilec.backends.cuda.attention.registers import most_words, words
 from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.attention.stores import staged_stores
-from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
-from tilec.ir.exprs import all_of, dtype_of, int_value
+from tilec.ir.exprs import all_of, dtype_of
 from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Store, walk
 from tilec.ir.schedule import Schedule
-from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
     from tilec.targets import Target
-
-#: Registers that a consumer thread needs beside fragments, by blocks that share a multiprocessor. Where two
-#: have fewer the assembler makes products wait for each other (heads of 64, tiles of 128 x 64 on an H200: 355
-#: TFLOP/s with 14 and slopes, 408 with 30, where one product is under way at a time; 427 and 440 without).
-_OTHER_REGISTERS = {1: 20, 2: 22}
-#: Registers of a thread whose block hands none out.
-_MOST = 255
 
 
 def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
@@ -116,24 +108,12 @@ def _fits_registers(parts: Parts, together: int) -> bool:
     results, such products are not under way together. Unfit where that does not suffice either."""
     fragments = [stmt.buffer for stmt in parts.consumer if isinstance(stmt, Alloc)]
     operands = {stmt.a.buffer for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)}
-    held = sum(_words(buffer, parts.warpgroups) for buffer in fragments)
-    shared = sum(_words(buffer, parts.warpgroups) for buffer in fragments if buffer in operands)
-    handed = _handed_on(parts, together)
-    limit = (handed[1] if handed else _MOST) - _OTHER_REGISTERS[together]
+    held = sum(words(buffer, parts.warpgroups) for buffer in fragments)
+    shared = sum(words(buffer, parts.warpgroups) for buffer in fragments if buffer in operands)
+    limit = most_words(_handed_on(parts, together), together)
     if held - shared > limit:
         raise Unfit(
             f"its fragments take {held - shared} registers a thread, more than {limit}",
             remedy="choose smaller tiles, or more threads with as many rows each",
         )
     return held <= limit
-
-
-def _words(buffer: Var, warpgroups: int) -> int:
-    """Registers of a thread for a fragment; rows have a value for each of two rows in each lane."""
-    shape = [int_value(extent) or 1 for extent in buffer.shape]
-    if len(shape) == 1:
-        return 2
-    elements = shape[0] * shape[1] // (128 * warpgroups)
-    dtype = str(buffer.dtype)
-    packed = dtype in PAIRED or dtype in SMALL_PAIRED
-    return elements * element_bytes(dtype) // 4 if packed else elements

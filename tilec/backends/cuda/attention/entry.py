@@ -82,6 +82,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         turns += ", one at a time for want of registers" if found.alone else ""
         handed = "" if found.order.counter is None else " handed out"
         how = "in order of the grid" if found.order.longest is None else "longest first"
+        how += "" if found.order.shared is None else ", those that share a tile side by side"
         boxes = any(isinstance(stmt, BoxStore) for stmt in found.consumer)
         return (
             f"one producer and {found.roles.consumers} consumer warpgroups, rows in registers, wgmma, TMA"

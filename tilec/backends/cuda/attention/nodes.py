@@ -40,11 +40,19 @@ class TileRing:
 class AttentionOrder:
     """How persistent blocks take tiles. ``longest``: the grid axis along which work grows, so that tiles are
     handed out one by one from ``counter``, longest first, in sections of ``section`` positions of the other
-    axes; None: in order of the grid, one by one where there is a counter, else every gridDim-th tile."""
+    axes; None: in order of the grid, one by one where there is a counter, else every gridDim-th tile.
+    ``shared``: the axis along which neighbours share a tile that no others do, so that they go side by side,
+    in such sections, too."""
 
     longest: int | None = None
     section: Expr | int = 1
     counter: Updates[Buffer | None] = None
+    shared: int | None = None
+
+    @property
+    def has_sections(self) -> bool:
+        """Whether tiles go in sections of positions."""
+        return self.longest is not None or self.shared is not None
 
 
 @dataclass(frozen=True, eq=False)

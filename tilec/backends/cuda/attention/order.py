@@ -10,10 +10,12 @@ from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.attention.parts import Parts
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
-from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute, uses
 from tilec.ir.nodes import Bind, Copy, Launch, Pipelined
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tvm.ir import Expr, Var
 
 #: Bytes of streamed tiles that stay in L2 beside all else (32 MiB of 50 on an H200 won: longer rows of heads
@@ -24,7 +26,9 @@ _SECTION_BYTES = 32 << 20
 def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
     """Tiles with more trips first, where trips grow along the first axis of the grid and a second axis has
     tiles of equal work; else the order of the grid, whose tiles are handed out one by one where a tensor says
-    how many trips each has along the first axis. Tiles without any trip may lie anywhere between."""
+    how many trips each has along the first axis. Tiles without any trip may lie anywhere between. Blocks that
+    stream a tile which changes along the first axis, and not along another one (a bias for all sequences of a
+    batch), stand side by side: they read it once from memory."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
     values = {stmt.var: stmt.value for stmt in parts.producer if isinstance(stmt, Bind)}
     stop = loop.stop
@@ -34,9 +38,28 @@ def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
     counter = tirx.decl_buffer((1,), "uint32", name="tile_counter", scope="global.workspace")
     if any(uses(index, (var,)) for load in loads(stop) for index in load.indices):
         return AttentionOrder(counter=counter)
-    if len(launch.grid) < 2 or growth(stop, var) != 1:
+    shared = _shared_axis(launch, loop, values)
+    grows = growth(stop, var) == 1
+    if len(launch.grid) < 2 or (shared is None and not grows):
         return AttentionOrder()
-    return AttentionOrder(0, _section(launch, loop, stop, var), counter)
+    section = _section(launch, loop, stop, var)
+    if not grows:
+        return AttentionOrder(None, section, None, shared)
+    return AttentionOrder(0, section, counter, shared)
+
+
+def _shared_axis(launch: Launch, loop: Pipelined, values: Mapping[Var, Expr]) -> int | None:
+    """The first axis of the grid behind the first one along which a streamed tile stays the same that changes
+    along the first one."""
+    first, *others = launch.block_vars
+    for stmt in loop.body:
+        places = [inlined(at, values) for at in stmt.src.start] if isinstance(stmt, Copy) else []
+        if not any(uses(at, (first,)) for at in places):
+            continue
+        for axis, var in enumerate(others, 1):
+            if not any(uses(at, (var,)) for at in places):
+                return axis
+    return None
 
 
 def _section(launch: Launch, loop: Pipelined, stop: Expr, var: Var) -> Expr | int:

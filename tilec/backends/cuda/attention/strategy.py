@@ -14,6 +14,7 @@ from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, Bo
 from tilec.backends.cuda.attention.overlap_products import OverlapProducts
 from tilec.backends.cuda.attention.place_waits import PlaceWaits
 from tilec.backends.cuda.attention.plan_rings import PlanTileRings
+from tilec.backends.cuda.attention.read_beside import ReadBeside
 from tilec.backends.cuda.attention.split_masks import SplitMasks
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
@@ -32,7 +33,15 @@ class Attention(Strategy):
 
     name = "attention"
     roles = AttentionRoles
-    passes = (FindMasks(), DeferSums(), OverlapProducts(), SplitMasks(), PlanTileRings(), PlaceWaits())
+    passes = (
+        FindMasks(),
+        DeferSums(),
+        OverlapProducts(),
+        SplitMasks(),
+        ReadBeside(),
+        PlanTileRings(),
+        PlaceWaits(),
+    )
 
     def match(self, kernel: Kernel, launch: Launch, target: Target) -> Plan | None:
         """Products whose results others take from registers."""

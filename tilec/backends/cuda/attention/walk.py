@@ -73,10 +73,10 @@ def produce(
     for extent in extents[1:]:
         total = total * extent
     total, blocks = let("total", total), let("blocks", GRID_BLOCKS.call())
-    section = None if order.longest is None else let("section", _section(kernel, order, ctx))
+    section = let("section", _section(kernel, order, ctx)) if order.has_sections else None
     tile = cell(block)
     with T.While(tile[0] < total):
-        coordinates = [cell(place)[0] for place in _places(let("tile", tile[0]), extents, section)]
+        coordinates = [cell(place)[0] for place in _places(let("tile", tile[0]), extents, section, order)]
         mailbox.post(coordinates)
         ctx.env.update(zip(launch.block_vars, coordinates, strict=True))
         body()
@@ -111,9 +111,10 @@ def _next(order: AttentionOrder, tile: Expr, blocks: Expr, ctx: AttentionContext
     return tirx.Cast("int32", taken[0]) + blocks
 
 
-def _places(tile: Var, extents: list[Var], section: Var | None) -> list[Expr]:
+def _places(tile: Var, extents: list[Var], section: Var | None, order: AttentionOrder) -> list[Expr]:
     """The grid coordinates of a tile number. With sections: positions of the other axes in groups, and inside
-    of one the tiles with the most work of all its positions first."""
+    of one the tiles with the most work of all its positions first. Positions that share a tile follow each
+    other."""
     if section is None:
         inner = let("position", T.truncdiv(tile, extents[0]))
         return [tile - inner * extents[0], *_others(inner, extents)]
@@ -126,6 +127,9 @@ def _places(tile: Var, extents: list[Var], section: Var | None) -> list[Expr]:
     width = let("section_width", T.min(section, positions - number * section))
     back = let("back", T.truncdiv(inside, width))
     position = let("position", number * section + (inside - back * width))
+    if order.shared == 2:
+        y = let("y", T.truncdiv(position, extents[2]))
+        return [extents[0] - 1 - back, y, position - y * extents[2]]
     return [extents[0] - 1 - back, *_others(position, extents)]
 
 
