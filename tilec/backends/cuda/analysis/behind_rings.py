@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.nodes import EachTile, GiveBack, RemoteStore
 from tilec.ir.nodes import Alloc, Block, If, Launch, Stmt, children, walk
 from tilec.ir.nodes.barriers import ClusterCopy, Group
+from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, scratch, written
 
 if TYPE_CHECKING:
@@ -20,16 +21,33 @@ def rings_of(launch: Launch) -> set[Var]:
 
 
 def behind_rings(launch: Launch) -> set[Var]:
-    """The shared tiles that consumers first use behind their last use of a ring, none where a block takes
-    several tiles of the grid, whose loads run ahead. Consumers have waited for everything that was brought by
-    then."""
+    """The shared tiles that consumers first use behind their last use of a ring, where all of them meet if
+    they are several groups; none where a block takes several tiles of the grid, whose loads run ahead.
+    Consumers have waited for everything that was brought by then."""
     rings = rings_of(launch)
     groups = [stmt for stmt in launch.body if isinstance(stmt, Group) and _gives_back(stmt)]
-    if len(groups) != 1 or any(isinstance(stmt, EachTile) for stmt in walk(launch.body)):
+    if not groups or any(isinstance(stmt, EachTile) for stmt in walk(launch.body)):
         return set()
-    (consumers,) = groups
-    others = used(stmt for stmt in launch.body if stmt is not consumers)
-    return used_behind(consumers.body, rings) - others
+    if len(groups) > 1 and not all(
+        _meets(group, sum(each.count for each in groups), rings) for group in groups
+    ):
+        return set()
+    found = [used_behind(group.body, rings) for group in groups]
+    ahead = {tile for group, own in zip(groups, found, strict=True) for tile in used(group.body) - own}
+    others = used(stmt for stmt in launch.body if stmt not in groups)
+    return set().union(*found) - ahead - others
+
+
+def _meets(group: Group, count: int, rings: Set[Var]) -> bool:
+    """Whether a group comes to a barrier of ``count`` threads between its last use of rings and its next one
+    of shared memory."""
+    last = max(place for place, stmt in enumerate(group.body) if used((stmt,)) & rings)
+    for stmt in group.body[last + 1 :]:
+        if isinstance(stmt, Sync) and stmt.count == count:
+            return True
+        if any(tile.scope() == "shared.dyn" for tile in used((stmt,))):
+            return False
+    return False
 
 
 def used_behind(block: Block, rings: Set[Var]) -> set[Var]:

@@ -46,7 +46,7 @@ class HoldOperands(LaunchPass):
             for loop in walk(group.body)
             if isinstance(loop, For) and fits_registers(loop.body, group)
             for tile in made_in(loop, group, launch, chooser)
-            if _is_first(tile, loop)
+            if is_first(tile, loop)
         ]
         for tile in found:
             launch = _held(launch, tile)
@@ -54,7 +54,7 @@ class HoldOperands(LaunchPass):
         return with_notes(launch, notes) if notes else launch
 
 
-def _is_first(tile: Var, loop: For) -> bool:
+def is_first(tile: Var, loop: For) -> bool:
     """Whether a tile is the first operand of one product as it stands."""
     users = [stmt for stmt in loop.body if isinstance(stmt, Gemm) and tile in (stmt.a.buffer, stmt.b.buffer)]
     return (

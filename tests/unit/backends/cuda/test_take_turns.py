@@ -1,0 +1,77 @@
+"""Two warpgroups that take the first products of trips in turns: which loops they do that in, and what they
+wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.backends.cuda.general.take_turns import TakeTurns
+from tilec.backends.pipeline import lower
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
+from tilec.targets import parse_target
+
+SM90A = parse_target("sm_90a")
+PATH = Path(__file__).parents[1] / "pass_texts" / "sm_90a" / "take_turns.txt"
+BEFORE, _, AFTER = PATH.read_text(encoding="utf-8").partition("\n======== becomes ========\n")
+TOP = "reduce_max(S[0:+64, 0:+64], top[0:+64], axis=1, clear=False)"
+WEIGHTS = "copy(S[0:+64, 0:+64], P_s[0:+64, 0:+64])"
+LAST = "copy(acc[0:+64, 0:+128], O_s[0:+64, 0:+128])"
+SPLIT = "            acc[i_2, j_1] = acc[i_2, j_1] * factor[i_2]"
+
+
+def made(text: str) -> str:
+    """What the pass makes of a kernel; nothing where it leaves it."""
+    before = parse_kernel(text)
+    found = format_kernel(TakeTurns().apply(before, SM90A))
+    return "" if found == format_kernel(before) else found
+
+
+def test_one_warpgroup_has_the_first_products_of_even_trips():
+    assert made(BEFORE).count("trans_b=True, clear=True") == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("K_s_empty = alloc_barriers((2, 2))", "K_s_empty = alloc_barriers((2,))"),
+        ("trans_b=True, clear=True", "trans_b=True, clear=False"),
+        ("acc[i_2, j_1] * factor[i_2]", "acc[i_2, j_1 ^ 1] * factor[i_2]"),
+        (WEIGHTS, ""),
+        (LAST, "reduce_sum(acc[0:+64, 0:+128], old[0:+64], axis=1, clear=True)"),
+        ("copy(top[0:+64], most[0:+64])", "copy(S[0:+64, 0:+64], P_s[0:+64, 0:+64])"),
+        (TOP, f"{TOP}\n            copy(top[0:+64], most[0:+64])"),
+        (TOP, f"{TOP}\n            copy(acc[0:+64, 0:+64], S[0:+64, 0:+64])"),
+        ("thread_group(0, 256)", "thread_group(0, 128)"),
+    ],
+    ids=[
+        "one-stage",
+        "sums-go-on",
+        "neighbours",
+        "weights-of-before",
+        "sums-of-columns",
+        "tile-for-all",
+        "stores-in-trips",
+        "reads-results",
+        "one-warpgroup",
+    ],
+)
+def test_other_loops_stay_as_they_are(old: str, new: str):
+    assert old in BEFORE
+    assert made(BEFORE.replace(old, new)) == ""
+
+
+def test_what_only_the_next_trip_reads_is_told_too():
+    text = made(BEFORE.replace("copy(top[0:+64], most[0:+64])", ""))
+    assert text.count("top_told") == 6  # a tile, told by both, heard in three places
+
+
+def test_who_hears_waits_for_no_product_of_its_own():
+    text = format_kernel(lower(parse_kernel(BEFORE), SM90A))
+    group = text[text.index("thread_group(128, 128)") :]
+    before, _, behind = group.partition('sync("threads", barrier=1, count=256)')
+    assert before.count("tile=warp_tile") == 2
+    assert "wgmma_wait" not in before
+    assert "wgmma_wait(1" in behind[: behind.index("named_arrive")]

@@ -1,0 +1,138 @@
+"""The parts of a trip whose first products one of two warpgroups may take for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.begun_anew import begins_anew
+from tilec.backends.cuda.general.conflicts import is_known, touched
+from tilec.backends.cuda.nodes import GiveBack
+from tilec.backends.cuda.warp_roles.unfit import need
+from tilec.ir.exprs import int_value, loads
+from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, Launch, Stmt, Store, walk
+from tilec.ir.nodes.barriers import WaitPhase
+from tilec.ir.traits import buffers, expressions, written
+from tilec.lowering.analysis.uses import touches
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+_HELD = "local.fragment"
+
+
+@dataclass(frozen=True)
+class TripParts:
+    """A trip of a loop: ``first``, up to its first products; ``middle``, which makes ``weights`` and rows of
+    their results; ``rest``, which multiplies the weights and adds to ``sums``. ``places``: what in front of
+    the rest finds stages and names values. ``told``: fragments that the middle leaves to the rest, to the
+    next trip and to what is behind the loop; ``alone``: the stages that go back in front of the rest."""
+
+    loop: For
+    allocs: tuple[Alloc, ...]
+    first: Block
+    middle: Block
+    rest: Block
+    places: Block
+    sums: frozenset[Var]
+    told: tuple[Var, ...]
+    weights: frozenset[Var]
+    alone: tuple[GiveBack, ...]
+
+
+def parts_of(loop: For, beside: Set[Var], launch: Launch) -> TripParts:
+    """The parts of the trips of a loop; ``beside``: what is read outside of it. Unfit for other trips."""
+    need(loop.kind == "serial" and int_value(loop.step) == 1, "its trips are not one by one", loop)
+    need(is_known(loop.body), "a trip does more than tile operations", loop)
+    allocs: tuple[Alloc, ...] = tuple(stmt for stmt in loop.body if isinstance(stmt, Alloc))
+    body = [stmt for stmt in loop.body if stmt not in allocs]
+    products = [stmt for stmt in body if isinstance(stmt, Gemm)]
+    sums = frozenset(each.c.buffer for each in products if not begins_anew(each.c.buffer, body))
+    late = [each for each in products if each.c.buffer in sums]
+    early = [each for each in products if each not in late]
+    need(bool(late and early), "a trip does not multiply what it makes of products", loop)
+    rest = _rest(body, sums)
+    ahead = [stmt for stmt in body if stmt not in rest]
+    cut = max(map(ahead.index, early)) + 1
+    weights = frozenset(each.a.buffer for each in late)
+    parts = TripParts(
+        loop,
+        allocs,
+        tuple(ahead[:cut]),
+        tuple(ahead[cut:]),
+        rest,
+        tuple(filter(_is_place, ahead)),
+        sums,
+        _told(ahead, rest, beside),
+        weights,
+        tuple(stmt for stmt in ahead if isinstance(stmt, GiveBack)),
+    )
+    _check(parts, body, launch)
+    return parts
+
+
+def _rest(body: Sequence[Stmt], sums: Set[Var]) -> Block:
+    """What meets the sums, the waits for what it alone reads, and what gives back what it reads."""
+    users = [stmt for stmt in body if any(touches(stmt, tile) for tile in sums)]
+    read = {buffer for stmt in users for inner in walk((stmt,)) for buffer in buffers(inner)}
+    waits = [stmt for place, stmt in enumerate(body) if _user(stmt, body[place:]) in users]
+    given = [stmt for stmt in body if isinstance(stmt, GiveBack) and read & set(stmt.tiles)]
+    return tuple(stmt for stmt in body if stmt in (*users, *waits, *given))
+
+
+def _user(wait: Stmt, behind: Sequence[Stmt]) -> Stmt | None:
+    """The statement in front of which a wait stands; None for other statements."""
+    if not isinstance(wait, WaitPhase):
+        return None
+    return next((stmt for stmt in behind if not isinstance(stmt, WaitPhase) and not _is_place(stmt)), None)
+
+
+def _is_place(stmt: Stmt) -> bool:
+    """Whether a statement names a value or sets a variable of a thread."""
+    return isinstance(stmt, (Bind, Assume)) or (
+        isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
+    )
+
+
+def _told(ahead: Sequence[Stmt], rest: Block, beside: Set[Var]) -> tuple[Var, ...]:
+    """The fragments that a trip writes ahead of its rest, and that others read."""
+    made = dict.fromkeys(tile for stmt in walk(tuple(ahead)) for tile in written(stmt))
+    read = {buffer for stmt in walk(rest) for buffer in buffers(stmt)} | beside
+    held = (tile for tile in made if tile.scope() == _HELD)
+    return tuple(tile for tile in held if tile in read or not begins_anew(tile, ahead))
+
+
+def _check(parts: TripParts, body: Sequence[Stmt], launch: Launch) -> None:
+    """Unfit for a trip whose parts cannot change places as warpgroups that take turns need it."""
+    loop = parts.loop
+    every = [stmt for stmt in walk(loop.body) if isinstance(stmt, Gemm)]
+    need(all(stmt in body for stmt in every), "a product is in a branch", loop)
+    need(all(stmt.init is None for stmt in parts.allocs), "a trip begins with a variable", loop)
+    need(parts.weights <= set(parts.told), "what it multiplies is not made in registers", loop)
+    rows = [tile for tile in parts.told if tile not in parts.weights]
+    need(all(len(tile.shape) == 1 for tile in rows), "it leaves more than rows to the next trip", loop)
+    named = {buffer for stmt in walk(parts.first) for buffer in buffers(stmt)}
+    need(not named & {*parts.told, *parts.sums}, "its first products need the trip before", loop)
+    need(not _reads_fragments(parts.places), "a place comes from a fragment", loop)
+    stored = {tile.scope() for stmt in walk(loop.body) for tile in written(stmt)}
+    need(stored <= {_HELD, "local.var", "shared.barrier"}, "it writes more than registers", loop)
+    need(not _crosses(body, parts.rest, launch), "others need what its last products stand in front of", loop)
+
+
+def _reads_fragments(block: Block) -> bool:
+    found = (load.source for stmt in block for expr in expressions(stmt) for load in loads(expr))
+    return any(source.scope() == _HELD for source in found)
+
+
+def _crosses(body: Sequence[Stmt], rest: Block, launch: Launch) -> bool:
+    """Whether it counts that statements of the rest stand in front of others."""
+    free = (WaitPhase, GiveBack)
+    for place, stmt in enumerate(body):
+        if stmt not in rest or isinstance(stmt, free):
+            continue
+        later = (each for each in body[place:] if each not in rest and not isinstance(each, free))
+        own = touched((stmt,), launch)
+        if any(own.conflicts(touched((each,), launch)) for each in later):
+            return True
+    return False

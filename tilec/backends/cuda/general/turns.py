@@ -1,0 +1,193 @@
+"""What each of two warpgroups does that take the first products of trips in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
+from tilec.backends.cuda.analysis.versions import with_buffers
+from tilec.backends.cuda.general.column_parts import ColumnParts, with_staged
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
+from tilec.backends.cuda.warp_roles.unfit import need
+from tilec.ir.analysis.renaming import copied, renamed
+from tilec.ir.exprs import dtype_of
+from tilec.ir.nodes import Alloc, Block, Copy, For, If, Stmt, children, walk, with_children
+from tilec.ir.nodes.barriers import Group, NamedArrive
+from tilec.ir.nodes.threads import Sync
+from tilec.ir.traits import buffers, defined, written
+from tilec.lowering.analysis.uses import touches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.general.trip_parts import TripParts
+
+GROUPS = 2
+_SHARED = "shared.dyn"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The turns of a ``group`` of two warpgroups at the trips of its ``loop``. ``told``: the shared tile in
+    which each fragment passes that one tells the other; ``numbers``: of the named barriers at which each of
+    them tells, and of that at which both meet."""
+
+    group: Group
+    loop: For
+    trip: TripParts
+    told: Mapping[Var, Var]
+    numbers: tuple[int, ...]
+
+    def shared(self) -> Iterator[Stmt]:
+        """The allocations of the tiles that both groups use."""
+        inside = [stmt for stmt in walk(self.group.body) if _is_shared(stmt)]
+        yield from inside
+        known = {var for stmt in inside for var in defined(stmt)}
+        yield from (Alloc(tile) for tile in self.told.values() if tile not in known)
+
+    def of_group(self, number: int) -> Group:
+        """One of the groups."""
+        narrow = {tile: _narrow(tile) for tile in self.trip.sums}
+        columns = ColumnParts(narrow, number, GROUPS)
+        return Group(number * WARPGROUP, WARPGROUP, copied(self._block(self.group.body, columns)))
+
+    @cached_property
+    def _staged(self) -> frozenset[Var]:
+        """The results, and the shared tiles that they go through behind the loop."""
+        return with_staged(self.group.body, self.trip.sums)
+
+    @cached_property
+    def _first_staged(self) -> Stmt | None:
+        """The statement in front of which the groups meet, as it stages results."""
+        tiles = {tile for tile in self._staged if tile.scope() == _SHARED}
+        plain = (stmt for stmt in walk(self.group.body) if not children(stmt))
+        return next((stmt for stmt in plain if tiles & set(written(stmt))), None)
+
+    def _block(self, block: Block, columns: ColumnParts) -> Block:
+        """A block of the consumers as the group of some columns runs it."""
+        return tuple(made for stmt in block for made in self._stmt(stmt, columns))
+
+    def _stmt(self, stmt: Stmt, columns: ColumnParts) -> Iterator[Stmt]:
+        if _is_shared(stmt):
+            return
+        if stmt is self._first_staged:
+            yield self._meeting()
+        if stmt is self.loop:
+            yield from self._loop(columns)
+        elif self.loop in walk((stmt,)):
+            yield with_children(stmt, [self._block(inner, columns) for inner in children(stmt)])
+        elif isinstance(stmt, Alloc) or self._staged & _named(stmt):
+            yield columns.stmt(stmt)
+        elif columns.number == 0 or _is_own(stmt):
+            need(not any(tile.scope() == _SHARED for tile in _stored(stmt)), "it makes a tile for all", stmt)
+            yield stmt
+
+    def _meeting(self) -> Sync:
+        return Sync("threads", self.numbers[-1], self.group.count)
+
+    def _loop(self, columns: ColumnParts) -> Iterator[Stmt]:
+        """The loop, two trips at a time. Where it is run again, the groups meet behind it, as one of them has
+        told what the other one may not have read when the trips are odd."""
+        loop, dtype = self.loop, dtype_of(self.loop.var)
+        pair = tirx.Var("pair", dtype)
+        one, two = tirx.const(1, dtype), tirx.const(2, dtype)
+        even = loop.start + pair * two
+        body = (_even if columns.number == 0 else _odd)(
+            _Trip(self, columns, even), _Trip(self, columns, even + one), even + one < loop.stop
+        )
+        pairs = (loop.stop - loop.start + one) // two
+        yield from self.trip.allocs
+        yield from (Alloc(tile) for tile in self.told if tile in self.trip.weights)
+        yield with_fields(loop, var=pair, start=tirx.const(0, dtype), stop=pairs, body=body)
+        if loop not in self.group.body:
+            yield self._meeting()
+
+
+def _even(trip: _Trip, following: _Trip, follows: Expr) -> Block:
+    """Two trips of the group that has the first products of the former."""
+    return (
+        *trip.first(),
+        *trip.middle(),
+        *trip.rest(),
+        If(follows, (*following.places(), *following.heard())),
+    )
+
+
+def _odd(trip: _Trip, following: _Trip, follows: Expr) -> Block:
+    """Two trips of the group that has the first products of the latter: they are issued before the group
+    waits for what it multiplies in the former."""
+    own = (*following.first(), *trip.heard(), *following.middle(), *following.rest())
+    return (*trip.places(), If(follows, own, copied(trip.heard())))
+
+
+class _Trip:
+    """Trip ``number`` of a loop for the group of some columns."""
+
+    def __init__(self, turns: Turns, columns: ColumnParts, number: Expr) -> None:
+        self._turns, self._trip, self._columns = turns, turns.trip, columns
+        inside = (var for stmt in walk(turns.trip.loop.body) for var in defined(stmt))
+        names = {var: tirx.Var(str(var.name), dtype_of(var)) for var in inside if not tirx.is_buffer_var(var)}
+        self._names = {**names, turns.loop.var: number}
+
+    def first(self) -> Block:
+        """Up to its first products."""
+        return renamed(self._trip.first, self._names)
+
+    def middle(self) -> Block:
+        """What makes weights, and tells them."""
+        tell = (Copy(whole_tile(tile), whole_tile(told)) for tile, told in self._turns.told.items())
+        arrive = NamedArrive(self._turns.numbers[self._columns.number], self._turns.group.count)
+        return (*renamed(self._trip.middle, self._names), *tell, arrive)
+
+    def rest(self) -> Block:
+        """The rest, for the columns of the group."""
+        users = {stmt for stmt in self._trip.rest if any(touches(stmt, tile) for tile in self._trip.sums)}
+        own = (self._columns.stmt(stmt) if stmt in users else stmt for stmt in self._trip.rest)
+        return renamed(tuple(own), self._names)
+
+    def places(self) -> Block:
+        """What finds the stages of a trip whose first products are the other group's."""
+        return renamed(self._trip.places, self._names)
+
+    def heard(self) -> Block:
+        """The rest of such a trip."""
+        told, weights = self._turns.told, self._trip.weights
+        wait = Sync("threads", self._turns.numbers[1 - self._columns.number], self._turns.group.count)
+        rows = (Copy(whole_tile(told[tile]), whole_tile(tile)) for tile in told if tile not in weights)
+        return (wait, *rows, *with_buffers(self.rest(), {tile: told[tile] for tile in weights}))
+
+
+def fragment(tile: Var, scope: str = "local.fragment") -> Var:
+    """A fragment, or a tile of another scope, for what a tile holds."""
+    name = f"{tile.name}_told" if scope == _SHARED else str(tile.name)
+    return tirx.decl_buffer(static_extents(tile), str(tile.dtype), name, scope=scope)
+
+
+def _narrow(tile: Var) -> Var:
+    """A fragment of a group's columns."""
+    *rows, columns = static_extents(tile)
+    shape = (*rows, columns // GROUPS)
+    return tirx.decl_buffer(shape, str(tile.dtype), str(tile.name), scope="local.fragment")
+
+
+def _is_shared(stmt: Stmt) -> bool:
+    return isinstance(stmt, Alloc) and stmt.buffer.scope() == _SHARED
+
+
+def _named(stmt: Stmt) -> set[Var]:
+    return {buffer for inner in walk((stmt,)) for buffer in buffers(inner)}
+
+
+def _stored(stmt: Stmt) -> set[Var]:
+    return {buffer for inner in walk((stmt,)) for buffer in written(inner)}
+
+
+def _is_own(stmt: Stmt) -> bool:
+    """Whether a statement does nothing but to what each thread has for itself, and to barriers."""
+    return all(str(tile.scope()).startswith("local") for tile in _stored(stmt))
