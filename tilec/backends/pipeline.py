@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import is_
 from typing import TYPE_CHECKING
 
 from tilec.backends.base import backend_of
 from tilec.errors import InputError
+from tilec.ir.nodes import Block, Kernel, Launch, Stmt
 from tilec.ir.rules.verifier import verify
 from tilec.lowering.analysis.places import explained
 from tilec.settings import read_settings
 
 if TYPE_CHECKING:
-    from tilec.ir.nodes import Kernel
     from tilec.lowering.passes.base import Pass
     from tilec.targets import Target
 
@@ -29,8 +31,9 @@ def stages(target: Target) -> tuple[str, ...]:
 def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel:
     """``kernel`` after the passes of ``target``; ``until`` names the last one.
 
-    Verified before the first and after the last one, between them too where TILEC_VERIFY is set. InputError
-    for an ``until`` that is no stage; IRError when a pass breaks the rules of the IR."""
+    Verified before the first and after the last one, between them too where TILEC_VERIFY is set, after those
+    that changed something. InputError for an ``until`` that is no stage; IRError when a pass breaks the rules
+    of the IR."""
     if until is not None and until not in stages(target):
         raise InputError(
             f"lowering to {target.name} has no stage {until!r}",
@@ -46,10 +49,32 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
 def _lowered(kernel: Kernel, target: Target, until: str | None) -> Kernel:
     verify_all = read_settings().verify
     for step in passes(target):
-        kernel = step.apply(kernel, target)
-        if verify_all:
+        before, kernel = kernel, step.apply(kernel, target)
+        if verify_all and not _is_verified(before, kernel):
             verify(kernel)
         if step.name == until:
             break
     verify(kernel)
     return kernel
+
+
+def _is_verified(before: Kernel, after: Kernel) -> bool:
+    """Whether the verifier, which has seen one kernel, has nothing new to see in the next."""
+    signature = after.params is before.params and after.dims is before.dims
+    return signature and _same(before.body, after.body, _alike)
+
+
+def _alike(before: Stmt, after: Stmt) -> bool:
+    """Whether two statements are one, or launches of the same statements in the same grid."""
+    if before is after:
+        return True
+    if not (isinstance(before, Launch) and isinstance(after, Launch)):
+        return False
+    fixed = ("grid", "threads", "block_vars", "thread_vars")
+    return all(getattr(before, name) is getattr(after, name) for name in fixed) and _same(
+        before.body, after.body, is_
+    )
+
+
+def _same(before: Block, after: Block, alike: Callable[[Stmt, Stmt], bool]) -> bool:
+    return len(before) == len(after) and all(map(alike, before, after))
