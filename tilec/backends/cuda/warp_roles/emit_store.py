@@ -18,6 +18,7 @@ from tilec.backends.cuda.warp_roles.build import (
     coordinate,
     i32,
     let,
+    pin,
     ptx,
     put,
     registers,
@@ -26,8 +27,10 @@ from tilec.backends.cuda.warp_roles.build import (
     when,
 )
 from tilec.backends.cuda.warp_roles.emit_rows import send_rows
+from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
 from tilec.backends.cuda.warp_roles.neighbours import Column, reads_pairs
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.staging import (
     STORE,
     boxes,
@@ -36,9 +39,12 @@ from tilec.backends.cuda.warp_roles.staging import (
     group_barrier,
     staging_buffer,
 )
-from tilec.ir.exprs import dtype_of, uses
+from tilec.ir.exprs import dtype_of, uses, walk
 from tilec.ir.nodes import Atomic, Bind, Stmt, Store
+from tilec.ir.nodes import walk as walk_statements
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import conditioned
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
@@ -63,6 +69,7 @@ def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual
     condition, body = conditioned(stmt.body)
     if not stmt.columns:
         _plain(stmt, ctx, lane)
+        _pin_bits(stmt, ctx)
         return
     if condition is None:
         _staged(stmt, ctx, lane, residual)
@@ -75,6 +82,16 @@ def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual
             _staged(replace(stmt, body=body), ctx, lane, None)
         with T.Else():
             _plain(stmt, ctx, lane)
+
+
+def _pin_bits(stmt: TileStore, ctx: TileContext) -> None:
+    """Sums that are made of bits become floats here: ptxas makes the products of the next tile wait for each
+    other where the compiler hands integers on to them."""
+    values = [value for inner in walk_statements(stmt.body) for value in expressions(inner)]
+    if not any(call_name(node) == "reinterpret" for value in values for node in walk(value)):
+        return
+    for buffer in written_in(stmt.body) & set(ctx.held):
+        pin(ctx.held[buffer], stmt.rows * stmt.extents[1] // WARPGROUP)
 
 
 def _body(stmts: Sequence[Stmt], ctx: TileContext, register: int) -> None:
