@@ -147,10 +147,14 @@ class Facts:
             if (low, high) != limits(dtype):
                 self.bind_range(var, low, high + 1)
 
-    def inline(self, expr: Expr) -> Expr:
-        """``expr`` with variables of known value replaced by it."""
-        for _ in range(len(self._values)):
-            replaced = substitute(expr, self._values)
+    def inline(self, expr: Expr, whole: bool = True) -> Expr:
+        """``expr`` with variables of known value replaced by it; where it is not to be so ``whole``, names of
+        quotients by run-time values stay."""
+        values = self._values
+        if not whole:
+            values = {var: value for var, value in values.items() if not is_quotient(value)}
+        for _ in range(len(values)):
+            replaced = substitute(expr, values)
             if replaced.same_as(expr):
                 break
             expr = replaced
@@ -257,6 +261,11 @@ class Facts:
         finally:
             del self._known[before:]
             self._state = state if self._state == inside else next(self._states)
+
+
+def is_quotient(value: Expr) -> bool:
+    """Whether a value is a quotient or a remainder by what is known at run time alone."""
+    return isinstance(value, _DIVISIONS) and int_value(value.b) is None
 
 
 def _has_floats(cond: Expr) -> bool:

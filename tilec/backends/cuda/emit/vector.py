@@ -371,7 +371,7 @@ class Vector:
         parts: list[tirx.Stmt] = []
         for kept in self.kept.values():
             buffer, tmp = kept.store.buffer, kept.tmp
-            indices = tuple(self.ctx.facts.inline(index) for index in kept.store.indices)
+            indices = tuple(self.ctx.facts.inline(index, whole=False) for index in kept.store.indices)
             if kept.unrounded:
                 words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
                 tmp = self._registers(buffer, "p", self.width // 2, words)

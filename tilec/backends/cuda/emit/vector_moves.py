@@ -13,6 +13,7 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.quotients import bytes_to
 from tilec.backends.cuda.emit.statements import call, once_tests
 from tilec.ir.exprs import all_of, dtype_of, walk
+from tilec.lowering.analysis.facts import is_quotient
 from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.emission.storage import element_bytes
 
@@ -72,13 +73,20 @@ def added_vector(
     buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
 ) -> tirx.Stmt:
     """Adds to ``width`` elements from ``place`` on, each atomically, as `store_vector` writes them. ``tmp``:
-    float32 elements, or words of two smaller ones."""
+    float32 elements, or words of two smaller ones. TVM writes names out in what it takes the address of: a
+    place that quotients tell has a register."""
     storage = ctx.storage(buffer)
     count = width * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
     begin = start * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
     words = [tirx.BufferLoad(tmp, [tirx.const(begin + word, "int32")]) for word in range(count)]
-    add = add_vector(storage.dtype, width).call(storage.data.ptr_to([place]), *words)
-    return guarded(call(add), [*tests, *once_tests(buffer, ctx)])
+    add = add_vector(storage.dtype, width)
+    tests = [*tests, *once_tests(buffer, ctx)]
+    if not any(is_quotient(node) for node in walk(ctx.facts.inline(place))):
+        return guarded(call(add.call(storage.data.ptr_to([place]), *words)), tests)
+    zero, at = tirx.const(0, "int32"), tirx.decl_buffer((1,), "int64", "at", scope="local")
+    kept = tirx.BufferStore(at, tirx.Cast("int64", place), [zero])
+    added = call(add.call(storage.data.ptr_to([tirx.BufferLoad(at, [zero])]), *words))
+    return guarded(tirx.SeqStmt([tirx.AllocBuffer(at), kept, added]), tests)
 
 
 def store_registers(

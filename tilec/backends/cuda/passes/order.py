@@ -10,6 +10,7 @@ from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
+from tilec.backends.cuda.passes.name_quotients import NameQuotients
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
 from tilec.backends.cuda.passes.part_quotients import PartQuotients
 from tilec.backends.cuda.passes.place_drains import PlaceDrains
@@ -53,6 +54,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SpreadScans(),
     ExpandCopies(),
     PartQuotients(),
+    NameQuotients(),
     SplitLoops(),
     SplitPairs(),
     ReduceAccumulations(),
