@@ -26,6 +26,7 @@ from tilec.backends.cuda.general.turn_products import TurnProducts
 from tilec.backends.cuda.general.turn_tiles import TurnTiles
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
+from tilec.backends.cuda.idioms.part_tile_loops import PartTileLoops
 from tilec.backends.cuda.idioms.read_tables import ReadTables
 from tilec.backends.cuda.idioms.skip_idle_blocks import SkipIdleBlocks
 from tilec.backends.cuda.matmul.strategy import Matmul
@@ -63,6 +64,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     DropRepeatedAxes(),
     OpenMulticasts(),
     JoinSecondOperands(),
+    PartTileLoops(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     TurnTiles(),

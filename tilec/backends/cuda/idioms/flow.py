@@ -11,6 +11,7 @@ from tilec.ir.nodes import (
     Block,
     Copy,
     Fill,
+    Gemm,
     If,
     Parallel,
     Stmt,
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
 
 def reads(stmt: Stmt, buffer: Var) -> bool:
     """Whether a statement or one inside reads ``buffer``."""
-    return any(buffer.same_as(name) for inner in walk((stmt,)) for name in read(inner))
+    return any(_reads_itself(inner, buffer) for inner in walk((stmt,)))
+
+
+def _reads_itself(stmt: Stmt, buffer: Var) -> bool:
+    if isinstance(stmt, Gemm) and int_value(stmt.clear) == 1 and buffer.same_as(stmt.c.buffer):
+        return any(buffer.same_as(operand.buffer) for operand in (stmt.a, stmt.b))
+    return any(buffer.same_as(name) for name in read(stmt))
 
 
 def is_read_next(block: Block, buffer: Var) -> bool:
@@ -44,8 +51,7 @@ def _is_read_in(stmt: Stmt, buffer: Var) -> bool:
         return False
     if not isinstance(stmt, (If, *LOOPS)):
         return True
-    own = any(buffer.same_as(name) for name in read(stmt))
-    return own or any(is_read_next(inner, buffer) for inner in children(stmt))
+    return _reads_itself(stmt, buffer) or any(is_read_next(inner, buffer) for inner in children(stmt))
 
 
 def overwrites(stmt: Stmt, buffer: Var) -> bool:
@@ -58,6 +64,8 @@ def overwrites(stmt: Stmt, buffer: Var) -> bool:
         return False
     if isinstance(stmt, (Copy, Fill)):
         return is_whole(stmt.dst)
+    if isinstance(stmt, Gemm):
+        return is_whole(stmt.c)
     single = all(extent == 1 for extent in static_extents(buffer))
     return isinstance(stmt, Store) and single and all(int_value(index) == 0 for index in stmt.indices)
 

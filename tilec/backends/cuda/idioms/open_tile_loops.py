@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 #: What trips may hold: nothing that speaks to other blocks or leaves the loop.
-_PLAIN = (Alloc, Assume, Atomic, Bind, Copy, Fill, For, Gemm, If, Parallel, Pipelined, Reduce, Store)
+PLAIN = (Alloc, Assume, Atomic, Bind, Copy, Fill, For, Gemm, If, Parallel, Pipelined, Reduce, Store)
 #: Up to which tile a limit is looked for; axes of a grid.
 _MOST_TILES = 1 << 30
 _MOST_AXES = 3
@@ -224,7 +224,7 @@ def _decided(cond: Expr, tile: Var, first: int, end: int) -> bool | None:
 def _is_independent(launch: Launch, tiles: _Tiles) -> bool:
     """Whether tiles may be done in any order, and at once."""
     kept = [stmt.buffer for stmt in tiles.body if isinstance(stmt, Alloc)]
-    if not all(isinstance(stmt, _PLAIN) for stmt in walk(tiles.body)):
+    if not all(isinstance(stmt, PLAIN) for stmt in walk(tiles.body)):
         return False
     if any(
         isinstance(stmt, Atomic) and (stmt.kind != "add" or stmt.prev is not None)

@@ -19,6 +19,7 @@ from tilec.backends.cuda.idioms.part_flat_grids import PartFlatGrids
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
+from tilec.backends.cuda.idioms.walk_in_bands import WalkInBands
 from tilec.lowering.passes.base import Pass
 
 IDIOMS: tuple[Pass, ...] = (
@@ -32,6 +33,7 @@ IDIOMS: tuple[Pass, ...] = (
     CopyBoxes(),
     OpenTileLoops(),
     PartFlatGrids(),
+    WalkInBands(),
     DropIdleTiles(),
     HoldResults(),
     PipelineLoads(),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, transform, uses, walk
-from tilec.ir.nodes import Bind, Launch
+from tilec.ir.nodes import Bind, Block, Launch
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.roads import with_notes
@@ -36,12 +36,34 @@ class PartFlatGrids(LaunchPass):
 
 def _parted(launch: Launch, axis: int) -> Launch | None:
     """The launch with two axes for one; None where that is no such one."""
-    number, extent = launch.block_vars[axis], launch.grid[axis]
-    names = {stmt.var: stmt.value for stmt in launch.body if isinstance(stmt, Bind)}
+    found = parts_of(launch, axis)
+    columns = None if found is None else _columns(launch, axis, found.divisor)
+    if found is None or columns is None:
+        return None
+    grid, block_vars = list(launch.grid), list(launch.block_vars)
+    grid[axis : axis + 1] = [_size(found.divisor), _size(columns)]
+    block_vars[axis : axis + 1] = [found.remainder, found.quotient]
+    made = replace(launch, grid=tuple(grid), block_vars=tuple(block_vars), body=found.body)
+    return with_notes(made, [_NOTE])
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A ``body`` that uses a block index as its ``remainder`` and ``quotient`` by a ``divisor`` alone."""
+
+    divisor: Expr
+    remainder: Var
+    quotient: Var
+    body: Block
+
+
+def parts_of(launch: Launch, axis: int) -> Parts | None:
+    """The parts of the block index of an axis; None where a launch uses it otherwise."""
+    number = launch.block_vars[axis]
+    names = _names(launch)
     own = {var: value for var, value in names.items() if uses(inlined(value, names), (number,))}
-    rows = _rows(launch, number, names)
-    columns = None if rows is None else _columns(extent, rows, names)
-    if rows is None or columns is None:
+    divisor = _divisor(launch, number, names)
+    if divisor is None:
         return None
     inner, outer = (tirx.Var(f"{number.name}_{name}", dtype_of(number)) for name in ("row", "column"))
 
@@ -54,14 +76,15 @@ def _parted(launch: Launch, axis: int) -> Launch | None:
     body = map_block(kept, lambda expr: transform(inlined(expr, own), visit))
     if any(uses(expr, (number,)) for stmt in walk_statements(body) for expr in expressions(stmt)):
         return None
-    grid, block_vars = list(launch.grid), list(launch.block_vars)
-    grid[axis : axis + 1] = [_size(rows), _size(columns)]
-    block_vars[axis : axis + 1] = [inner, outer]
-    made = replace(launch, grid=tuple(grid), block_vars=tuple(block_vars), body=body)
-    return with_notes(made, [_NOTE])
+    return Parts(divisor, inner, outer, body)
 
 
-def _rows(launch: Launch, number: Var, names: dict[Var, Expr]) -> Expr | None:
+def _names(launch: Launch) -> dict[Var, Expr]:
+    """What names in front of all loops stand for."""
+    return {stmt.var: stmt.value for stmt in launch.body if isinstance(stmt, Bind)}
+
+
+def _divisor(launch: Launch, number: Var, names: dict[Var, Expr]) -> Expr | None:
     """What a number is divided by wherever it is used; None where that is not the same."""
     divisors: list[Expr] = []
     for stmt in walk_statements(launch.body):
@@ -80,8 +103,9 @@ def _is_part(node: Expr, number: Var) -> bool:
     return isinstance(node, (tirx.FloorMod, tirx.FloorDiv)) and bool(node.a.same_as(number))
 
 
-def _columns(extent: int | Expr, rows: Expr, names: dict[Var, Expr]) -> Expr | None:
-    """The other factor of an extent; None where ``rows`` is none."""
+def _columns(launch: Launch, axis: int, rows: Expr) -> Expr | None:
+    """The other factor of an axis's extent; None where ``rows`` is none."""
+    extent, names = launch.grid[axis], _names(launch)
     if isinstance(extent, int):
         size = int_value(rows)
         whole = size is not None and size > 0 and extent % size == 0
