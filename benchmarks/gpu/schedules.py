@@ -33,8 +33,8 @@ packed weights 75 shapes with ``--models`` and seed 5, too), by
     --kernel attention_dense_d64_float16 --part "attention_64:Sq=>=1:5" (and _causal, and d128)
 
 without what added little (16 rows and eight parts in packed_4), with the tiles that large shapes had been
-tuned for in place of others like them (128 x 256 in fp8, bands of 32 in fp8_blocks, attention), and with three
-or four tiles of attention; packed_4_few is packed_4 without tiles of more than 16 rows.
+tuned for in place of others like them (128 x 256 in fp8, bands of 32 in fp8_blocks, attention), and with
+three or four tiles of attention; packed_4_few is packed_4 without tiles of more than 16 rows.
 """
 
 from __future__ import annotations
