@@ -63,6 +63,25 @@ def test_other_loops_stay_as_they_are(old: str, new: str):
     assert made(BEFORE.replace(old, new)) == ""
 
 
+NARROW = BEFORE.replace("128)", "64)").replace(":+128", ":+64")
+OTHER = BEFORE.replace("0:+128], K_s_full[k % 2])", "0:+128], R_s_full[k % 2])")
+
+
+@pytest.mark.parametrize("text", [NARROW, OTHER], ids=["half-slabs", "another-barrier"])
+def test_other_rings_stay_whole(text: str):
+    found = made(text)
+    assert "named_arrive" in found
+    assert "K_s_0" not in found
+
+
+def test_a_group_waits_for_the_part_that_it_multiplies():
+    text = made(BEFORE)
+    for number in (0, 1):
+        assert f"barrier_wait(K_s_full_{number}" in text
+        assert text.count(f"give_back(K_s_empty_{number}") == 2 + number
+    assert "K_s_empty_0 = alloc_barriers((1, 1))" in text
+
+
 def test_what_only_the_next_trip_reads_is_told_too():
     text = made(BEFORE.replace("copy(top[0:+64], most[0:+64])", ""))
     assert text.count("top_told") == 6  # a tile, told by both, heard in three places
@@ -72,6 +91,6 @@ def test_who_hears_waits_for_no_product_of_its_own():
     text = format_kernel(lower(parse_kernel(BEFORE), SM90A))
     group = text[text.index("thread_group(128, 128)") :]
     before, _, behind = group.partition('sync("threads", barrier=1, count=256)')
-    assert before.count("tile=warp_tile") == 2
+    assert before.count("tile=warp_tile") == 3  # two parts of K_s, and R_s
     assert "wgmma_wait" not in before
     assert "wgmma_wait(1" in behind[: behind.index("named_arrive")]

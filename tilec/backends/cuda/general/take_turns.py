@@ -15,6 +15,7 @@ through shared memory, which has it once: who tells has heard, and is done with,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.general.alternate_operands import made_in
 from tilec.backends.cuda.general.hold_operands import is_first
+from tilec.backends.cuda.general.part_rings import parted
 from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.general.trip_parts import TripParts, parts_of
 from tilec.backends.cuda.general.turns import GROUPS, Turns, fragment
@@ -66,7 +68,21 @@ def _in_turns(launch: Launch, target: Target) -> Launch:
     except Unfit:
         return launch
     assert target.gpu is not None
-    return made if pool_plan(made).total <= target.gpu.shared_bytes else launch
+    room = target.gpu.shared_bytes
+    if pool_plan(made).total > room:
+        return launch
+    parts = _with_parts(made, turns)
+    return parts if pool_plan(parts).total <= room else made
+
+
+def _with_parts(launch: Launch, turns: Turns) -> Launch:
+    """The launch with rings for the columns of each group, of the tiles that its last products read."""
+    tiles = [tile for stmt in turns.trip.rest if isinstance(stmt, GiveBack) for tile in stmt.tiles]
+    for tile in tiles:
+        groups = tuple(stmt for stmt in launch.body if isinstance(stmt, Group) and _computes(stmt))
+        with suppress(Unfit):
+            launch = parted(launch, tile, groups)
+    return launch
 
 
 def _computes(group: Group) -> bool:
