@@ -23,6 +23,7 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.conflicts import Touched, is_known, touched
+from tilec.backends.cuda.general.fence_once import waited_for_first
 from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.analysis.renaming import copied, renamed
@@ -214,7 +215,8 @@ class _Trip:
         first, end = tirx.Var("first", dtype), tirx.Var("end", dtype)
         one = tirx.const(1, dtype)
         held, keep, rest = self._handed_on()
-        trip = (*self.head, *_with(rest, loop.var, loop.var - one), *self.middle, *keep)
+        head, late = waited_for_first(self.head, _with(rest, loop.var, loop.var - one))
+        trip = (*head, *late, *self.middle, *keep)
         body: Block = (
             *_with((*self.head, *self.middle, *keep), loop.var, first),
             replace(loop, start=first + one, stop=end, body=trip),
