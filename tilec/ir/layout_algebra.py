@@ -204,6 +204,21 @@ def row_pitch(layout: Layout) -> int | None:
     return pitch if fits and repeats else None
 
 
+def is_in_slabs(layout: Layout) -> bool:
+    """Whether a tile lies in slabs of columns one behind the other, all rows of a slab one below the other,
+    and a swizzle keeps elements in the row of their slab, by the number of that row alone."""
+    swizzle = layout.swizzle
+    if swizzle is None or len(layout.digits) < 2 or len(layout.digits[-1]) != 2:
+        return False
+    (near, far), rows = layout.digits[-1], terms(layout, len(layout.digits) - 2)
+    if len(rows) != 1 or near.stride != 1 or rows[0].stride != near.size or swizzle.row % near.size:
+        return False
+    period = swizzle.row * swizzle.width
+    lead = [digit.stride for dim in layout.digits[:-2] for digit in dim if digit.size > 1]
+    inside = near.size % (swizzle.width * swizzle.unit) == 0
+    return inside and all(stride % period == 0 for stride in (far.stride, *lead))
+
+
 def chunk(layout: Layout) -> int:
     """How many neighbours of the last axis lie side by side, in groups that start at multiples of that: a
     power of two, 1 for none. All other strides, and what a swizzle moves, are multiples of it."""

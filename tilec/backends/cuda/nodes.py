@@ -124,14 +124,15 @@ class WarpTile:
     warps, ``tiles`` rows of instructions and columns of eight elements that one warp has per step along K,
     ``steps`` the steps of one product. By wgmma the warps of a warpgroup have 16 rows each of an
     instruction's 64, and rows of instructions follow each other in steps of 64; by mma.sync a warp's rows lie
-    together."""
+    together. ``paired``: the two rows that a lane has of an instruction of wgmma are neighbours."""
 
-    syntax = "warp_tile(instruction, warps=, tiles=, steps=)"
+    syntax = "warp_tile(instruction, warps=, tiles=, steps=, paired=)"
 
     instruction: str
     warps: tuple[int, int]
     tiles: tuple[int, int]
     steps: int
+    paired: bool = False
 
     @property
     def of_warpgroups(self) -> bool:

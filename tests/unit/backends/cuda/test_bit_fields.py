@@ -79,6 +79,23 @@ def test_a_swizzled_place_in_bytes_is_what_it_is_in_elements(count, size):
     assert (made == wanted).all()
 
 
+@pytest.mark.parametrize("step", [4, 6, 16])
+def test_a_place_in_bytes_is_the_same_where_several_summands_lie_in_a_chunk(step):
+    row, lane, register = (tirx.Var(name, "int32") for name in ("row", "lane", "register"))
+    analyzer = sym.Analyzer()
+    for var, extent in ((row, 16), (lane, 4), (register, 4)):
+        analyzer.bind(var, tvm_ir.Range(0, extent))
+    wide, near = ((each).astype("uint32") for each in (row, lane + register * step))
+    phase = tirx.truncmod(tirx.truncdiv(wide, const(2, "uint32")), const(4, "uint32"))
+    moved = tirx.bitwise_xor(near, phase * const(16, "uint32"))
+    place = (wide * const(64, "uint32")).astype("int32") + moved.astype("int32")
+    rows, columns = np.arange(16, dtype=np.int32)[:, None], np.arange(16, dtype=np.int32)[None, :]
+    values = {row: rows, lane: columns % 4, register: columns // 4}
+    made = evaluated(bytes_to(place, 1, 1, analyzer), values, 16, 16)
+    wanted = rows * 64 + (columns % 4 + columns // 4 * step ^ rows // 2 % 4 * 16)
+    assert (made == wanted).all()
+
+
 def test_vectors_of_more_than_a_chunk_have_no_such_place():
     column = tirx.Var("column", "uint32")
     phase = tirx.truncmod(column, const(4, "uint32"))

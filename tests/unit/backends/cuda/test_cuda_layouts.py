@@ -9,8 +9,9 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.backends.cuda.analysis.tiles import swizzled
+from tilec.backends.cuda.analysis.wgmma import slabs
 from tilec.backends.cuda.nodes import WarpTile
-from tilec.ir.layout_algebra import bank_conflicts, canonical, is_injective, places, select
+from tilec.ir.layout_algebra import bank_conflicts, canonical, is_in_slabs, is_injective, places, select
 
 TILE = WarpTile("m16n8k16", warps=(2, 2), tiles=(2, 4), steps=2)
 
@@ -31,6 +32,14 @@ def test_operands_lie_as_the_ptx_manual_says():
         column = lane % 4 * 2 + element % 2 + 8 * (element // 4)
         place = places(layout, (row, column))
         assert (place["lane"], place["reg"]) == (lane, element)
+
+
+def test_the_rows_of_a_lane_are_neighbours_where_a_tile_says_so():
+    tile = WarpTile("m64n8k16", (4, 1), (1, 1), 1, paired=True)
+    for layout in (accumulator_layout(tile), operand_layout(tile)):
+        for row in range(64):
+            place = places(layout, (row, 0))
+            assert (place["warp"], place["lane"], place["reg"]) == (row // 16, row % 16 // 2 * 4, row % 2 * 2)
 
 
 def test_warps_share_an_accumulator_without_overlap():
@@ -83,3 +92,10 @@ def test_eight_rows_of_a_swizzled_tile_meet_no_bank_twice(dtype, size, columns):
 def test_a_narrow_tile_is_left_as_it_is():
     tile = tirx.decl_buffer((8, 5), "float32", name="tile", scope="shared.dyn")
     assert swizzled(tile).swizzle is None
+
+
+def test_tiles_in_slabs_are_told_from_others():
+    tile = tirx.decl_buffer((3, 128, 64), "float32", name="tile", scope="shared.dyn")
+    assert is_in_slabs(slabs(tile))
+    assert not is_in_slabs(swizzled(tile))
+    assert not is_in_slabs(coalesced((64, 64), 4, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
+from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.cuda.nodes import BoxLoad, ProductsWait, Sync, WarpgroupProduct
 from tilec.backends.pipeline import lower
 from tilec.ir.exprs import loads
@@ -128,6 +129,14 @@ def test_an_operand_that_takes_more_than_a_conversion_of_floats_is_made_at_once(
     products = [stmt for stmt in trip_of(converted("place_product_waits", **form)).body
                 if isinstance(stmt, WarpgroupProduct)]  # fmt: skip
     assert len(products) == 1
+
+
+@pytest.mark.parametrize(("source", "paired"), [("float32", True), ("int8", False), ("float8_e4m3fn", False)])
+def test_lanes_that_convert_words_have_pairs_of_rows(source, paired):
+    launch = converted("infer_layouts", source)
+    assert {stmt.tile.paired for stmt in walk(launch.body) if isinstance(stmt, WarpgroupProduct)} == {paired}
+    read = [road for road in conflicts(launch) if "is read" in str(road.loss)]
+    assert not read
 
 
 @pytest.mark.parametrize("form", [{}, {"source": "int8"}, {"scaled": True}])

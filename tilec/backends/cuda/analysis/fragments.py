@@ -39,7 +39,7 @@ def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1), across:
     count = rows * columns * 4
     rest = _row_digits(tile, columns * 4)
     i = (
-        *((*ROWS_ACROSS[across], *rest[1:]) if across else (Digit(8, 4, "lane"), Digit(2, 2, "reg"), *rest)),
+        *((*ROWS_ACROSS[across], *rest[1:]) if across else (*_rows_of(tile, 2), *rest)),
         Digit(slices[0], count * slices[1], "reg"),
     )
     j = (
@@ -50,6 +50,12 @@ def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1), across:
         Digit(slices[1], count, "reg"),
     )
     return Layout((i, j))
+
+
+def _rows_of(tile: WarpTile, stride: int) -> tuple[Digit, ...]:
+    """Which lane and register have the 16 rows of a warp, the two of a lane ``stride`` registers apart."""
+    lanes, own = Digit(8, 4, "lane"), Digit(2, stride, "reg")
+    return (own, lanes) if tile.paired else (lanes, own)
 
 
 def _warp_step(tile: WarpTile) -> int:
@@ -78,7 +84,7 @@ def operand_layout(tile: WarpTile) -> Layout:
     depth = int(tile.instruction.rpartition("k")[2])
     pair = 1 if depth == 8 else 2
     count = tile.steps * depth // (4 * pair)
-    i = (Digit(8, 4, "lane"), Digit(2, pair, "reg"), *_row_digits(tile, count * 2 * pair))
+    i = (*_rows_of(tile, pair), *_row_digits(tile, count * 2 * pair))
     return Layout((i, (Digit(pair, 1, "reg"), Digit(4, 1, "lane"), Digit(count, 2 * pair, "reg"))))
 
 

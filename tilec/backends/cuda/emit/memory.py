@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.layout import Layout
-from tilec.ir.layout_algebra import extent_of, is_row_major, row_pitch
+from tilec.ir.layout_algebra import extent_of, is_in_slabs, is_row_major, row_pitch
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.memory import first_value, flat_memory, static_shape
 from tilec.lowering.emission.parameters import declare_at_address
@@ -54,6 +54,8 @@ class SharedStorage(Storage):
         """The index as two summands: of the row, and of the column as the swizzle turns it. All of it is the
         second one where rows are not pieces of memory."""
         assert self.layout is not None
+        if self.pitch is None and is_in_slabs(self.layout):
+            return self._split_slabs(indices)
         if self.pitch is None:
             wide = [convert(index, "uint32") for index in indices]
             return tirx.const(0, "int32"), tirx.Cast("int32", self.layout.offset(wide))
@@ -85,6 +87,20 @@ class SharedStorage(Storage):
             phase = tirx.truncmod(tirx.truncdiv(wide[-2], step), width)
             column = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
         return start, tirx.Cast("int32", column)
+
+    def _split_slabs(self, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The summands of a tile in slabs of columns: a slab's row, and the column in it."""
+        assert self.layout is not None
+        assert self.layout.swizzle is not None
+        swizzle, wide = self.layout.swizzle, [convert(index, "uint32") for index in indices]
+        near, slab = self.layout.digits[-1]
+        rows = Layout((*self.layout.digits[:-1], ())).offset(wide)
+        start = rows + tirx.truncdiv(wide[-1], _unsigned(near.size)) * _unsigned(slab.stride)
+        step, width = _unsigned(swizzle.row // near.size), _unsigned(swizzle.width)
+        phase = tirx.truncmod(tirx.truncdiv(wide[-2], step), width)
+        column = tirx.truncmod(wide[-1], _unsigned(near.size))
+        moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
+        return tirx.Cast("int32", start), tirx.Cast("int32", moved)
 
 
 def _unsigned(value: int) -> Expr:

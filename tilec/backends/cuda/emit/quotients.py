@@ -6,6 +6,7 @@ to what is beyond all chunks, the exclusive or does nothing: they are summands o
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -15,6 +16,9 @@ from tilec.ir.exprs import dtype_of, int_value, walk
 if TYPE_CHECKING:
     from tvm.ir import Expr
     from tvm.sym import Analyzer
+
+#: A power of two that divides 0.
+_LARGEST = 1 << 31
 
 
 def bytes_to(place: Expr, count: int, size: int, analyzer: Analyzer) -> Expr | None:
@@ -40,6 +44,9 @@ def quotient(place: Expr, count: int, analyzer: Analyzer) -> Expr | None:
         return _moved(place, count, analyzer)
     if isinstance(place, (tirx.FloorMod, tirx.Mod)):
         return _low(place, count, analyzer)
+    if isinstance(place, tirx.Div):
+        whole = _whole_units(place, analyzer)
+        return _divided(place, count, analyzer) if whole is None else quotient(whole, count, analyzer)
     if isinstance(place, tirx.Add):
         left, right = (quotient(part, count, analyzer) for part in (place.a, place.b))
         return None if left is None or right is None else left + right
@@ -47,6 +54,28 @@ def quotient(place: Expr, count: int, analyzer: Analyzer) -> Expr | None:
     if factor is not None and factor % count == 0:
         return _signed(place.a) * tirx.const(factor // count, "int32")
     return _divided(place, count, analyzer)
+
+
+def _whole_units(place: tirx.Div, analyzer: Analyzer) -> Expr | None:
+    """A quotient of a sum as one of those summands that the divisor divides, where others stay below it; None
+    elsewhere. No summand is negative."""
+    unit, parts = int_value(place.b), _summands(place.a)
+    low = [part for part in parts if unit and not _is_multiple(part, unit, analyzer)]
+    if not unit or not low or sum(analyzer.const_int_bound(part).max_value for part in low) >= unit:
+        return None
+    high = [part for part in parts if not any(part is other for other in low)]
+    return _sum([_over(part, unit) for part in high])
+
+
+def _over(part: Expr, unit: int) -> Expr:
+    """A multiple of a number divided by it."""
+    number = int_value(part)
+    if number is not None:
+        return tirx.const(number // unit, "int32")
+    factor = int_value(part.b) if isinstance(part, tirx.Mul) else None
+    if factor is None or factor % unit:
+        return tirx.truncdiv(part, tirx.const(unit, dtype_of(part)))
+    return _signed(part.a) * tirx.const(factor // unit, "int32")
 
 
 def _signed(expr: Expr) -> Expr:
@@ -83,13 +112,38 @@ def _moved(place: tirx.BitwiseXor, count: int, analyzer: Analyzer) -> Expr | Non
     unit, top = (number // count for number in span)
     parts = _summands(inner)
     beyond = [part for part in parts if _is_multiple(part, top, analyzer)]
-    near = _sum([part for part in parts if not any(part is other for other in beyond)])
+    own = [part for part in parts if not any(part is other for other in beyond)]
+    near = _sum(own)
     if beyond and analyzer.const_int_bound(near).max_value >= top:
         return None
     if unit == 1:
         return _sum([*beyond, tirx.bitwise_xor(near, pattern)])
-    low = tirx.bitwise_and(near, tirx.const(unit - 1, "int32"))
-    return _sum([*beyond, tirx.bitwise_xor(near - low, pattern), low])
+    whole = own if _several_below(own, unit, analyzer) and _are_apart(own, analyzer) else [near]
+    low = [tirx.bitwise_and(part, tirx.const(unit - 1, "int32")) for part in whole]
+    high = _sum([part - less for part, less in zip(whole, low, strict=True)])
+    return _sum([*beyond, tirx.bitwise_xor(high, pattern), *low])
+
+
+def _several_below(parts: list[Expr], unit: int, analyzer: Analyzer) -> bool:
+    """Whether several summands have bits in a chunk: those that registers add are then constants."""
+    return sum(_unit_of(part, analyzer) < unit for part in parts) > 1
+
+
+def _are_apart(parts: list[Expr], analyzer: Analyzer) -> bool:
+    """Whether no two summands have a bit in common."""
+    total = 0
+    for part in sorted(parts, key=lambda part: _unit_of(part, analyzer)):
+        if total >= _unit_of(part, analyzer):
+            return False
+        total += analyzer.const_int_bound(part).max_value
+    return True
+
+
+def _unit_of(part: Expr, analyzer: Analyzer) -> int:
+    """A power of two that divides a number."""
+    found = analyzer.modular_set(part)
+    number = found.base if found.coeff == 0 else math.gcd(found.coeff, found.base)
+    return number & -number or _LARGEST
 
 
 def _span(pattern: Expr) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 #: Bytes of vectors of which a fragment's reads are so many that their addresses count.
-_SUMMED = (2, 4)
+_SUMMED = (1, 2, 4, 8)
 
 
 def load_vector(

@@ -12,6 +12,7 @@ from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.name_quotients import NameQuotients
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
+from tilec.backends.cuda.passes.pair_rows import PairRows
 from tilec.backends.cuda.passes.part_quotients import PartQuotients
 from tilec.backends.cuda.passes.place_drains import PlaceDrains
 from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
@@ -62,6 +63,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     RelaxAdditions(),
     StageStores(),
     ShiftColumns(),
+    PairRows(),
     InferLayouts(),
     PlaceShared(),
     PlaceProductWaits(),
