@@ -191,3 +191,13 @@ def test_an_image_that_the_launch_writes_is_no_window():
 def test_code_has_the_instruction():
     text = cuda.source(to_tir(lower(conv2d(), SM90A), SM90A), SM90A, "k")
     assert "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier" in text
+
+
+def test_a_load_of_columns_does_not_wait_for_quotients_of_its_trip():
+    text = cuda.source(to_tir(lower(conv2d({"C": Guard(div=64)}), SM90A), SM90A), SM90A, "conv")
+    trip = text.rsplit("__global__", 1)[1]
+    trip = trip[trip.index("int part_of_trip") :]
+    loads = trip[trip.index("mbarrier_wait") : trip.index("_ptr_1[0] + 1")]
+    assert "im2col" in loads
+    assert " % C" not in loads
+    assert " / C" not in loads

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, int_value, same, transform
-from tilec.ir.nodes import Bind
-from tilec.ir.traits import Rewriter
+from tilec.ir.exprs import dtype_of, loads, same, transform, uses
+from tilec.ir.nodes import Bind, walk
+from tilec.ir.traits import Rewriter, defined
+from tilec.lowering.analysis.facts import is_quotient
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -18,19 +19,20 @@ if TYPE_CHECKING:
 
 
 def with_named_quotients(fill: RingFill) -> RingFill:
-    """A fill whose trip is divided once by each number that is known at run time alone (the steps along the
-    channels of a tap), by names in front of all else."""
-    named = _Named(fill.var)
+    """A fill whose trip, or a multiple of it, is divided once by each number that is known at run time alone
+    (the steps along the channels of a tap, or the channels), by names in front of all else."""
+    named = _Named(fill)
     body = named.block(fill.body)
     return replace(fill, body=(*(Bind(var, value) for var, value in named.names), *body))
 
 
 class _Named(Rewriter):
-    """Statements over names of quotients and remainders of ``trip``."""
+    """The statements of a fill over names of quotients and remainders of its trip."""
 
-    def __init__(self, trip: Var) -> None:
+    def __init__(self, fill: RingFill) -> None:
         super().__init__()
-        self._trip = trip
+        self._trip = fill.var
+        self._inner = [var for stmt in walk(fill.body) for var in defined(stmt)]
         self.names: list[tuple[Var, Expr]] = []
 
     def expr(self, expr: Expr) -> Expr:
@@ -38,9 +40,9 @@ class _Named(Rewriter):
         return transform(expr, self._visit)
 
     def _visit(self, node: Expr) -> Expr | None:
-        if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or int_value(node.b) is not None:
+        if not is_quotient(node) or not uses(node, (self._trip,)) or uses(node, self._inner):
             return None
-        if not node.a.same_as(self._trip):
+        if next(loads(node), None) is not None:
             return None
         known = next((var for var, value in self.names if same(value, node)), None)
         if known is None:
