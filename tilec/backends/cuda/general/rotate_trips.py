@@ -10,6 +10,10 @@ meet becomes
 so that A(k) runs beside the products of R(k - 1). F takes along all that stands before it in its trip. Of A
 the statements that need nothing of R(k - 1) go first. Nothing but F(k) and R(k - 1) changes places with what
 another trip does, and these touch nothing in common but stages of rings that differ.
+
+Tried on an H200 and left: what stands in front of F and F does not need (masks of gathered keys, rows of
+gradients) behind the issue of both (337 us, 319 without; 770 and 755); turns of two warpgroups at issuing
+them, as attention's strategy has (319 and 322; dropout, which arithmetic bounds, 3115 and 2648).
 """
 
 from __future__ import annotations
