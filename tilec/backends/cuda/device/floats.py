@@ -138,10 +138,12 @@ __device__ __forceinline__ unsigned short tilec_to_bfloat16(float value) {
 }
 """, lambda lanes, value: lanes.ptx("cvt.rn.bf16.f32", value))  # fmt: skip
 
-#: The float32 that bits stand for.
+#: The float32 that bits stand for: of either half of a word one instruction, where a shift takes two.
 FROM_BFLOAT16 = Helper("tilec_from_bfloat16", """
 __device__ __forceinline__ float tilec_from_bfloat16(unsigned short bits) {
-  return __uint_as_float((unsigned)bits << 16);
+  float value;
+  asm("mov.b32 %0, {%1, %2};" : "=f"(value) : "h"((unsigned short)0), "h"(bits));
+  return value;
 }
 """, lambda lanes, bits: lanes.ptx("cvt.f32.bf16", bits))  # fmt: skip
 
