@@ -62,10 +62,17 @@ def _takes(stmt: WarpGemm, made: set[Var]) -> bool:
 
 
 def _made_of_words(launch: Launch) -> set[Var]:
-    """The fragments of 16 bits that loops over elements make of tiles of words."""
-    loops = (stmt for stmt in walk(launch.body) if isinstance(stmt, Parallel) and len(stmt.vars) > 1)
-    return {tile for loop in loops if _reads_pairs(loop) for tile in written_in(loop.body)
+    """The fragments of 16 bits that loops over elements make of tiles of words, and of no other fragment:
+    what a lane has of those lies as they do."""
+    loops = [stmt for stmt in walk(launch.body) if isinstance(stmt, Parallel) and len(stmt.vars) > 1]
+    made = {tile for loop in loops if _reads_pairs(loop) for tile in written_in(loop.body)
             if tile.scope() == "local.fragment" and element_bytes(str(tile.dtype)) == _WORD // 2}  # fmt: skip
+    touched = [{item.buffer for item in accesses(loop.body)} for loop in loops]
+    return {tile for tile in made if not any(tile in own and _has_fragments(own - {tile}) for own in touched)}
+
+
+def _has_fragments(tiles: set[Var]) -> bool:
+    return any(tile.scope() == "local.fragment" for tile in tiles)
 
 
 def _reads_pairs(loop: Parallel) -> bool:
