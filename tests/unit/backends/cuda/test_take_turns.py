@@ -82,15 +82,24 @@ def test_a_group_waits_for_the_part_that_it_multiplies():
     assert "K_s_empty_0 = alloc_barriers((1, 1))" in text
 
 
+def test_rows_are_told_ahead_of_weights_and_heard_ahead_of_what_they_scale():
+    text = made(BEFORE)
+    told = text.index("copy(factor[0:+64], factor_told")
+    assert told < text.index("named_arrive(") < text.index("exp2(S[") < text.index("copy(P_s_1[")
+    heard = text.index("copy(factor_told")
+    weights = text.index("sync(", heard)
+    assert heard < text.index("acc[", heard) < weights < text.index("gemm(P_s[", heard)
+
+
 def test_what_only_the_next_trip_reads_is_told_too():
     text = made(BEFORE.replace("copy(top[0:+64], most[0:+64])", ""))
-    assert text.count("top_told") == 6  # a tile, told by both, heard in three places
+    assert text.count("top_told") == 7  # a tile for each, told by both, heard in three places
 
 
 def test_who_hears_waits_for_no_product_of_its_own():
     text = format_kernel(lower(parse_kernel(BEFORE), SM90A))
     group = text[text.index("thread_group(128, 128)") :]
-    before, _, behind = group.partition('sync("threads", barrier=1, count=256)')
+    before, _, behind = group.partition('sync("threads", barrier=2, count=256)')
     assert before.count("tile=warp_tile") == 3  # two parts of K_s, and R_s
     assert "wgmma_wait" not in before
     assert "wgmma_wait(1" in behind[: behind.index("named_arrive")]

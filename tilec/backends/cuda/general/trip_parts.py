@@ -23,16 +23,25 @@ _HELD = "local.fragment"
 
 
 @dataclass(frozen=True)
+class Step:
+    """Statements that make fragments, ``told`` as soon as they are made."""
+
+    body: Block
+    told: tuple[Var, ...]
+
+
+@dataclass(frozen=True)
 class TripParts:
-    """A trip of a loop: ``first``, up to its first products; ``middle``, which makes ``weights`` and rows of
-    their results; ``rest``, which multiplies the weights and adds to ``sums``. ``places``: what in front of
-    the rest finds stages and names values. ``told``: fragments that the middle leaves to the rest, to the
-    next trip and to what is behind the loop; ``alone``: the stages that go back in front of the rest."""
+    """A trip of a loop: ``first``, up to its first products; ``steps``, which make rows of their results that
+    the rest and the next trip need, then ``weights``, then other rows; ``rest``, which multiplies the weights
+    and adds to ``sums``. ``places``: what in front of the rest finds stages and names values. ``told``: what
+    the steps leave to the rest, to the next trip and to what is behind the loop, in fragments; ``alone``: the
+    stages that go back in front of the rest."""
 
     loop: For
     allocs: tuple[Alloc, ...]
     first: Block
-    middle: Block
+    steps: tuple[Step, ...]
     rest: Block
     places: Block
     sums: frozenset[Var]
@@ -56,15 +65,16 @@ def parts_of(loop: For, beside: Set[Var], launch: Launch) -> TripParts:
     ahead = [stmt for stmt in body if stmt not in rest]
     cut = max(map(ahead.index, early)) + 1
     weights = frozenset(each.a.buffer for each in late)
+    told = _told(ahead, rest, beside)
     parts = TripParts(
         loop,
         allocs,
         tuple(ahead[:cut]),
-        tuple(ahead[cut:]),
+        _steps(tuple(ahead[cut:]), rest, told, weights, launch),
         rest,
         tuple(filter(_is_place, ahead)),
         sums,
-        _told(ahead, rest, beside),
+        told,
         weights,
         tuple(stmt for stmt in ahead if isinstance(stmt, GiveBack)),
     )
@@ -101,6 +111,52 @@ def _told(ahead: Sequence[Stmt], rest: Block, beside: Set[Var]) -> tuple[Var, ..
     read = {buffer for stmt in walk(rest) for buffer in buffers(stmt)} | beside
     held = (tile for tile in made if tile.scope() == _HELD)
     return tuple(tile for tile in held if tile in read or not begins_anew(tile, ahead))
+
+
+def _steps(
+    middle: Block, rest: Block, told: tuple[Var, ...], weights: Set[Var], launch: Launch
+) -> tuple[Step, ...]:
+    """The steps of what makes ``told``: each has what the former ones do not need."""
+    rows = {tile for tile in told if tile not in weights and any(touches(stmt, tile) for stmt in rest)}
+    made: set[Stmt] = set()
+    needed: set[Stmt] = set()
+    while True:
+        made, needed = _makers(middle, rows), _makers(middle, weights)
+        named = {buffer for stmt in walk(tuple(made | needed)) for buffer in buffers(stmt)}
+        carried = (set(told) & named) - weights
+        if carried <= rows:
+            break
+        rows |= carried
+    made |= {stmt for stmt in middle if _is_place(stmt) or isinstance(stmt, (WaitPhase, GiveBack))}
+    parts = (made, needed - made, set(middle) - made - needed)
+    bodies = [tuple(stmt for stmt in middle if stmt in part) for part in parts]
+    if _changes(middle, sum(bodies, ()), launch):
+        return (Step(middle, told),)
+    others = tuple(tile for tile in told if tile not in rows and tile not in weights)
+    tiles = (tuple(tile for tile in told if tile in rows), tuple(weights), others)
+    return tuple(Step(body, own) for body, own in zip(bodies, tiles, strict=True) if body or own)
+
+
+def _makers(block: Block, tiles: Set[Var]) -> set[Stmt]:
+    """The statements of a block that the values of tiles come from."""
+    needed, found = set(tiles), set[Stmt]()
+    for stmt in reversed(block):
+        inside = list(walk((stmt,)))
+        if needed & {tile for inner in inside for tile in written(inner)}:
+            found.add(stmt)
+            needed |= {buffer for inner in inside for buffer in buffers(inner)}
+    return found
+
+
+def _changes(before: Block, after: Block, launch: Launch) -> bool:
+    """Whether statements that touch the same change places."""
+    place = {stmt: number for number, stmt in enumerate(after)}
+    touches_of = [touched((stmt,), launch) for stmt in before]
+    return any(
+        place[one] > place[other] and touches_of[first].conflicts(touches_of[second])
+        for first, one in enumerate(before)
+        for second, other in enumerate(before[first + 1 :], first + 1)
+    )
 
 
 def _check(parts: TripParts, body: Sequence[Stmt], launch: Launch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from functools import cached_property
@@ -17,8 +17,8 @@ from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import need
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Block, Copy, For, If, Stmt, children, walk, with_children
-from tilec.ir.nodes.barriers import Group, NamedArrive
+from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Stmt, children, walk, with_children
+from tilec.ir.nodes.barriers import Group, NamedArrive, WaitProducts
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, defined, written
 from tilec.lowering.analysis.uses import touches
@@ -26,7 +26,7 @@ from tilec.lowering.analysis.uses import touches
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.general.trip_parts import TripParts
+    from tilec.backends.cuda.general.trip_parts import Step, TripParts
 
 GROUPS = 2
 _SHARED = "shared.dyn"
@@ -34,22 +34,27 @@ _SHARED = "shared.dyn"
 
 @dataclass(frozen=True)
 class Turns:
-    """The turns of a ``group`` of two warpgroups at the trips of its ``loop``. ``told``: the shared tile in
-    which each fragment passes that one tells the other; ``numbers``: of the named barriers at which each of
-    them tells, and of that at which both meet."""
+    """The turns of a ``group`` of two warpgroups at the trips of its ``loop``. ``told``: for each of them the
+    shared tile in which each fragment passes that it tells; ``numbers``: of the named barrier at which both
+    meet, and of those at which each of them tells what a step has made."""
 
     group: Group
     loop: For
     trip: TripParts
-    told: Mapping[Var, Var]
+    told: tuple[Mapping[Var, Var], ...]
     numbers: tuple[int, ...]
+
+    def barrier(self, number: int, step: Step) -> int:
+        """The named barrier at which a group tells."""
+        return self.numbers[1 + GROUPS * self.trip.steps.index(step) + number]
 
     def shared(self) -> Iterator[Stmt]:
         """The allocations of the tiles that both groups use."""
         inside = [stmt for stmt in walk(self.group.body) if _is_shared(stmt)]
         yield from inside
         known = {var for stmt in inside for var in defined(stmt)}
-        yield from (Alloc(tile) for tile in self.told.values() if tile not in known)
+        tiles = dict.fromkeys(tile for told in self.told for tile in told.values())
+        yield from (Alloc(tile) for tile in tiles if tile not in known)
 
     def of_group(self, number: int) -> Group:
         """One of the groups."""
@@ -89,7 +94,7 @@ class Turns:
             yield stmt
 
     def _meeting(self) -> Sync:
-        return Sync("threads", self.numbers[-1], self.group.count)
+        return Sync("threads", self.numbers[0], self.group.count)
 
     def _loop(self, columns: ColumnParts) -> Iterator[Stmt]:
         """The loop, two trips at a time. Where it is run again, the groups meet behind it, as one of them has
@@ -103,7 +108,7 @@ class Turns:
         )
         pairs = (loop.stop - loop.start + one) // two
         yield from self.trip.allocs
-        yield from (Alloc(tile) for tile in self.told if tile in self.trip.weights)
+        yield from (Alloc(tile) for tile in self.trip.weights)
         yield with_fields(loop, var=pair, start=tirx.const(0, dtype), stop=pairs, body=body)
         if loop not in self.group.body:
             yield self._meeting()
@@ -115,15 +120,16 @@ def _even(trip: _Trip, following: _Trip, follows: Expr) -> Block:
         *trip.first(),
         *trip.middle(),
         *trip.rest(),
-        If(follows, (*following.places(), *following.heard())),
+        If(follows, (*following.places(), *following.heard(), *following.heard_last())),
     )
 
 
 def _odd(trip: _Trip, following: _Trip, follows: Expr) -> Block:
     """Two trips of the group that has the first products of the latter: they are issued before the group
     waits for what it multiplies in the former."""
-    own = (*following.first(), *trip.heard(), *following.middle(), *following.rest())
-    return (*trip.places(), If(follows, own, copied(trip.heard())))
+    middle = following.middle(trip.heard_last())
+    own = (*following.first(), *trip.heard(), *middle, *following.rest())
+    return (*trip.places(), If(follows, own, copied((*trip.heard(), *trip.heard_last()))))
 
 
 class _Trip:
@@ -139,11 +145,23 @@ class _Trip:
         """Up to its first products."""
         return renamed(self._trip.first, self._names)
 
-    def middle(self) -> Block:
-        """What makes weights, and tells them."""
-        tell = (Copy(whole_tile(tile), whole_tile(told)) for tile, told in self._turns.told.items())
-        arrive = NamedArrive(self._turns.numbers[self._columns.number], self._turns.group.count)
-        return (*renamed(self._trip.middle, self._names), *tell, arrive)
+    def middle(self, heard: Block = ()) -> Block:
+        """What makes weights and rows, and tells them; ``heard`` stands in front of what is told last. What
+        is told first says nothing of products under way: weights are written when these are complete."""
+        *before, last = self._trip.steps
+        late = sum(isinstance(stmt, Gemm) for stmt in self._trip.rest)
+        made = (stmt for step in before for stmt in (*self._made(step), *self._tell(step, late)))
+        return (*made, *heard, *self._made(last), *self._tell(last, late))
+
+    def _made(self, step: Step) -> Block:
+        return renamed(step.body, self._names)
+
+    def _tell(self, step: Step, late: int) -> Iterator[Stmt]:
+        told, number = self._turns.told[self._columns.number], self._columns.number
+        if step.told:
+            yield from (Copy(whole_tile(tile), whole_tile(told[tile])) for tile in step.told)
+            yield WaitProducts(late)
+            yield NamedArrive(self._turns.barrier(number, step), self._turns.group.count)
 
     def rest(self) -> Block:
         """The rest, for the columns of the group."""
@@ -156,11 +174,31 @@ class _Trip:
         return renamed(self._trip.places, self._names)
 
     def heard(self) -> Block:
-        """The rest of such a trip."""
-        told, weights = self._turns.told, self._trip.weights
-        wait = Sync("threads", self._turns.numbers[1 - self._columns.number], self._turns.group.count)
-        rows = (Copy(whole_tile(told[tile]), whole_tile(tile)) for tile in told if tile not in weights)
-        return (wait, *rows, *with_buffers(self.rest(), {tile: told[tile] for tile in weights}))
+        """The rest of such a trip: rows are heard first, weights in front of the first product."""
+        before, those, _ = self._steps
+        told = self._turns.told[1 - self._columns.number]
+        rest = with_buffers(self.rest(), {tile: told[tile] for tile in self._trip.weights})
+        cut = next(place for place, stmt in enumerate(rest) if isinstance(stmt, Gemm))
+        return (*self._hear(before), *rest[:cut], *self._hear(those), *rest[cut:])
+
+    def heard_last(self) -> Block:
+        """What is told of such a trip behind the weights."""
+        return tuple(self._hear(self._steps[-1]))
+
+    @property
+    def _steps(self) -> tuple[Sequence[Step], ...]:
+        """The steps that tell something: in front of the weights, with these, and behind them."""
+        steps = [step for step in self._trip.steps if step.told]
+        place = next(place for place, step in enumerate(steps) if self._trip.weights & set(step.told))
+        return steps[:place], steps[place : place + 1], steps[place + 1 :]
+
+    def _hear(self, steps: Iterable[Step]) -> Iterator[Stmt]:
+        number = 1 - self._columns.number
+        told = self._turns.told[number]
+        for step in steps:
+            yield Sync("threads", self._turns.barrier(number, step), self._turns.group.count)
+            rows = (tile for tile in step.told if tile not in self._trip.weights)
+            yield from (Copy(whole_tile(told[tile]), whole_tile(tile)) for tile in rows)
 
 
 def fragment(tile: Var, scope: str = "local.fragment") -> Var:
