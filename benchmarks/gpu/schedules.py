@@ -6,12 +6,13 @@
 
 What `tilec fit` writes is manifests/llm.schedules.toml, from which manifests/llm.toml takes the schedules of
 its 16-bit products. Its lists are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seeds
-21, 31, 32, 41 and 42, of rows that TMA does not take seed 22), by
+21, 31, 32, 41 and 42, of rows that TMA does not take seed 22, of sizes that models have, ``--models``, seeds
+51 with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``), by
 
     --kernel matmul_float16 --part matmul_16_few:M=1..16:5 --part matmul_16_some:M=17..128:8
     --part "matmul_16:M=>=129:12"
     --kernel linear_bfloat16 --part linear_16_few:M=1..16:5 --part linear_16_some:M=17..64:7
-    --part linear_16_more:M=65..1024:12 --part "linear_16:M=>=1025:9"
+    --part linear_16_more:M=65..1024:14 --part "linear_16:M=>=1025:10"
     --kernel matmul_ragged_float16 --part matmul_16_ragged_few:M=1..16:6
     --part matmul_16_ragged_some:M=17..128:6
     --kernel linear_ragged_bfloat16 --part linear_16_ragged_few:M=1..16:6
@@ -22,19 +23,19 @@ and, as rows are those of aligned copies where there are more of them,
     --kernel matmul_float16 --part "matmul_16_ragged:M=>=129:5"
     --kernel linear_bfloat16 --part linear_16_ragged_more:M=65..1024:5 --part "linear_16_ragged:M=>=1025:4"
 
-Those of 8-bit floats, packed weights and attention are fitted to schedules_families_h200.json (seed 3, of
-packed weights 75 shapes with ``--models`` and seed 5, too), by
+Those of 8-bit types, packed weights and attention are fitted to schedules_families_h200.json (seed 3, of
+packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types seeds 51 and 52 as above), by
 
-    --kernel linear_fp8 --part "fp8:M=>=1:8"
+    --kernel linear_fp8 --part "fp8:M=>=1:12"
     --kernel linear_packed_w4a16 --gain 0.0005 --part "packed_4:M=>=1:14"
     --kernel linear_packed_w8a16 --part "packed_8:M=>=1:12"
-    --kernel linear_int8 --part int8_few:M=1..64:5 --part "int8:M=>=65:8"
-    --kernel linear_fp8_blocks --part fp8_blocks_few:M=1..128:5 --part "fp8_blocks:M=>=129:6"
+    --kernel linear_int8 --part int8_few:M=1..64:6 --part "int8:M=>=65:10"
+    --kernel linear_fp8_blocks --part fp8_blocks_few:M=1..128:5 --part "fp8_blocks:M=>=129:7"
     --kernel attention_dense_d64_float16 --part "attention_64:Sq=>=1:5" (and _causal, and d128)
 
 without what added little (16 rows and eight parts in packed_4), with the tiles that large shapes had been
-tuned for in place of others like them (128 x 256 in fp8, bands of 32 in fp8_blocks, attention), and with
-three or four tiles of attention; packed_4_few is packed_4 without tiles of more than 16 rows.
+tuned for in place of others like them (bands of 32 in fp8_blocks, attention), and with three or four tiles of
+attention; packed_4_few is packed_4 without tiles of more than 16 rows.
 """
 
 from __future__ import annotations
