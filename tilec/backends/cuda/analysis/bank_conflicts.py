@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm.ir import Var
 
+from tilec.backends.cuda.analysis.fragment_stores import fragment_store
 from tilec.backends.cuda.analysis.fragments import WARP, coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.mma import ROWS
@@ -39,7 +40,7 @@ def conflicts(launch: Launch) -> list[Road]:
     layouts = {
         stmt.buffer: stmt.layout or Layout.row_major([int(extent) for extent in stmt.buffer.shape])
         for stmt in walk(launch.body)
-        if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn"
+        if isinstance(stmt, Alloc) and stmt.buffer.scope() in ("shared.dyn", "local.fragment")
     }
     found: list[Road] = []
     for stmt in walk(launch.body) if layouts else ():
@@ -62,7 +63,7 @@ def _conflicts(stmt: Stmt, layouts: Mapping[Var, Layout], warps: int) -> Iterato
             ways = _operand_ways(region, across, layouts)
             if ways > 1:
                 yield region.buffer, "read by T.gemm", ways
-    elif isinstance(stmt, ThreadLoop):
+    elif isinstance(stmt, ThreadLoop) and fragment_store(stmt, layouts) is None:
         body = Parallel(stmt.vars, stmt.extents, stmt.body)
         yield from _loop_conflicts(body, stmt.layout, stmt.vector, layouts)
     elif isinstance(stmt, AsyncCopy):
@@ -104,7 +105,11 @@ def _loop_conflicts(
     for item in accesses(loop.body):
         tile = layouts.get(item.buffer)
         indices = written_out(item.indices, loop)
-        if tile is None or any(next(loads(index), None) is not None for index in indices):
+        if (
+            item.buffer.scope() != "shared.dyn"
+            or tile is None
+            or any(next(loads(index), None) is not None for index in indices)
+        ):
             continue
         here = _evaluated(indices, dict(zip(loop.vars, values, strict=True)))
         after = _evaluated(indices, dict(zip(loop.vars, [*values[:-1], values[-1] + 1], strict=True)))

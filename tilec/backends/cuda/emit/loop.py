@@ -10,6 +10,8 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.emit.context import DeviceContext, Part
+from tilec.backends.cuda.emit.fragment_store import stored_fragment
+from tilec.backends.cuda.emit.lane_digits import WARP, thread_digit
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector import Vector, convert_sum
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
@@ -23,12 +25,13 @@ from tilec.lowering.emission.statements import guarded, sequence
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-WARP = 32
-
 
 @emit.register(ThreadLoop)
 def emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
     """The iterations of this thread."""
+    stored = stored_fragment(stmt, ctx)
+    if stored is not None:
+        return stored
     vector = Vector(stmt, ctx)
     touched = accesses(stmt.body)
     own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}
@@ -153,14 +156,6 @@ def parts_of(
             loops.append(RegisterLoop(var, size, stride))
             parts.append(Part(weight, size, var, True))
     return parts
-
-
-def thread_digit(space: str, stride: int, size: int, ctx: DeviceContext) -> Expr:
-    """The value of a lane or warp digit in this thread."""
-    place, count = (ctx.lane, WARP) if space == "lane" else (ctx.warp, ctx.warps)
-    assert place is not None
-    value = place if stride == 1 else tirx.truncdiv(place, tirx.const(stride, "int32"))
-    return value if stride * size >= count else tirx.truncmod(value, tirx.const(size, "int32"))
 
 
 def replica_zero(layout: Layout, ctx: DeviceContext) -> Expr | None:

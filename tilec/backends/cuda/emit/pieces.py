@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.backends.cuda.emit.loop import thread_digit
+from tilec.backends.cuda.emit.lane_digits import thread_digit
 from tilec.ir.exprs import dtype_of
 from tilec.ir.layout_algebra import terms
 

@@ -10,7 +10,8 @@ from tilec.backends.cuda.device.exchange import exchange
 from tilec.backends.cuda.device.helper import C_NAMES
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.loop import over_layout, thread_digit
+from tilec.backends.cuda.emit.lane_digits import thread_digit
+from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.narrow import NARROW
 from tilec.backends.cuda.emit.statements import block_barrier, emit
 from tilec.backends.cuda.nodes import BlockReduce

@@ -14,7 +14,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.device.exchange import from_lane
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.loop import thread_digit
+from tilec.backends.cuda.emit.lane_digits import thread_digit
 from tilec.backends.cuda.emit.statements import block_barrier, emit
 from tilec.backends.cuda.nodes import BlockScan
 from tilec.ir.layout_algebra import Term, terms

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.backends.cuda.nodes import GiveBack
+from tilec.backends.cuda.nodes import ArriveOnce, BoxLoad, GiveBack
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import (
@@ -29,13 +29,17 @@ from tilec.ir.nodes import (
     Store,
     walk,
 )
-from tilec.ir.nodes.barriers import WaitPhase
+from tilec.ir.nodes.barriers import AllocBarrier, WaitPhase
 from tilec.ir.traits import defined, expressions, mentioned, written
 from tilec.lowering.analysis.uses import with_overlapping
 
 #: Statements that do nothing but what their fields say.
 _KNOWN = (Alloc, Assume, Atomic, Bind, Copy, Fill, For, Gemm, GiveBack, If, Parallel, Reduce, Scan, Store,
           WaitPhase)  # fmt: skip
+
+#: Tiles by the barrier that tells of them.
+Filled = Mapping[Var, Set[Var]]
+_UNKNOWN: Filled = {}
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,10 @@ class Touched:
         return Touched(self.every - tiles, self.changed - tiles)
 
 
-def touched(block: Block, launch: Launch) -> Touched:
-    """What statements touch. A wait changes its barrier and what the stage that it names stands for; a
-    GiveBack its barrier and the tiles that others may overwrite behind it."""
+def touched(block: Block, launch: Launch, filled: Filled = _UNKNOWN) -> Touched:
+    """What statements touch. A wait changes its barrier and the tiles that are ``filled`` behind it, where
+    they are not known what the stage that it names stands for; a GiveBack its barrier and the tiles that
+    others may overwrite behind it."""
     inside = list(walk(block))
     every = {name for stmt in inside for name in mentioned(stmt)}
     changed = {name for stmt in inside for name in (*written(stmt), *defined(stmt))}
@@ -68,9 +73,22 @@ def touched(block: Block, launch: Launch) -> Touched:
         if isinstance(stmt, GiveBack):
             changed |= {stmt.barrier, *stmt.tiles}
         elif isinstance(stmt, WaitPhase):
-            changed |= {stmt.barrier, *(node for node in walk_expr(stmt.index) if isinstance(node, Var))}
+            stage = {node for node in walk_expr(stmt.index) if isinstance(node, Var)}
+            changed |= {stmt.barrier, *filled.get(stmt.barrier, stage)}
     tensors = with_overlapping(_buffers(changed), launch)
     return Touched(every | tensors, changed | tensors)
+
+
+def filled_tiles(launch: Launch) -> Filled:
+    """The tiles whose stage is there behind a wait, for each barrier of which TMA alone tells."""
+    found: dict[Var, set[Var]] = {}
+    others: set[Var] = set()
+    for stmt in walk(launch.body):
+        if isinstance(stmt, BoxLoad):
+            found.setdefault(stmt.barrier, set()).add(stmt.dst.buffer)
+        elif not isinstance(stmt, (AllocBarrier, ArriveOnce, WaitPhase)):
+            others |= mentioned(stmt)
+    return {barrier: tiles for barrier, tiles in found.items() if barrier not in others}
 
 
 def is_known(block: Block) -> bool:

@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
 
+from tvm.ir import Var
+
 from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.idioms.flow import overwrites
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, shared_out
-from tilec.ir.nodes import Block, Launch, walk
+from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import Group, SetRegisters
 from tilec.ir.traits import buffers
 from tilec.lowering.emission.storage import element_bytes
 from tilec.targets import REGISTER_FILE
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
-
     from tilec.backends.cuda.general.loads import Load
 
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups, few for the producer
@@ -80,8 +81,45 @@ def blocks_at_entry(launch: Launch) -> int:
 
 def fits_registers(block: Block, group: Group) -> bool:
     """Whether a thread of ``group`` holds all fragments that a block names at once."""
+    return _held(block, group.count) <= _given(group) - _OTHERS
+
+
+def holds_live(block: Block, group: Group) -> bool:
+    """Whether a thread of ``group`` holds the fragments of a block that are alive at a time."""
+    alive = [set[Var]() for _ in range(len(block) + 1)]
+    for buffer in _fragments(block):
+        first, last = _life(block, buffer, group)
+        for place in range(first, last + 1):
+            alive[place].add(buffer)
+    most = max(sum(_words(buffer, group.count) for buffer in each) for each in alive)
+    return most <= _given(group) - _OTHERS
+
+
+def _given(group: Group) -> int:
+    """Registers of a thread of a group."""
     given = [stmt.count for stmt in group.body if isinstance(stmt, SetRegisters)]
-    return _held(block, group.count) <= (given[0] if given else _MOST) - _OTHERS
+    return given[0] if given else _MOST
+
+
+def _life(block: Block, buffer: Var, group: Group) -> tuple[int, int]:
+    """The first and the last of the gaps behind statements in which a fragment holds something: all of them
+    where others use it, or it is read before it is written."""
+    users = [place for place, stmt in enumerate(block) if buffer in _fragments((stmt,))]
+    inside, everywhere = (sum(_uses(stmt, buffer) for stmt in walk(body)) for body in (block, group.body))
+    if inside < everywhere or not _begins(block[users[0]], buffer):
+        return 0, len(block)
+    return users[0] + 1, users[-1]
+
+
+def _uses(stmt: Stmt, buffer: Var) -> bool:
+    return buffer in buffers(stmt) and not isinstance(stmt, Alloc)
+
+
+def _begins(stmt: Stmt, buffer: Var) -> bool:
+    """Whether a statement gives a fragment what it holds."""
+    if isinstance(stmt, Gemm):
+        return bool(stmt.clear and stmt.c.buffer.same_as(buffer))
+    return overwrites(stmt, buffer)
 
 
 def registers_held(block: Block, threads: int) -> int:
@@ -98,8 +136,12 @@ def blocks_by_registers(block: Block, threads: int) -> int:
 
 def _held(block: Block, threads: int) -> int:
     """Registers of a thread for all fragments that a block names."""
+    return sum(_words(buffer, threads) for buffer in _fragments(block))
+
+
+def _fragments(block: Block) -> set[Var]:
     used = {buffer for stmt in walk(block) for buffer in buffers(stmt)}
-    return sum(_words(buffer, threads) for buffer in used if buffer.scope() == "local.fragment")
+    return {buffer for buffer in used if buffer.scope() == "local.fragment"}
 
 
 def _words(buffer: Var, threads: int) -> int:

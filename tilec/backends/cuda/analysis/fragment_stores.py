@@ -1,0 +1,147 @@
+"""Loops that store what a fragment of a product holds to a shared tile: which lane best stores what.
+
+Of the sums of mma and wgmma a lane has pairs of neighbours of a row, eight rows a warp. Pairs of 16 bits go
+by stmatrix, to which each lane names a row of 16 bytes. Pairs of 4-byte numbers are 8 bytes, of which half a
+warp stores four rows at once: in TMA's patterns two of these rows meet in the same banks, unless some lanes
+store another one of their pairs first. Places of further pairs differ from that of the first one in bits and
+distances that are the same for all lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+
+from tilec.ir.exprs import dtype_of, uses
+from tilec.ir.layout_algebra import bank_conflicts, element_at, extent_of
+from tilec.ir.nodes import Store
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from tilec.backends.cuda.nodes import ThreadLoop
+    from tilec.ir.layout import Layout
+
+_LANES = 32
+#: Elements of a row of stmatrix, and matrices of one instruction.
+_ROW, _MATRICES = 8, 4
+
+
+@dataclass(frozen=True)
+class Step:
+    """The place of a further access, from that of the first one: ``(first ^ flip) + far``."""
+
+    flip: int
+    far: int
+
+
+@dataclass(frozen=True)
+class FragmentStore:
+    """``steps``: of each stmatrix of four pairs of registers, in order, or of each pair. ``lane_bit`` and
+    ``pair_bit``: lanes with that bit set store pair p ^ pair_bit in place of p; 0 where none do."""
+
+    store: Store
+    fragment: Var
+    steps: tuple[Step, ...]
+    matrices: bool
+    lane_bit: int = 0
+    pair_bit: int = 0
+
+
+def fragment_store(stmt: ThreadLoop, layouts: Mapping[Var, Layout]) -> FragmentStore | None:
+    """How threads store a fragment's pairs; None for other loops, and where it takes several accesses of a
+    bank in turn."""
+    store = stmt.body[0] if len(stmt.body) == 1 else None
+    value = store.value if isinstance(store, Store) else None
+    value = value.value if isinstance(value, tirx.Cast) else value
+    if not isinstance(store, Store) or not isinstance(value, TensorLoad) or len(stmt.vars) != 2:
+        return None
+    own, tile = layouts.get(value.source), layouts.get(store.buffer)
+    if own is None or tile is None or own != stmt.layout or not _is_plain(stmt, store, value):
+        return None
+    places = _places(own, tile)
+    if places is None:
+        return None
+    size, given = element_bytes(str(store.buffer.dtype)), element_bytes(dtype_of(value))
+    if size == 2 and (given == 2 or dtype_of(value) == "float32"):
+        return _by_matrices(store, value.source, places)
+    return _by_pairs(store, value.source, places) if size == given == 4 else None
+
+
+def _is_plain(stmt: ThreadLoop, store: Store, value: TensorLoad) -> bool:
+    """Whether every thread has whole pairs of its own, and stores its element of the fragment where the loop
+    stands."""
+    *lead, row, column = store.indices
+    moves = any(uses(index, stmt.vars) for index in lead)
+    at = [*value.indices, row, column]
+    here = all(index.same_as(var) for index, var in zip(at, (*stmt.vars, *stmt.vars), strict=False))
+    shared = store.buffer.scope() == "shared.dyn" and value.source.scope() == "local.fragment"
+    whole = tuple(stmt.extents) == stmt.layout.shape and extent_of(stmt.layout, "group") == 1
+    return shared and here and len(at) == 4 and whole and not moves
+
+
+def _places(own: Layout, tile: Layout) -> np.ndarray | None:
+    """Where each warp and lane stores the first element of each pair; None where pairs are no neighbours, or
+    threads have the same ones."""
+    count, warps = extent_of(own, "reg"), extent_of(own, "warp")
+    lead = (0,) * (len(tile.shape) - 2)
+    place = {
+        "warp": np.arange(warps)[:, None, None],
+        "lane": np.arange(_LANES)[None, :, None],
+        "reg": np.arange(count)[None, None, :],
+        "group": 0,
+    }
+    element = element_at(own, place)
+    found = np.broadcast_to(tile.offset((*lead, *element)), (warps, _LANES, count))
+    behind = tile.offset((*(min(size - 1, 1) for size in tile.shape[:-2]), *element))
+    if lead and len(np.unique(behind - found)) > 1:
+        return None
+    apart = len(np.unique(found)) == found.size and count % 2 == 0
+    return found[:, :, ::2] if apart and np.all(found[:, :, 1::2] == found[:, :, ::2] + 1) else None
+
+
+def _by_matrices(store: Store, fragment: Var, places: np.ndarray) -> FragmentStore | None:
+    """By stmatrix: four lanes have the pairs of a row of 16 bytes."""
+    warps, _, pairs = places.shape
+    quads = places.reshape(warps, _ROW, 4, pairs)
+    rows = quads[:, :, 0, :]
+    joined = np.all(quads == rows[:, :, None, :] + 2 * np.arange(4)[None, None, :, None])
+    banks = np.sort(rows // _ROW % _ROW, axis=1)
+    alone = np.all(banks == np.arange(_ROW)[None, :, None]) and np.all(rows % _ROW == 0)
+    if pairs % _MATRICES or not joined or not alone:
+        return None
+    named = rows.reshape(warps, _ROW, pairs // _MATRICES, _MATRICES).transpose(0, 3, 1, 2)
+    first = rows[:, :1, :_MATRICES] - rows[:, :1, :1]  # the matrices of an instruction lie as two bits say
+    if not np.all(first[..., 3] == first[..., 1] + first[..., 2]):
+        return None
+    steps = _steps(named.reshape(warps, _LANES, -1))
+    return None if steps is None else FragmentStore(store, fragment, steps, matrices=True)
+
+
+def _by_pairs(store: Store, fragment: Var, places: np.ndarray) -> FragmentStore | None:
+    """By vectors of two: as they come, or with pairs that some lanes exchange."""
+    pairs = places.shape[-1]
+    lanes, numbers = np.arange(_LANES), np.arange(pairs)
+    bits = [(0, 0)] + [(1 << lane, 1 << pair) for lane in range(5) for pair in range(pairs.bit_length() - 1)]
+    for lane_bit, pair_bit in bits if pairs & (pairs - 1) == 0 else bits[:1]:
+        moved = numbers[None, :] ^ np.where(lanes & lane_bit, pair_bit, 0)[:, None]
+        chosen = np.take_along_axis(places, np.broadcast_to(moved, places.shape), axis=2)
+        ways = max(bank_conflicts(chosen[0, :, pair].tolist(), 4, 2) for pair in range(pairs))
+        steps = _steps(chosen) if ways == 1 else None
+        if steps is not None:
+            return FragmentStore(store, fragment, steps, False, lane_bit, pair_bit)
+    return None
+
+
+def _steps(places: np.ndarray) -> tuple[Step, ...] | None:
+    """From the first access to each one, the same for all threads; None where it is not."""
+    first = places[..., :1]
+    apart = places ^ first
+    if not np.all(apart == apart[:1, :1]):
+        return None
+    used = int(np.bitwise_or.reduce(first, axis=None))
+    return tuple(Step(int(each) & used, int(each) & ~used) for each in apart[0, 0])

@@ -1,0 +1,22 @@
+"""Digits of a layout in a thread: of its lane, and of its warp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.backends.cuda.emit.context import DeviceContext
+
+WARP = 32
+
+
+def thread_digit(space: str, stride: int, size: int, ctx: DeviceContext) -> Expr:
+    """The value of a lane or warp digit in this thread."""
+    place, count = (ctx.lane, WARP) if space == "lane" else (ctx.warp, ctx.warps)
+    assert place is not None
+    value = place if stride == 1 else tirx.truncdiv(place, tirx.const(stride, "int32"))
+    return value if stride * size >= count else tirx.truncmod(value, tirx.const(size, "int32"))
