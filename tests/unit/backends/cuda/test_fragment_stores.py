@@ -89,6 +89,9 @@ def test_padded_rows_of_float32_need_no_exchange() -> None:
     [
         (sums(64), Layout.row_major((64, 64)), "float16", "float32"),  # eight rows in the same banks
         (sums(64), slabs(64, 64), "float8_e4m3fn", "float32"),
+        (sums(64), slabs(64, 64), "int16", "float32"),
+        (sums(64), slabs(64, 64), "bfloat16", "float16"),
+        (sums(64), slabs(64, 32), "int32", "float32"),
         (Layout(((Digit(64, 1, "lane"),), (Digit(64, 1, "reg"),))), slabs(64, 64), "float16", "float16"),
     ],
 )

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _LANES = 32
 #: Elements of a row of stmatrix, and matrices of one instruction.
 _ROW, _MATRICES = 8, 4
+#: What float32 is rounded to in pairs.
+_ROUNDED = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,10 @@ def fragment_store(stmt: ThreadLoop, layouts: Mapping[Var, Layout]) -> FragmentS
     places = _places(own, tile)
     if places is None:
         return None
-    size, given = element_bytes(str(store.buffer.dtype)), element_bytes(dtype_of(value))
-    if size == 2 and (given == 2 or dtype_of(value) == "float32"):
+    made, given = str(store.buffer.dtype), dtype_of(value)
+    if element_bytes(made) == 2 and (given == made or (given == "float32" and made in _ROUNDED)):
         return _by_matrices(store, value.source, places)
-    return _by_pairs(store, value.source, places) if size == given == 4 else None
+    return _by_pairs(store, value.source, places) if given == made and element_bytes(made) == 4 else None
 
 
 def _is_plain(stmt: ThreadLoop, store: Store, value: TensorLoad) -> bool:

@@ -80,7 +80,7 @@ def _pairs(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iterato
     place = _Place(stmt, plan, lane, ((2 * plan.pair_bit, exchanges),) if plan.lane_bit else (), ctx)
     yield from place.binds
     for pair, step in enumerate(plan.steps):
-        tmp = tirx.decl_buffer((2,), "float32", name=ctx.fresh("pair", "int32").name, scope="local")
+        tmp = tirx.decl_buffer((2,), str(data.dtype), name=ctx.fresh("pair", "int32").name, scope="local")
         yield tirx.AllocBuffer(tmp)
         for half in range(2):
             own, other = (
