@@ -70,7 +70,7 @@ OTHER = BEFORE.replace("0:+128], K_s_full[k % 2])", "0:+128], R_s_full[k % 2])")
 @pytest.mark.parametrize("text", [NARROW, OTHER], ids=["half-slabs", "another-barrier"])
 def test_other_rings_stay_whole(text: str):
     found = made(text)
-    assert "named_arrive" in found
+    assert "told" in found
     assert "K_s_0" not in found
 
 
@@ -85,9 +85,9 @@ def test_a_group_waits_for_the_part_that_it_multiplies():
 def test_rows_are_told_ahead_of_weights_and_heard_ahead_of_what_they_scale():
     text = made(BEFORE)
     told = text.index("copy(factor[0:+64], factor_told")
-    assert told < text.index("named_arrive(") < text.index("exp2(S[") < text.index("copy(P_s_1[")
+    assert told < text.index("barrier_arrive(told[0]") < text.index("exp2(S[") < text.index("copy(P_s_1[")
     heard = text.index("copy(factor_told")
-    weights = text.index("sync(", heard)
+    weights = text.index("barrier_wait(told[", heard)
     assert heard < text.index("acc[", heard) < weights < text.index("gemm(P_s[", heard)
 
 
@@ -99,7 +99,7 @@ def test_what_only_the_next_trip_reads_is_told_too():
 def test_who_hears_waits_for_no_product_of_its_own():
     text = format_kernel(lower(parse_kernel(BEFORE), SM90A))
     group = text[text.index("thread_group(128, 128)") :]
-    before, _, behind = group.partition('sync("threads", barrier=2, count=256)')
+    before, _, behind = group.partition("barrier_wait(told[0]")
     assert before.count("tile=warp_tile") == 3  # two parts of K_s, and R_s
     assert "wgmma_wait" not in before
-    assert "wgmma_wait(1" in behind[: behind.index("named_arrive")]
+    assert "wgmma_wait(1" in behind[: behind.index("barrier_arrive(told[1]")]

@@ -20,6 +20,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.versions import with_buffers
 from tilec.backends.cuda.analysis.wgmma import Chooser
@@ -36,7 +38,7 @@ from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, For, Gemm, Kernel, Launch, Stmt, children, walk
-from tilec.ir.nodes.barriers import WARP, AllocBarrier, Group
+from tilec.ir.nodes.barriers import SCOPE, WARP, AllocBarrier, Group
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -109,9 +111,10 @@ def _turns(launch: Launch, group: Group) -> Turns:
     passing = {own: tile for tile, own in held.items()}
     rows = [tile for tile in trip.told if tile not in passing]
     told = tuple(passing | {tile: fragment(tile, "shared.dyn") for tile in rows} for _ in range(GROUPS))
-    numbers = free_barriers(launch)[: 1 + GROUPS * len(trip.steps)]
-    need(len(numbers) > GROUPS * len(trip.steps), "there are no named barriers left")
-    return Turns(group, loop, trip, told, tuple(numbers))
+    numbers = free_barriers(launch)
+    need(bool(numbers), "there are no named barriers left")
+    signals = tirx.decl_buffer((GROUPS * len(trip.steps),), "uint64", "told", scope=SCOPE)
+    return Turns(group, loop, trip, told, signals, numbers[0])
 
 
 def _made(launch: Launch, turns: Turns) -> Launch:

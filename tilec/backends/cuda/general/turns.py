@@ -17,8 +17,8 @@ from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import need
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Stmt, children, walk, with_children
-from tilec.ir.nodes.barriers import Group, NamedArrive, WaitProducts
+from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes.barriers import AllocBarrier, Arrive, Group, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, defined, written
 from tilec.lowering.analysis.uses import touches
@@ -35,18 +35,24 @@ _SHARED = "shared.dyn"
 @dataclass(frozen=True)
 class Turns:
     """The turns of a ``group`` of two warpgroups at the trips of its ``loop``. ``told``: for each of them the
-    shared tile in which each fragment passes that it tells; ``numbers``: of the named barrier at which both
-    meet, and of those at which each of them tells what a step has made."""
+    shared tile in which each fragment passes that it tells; ``signals``: the barriers by which each of them
+    tells what a step has made; ``meeting``: the number of the named barrier at which both meet."""
 
     group: Group
     loop: For
     trip: TripParts
     told: tuple[Mapping[Var, Var], ...]
-    numbers: tuple[int, ...]
+    signals: Var
+    meeting: int
 
-    def barrier(self, number: int, step: Step) -> int:
-        """The named barrier at which a group tells."""
-        return self.numbers[1 + GROUPS * self.trip.steps.index(step) + number]
+    def signal(self, number: int, step: Step) -> Expr:
+        """The barrier by which a group tells."""
+        return tirx.const(GROUPS * self.trip.steps.index(step) + number, "int32")
+
+    @cached_property
+    def heard(self) -> Var:
+        """The variable of a thread for the parity of the trip that it hears of next."""
+        return tirx.decl_buffer((1,), "int32", f"{self.signals.name}_heard", scope="local.var")
 
     def shared(self) -> Iterator[Stmt]:
         """The allocations of the tiles that both groups use."""
@@ -55,12 +61,15 @@ class Turns:
         known = {var for stmt in inside for var in defined(stmt)}
         tiles = dict.fromkeys(tile for told in self.told for tile in told.values())
         yield from (Alloc(tile) for tile in tiles if tile not in known)
+        yield AllocBarrier(self.signals, (WARPGROUP,) * (GROUPS * len(self.trip.steps)))
 
     def of_group(self, number: int) -> Group:
         """One of the groups."""
         narrow = {tile: _narrow(tile) for tile in self.trip.sums}
         columns = ColumnParts(narrow, number, GROUPS)
-        return Group(number * WARPGROUP, WARPGROUP, copied(self._block(self.group.body, columns)))
+        begun = Alloc(self.heard, init=tirx.const(0, "int32"))
+        body = (begun, *self._block(self.group.body, columns))
+        return Group(number * WARPGROUP, WARPGROUP, copied(body))
 
     @cached_property
     def _staged(self) -> frozenset[Var]:
@@ -94,7 +103,7 @@ class Turns:
             yield stmt
 
     def _meeting(self) -> Sync:
-        return Sync("threads", self.numbers[0], self.group.count)
+        return Sync("threads", self.meeting, self.group.count)
 
     def _loop(self, columns: ColumnParts) -> Iterator[Stmt]:
         """The loop, two trips at a time. Where it is run again, the groups meet behind it, as one of them has
@@ -161,7 +170,7 @@ class _Trip:
         if step.told:
             yield from (Copy(whole_tile(tile), whole_tile(told[tile])) for tile in step.told)
             yield WaitProducts(late)
-            yield NamedArrive(self._turns.barrier(number, step), self._turns.group.count)
+            yield Arrive(self._turns.signals, self._turns.signal(number, step))
 
     def rest(self) -> Block:
         """The rest, for the columns of the group."""
@@ -183,7 +192,9 @@ class _Trip:
 
     def heard_last(self) -> Block:
         """What is told of such a trip behind the weights."""
-        return tuple(self._hear(self._steps[-1]))
+        heard, zero = self._turns.heard, tirx.const(0, "int32")
+        following = tirx.bitwise_xor(tirx.BufferLoad(heard, [zero]), tirx.const(1, "int32"))
+        return (*self._hear(self._steps[-1]), Store(heard, (zero,), following))
 
     @property
     def _steps(self) -> tuple[Sequence[Step], ...]:
@@ -195,8 +206,9 @@ class _Trip:
     def _hear(self, steps: Iterable[Step]) -> Iterator[Stmt]:
         number = 1 - self._columns.number
         told = self._turns.told[number]
+        parity = tirx.BufferLoad(self._turns.heard, [tirx.const(0, "int32")])
         for step in steps:
-            yield Sync("threads", self._turns.barrier(number, step), self._turns.group.count)
+            yield WaitPhase(self._turns.signals, self._turns.signal(number, step), parity)
             rows = (tile for tile in step.told if tile not in self._trip.weights)
             yield from (Copy(whole_tile(told[tile]), whole_tile(tile)) for tile in rows)
 

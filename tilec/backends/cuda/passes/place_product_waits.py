@@ -10,11 +10,11 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.versions import parity
-from tilec.backends.cuda.nodes import BoxLoad, GiveBack, ProductsWait, WarpgroupProduct
+from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import sharing
 from tilec.ir.exprs import int_value, loads, same
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, children, walk, with_children
-from tilec.ir.nodes.barriers import Arrive, Group, NamedArrive, WaitPhase, WaitProducts
+from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, expressions, regions, written
 from tilec.lowering.passes.base import LaunchPass
@@ -57,34 +57,16 @@ class PlaceProductWaits(LaunchPass):
         held = {
             stmt.a.buffer: stmt.c.buffer for stmt in products if stmt.a.buffer.scope() == "local.fragment"
         }
-        waits = _Waits(sharing(launch.body), held, _only_heard(launch.body), _stored(launch.body))
-        return replace(launch, body=waits.closed(launch.body))
-
-
-def _only_heard(body: Block) -> frozenset[int]:
-    """The named barriers at which one group waits for others, who go on: coming there tells nobody else."""
-    groups = [stmt for stmt in walk(body) if isinstance(stmt, Group)]
-    inside = {each: {s.barrier for s in walk(each.body) if isinstance(s, Sync)} for each in groups}
-    told = {stmt.number for stmt in walk(body) if isinstance(stmt, NamedArrive)}
-    return frozenset(number for number in told if sum(number in own for own in inside.values()) == 1)
-
-
-def _stored(body: Block) -> frozenset[Var]:
-    """What threads write, other than loads by TMA."""
-    found = (stmt for stmt in walk(body) if not isinstance(stmt, BoxLoad))
-    return frozenset(buffer for stmt in found for buffer in written(stmt))
+        return replace(launch, body=_Waits(sharing(launch.body), held).closed(launch.body))
 
 
 @dataclass(frozen=True)
 class _Waits:
     """Walks blocks with what is under way. ``sharing``: the tiles on the bytes of another one; ``held``: the
-    fragments that products multiply, and what they add to; ``heard``: see `_only_heard`; ``stored``: what
-    threads write."""
+    fragments that products multiply, and what they add to."""
 
     sharing: Mapping[Var, frozenset[Var]]
     held: Mapping[Var, Var]
-    heard: frozenset[int]
-    stored: frozenset[Var]
 
     def closed(self, block: Block) -> Block:
         """A block at whose end nothing is under way."""
@@ -173,16 +155,11 @@ class _Waits:
         operands |= {other for tile in operands for other in self.sharing.get(tile, ())}
         operands |= {tile for tile, sums in self.held.items() if not sums.same_as(product.c.buffer)}
         return any(
-            (isinstance(inner, _TELLING) and not issued.known and self._tells(inner, product))
+            (isinstance(inner, _TELLING) and not issued.known)
             or product.c.buffer in set(buffers(inner))
             or bool(operands & set(written(inner)))
             for inner in walk((stmt,))
         )
-
-    def _tells(self, stmt: Stmt, product: WarpgroupProduct) -> bool:
-        """Whether a barrier may tell others that a product is complete who write what it reads."""
-        hears = isinstance(stmt, Sync) and stmt.barrier in self.heard
-        return not hears or bool({product.a.buffer, product.b.buffer} & self.stored)
 
 
 class _Held:
