@@ -60,7 +60,9 @@ def fragment_store(stmt: ThreadLoop, layouts: Mapping[Var, Layout]) -> FragmentS
     store = stmt.body[0] if len(stmt.body) == 1 else None
     value = store.value if isinstance(store, Store) else None
     value = value.value if isinstance(value, tirx.Cast) else value
-    if not isinstance(store, Store) or not isinstance(value, TensorLoad) or len(stmt.vars) != 2:
+    if not isinstance(store, Store) or not isinstance(value, TensorLoad):
+        return None
+    if len(stmt.vars) != 2 or len(store.indices) < 2:
         return None
     own, tile = layouts.get(value.source), layouts.get(store.buffer)
     if own is None or tile is None or own != stmt.layout or not _is_plain(stmt, store, value):
