@@ -18,24 +18,34 @@ from tilec.targets import parse_host, parse_target
 
 QEMU = shutil.which("qemu-aarch64")
 NAMES = tuple(CASES)
+#: Without a C library, which zig would compile first: for half a minute where its cache is empty.
 PROGRAM = """
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 %s
 typedef void (*function)(const float *, float *, int64_t);
 static const function functions[] = {%s};
-int main(int argc, char **argv) {
-  int64_t n = atoll(argv[1]);
-  float *x = malloc(n * sizeof(float)), *out = malloc(n * sizeof(float));
-  if (argc != 2 || fread(x, sizeof(float), n, stdin) != (size_t)n) return 1;
-  for (size_t f = 0; f < sizeof(functions) / sizeof(functions[0]); f++) {
-    functions[f](x, out, n);
-    fwrite(out, sizeof(float), n, stdout);
+enum { COUNT = %d, READ = 63, WRITE = 64, EXIT = 93 };
+static float x[COUNT], out[COUNT];
+static long ask(long number, long first, long second, long third) {
+  register long x8 __asm__("x8") = number, x0 __asm__("x0") = first;
+  register long x1 __asm__("x1") = second, x2 __asm__("x2") = third;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+  return x0;
+}
+static void move(long number, int file, char *data) {
+  for (long done = 0, now; done < (long)sizeof(x); done += now)
+    if ((now = ask(number, file, (long)(data + done), sizeof(x) - done)) <= 0) ask(EXIT, 1, 0, 0);
+}
+void _start(void) {
+  move(READ, 0, (char *)x);
+  for (unsigned f = 0; f < sizeof(functions) / sizeof(functions[0]); f++) {
+    functions[f](x, out, COUNT);
+    move(WRITE, 1, (char *)out);
   }
-  return 0;
+  ask(EXIT, 0, 0, 0);
 }
 """
+COUNT = 4096
 
 
 @pytest.fixture
@@ -46,14 +56,15 @@ def toolchain():
 
 
 def _program(toolchain, folder: Path, target: str) -> Path:
-    """An executable without a dynamic loader (musl), so that qemu needs no aarch64 system around it."""
+    """An executable without a loader and a C library, so that qemu needs no aarch64 system around it."""
     image = compile_kernel(lowered(*(elementwise(name) for name in NAMES)), parse_target(target), "demo")
     (folder / "code.o").write_bytes(image.code)
     symbols = [launch.symbol for launch in image.launches]
     declared = "\n".join(f"void {symbol}(const float *, float *, int64_t);" for symbol in symbols)
-    (folder / "main.c").write_text(PROGRAM % (declared, ", ".join(symbols)))
+    (folder / "main.c").write_text(PROGRAM % (declared, ", ".join(symbols), COUNT))
     driver = [part.replace(toolchain.host.triple, "aarch64-linux-musl") for part in toolchain.driver]
-    command = [*driver, "-O1", "-static", "main.c", "code.o", "-o", "program"]
+    bare = ("-static", "-nostdlib", "-ffreestanding")
+    command = [*driver, "-O1", *bare, "main.c", "code.o", "-o", "program"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder / "program"
 
@@ -61,11 +72,11 @@ def _program(toolchain, folder: Path, target: str) -> Path:
 @pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 (package qemu-user) is not installed")
 @pytest.mark.parametrize("target", ["aarch64", "aarch64+dotprod+fp16+bf16+i8mm"])
 def test_error_in_ulp_on_aarch64(toolchain, tmp_path, target):
-    x = np.random.default_rng(5).normal(0, 20, 4096).astype(np.float32)
+    x = np.random.default_rng(5).normal(0, 20, COUNT).astype(np.float32)
     x[: SPECIAL.size] = SPECIAL
     program = _program(toolchain, tmp_path, target)
     done = subprocess.run(
-        [QEMU, str(program), str(x.size)], input=x.tobytes(), capture_output=True, check=True, timeout=60
+        [QEMU, str(program)], input=x.tobytes(), capture_output=True, check=True, timeout=60
     )
     results = np.frombuffer(done.stdout, dtype=np.float32).reshape(len(NAMES), x.size)
     for name, got in zip(NAMES, results, strict=True):
