@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tilec.backends.cuda.codegen.compilers import find_compiler
 from tilec.errors import EnvironmentError_
@@ -22,8 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Has the tile IR verified after every pass, in compile processes too."""
+    """Has the tile IR verified after every pass, in compile processes too. Examples may take as long as they
+    do on a busy machine."""
     os.environ.setdefault("TILEC_VERIFY", "1")
+    settings.register_profile("tests", deadline=None)
+    settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

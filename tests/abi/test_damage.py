@@ -32,7 +32,7 @@ def problem_of(path: Path) -> LibraryError | None:
     return None
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_damage_is_a_library_error(sample: BuildReport, tmp_path: Path, data: st.DataObject) -> None:
     content = bytearray(sample.library.read_bytes())
@@ -132,7 +132,7 @@ def test_program_headers_and_the_digests_themselves_count(sample: BuildReport) -
         data[place] ^= 0x20
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_the_check_of_a_file_never_fails_itself(sample: BuildReport, data: st.DataObject) -> None:
     content = bytearray(sample.library.read_bytes())

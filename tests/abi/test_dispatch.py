@@ -37,7 +37,7 @@ def admits(guards: dict[str, dict[str, int]], dims: dict[str, int]) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(m=DIM, n=DIM, k=DIM)
 def test_select_is_the_first_that_admits(library: Library, m: int, n: int, k: int) -> None:
     kernel, dims = library.kernels["matmul"], {"M": m, "N": n, "K": k}

@@ -250,14 +250,14 @@ def accepted(door: Door, call: Call) -> bool:
     return status in ("TILEC_OK", "TILEC_ERR_PARTIAL")
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(call=calls())
 def test_the_door_accepts_what_the_oracle_does(door: Door, call: Call) -> None:
     assert accepted(door, call) == is_valid(call)
 
 
 @pytest.mark.fuzz
-@settings(deadline=None, max_examples=int(os.environ.get("FUZZ_EXAMPLES", "20000")))
+@settings(max_examples=int(os.environ.get("FUZZ_EXAMPLES", "20000")))
 @given(call=calls())
 def test_the_door_accepts_what_the_oracle_does_for_long(door: Door, call: Call) -> None:
     assert accepted(door, call) == is_valid(call)

@@ -73,7 +73,7 @@ def told(library: Library, **dims: int) -> list[str]:
     return [str(each) for each in reasons(kernel, native_target().name, dims, UNITS)]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(m=DIM, n=DIM, k=DIM)
 def test_c_and_python_choose_alike(library: Library, m: int, n: int, k: int) -> None:
     kernel, dims = library.kernels["matmul"], {"M": m, "N": n, "K": k}

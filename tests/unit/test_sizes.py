@@ -127,7 +127,7 @@ SIZE_TEXTS = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(SIZE_TEXTS)
 def test_the_loader_finds_the_same_values(text: str) -> None:
     answers: list[int | None] = []

@@ -66,7 +66,7 @@ def _expressions():
     return st.one_of(*parts)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_expressions())
 def test_expressions_come_back_equal(expr):
     bound = ir.Bind(var("v", str(expr.ty.dtype)), expr)

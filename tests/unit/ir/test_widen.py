@@ -175,7 +175,7 @@ _TEXTS = st.recursive(
 _DIMS = st.sampled_from([1, 63, 64, 1000, 46341, 65535, 65536, 65537, 10**6, 2**30, largest_dim(32)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_TEXTS, _DIMS, _DIMS, _DIMS, st.integers(0, 63), st.floats(0, 1), st.booleans())
 def test_widened_arithmetic_is_exact(text, m, n, k, i, part, refuse) -> None:
     """With 64 bits, or with 32 where the conditions on dims hold."""

@@ -224,14 +224,14 @@ TEXTS = st.text(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(TEXTS)
 def test_any_text_is_read_back(text: str) -> None:
     for check in CHECKS:
         check(text)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_comments_and_strings_do_not_end_early(text: str) -> None:
     comment = escape.c_comment(text)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilec.package.perfect_hash import EMPTY_SLOT, build
@@ -10,7 +10,6 @@ KEYS = st.integers(1, 4).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(KEYS)
 def test_every_key_finds_its_index(keys: set[tuple[int, ...]]) -> None:
     ordered = sorted(keys)
