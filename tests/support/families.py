@@ -4,6 +4,7 @@ torch tensors, run on emulated GPUs."""
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -136,10 +137,22 @@ class Case:
         ]
         assert not any(problems), "\n".join(filter(None, problems))
 
-    def check_lowered(self) -> None:
-        """It becomes launches on every GPU of its manifest."""
-        for target in gpus_of(self._plan):
-            assert lower_kernel(lower(self.kernel_on(target), target), target).launches
+    def check_lowered(self) -> dict[str, str]:
+        """It becomes launches on every GPU of its manifest: the roads of their statements, by target."""
+        return {target.name: self._roads(target) for target in gpus_of(self._plan)}
+
+    def _roads(self, target: Target) -> str:
+        """A line for each launch: kinds of roads and how many take each; then what statements lost."""
+        launches = lower_kernel(lower(self.kernel_on(target), target), target).launches
+        assert launches
+        lines = []
+        for launch in launches:
+            kinds = Counter(road.kind for road in launch.roads)
+            lines.append(", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
+            lines += sorted(
+                f"  lost: {road.statement}: {road.loss.condition}" for road in launch.roads if road.loss
+            )
+        return "\n".join(lines) + "\n"
 
     def check_runs_on(self, target: Target) -> None:
         """The assembler lets its products run on while others are issued."""
