@@ -1,6 +1,6 @@
 """The kernels of the manifests here against their NumPy references: interpreted, in a library for CPUs,
-lowered for GPUs; with ``-m emulate`` also run on the emulated ones. What roads their statements take on sm_90a
-is golden text, so that a change says which kernels it meant and did not mean."""
+lowered for GPUs; with ``-m emulate`` also run on the emulated ones. The roads of their statements on sm_90a
+are golden texts: a change says which kernels it meant, and which it did not."""
 
 from __future__ import annotations
 
