@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 
+def used_in(block: Block) -> set[Var]:
+    """The buffers that a block names."""
+    return {buffer for stmt in walk(block) for buffer in buffers(stmt)}
+
+
 def written_in(block: Block) -> set[Var]:
     """The buffers that a block may write."""
     return {buffer for stmt in walk(block) for buffer in written(stmt)}
@@ -27,8 +32,7 @@ def changed_in(launch: Launch) -> set[Var]:
 
 def overlapping(launch: Launch) -> frozenset[Var]:
     """The tensors that a launch uses and that may overlap each other."""
-    every = {buffer for stmt in walk(launch.body) for buffer in buffers(stmt)}
-    return frozenset(_global(every, named(launch)))
+    return frozenset(_global(used_in(launch.body), named(launch)))
 
 
 def with_overlapping(found: set[Var], launch: Launch) -> set[Var]:
@@ -51,8 +55,7 @@ def reads_behind_writes(body: Block, names: frozenset[str]) -> bool:
 
 def _both(body: Block, names: frozenset[str]) -> bool:
     """Whether a block touches several of the tensors ``names`` and writes one."""
-    every = {buffer for stmt in walk(body) for buffer in buffers(stmt)}
-    return len(_global(every, names)) > 1 and bool(_global(written_in(body), names))
+    return len(_global(used_in(body), names)) > 1 and bool(_global(written_in(body), names))
 
 
 def _global(found: Iterable[Var], names: frozenset[str]) -> set[Var]:

@@ -12,7 +12,8 @@ from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_t
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import dtype_of, int_value, loads, transform
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Gemm, Parallel, Region, Stmt, Store, children, walk
-from tilec.ir.traits import Rewriter, buffers, expressions, written
+from tilec.ir.traits import Rewriter, expressions
+from tilec.lowering.analysis.uses import used_in, written_in
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,6 @@ def with_staged(block: Block, wide: Set[Var]) -> frozenset[Var]:
     for stmt in walk(block):
         if children(stmt) and not isinstance(stmt, Parallel):
             continue
-        inside = list(walk((stmt,)))
-        if known & {buffer for inner in inside for buffer in buffers(inner)}:
-            known |= {tile for inner in inside for tile in written(inner) if tile.scope() == "shared.dyn"}
+        if known & used_in((stmt,)):
+            known |= {tile for tile in written_in((stmt,)) if tile.scope() == "shared.dyn"}
     return frozenset(known)

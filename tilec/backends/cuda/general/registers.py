@@ -14,6 +14,7 @@ from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, shared_ou
 from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import Group, SetRegisters
 from tilec.ir.traits import buffers
+from tilec.lowering.analysis.uses import used_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.targets import REGISTER_FILE
 
@@ -140,8 +141,7 @@ def _held(block: Block, threads: int) -> int:
 
 
 def _fragments(block: Block) -> set[Var]:
-    used = {buffer for stmt in walk(block) for buffer in buffers(stmt)}
-    return {buffer for buffer in used if buffer.scope() == "local.fragment"}
+    return {buffer for buffer in used_in(block) if buffer.scope() == "local.fragment"}
 
 
 def _words(buffer: Var, threads: int) -> int:

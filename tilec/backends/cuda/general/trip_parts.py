@@ -6,15 +6,15 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.begun_anew import begins_anew
 from tilec.backends.cuda.general.conflicts import is_known, touched
+from tilec.backends.cuda.idioms.flow import begins_anew
 from tilec.backends.cuda.nodes import GiveBack
 from tilec.backends.cuda.warp_roles.unfit import need
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, Launch, Stmt, Store, walk
 from tilec.ir.nodes.barriers import WaitPhase
-from tilec.ir.traits import buffers, expressions, written
-from tilec.lowering.analysis.uses import touches
+from tilec.ir.traits import expressions, written
+from tilec.lowering.analysis.uses import touches, used_in, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -85,7 +85,7 @@ def parts_of(loop: For, beside: Set[Var], launch: Launch) -> TripParts:
 def _rest(body: Sequence[Stmt], sums: Set[Var]) -> Block:
     """What meets the sums, the waits for what it alone reads, and what gives back what it reads."""
     users = [stmt for stmt in body if any(touches(stmt, tile) for tile in sums)]
-    read = {buffer for stmt in users for inner in walk((stmt,)) for buffer in buffers(inner)}
+    read = used_in(tuple(users))
     waits = [stmt for place, stmt in enumerate(body) if _user(stmt, body[place:]) in users]
     given = [stmt for stmt in body if isinstance(stmt, GiveBack) and read & set(stmt.tiles)]
     return tuple(stmt for stmt in body if stmt in (*users, *waits, *given))
@@ -108,7 +108,7 @@ def _is_place(stmt: Stmt) -> bool:
 def _told(ahead: Sequence[Stmt], rest: Block, beside: Set[Var]) -> tuple[Var, ...]:
     """The fragments that a trip writes ahead of its rest, and that others read."""
     made = dict.fromkeys(tile for stmt in walk(tuple(ahead)) for tile in written(stmt))
-    read = {buffer for stmt in walk(rest) for buffer in buffers(stmt)} | beside
+    read = used_in(rest) | beside
     held = (tile for tile in made if tile.scope() == _HELD)
     return tuple(tile for tile in held if tile in read or not begins_anew(tile, ahead))
 
@@ -122,7 +122,7 @@ def _steps(
     needed: set[Stmt] = set()
     while True:
         made, needed = _makers(middle, rows), _makers(middle, weights)
-        named = {buffer for stmt in walk(tuple(made | needed)) for buffer in buffers(stmt)}
+        named = used_in(tuple(made | needed))
         carried = (set(told) & named) - weights
         if carried <= rows:
             break
@@ -141,10 +141,9 @@ def _makers(block: Block, tiles: Set[Var]) -> set[Stmt]:
     """The statements of a block that the values of tiles come from."""
     needed, found = set(tiles), set[Stmt]()
     for stmt in reversed(block):
-        inside = list(walk((stmt,)))
-        if needed & {tile for inner in inside for tile in written(inner)}:
+        if needed & written_in((stmt,)):
             found.add(stmt)
-            needed |= {buffer for inner in inside for buffer in buffers(inner)}
+            needed |= used_in((stmt,))
     return found
 
 
@@ -168,10 +167,10 @@ def _check(parts: TripParts, body: Sequence[Stmt], launch: Launch) -> None:
     need(parts.weights <= set(parts.told), "what it multiplies is not made in registers", loop)
     rows = [tile for tile in parts.told if tile not in parts.weights]
     need(all(len(tile.shape) == 1 for tile in rows), "it leaves more than rows to the next trip", loop)
-    named = {buffer for stmt in walk(parts.first) for buffer in buffers(stmt)}
+    named = used_in(parts.first)
     need(not named & {*parts.told, *parts.sums}, "its first products need the trip before", loop)
     need(not _reads_fragments(parts.places), "a place comes from a fragment", loop)
-    stored = {tile.scope() for stmt in walk(loop.body) for tile in written(stmt)}
+    stored = {tile.scope() for tile in written_in(loop.body)}
     need(stored <= {_HELD, "local.var", "shared.barrier"}, "it writes more than registers", loop)
     need(not _crosses(body, parts.rest, launch), "others need what its last products stand in front of", loop)
 

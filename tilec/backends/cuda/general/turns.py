@@ -20,8 +20,8 @@ from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Stmt, Store, children, walk, with_children
 from tilec.ir.nodes.barriers import AllocBarrier, Arrive, Group, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
-from tilec.ir.traits import buffers, defined, written
-from tilec.lowering.analysis.uses import touches
+from tilec.ir.traits import defined, written
+from tilec.lowering.analysis.uses import touches, used_in, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -96,10 +96,11 @@ class Turns:
             yield from self._loop(columns)
         elif self.loop in walk((stmt,)):
             yield with_children(stmt, [self._block(inner, columns) for inner in children(stmt)])
-        elif isinstance(stmt, Alloc) or self._staged & _named(stmt):
+        elif isinstance(stmt, Alloc) or self._staged & used_in((stmt,)):
             yield columns.stmt(stmt)
         elif columns.number == 0 or _is_own(stmt):
-            need(not any(tile.scope() == _SHARED for tile in _stored(stmt)), "it makes a tile for all", stmt)
+            scopes = {tile.scope() for tile in written_in((stmt,))}
+            need(_SHARED not in scopes, "it makes a tile for all", stmt)
             yield stmt
 
     def _meeting(self) -> Sync:
@@ -230,14 +231,6 @@ def _is_shared(stmt: Stmt) -> bool:
     return isinstance(stmt, Alloc) and stmt.buffer.scope() == _SHARED
 
 
-def _named(stmt: Stmt) -> set[Var]:
-    return {buffer for inner in walk((stmt,)) for buffer in buffers(inner)}
-
-
-def _stored(stmt: Stmt) -> set[Var]:
-    return {buffer for inner in walk((stmt,)) for buffer in written(inner)}
-
-
 def _is_own(stmt: Stmt) -> bool:
     """Whether a statement does nothing but to what each thread has for itself, and to barriers."""
-    return all(str(tile.scope()).startswith("local") for tile in _stored(stmt))
+    return all(str(tile.scope()).startswith("local") for tile in written_in((stmt,)))

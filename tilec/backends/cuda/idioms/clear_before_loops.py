@@ -23,9 +23,10 @@ from tilec.ir.nodes import (
     Stmt,
     walk,
 )
-from tilec.ir.traits import buffers, defined, written
+from tilec.ir.traits import defined, written
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import used_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class _Clearing(ScopedRewrite):
                 body += _uncleared(stmt)
             else:
                 body.append(stmt)
-            met |= {buffer for inner in walk((stmt,)) for buffer in buffers(inner)}
+            met |= used_in((stmt,))
         return tuple(body), cleared
 
     def _is_first(self, cond: Expr, loop: _Loop) -> bool:

@@ -14,14 +14,18 @@ from tilec.ir.nodes import (
     Gemm,
     If,
     Parallel,
+    Reduce,
     Stmt,
     Store,
     children,
     walk,
 )
 from tilec.ir.traits import read, written
+from tilec.lowering.analysis.uses import touches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tvm.ir import Var
 
 
@@ -52,6 +56,14 @@ def _is_read_in(stmt: Stmt, buffer: Var) -> bool:
     if not isinstance(stmt, (If, *LOOPS)):
         return True
     return _reads_itself(stmt, buffer) or any(is_read_next(inner, buffer) for inner in children(stmt))
+
+
+def begins_anew(buffer: Var, block: Iterable[Stmt]) -> bool:
+    """Whether the first statement of a block that names ``buffer`` overwrites it."""
+    user = next((stmt for stmt in block if touches(stmt, buffer)), None)
+    if isinstance(user, Reduce):
+        return is_whole(user.dst) and not reads(user, buffer)
+    return user is not None and overwrites(user, buffer)
 
 
 def overwrites(stmt: Stmt, buffer: Var) -> bool:

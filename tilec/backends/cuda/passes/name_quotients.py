@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, loads, same, transform, uses
-from tilec.ir.nodes import Bind, Block, Parallel, Stmt, walk
-from tilec.ir.traits import defined
-from tilec.lowering.analysis.facts import is_quotient
+from tilec.ir.exprs import transform
+from tilec.ir.nodes import Block, Parallel, Stmt
 from tilec.lowering.passes.base import BlockPass
+from tilec.lowering.quotients import Quotients
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
 
 class NameQuotients(BlockPass):
@@ -37,22 +34,10 @@ def _named(stmt: Stmt) -> list[Stmt]:
     """A loop behind its names; any other statement alone."""
     if not isinstance(stmt, Parallel):
         return [stmt]
-    inner = [var for each in walk((stmt,)) for var in defined(each)]
-    names: list[tuple[Var, Expr]] = []
+    quotients = Quotients((stmt,))
 
     def visit(node: Expr) -> Expr | None:
-        if not _is_shared(node, inner):
-            return None
-        known = next((var for var, value in names if same(value, node)), None)
-        if known is None:
-            known = tirx.Var("quotient" if isinstance(node, tirx.FloorDiv) else "remainder", dtype_of(node))
-            names.append((known, node))
-        return known
+        return quotients.named(node, "quotient" if isinstance(node, tirx.FloorDiv) else "remainder")
 
     made = map_stmt(stmt, lambda expr: transform(expr, visit))
-    return [*(Bind(var, value) for var, value in names), made]
-
-
-def _is_shared(node: Expr, inner: Collection[Var]) -> bool:
-    """Whether a node is a quotient or a remainder by a run-time value that is one for all of a loop."""
-    return is_quotient(node) and not uses(node, inner) and next(loads(node), None) is None
+    return [*quotients.binds, made]
