@@ -8,16 +8,19 @@ from typing import Any
 
 from tilec.emulate.clocks import Hazard, Snapshot, merged
 from tilec.emulate.group import WARP, Block, Cluster, Group
+from tilec.emulate.instructions.mbarriers import Barrier, fenced_inits
 from tilec.emulate.instructions.registry import instruction
 
 
 @dataclass
 class Rounds:
-    """The barrier of a cluster: the warps that have come, what they know, and what past rounds knew."""
+    """The barrier of a cluster: the warps that have come, what they know, the mbarriers that they have set up,
+    and what past rounds knew."""
 
     arrived: set[int] = field(default_factory=set)
     known: Snapshot | None = None
-    released: list[Snapshot | None] = field(default_factory=list)
+    opened: list[Barrier] = field(default_factory=list)
+    released: list[tuple[Snapshot | None, list[Barrier]]] = field(default_factory=list)
     rounds: dict[int, int] = field(default_factory=dict)
 
 
@@ -31,13 +34,13 @@ def settle(cluster: Cluster) -> None:
     found = _rounds(cluster)
     alive = sum(block.warps for block in cluster.blocks) - len(cluster.ended)
     if found.arrived and len(found.arrived - cluster.ended) >= alive:
-        found.released.append(found.known)
-        found.arrived, found.known = set(), None
+        found.released.append((found.known, found.opened))
+        found.arrived, found.known, found.opened = set(), None, []
 
 
 @instruction("barrier.cluster.arrive")
 def arrive(g: Group, m: Any, parts: tuple[str, ...]) -> None:
-    """Comes to the cluster's barrier; .relaxed tells the others nothing."""
+    """Comes to the cluster's barrier; .relaxed tells the others of fenced mbarriers alone."""
     found = _rounds(g.block.cluster)
     warps = g.whole_warps(m, "barrier.cluster")
     again = found.arrived & {int(warp) for warp in warps}
@@ -46,6 +49,7 @@ def arrive(g: Group, m: Any, parts: tuple[str, ...]) -> None:
     found.arrived |= {int(warp) for warp in warps}
     for warp in warps:
         found.rounds[int(warp)] = len(found.released)
+    found.opened += fenced_inits(g, warps)
     if "relaxed" not in parts:
         found.known = merged(found.known, g.clocks.snapshot(warps))
         g.clocks.tick(warps)
@@ -63,9 +67,11 @@ def wait(g: Group, m: Any, parts: tuple[str, ...]) -> Iterator[str]:
     round_ = max(found.rounds[int(warp)] for warp in warps)
     while len(found.released) <= round_:
         yield f"the barrier of the cluster: {len(found.arrived)} warps have come"
-    known = found.released[round_]
+    known, opened = found.released[round_]
     if known is not None:
         g.clocks.join(warps, known)
+    for barrier in opened:
+        barrier.told.update(warps.tolist())
     for warp in warps:
         found.rounds.pop(int(warp), None)
 

@@ -20,7 +20,8 @@ _BYTES = 8
 class Barrier:
     """An mbarrier: it has completed ``phase`` phases; the one under way still waits for ``pending`` of
     ``count`` arrivals and for ``bytes`` bytes. ``agent`` stands for the copies that it counts. ``passed``: by
-    warp whose wait has found the phase under way, moments of warps behind it; one of them tells."""
+    warp whose wait has found the phase under way, moments of warps behind it; one of them tells. ``told``:
+    warps that know of its initialisation, and of nothing else that the warp which did it has done."""
 
     name: str
     count: int
@@ -34,6 +35,7 @@ class Barrier:
     known: Snapshot | None = None
     released: list[Snapshot] = field(default_factory=list)
     passed: dict[int, dict[int, int]] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)
 
     def arrive(self, known: Snapshot, count: int) -> None:
         """``count`` arrivals of those who know ``known``."""
@@ -113,7 +115,7 @@ def find(g: Group, address: Any, warp: int) -> Barrier:
     found: Barrier | None = memory.barriers.get(offset)
     if found is None:
         raise Hazard(f"there is no mbarrier at byte {offset} of {memory.name}", remedy="mbarrier.init first")
-    if g.clocks.seen[warp, found.warp] < found.moment:
+    if g.clocks.seen[warp, found.warp] < found.moment and warp not in found.told:
         raise Hazard(
             f"warp {warp} uses {found.name}, which warp {found.warp} has initialised with nothing that "
             "orders the two",
@@ -173,6 +175,12 @@ def fence_inits(g: Group, m: Any) -> None:
     for block in g.block.cluster.blocks:
         for barrier in block.shared.barriers.values():
             barrier.is_fenced |= barrier.warp in warps
+
+
+def fenced_inits(g: Group, warps: np.ndarray) -> list[Barrier]:
+    """The barriers of a cluster that ``warps`` have initialised, with a fence behind."""
+    found = (barrier for block in g.block.cluster.blocks for barrier in block.shared.barriers.values())
+    return [barrier for barrier in found if barrier.is_fenced and barrier.warp in warps]
 
 
 def _outputs(each: Instruction) -> int:

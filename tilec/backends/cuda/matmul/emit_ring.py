@@ -54,6 +54,13 @@ def emit_fill(
         Tails(loads, ctx).apart(lambda tails: _fill_early(stmt, ctx, position, early, ends, tails))
 
 
+def await_release(ctx: MatmulContext, position: Position) -> None:
+    """Waits until all stages are given back: a block at which others arrive may not end before."""
+    with T.serial(i32(0), i32(ctx.ring.stages), annotations={"disable_unroll": True}):
+        run(T.cuda.mbarrier_wait(ctx.empty(position.stage), position.other_parity))
+        position.advance()
+
+
 def _announced(loads: Sequence[TmaLoad], tails: Tails) -> Expr:
     """The bytes that a stage's loads bring."""
     return tails.bytes(sum(stage_bytes(load.dst.buffer) for load in loads))

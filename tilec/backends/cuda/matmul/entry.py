@@ -14,7 +14,7 @@ from tilec.backends.cuda.matmul.context import MatmulContext
 from tilec.backends.cuda.matmul.emit_early import EarlyLoads, loads_early
 from tilec.backends.cuda.matmul.emit_head import emit_head
 from tilec.backends.cuda.matmul.emit_parts import Exchange, emit_sum, has_share, open_exchange
-from tilec.backends.cuda.matmul.emit_ring import emit_drain, emit_fill
+from tilec.backends.cuda.matmul.emit_ring import await_release, emit_drain, emit_fill
 from tilec.backends.cuda.matmul.heads import is_scalar
 from tilec.backends.cuda.matmul.nodes import (
     GatherLoad,
@@ -28,6 +28,7 @@ from tilec.backends.cuda.matmul.nodes import (
 from tilec.backends.cuda.matmul.notes import notes
 from tilec.backends.cuda.matmul.turns import Turns
 from tilec.backends.cuda.matmul.walk_tiles import band_bits, each_tile, tile_count
+from tilec.backends.cuda.warp_roles.barriers import meet_cluster
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.emit_residual import Residual, open_residuals, residual_bytes
@@ -183,18 +184,15 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         """Blocks that share loads meet; the launches in front are waited for."""
         order = self.ctx.order
         if order.split > 1:
-            ptx("barrier.cluster.arrive")
-        if not self._starts_alone:
-            run(T.cuda.cta_sync() if order.pair is None else T.cuda.cluster_sync())
+            ptx("barrier.cluster.arrive.relaxed")
+        if order.pair is not None:
+            meet_cluster()
+        elif not self._starts_alone:
+            run(T.cuda.cta_sync())
         if is_asked(self.launch):
             ptx(WAIT[0])
             if not loads_early(self.roles):
                 ptx(WAIT[1])
-
-    def end(self) -> None:
-        """A block may be written to until the others of its cluster are done."""
-        if self.ctx.order.cluster > 1:
-            run(T.cuda.cluster_sync())
 
     def loads(self, thread: Var) -> Expr:
         """The warps behind the consumers."""
@@ -226,6 +224,8 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
                     emit_fill(stmt, self.ctx, position, early)
 
         self._each_tile(lambda: _guarded(self.roles.producer, self.ctx, rest))
+        if self.ctx.order.listeners > 1:
+            await_release(self.ctx, position)
 
     def _each_tile(self, body: Callable[[], None], turn: Expr | None = None) -> None:
         each_tile(self.launch, self.roles.order, self._extents, self._block, self.ctx, body, turn)

@@ -15,6 +15,7 @@ from tilec.backends.cuda.packed_weights.emit import Part, emit_loads, emit_produ
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.parts import emit_sum, meet_blocks
 from tilec.backends.cuda.packed_weights.warp_products import warp_registers
+from tilec.backends.cuda.warp_roles.barriers import meet_cluster
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan, TileContext
 from tilec.backends.cuda.warp_roles.emit_store import emit_store
@@ -143,7 +144,7 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
         ctx, product = self.ctx, self.roles
         if product.pairs > 1:
             ctx.rank = let("rank", T.truncmod(ctx.env[self.launch.block_vars[0]], i32(product.pairs)))
-        run(T.cuda.cluster_sync() if product.pairs > 1 else T.cuda.cta_sync())
+        meet_cluster() if product.pairs > 1 else run(T.cuda.cta_sync())
         if is_asked(self.launch):
             ptx("griddepcontrol.launch_dependents")
         trips = let("trips", T.max(ctx.value(product.stop) - ctx.value(product.start), i32(0)))

@@ -34,6 +34,13 @@ class Barriers:
             ptx("mbarrier.init.shared.b64", self.empty(i32(stage)), u32(readers))
 
 
+def meet_cluster() -> None:
+    """All threads of a cluster meet, and know of barriers whose setup was fenced. A release of all that they
+    have written would wait for the whole GPU."""
+    ptx("barrier.cluster.arrive.relaxed.aligned")
+    ptx("barrier.cluster.wait.aligned")
+
+
 def arrive(barrier: Expr, block: Expr | None = None) -> None:
     """Arrives at a barrier, or at the one in its place in another block of the cluster."""
     if block is None:

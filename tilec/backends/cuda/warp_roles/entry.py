@@ -135,9 +135,9 @@ def prefetch(maps: Iterable[Expr]) -> None:
 
 
 def fence_barriers() -> None:
-    """Barriers that were set up are so for everybody, TMA too."""
+    """Barriers that were set up are so for everybody, TMA too. A proxy fence of all memory would wait for the
+    whole GPU first, for some 1,000 clocks."""
     ptx("fence.mbarrier_init.release.cluster")
-    ptx("fence.proxy.async")
 
 
 def take_registers(roles: Roles, consumes: bool) -> None:
