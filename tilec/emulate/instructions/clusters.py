@@ -14,8 +14,8 @@ from tilec.emulate.instructions.registry import instruction
 
 @dataclass
 class Rounds:
-    """The barrier of a cluster: the warps that have come, what they know, the mbarriers that they have set up,
-    and what past rounds knew."""
+    """The barrier of a cluster: the warps that have come, what they know, the mbarriers that they have set
+    up, and what past rounds knew."""
 
     arrived: set[int] = field(default_factory=set)
     known: Snapshot | None = None
