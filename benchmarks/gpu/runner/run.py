@@ -39,7 +39,8 @@ _SANITIZED_CASES = 2  # of a variant
 def main() -> int:
     """Runs the parts asked for and writes the JSON."""
     options = _options()
-    watch = Watch(dict(each.split("=", 1) for each in options.without), options.patience)
+    excluded = dict(each.split("=", 1) for each in options.without)
+    watch = Watch(excluded, options.patience, not options.once)
     driver.start()
     path, cases = read_cases()
     session = Session(options, load(path), cases, watch)
@@ -71,6 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=float, default=PATIENCE, help="seconds after which a kernel counts as hanging"
     )
+    parser.add_argument("--once", action="store_true", help="end at a kernel that hangs or breaks the GPU")
     parser.add_argument("--without", action="append", default=[], metavar="KERNEL=REASON")
     return parser.parse_args()
 

@@ -44,7 +44,7 @@ def _check(program: str, tool: str, kernels: list[str], most: int) -> dict[str, 
         return {**planted, "errors": None, "text": f"{tool} missed a planted fault\n{planted['text']}"}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "verify.json"
-        options = ["--margin", "0", "--cases", str(most), "--json", str(report)]
+        options = ["--once", "--margin", "0", "--cases", str(most), "--json", str(report)]
         judged = [kernel for kernel in kernels if not fnmatch(kernel, _BLIND.get(tool, ""))]
         options += [text for kernel in judged for text in ("--kernel", kernel)]
         found = _run([*command, str(HERE / "run.py"), "--only", "verify", *options])

@@ -18,11 +18,12 @@ _SIGNS = ("CUDA error", "cuCtxSynchronize", "cuLaunchKernelEx")
 
 class Watch:
     """Knows which kernel is at work. ``excluded`` maps kernels that were left out to the reason; ``patience``
-    are the seconds for one piece of work."""
+    are the seconds for one piece of work. Not ``again``: the program ends, as one under compute-sanitizer has
+    to, which does not get over a start of another."""
 
-    def __init__(self, excluded: dict[str, str], patience: float = PATIENCE) -> None:
+    def __init__(self, excluded: dict[str, str], patience: float = PATIENCE, again: bool = True) -> None:
         self.excluded = excluded
-        self._usual = patience
+        self._usual, self._again = patience, again
         self._kernel, self._since, self._patience = "", 0.0, patience
         threading.Thread(target=self._guard, daemon=True).start()
 
@@ -49,6 +50,9 @@ class Watch:
                 self._restart(kernel, f"no end within {self._patience:.0f} s")
 
     def _restart(self, kernel: str, reason: str) -> None:
+        if not self._again:
+            print(f"WRONG {kernel}: {reason}", flush=True)
+            os._exit(1)
         print(f"WRONG {kernel}: {reason}; starting again without it", flush=True)
         options = [f"--without={kernel}={reason}"]
         os.execv(sys.executable, [sys.executable, *sys.argv, *options])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilec.backends.cuda.general.take_turns import TakeTurns
+from tilec.backends.cuda.passes.place_shared import sharing
 from tilec.backends.pipeline import lower
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
@@ -94,6 +95,20 @@ def test_rows_are_told_ahead_of_weights_and_heard_ahead_of_what_they_scale():
 def test_what_only_the_next_trip_reads_is_told_too():
     text = made(BEFORE.replace("copy(top[0:+64], most[0:+64])", ""))
     assert text.count("top_told") == 7  # a tile for each, told by both, heard in three places
+
+
+def test_groups_meet_at_a_barrier_in_shared_memory():
+    text = made(BEFORE)
+    assert 'sync("threads"' not in text
+    assert text.count("barrier_arrive(told[4])\n        barrier_wait(told[4], told_met") == 2
+
+
+def test_what_is_staged_behind_the_meeting_takes_the_bytes_of_a_ring():
+    launch = lower(parse_kernel(BEFORE), SM90A).launches[0]
+    names = {
+        str(tile.name): {str(other.name) for other in found} for tile, found in sharing(launch.body).items()
+    }
+    assert names["O_s"] & {"K_s_0", "K_s_1", "R_s"}
 
 
 def test_who_hears_waits_for_no_product_of_its_own():

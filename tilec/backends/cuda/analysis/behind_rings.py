@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.nodes import EachTile, GiveBack, RemoteStore
+from tilec.backends.cuda.nodes import EachTile, GiveBack, InitBarriers, RemoteStore
+from tilec.ir.exprs import int_value, same
 from tilec.ir.nodes import Alloc, Block, If, Launch, Stmt, children, walk
-from tilec.ir.nodes.barriers import ClusterCopy, Group
+from tilec.ir.nodes.barriers import AllocBarrier, Arrive, ClusterCopy, Group, WaitPhase
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, scratch, written
 
@@ -28,9 +29,8 @@ def behind_rings(launch: Launch) -> set[Var]:
     groups = [stmt for stmt in launch.body if isinstance(stmt, Group) and _gives_back(stmt)]
     if not groups or any(isinstance(stmt, EachTile) for stmt in walk(launch.body)):
         return set()
-    if len(groups) > 1 and not all(
-        _meets(group, sum(each.count for each in groups), rings) for group in groups
-    ):
+    count = sum(each.count for each in groups)
+    if len(groups) > 1 and not all(_meets(group, launch, count, rings) for group in groups):
         return set()
     found = [used_behind(group.body, rings) for group in groups]
     ahead = {tile for group, own in zip(groups, found, strict=True) for tile in used(group.body) - own}
@@ -38,16 +38,33 @@ def behind_rings(launch: Launch) -> set[Var]:
     return set().union(*found) - ahead - others
 
 
-def _meets(group: Group, count: int, rings: Set[Var]) -> bool:
+def _meets(group: Group, launch: Launch, count: int, rings: Set[Var]) -> bool:
     """Whether a group comes to a barrier of ``count`` threads between its last use of rings and its next one
     of shared memory."""
     last = max(place for place, stmt in enumerate(group.body) if used((stmt,)) & rings)
-    for stmt in group.body[last + 1 :]:
+    rest = group.body[last + 1 :]
+    own = [stmt for stmt in rest if isinstance(stmt, Arrive) and _arrivals(stmt, launch) == count]
+    for stmt in rest:
         if isinstance(stmt, Sync) and stmt.count == count:
+            return True
+        if isinstance(stmt, WaitPhase) and any(_is_of(stmt, arrival) for arrival in own):
             return True
         if any(tile.scope() == "shared.dyn" for tile in used((stmt,))):
             return False
     return False
+
+
+def _arrivals(stmt: Arrive, launch: Launch) -> int | None:
+    """How many threads arrive in a phase of a barrier; None where its place is not known."""
+    place, all_of = int_value(stmt.index), tuple(walk(launch.body))
+    counts = {each.buffer: each.counts for each in all_of if isinstance(each, AllocBarrier)}
+    counts |= {each.barrier: each.counts for each in all_of if isinstance(each, InitBarriers)}
+    return None if place is None or stmt.barrier not in counts else counts[stmt.barrier][place]
+
+
+def _is_of(wait: WaitPhase, arrival: Arrive) -> bool:
+    """Whether threads wait for the barrier at which they have arrived."""
+    return bool(wait.barrier.same_as(arrival.barrier)) and same(wait.index, arrival.index)
 
 
 def used_behind(block: Block, rings: Set[Var]) -> set[Var]:

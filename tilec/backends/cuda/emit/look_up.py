@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.loop import replica_zero
 from tilec.backends.cuda.emit.pieces import Piece, pieces_of
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.nodes import LookUp
@@ -45,8 +46,14 @@ class LookedUp:
 def gathered_pieces(
     variables: Sequence[Var], extents: Sequence[int], width: int, size: int, ctx: DeviceContext
 ) -> tuple[list[tirx.Stmt], list[Piece]]:
-    """This thread's pieces of a gather of elements of ``size`` bytes, as `pieces_of` gives them."""
-    return pieces_of(variables, extents, _by_lines(extents, ctx.warps, width, size), width, ctx)
+    """This thread's pieces of a gather of elements of ``size`` bytes, as `pieces_of` gives them; of threads
+    that would have the same, those of the first."""
+    layout = _by_lines(extents, ctx.warps, width, size)
+    binds, pieces = pieces_of(variables, extents, layout, width, ctx)
+    first = replica_zero(layout, ctx)
+    if first is None:
+        return binds, pieces
+    return binds, [replace(piece, guards=(*piece.guards, first)) for piece in pieces]
 
 
 def _by_lines(extents: Sequence[int], warps: int, width: int, size: int) -> Layout:

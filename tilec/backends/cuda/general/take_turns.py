@@ -25,7 +25,6 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.versions import with_buffers
 from tilec.backends.cuda.analysis.wgmma import Chooser
-from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.general.alternate_operands import made_in
 from tilec.backends.cuda.general.hold_operands import is_first
 from tilec.backends.cuda.general.part_rings import parted
@@ -111,10 +110,8 @@ def _turns(launch: Launch, group: Group) -> Turns:
     passing = {own: tile for tile, own in held.items()}
     rows = [tile for tile in trip.told if tile not in passing]
     told = tuple(passing | {tile: fragment(tile, "shared.dyn") for tile in rows} for _ in range(GROUPS))
-    numbers = free_barriers(launch)
-    need(bool(numbers), "there are no named barriers left")
-    signals = tirx.decl_buffer((GROUPS * len(trip.steps),), "uint64", "told", scope=SCOPE)
-    return Turns(group, loop, trip, told, signals, numbers[0])
+    signals = tirx.decl_buffer((GROUPS * len(trip.steps) + 1,), "uint64", "told", scope=SCOPE)
+    return Turns(group, loop, trip, told, signals)
 
 
 def _made(launch: Launch, turns: Turns) -> Launch:

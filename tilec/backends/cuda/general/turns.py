@@ -19,7 +19,6 @@ from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Stmt, Store, children, walk, with_children
 from tilec.ir.nodes.barriers import AllocBarrier, Arrive, Group, WaitPhase, WaitProducts
-from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import defined, written
 from tilec.lowering.analysis.uses import touches, used_in, written_in
 
@@ -36,14 +35,14 @@ _SHARED = "shared.dyn"
 class Turns:
     """The turns of a ``group`` of two warpgroups at the trips of its ``loop``. ``told``: for each of them the
     shared tile in which each fragment passes that it tells; ``signals``: the barriers by which each of them
-    tells what a step has made; ``meeting``: the number of the named barrier at which both meet."""
+    tells what a step has made, and in the end that at which both meet (each in its own code: synccheck takes
+    two places of one named barrier for threads that part)."""
 
     group: Group
     loop: For
     trip: TripParts
     told: tuple[Mapping[Var, Var], ...]
     signals: Var
-    meeting: int
 
     def signal(self, number: int, step: Step) -> Expr:
         """The barrier by which a group tells."""
@@ -54,6 +53,11 @@ class Turns:
         """The variable of a thread for the parity of the trip that it hears of next."""
         return tirx.decl_buffer((1,), "int32", f"{self.signals.name}_heard", scope="local.var")
 
+    @cached_property
+    def met(self) -> Var:
+        """The variable of a thread for the parity of the meeting that comes next."""
+        return tirx.decl_buffer((1,), "int32", f"{self.signals.name}_met", scope="local.var")
+
     def shared(self) -> Iterator[Stmt]:
         """The allocations of the tiles that both groups use."""
         inside = [stmt for stmt in walk(self.group.body) if _is_shared(stmt)]
@@ -61,14 +65,15 @@ class Turns:
         known = {var for stmt in inside for var in defined(stmt)}
         tiles = dict.fromkeys(tile for told in self.told for tile in told.values())
         yield from (Alloc(tile) for tile in tiles if tile not in known)
-        yield AllocBarrier(self.signals, (WARPGROUP,) * (GROUPS * len(self.trip.steps)))
+        told_by = (WARPGROUP,) * (GROUPS * len(self.trip.steps))
+        yield AllocBarrier(self.signals, (*told_by, self.group.count))
 
     def of_group(self, number: int) -> Group:
         """One of the groups."""
         narrow = {tile: _narrow(tile) for tile in self.trip.sums}
         columns = ColumnParts(narrow, number, GROUPS)
-        begun = Alloc(self.heard, init=tirx.const(0, "int32"))
-        body = (begun, *self._block(self.group.body, columns))
+        begun = (Alloc(parity, init=tirx.const(0, "int32")) for parity in (self.heard, self.met))
+        body = (*begun, *self._block(self.group.body, columns))
         return Group(number * WARPGROUP, WARPGROUP, copied(body))
 
     @cached_property
@@ -91,7 +96,7 @@ class Turns:
         if _is_shared(stmt):
             return
         if stmt is self._first_staged:
-            yield self._meeting()
+            yield from self._meeting()
         if stmt is self.loop:
             yield from self._loop(columns)
         elif self.loop in walk((stmt,)):
@@ -103,8 +108,10 @@ class Turns:
             need(_SHARED not in scopes, "it makes a tile for all", stmt)
             yield stmt
 
-    def _meeting(self) -> Sync:
-        return Sync("threads", self.meeting, self.group.count)
+    def _meeting(self) -> Block:
+        number = tirx.const(GROUPS * len(self.trip.steps), "int32")
+        parity = tirx.BufferLoad(self.met, [tirx.const(0, "int32")])
+        return (Arrive(self.signals, number), WaitPhase(self.signals, number, parity), _turned(self.met))
 
     def _loop(self, columns: ColumnParts) -> Iterator[Stmt]:
         """The loop, two trips at a time. Where it is run again, the groups meet behind it, as one of them has
@@ -121,7 +128,7 @@ class Turns:
         yield from (Alloc(tile) for tile in self.trip.weights)
         yield with_fields(loop, var=pair, start=tirx.const(0, dtype), stop=pairs, body=body)
         if loop not in self.group.body:
-            yield self._meeting()
+            yield from self._meeting()
 
 
 def _even(trip: _Trip, following: _Trip, follows: Expr) -> Block:
@@ -193,9 +200,7 @@ class _Trip:
 
     def heard_last(self) -> Block:
         """What is told of such a trip behind the weights."""
-        heard, zero = self._turns.heard, tirx.const(0, "int32")
-        following = tirx.bitwise_xor(tirx.BufferLoad(heard, [zero]), tirx.const(1, "int32"))
-        return (*self._hear(self._steps[-1]), Store(heard, (zero,), following))
+        return (*self._hear(self._steps[-1]), _turned(self._turns.heard))
 
     @property
     def _steps(self) -> tuple[Sequence[Step], ...]:
@@ -218,6 +223,12 @@ def fragment(tile: Var, scope: str = "local.fragment") -> Var:
     """A fragment, or a tile of another scope, for what a tile holds."""
     name = f"{tile.name}_told" if scope == _SHARED else str(tile.name)
     return tirx.decl_buffer(static_extents(tile), str(tile.dtype), name, scope=scope)
+
+
+def _turned(parity: Var) -> Store:
+    """The parity of the phase that comes next."""
+    zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+    return Store(parity, (zero,), tirx.bitwise_xor(tirx.BufferLoad(parity, [zero]), one))
 
 
 def _narrow(tile: Var) -> Var:
