@@ -1,6 +1,7 @@
 """Times the library of this folder at shapes that nobody chose, on the GPU of this machine, beside torch.
 
-    python3 run.py [--seed N] [--family NAME=COUNT]... [--rows] [--kernel GLOB]... [--json FILE]
+    python3 run.py [--seed N] [--family NAME=COUNT]... [--rows [--size N K]...] [--kernel GLOB]...
+                   [--json FILE]
 
 Shapes of each family are drawn by the seed (draw.py); each is checked against torch and timed beside it,
 kernels of rows beside a copy of as many bytes, too. Means, tenth percentiles and the worst of a family stand
@@ -40,7 +41,8 @@ def main() -> int:
     report["library"] = library.metadata["build_id"]
     found = report["sweeps" if options.rows else "shapes"] = []
     if options.rows:
-        for name, sizes in [(name, sizes) for name in KERNELS for sizes in SIZES if _asked(options, name)]:
+        asked = options.size or SIZES
+        for name, sizes in [(name, sizes) for name in KERNELS for sizes in asked if _asked(options, name)]:
             found.append(sweep(library, name, sizes))
             _say_sweep(found[-1])
             options.json.write_text(json.dumps(report, indent=1))
@@ -61,6 +63,9 @@ def _options() -> argparse.Namespace:
         "--family", action="append", default=[], metavar="NAME=COUNT", help="other than usual"
     )
     parser.add_argument("--rows", action="store_true", help="go through numbers of rows")
+    parser.add_argument(
+        "--size", type=int, nargs=2, action="append", metavar=("N", "K"), help="of the weights; repeatable"
+    )
     parser.add_argument("--kernel", action="append", metavar="GLOB", help="these kernels alone; repeatable")
     parser.add_argument("--json", type=Path, default=Path("shapes.json"))
     return parser.parse_args()

@@ -25,6 +25,11 @@ class Slow:
     faster_us: float
 
     @property
+    def members(self) -> tuple[int, ...]:
+        """All numbers of rows that it compares."""
+        return (*range(self.first, self.last + 1), self.faster)
+
+    @property
     def text(self) -> str:
         """One line for people."""
         share = self.us / self.faster_us - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,16 +21,15 @@ KERNELS = {
 }
 SIZES = ((4096, 4096), (6144, 6144))
 _BY_ROW = ("A", "C", "a_scale")
-_REPLAYS = 5
+_REPLAYS, _TURNS, _CHECKS = 5, 9, 3
 
 
 def sweep(library: Any, name: str, sizes: tuple[int, int]) -> dict[str, Any]:
     """Microseconds by rows, where more rows take less time, and how many rows are wrong."""
     timer = _Timer(library.kernels[name], Drawn(KERNELS[name], name, _dims(MOST_ROWS, sizes)))
     us = {rows: timer.time(rows) for rows in range(1, MOST_ROWS + 1)}
-    for slow in slower_with_fewer(us):  # once more: what is told should not be an interrupt's doing
-        for rows in {*range(slow.first, slow.last + 1), slow.faster}:
-            us[rows] = min(us[rows], timer.time(rows))
+    for _ in range(_CHECKS):  # what is told should be no interrupt's doing: rows and more rows in turns
+        us |= timer.in_turns({rows for slow in slower_with_fewer(us) for rows in slow.members})
     found = [vars(slow) | {"text": slow.text} for slow in slower_with_fewer(us)]
     return {"kernel": name, "sizes": sizes, "us": us, "slow": found, "wrong": timer.wrong}
 
@@ -49,7 +49,18 @@ class _Timer:
         self.wrong: list[int] = []
 
     def time(self, rows: int) -> float:
-        """Of one call, the median of replays of a graph that goes through all sets."""
+        """Of one call, the median of replays."""
+        replay = self._replay(rows)
+        return statistics.median(replay() for _ in range(_REPLAYS))
+
+    def in_turns(self, numbers: Iterable[int]) -> dict[int, float]:
+        """Of one call by numbers of rows, the median of replays that take turns."""
+        replays = {rows: self._replay(rows) for rows in numbers}
+        rounds = [{rows: replay() for rows, replay in replays.items()} for _ in range(_TURNS)]
+        return {rows: statistics.median(each[rows] for each in rounds) for rows in replays}
+
+    def _replay(self, rows: int) -> Callable[[], float]:
+        """Microseconds of one call, by one replay of a graph that goes through all sets."""
         sets = [
             {key: value[:rows] if key in _BY_ROW else value for key, value in each.items()}
             for each in self._sets
@@ -63,4 +74,4 @@ class _Timer:
             for number in range(calls):
                 self._run(sets[number % len(sets)])
         graph.replay()
-        return statistics.median(events(graph.replay) for _ in range(_REPLAYS)) / calls
+        return lambda: events(graph.replay) / calls
