@@ -40,6 +40,8 @@ ATTENTION = {
     "chunk_linear_bwd": {"S": 128}, "M": 136, "N": 264, "K": 328, "ring_running_on": {"M": 264, "K": 136},
     "ring_attention": {"Sk": 384}, "multicast_pair": {"N": 256}, "multicast_2x2": {"M": 256, "N": 256},
     "ragged_192_rows": {"heads": 2}, "native_sparse": {"seq_len": 70, "heads": 16},
+    "ragged_decode": {"batch_size": 3, "total": 300}, "list_decode": {"batch": 1, "max_cache_seqlen": 256},
+    "paged_decode": {"batch": 1, "num_blocks": 4}, "max_blocks_per_seq": 3, "max_selected_blocks": 3,
     "delta_kkt": {"S": 128}, "delta_states": {"S": 128}, "delta_outputs": {"S": 128}, "gqa_bwd": {"heads": 2},
     "mla_by_hand": {"H": 64, "Sk": 192}, "compressed": {"S": 160, "H": 2}, "gated_chunks": {"S": 128},
     "cluster_of_4": {"M": 512}, "cluster_split_k": {"K": 256},

@@ -22,6 +22,7 @@ from tilec.backends.cuda.general.split_trips import SplitTrips
 from tilec.backends.cuda.general.store_boxes import StoreBoxes
 from tilec.backends.cuda.general.sum_behind_loops import SumBehindLoops
 from tilec.backends.cuda.general.take_turns import TakeTurns
+from tilec.backends.cuda.general.turn_few_rows import TurnFewRows
 from tilec.backends.cuda.general.turn_products import TurnProducts
 from tilec.backends.cuda.general.turn_tiles import TurnTiles
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
@@ -67,6 +68,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     PartTileLoops(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
+    TurnFewRows(),
     TurnTiles(),
     JoinTiles(),
     SplitRoles(),

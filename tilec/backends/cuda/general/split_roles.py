@@ -136,9 +136,16 @@ def runs_ahead(kernel: Kernel, launch: Launch, target: Target) -> bool:
 def loads_by_one_warp(kernel: Kernel, launch: Launch, target: Target) -> bool:
     """Whether a launch would get roles here, and TMA brings all that its producer loads."""
     try:
-        return _roles(kernel, replace(launch, body=apart(launch.body)), target).loading == _WARP
+        check_one_warp_loads(kernel, launch, target)
     except Unfit:
         return False
+    return True
+
+
+def check_one_warp_loads(kernel: Kernel, launch: Launch, target: Target) -> None:
+    """Unfit for a launch that would get no roles here, or whose producer loads what TMA does not bring."""
+    roles = _roles(kernel, replace(launch, body=apart(launch.body)), target)
+    need(roles.loading == _WARP, "its producer would load by threads what TMA does not bring")
 
 
 def _roles(kernel: Kernel, launch: Launch, target: Target) -> _Roles:

@@ -5,26 +5,19 @@ for k: W = float16(raw[k]); C += A[k] W^T    ->    for k: W = float16(raw[k]); C
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.backends.cuda.analysis.turned_sums import (
-    transposed,
-    turned_elements,
-    turned_product,
-    turned_region,
-)
+from tilec.backends.cuda.analysis.turned_sums import turned_product, with_transposed
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.alternate_operands import made_in
 from tilec.backends.cuda.nodes import BoxLoad
-from tilec.ir.nodes import Alloc, Block, Copy, Fill, For, Gemm, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Alloc, Copy, Fill, For, Gemm, Launch, Parallel, walk
 from tilec.ir.nodes.barriers import WARP, Group
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.passes.expand_copies import expand_copy
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -55,7 +48,7 @@ class TurnProducts(LaunchPass):
             if can_turn(gemm, launch, chooser, group.count // WARP)
         ]
         for gemm in found:
-            launch = with_turned(launch, gemm)
+            launch = with_transposed(launch, [gemm.c.buffer])
         return with_notes(launch, [NOTE.format(gemm.b.buffer.name) for gemm in found]) if found else launch
 
 
@@ -76,29 +69,4 @@ def can_turn(gemm: Gemm, launch: Launch, chooser: Chooser, warps: int) -> bool:
     users = [stmt for stmt in walk(launch.body) if sums in set(buffers(stmt)) and stmt not in inside]
     known = all(isinstance(stmt, _TURNED) and getattr(stmt, "asked", None) is None for stmt in users)
     alone = [stmt for stmt in users if isinstance(stmt, Gemm)] == [gemm]
-    turned = turned_product(gemm, {sums: transposed(sums)})
-    return known and alone and not isinstance(chooser.product(turned, warps), str)
-
-
-def with_turned(launch: Launch, gemm: Gemm) -> Launch:
-    """The launch with a product computed transposed, and all that touches its sums turned with them."""
-    turned = {gemm.c.buffer: transposed(gemm.c.buffer)}
-
-    def rewrite(block: Block) -> list[Stmt]:
-        return [_statement(stmt, gemm, turned) for stmt in block]
-
-    return replace(launch, body=rewrite_blocks(launch.body, rewrite))
-
-
-def _statement(stmt: Stmt, gemm: Gemm, turned: dict[Var, Var]) -> Stmt:
-    sums = gemm.c.buffer
-    if stmt is gemm:
-        return turned_product(gemm, turned)
-    if isinstance(stmt, Alloc):
-        return replace(stmt, buffer=turned.get(stmt.buffer, stmt.buffer))
-    if isinstance(stmt, Fill):
-        return replace(stmt, dst=turned_region(stmt.dst, turned))
-    loop = expand_copy(stmt) if isinstance(stmt, Copy) and sums in set(buffers(stmt)) else stmt
-    if not isinstance(loop, Parallel):
-        return loop
-    return replace(loop, body=tuple(turned_elements(inner, turned) for inner in loop.body))
+    return known and alone and not isinstance(chooser.product(turned_product(gemm), warps), str)

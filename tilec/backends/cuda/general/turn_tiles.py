@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
 from tilec.backends.cuda.analysis.turn_operands import SHARED, is_read_across
-from tilec.backends.cuda.analysis.turned_sums import turned_product
+from tilec.backends.cuda.analysis.turned_sums import turned_product, with_transposed
 from tilec.backends.cuda.analysis.wgmma import Chooser
-from tilec.backends.cuda.general.turn_products import NOTE, can_turn, with_turned
+from tilec.backends.cuda.general.turn_products import NOTE, can_turn
 from tilec.backends.cuda.idioms.join_trips import joined
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import TurnTile
@@ -59,13 +59,13 @@ def _transposed(launch: Launch) -> Launch:
 
     rewrite_teams(launch.body, warps_of(launch), rewrite)
     for gemm in found:
-        launch = with_turned(launch, gemm)
+        launch = with_transposed(launch, [gemm.c.buffer])
     return with_notes(launch, [NOTE.format(gemm.b.buffer.name) for gemm in found]) if found else launch
 
 
 def _has_second_across(gemm: Gemm) -> bool:
     """Whether lanes could bring the second operand of a product, and it alone, to registers."""
-    turned = turned_product(gemm, {})
+    turned = turned_product(gemm)
     shared = all(region.buffer.scope() == SHARED for region in (gemm.a, gemm.b))
     return shared and is_read_across(turned) and not gemm.trans_a
 

@@ -9,20 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.turned_sums import (
-    transposed,
-    turned_elements,
-    turned_product,
-    turned_region,
-)
+from tilec.backends.cuda.analysis.turned_sums import with_transposed
 from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.matmul.match import Match, match
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt
+from tilec.ir.nodes import Copy, Parallel, Stmt
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tilec.ir.nodes import Launch
 
 
 def swapped(launch: Launch, few_rows: bool = False) -> Launch | None:
@@ -34,8 +29,8 @@ def swapped(launch: Launch, few_rows: bool = False) -> Launch | None:
         return None  # whoever plans roles says why
     if not can_swap(found) or (few_rows and found.rows % (ROWS * found.warpgroups) == 0):
         return None
-    turned = {alloc.buffer: transposed(alloc.buffer) for alloc in found.fragments}
-    return replace(launch, body=tuple(_statement(stmt, turned) for stmt in launch.body))
+    made = with_transposed(launch, [alloc.buffer for alloc in found.fragments])
+    return replace(made, body=tuple(map(_reversed, made.body)))
 
 
 def can_swap(found: Match) -> bool:
@@ -43,21 +38,9 @@ def can_swap(found: Match) -> bool:
     return found.guard is None and found.promotion is None
 
 
-def _statement(stmt: Stmt, turned: dict[Var, Var]) -> Stmt:
-    if isinstance(stmt, Alloc):
-        return replace(stmt, buffer=turned.get(stmt.buffer, stmt.buffer))
-    if isinstance(stmt, Fill):
-        return replace(stmt, dst=turned_region(stmt.dst, turned))
-    if isinstance(stmt, Pipelined):
-        return replace(stmt, body=tuple(_product(inner, turned) for inner in stmt.body))
+def _reversed(stmt: Stmt) -> Stmt:
+    """A loop over elements that goes along rows of what is transposed."""
     loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
-    return _loop(loop, turned) if isinstance(loop, Parallel) else stmt
-
-
-def _product(stmt: Stmt, turned: dict[Var, Var]) -> Stmt:
-    return turned_product(stmt, turned) if isinstance(stmt, Gemm) else stmt
-
-
-def _loop(loop: Parallel, turned: dict[Var, Var]) -> Parallel:
-    body = tuple(turned_elements(stmt, turned) for stmt in loop.body)
-    return replace(loop, vars=loop.vars[::-1], extents=loop.extents[::-1], body=body)
+    if not isinstance(loop, Parallel):
+        return stmt
+    return replace(loop, vars=loop.vars[::-1], extents=loop.extents[::-1])
