@@ -25,6 +25,7 @@ from tilec.backends.cuda.general.take_turns import TakeTurns
 from tilec.backends.cuda.general.turn_few_rows import TurnFewRows
 from tilec.backends.cuda.general.turn_products import TurnProducts
 from tilec.backends.cuda.general.turn_tiles import TurnTiles
+from tilec.backends.cuda.idioms.drop_unread_fills import DropUnreadFills
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.idioms.part_tile_loops import PartTileLoops
@@ -59,6 +60,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     ReadTurnedTiles(),
     ClearAtBegin(),
     ClearInProducts(),
+    DropUnreadFills(),
     ReadTables(),
     MaskBehindProducts(),
     SkipIdleBlocks(),

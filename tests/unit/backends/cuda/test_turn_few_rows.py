@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tilec.backends.cuda.general.turn_few_rows import TurnFewRows
+from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Gemm, Launch, walk
 from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
 
 SM90A = parse_target("sm_90a")
@@ -18,6 +20,7 @@ TOP = "reduce_max(s[0:+16, 0:+64], most[0:+16], axis=1, clear=True)"
 SUMS = "s[0:+16, 0:+64]"
 SCORES = 's = alloc(float32, (16, 64), "local.fragment")'
 SUMMED = 'acc = alloc(float32, (16, 128), "local.fragment")'
+LAST = "copy(acc[0:+16, 0:+128], O[0:+16, 0:+128])"
 KEYS = "copy(K[k * 64:+64, 0:+128], k_s[0:+64, 0:+128])"
 
 
@@ -84,3 +87,28 @@ def test_few_threads_alone_become_a_warpgroup():
     launch = turned(TEXT.replace("16", "64").replace("float64", "float16"))
     assert sums(launch) == [(64, 64), (64, 128)]
     assert launch.notes == ("128 threads where 32 are asked for: wgmma takes as many",)
+
+
+SUM = """reduce_sum(s[0:+16, 0:+64], part[0:+16], axis=1, clear=True)
+        for i in parallel(16):
+            total[i] = total[i] * most[i] + part[i]
+        copy(s[0:+16, 0:+64], p[0:+16, 0:+64])"""
+VECTORS = """most = alloc(float32, (16,), "local.fragment")
+    part = alloc(float32, (16,), "local.fragment")
+    total = alloc(float32, (16,), "local.fragment")
+    fill(total[0:+16], 0.0)"""
+
+
+@pytest.mark.parametrize("branch", [False, True], ids=["every-trip", "in-a-branch"])
+def test_sums_across_warps_are_taken_behind_the_loop(branch: bool):
+    text = TEXT.replace("copy(s[0:+16, 0:+64], p[0:+16, 0:+64])", SUM)
+    text = text.replace('most = alloc(float32, (16,), "local.fragment")', VECTORS)
+    text = text.replace(LAST, f"{LAST}\n    copy(total[0:+16], L[0:+16])")
+    text = text.replace("with launch", 'L = tensor(float32, (16,), ("16",), access="out")\nwith launch')
+    begin, end = text.index("        copy(K["), text.index(f"    {LAST}")
+    if branch:
+        inside = "".join(f"    {line}\n" for line in text[begin:end].splitlines())
+        text = f"{text[:begin]}        if k > 2:\n{inside}{text[end:]}"
+    made = format_kernel(lower(parse_kernel(text), SM90A, until="sum_behind_loops"))
+    assert made.count("reduce_sum") == 1
+    assert "\n        reduce_sum(s_sums[0:+64, 0:+16], total[0:+16], axis=0, clear=True)" in made

@@ -1,15 +1,16 @@
-"""Sums of rows that several warpgroups share are taken behind the loop that adds them up.
+"""Sums of rows or columns that several warps share are taken behind the loop that adds them up.
 
     total = 0;  for k: part = sum of a row of S;  total = total * f + part
     ->  sums = 0;  for k: sums = sums * f + S;  total = sum of a row of sums
 
-A row whose columns warpgroups share crosses shared memory and a barrier in every trip, and each has few
-of its elements: adding each to one of its own takes no more instructions than adding them to each other.
+What warps share of a row (of a column, where products are computed transposed) crosses shared memory and a
+barrier in every trip, and each thread has few of its elements: adding each to one of its own takes no more
+instructions than adding them to each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from tilec.ir.nodes import (
     Fill,
     For,
     Gemm,
+    If,
     Launch,
     Parallel,
     Pipelined,
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
 
 
 class SumBehindLoops(LaunchPass):
-    """In: loops that reduce a product's rows in every trip and add that to a total. Out: the same with the
-    reduction behind the loop, where warpgroups share columns of the rows."""
+    """In: loops that reduce a product's rows or columns in every trip, or in those that take a branch, and
+    add that to a total. Out: the same with the reduction behind the loop, where several warps hold what is
+    reduced."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such sums."""
@@ -95,48 +98,62 @@ class _Sums:
         return made
 
     def _loop(self, loop: For | Pipelined, before: Sequence[Stmt]) -> list[Stmt]:
-        found = next((total for total in self._totals(loop) if _starts_at_zero(total, before)), None)
+        totals = [total for trip in _trips(loop) for total in self._totals(trip, loop)]
+        found = next((total for total in totals if _starts_at_zero(total, before)), None)
         if found is None:
             return [loop]
         rows = found.reduce.src.buffer
         sums = tirx.decl_buffer(rows.shape, "float32", name=f"{rows.name}_sums", scope="local.fragment")
         first = (Alloc(sums), Fill(whole_tile(sums), tirx.const(0, "float32")))
-        body = [_own(found, sums) if stmt is found.update else stmt for stmt in loop.body]
-        made = replace(loop, body=tuple(stmt for stmt in body if stmt is not found.reduce))
+
+        def moved(block: Block) -> list[Stmt]:
+            own = (_own(found, sums) if stmt is found.update else stmt for stmt in block)
+            return [stmt for stmt in own if stmt is not found.reduce]
+
+        made = replace(loop, body=rewrite_blocks(loop.body, moved))
         if not fits_registers((*first, *made.body), self.group):
             return [loop]
         total = whole_tile(found.store.buffer)
         behind = replace(found.reduce, src=whole_tile(sums), dst=total, clear=True)
         return [*first, made, behind]
 
-    def _totals(self, loop: For | Pipelined) -> list[_Total]:
-        """The totals of a loop that may wait."""
-        products = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-        shared = {gemm.c.buffer for gemm in products if self._is_shared(gemm)}
-        found = [self._total(stmt, loop) for stmt in loop.body if isinstance(stmt, Reduce)]
-        return [total for total in found if total is not None and total.reduce.src.buffer in shared]
+    def _totals(self, trip: Block, loop: For | Pipelined) -> list[_Total]:
+        """The totals of a loop, whose trips are ``trip``, that may wait."""
+        products = [stmt for stmt in trip if isinstance(stmt, Gemm)]
+        shared = {(gemm.c.buffer, axis) for gemm in products for axis in self._shared(gemm)}
+        found = [self._total(stmt, trip, loop) for stmt in trip if isinstance(stmt, Reduce)]
+        known = (total for total in found if total is not None)
+        return [total for total in known if (total.reduce.src.buffer, total.reduce.axis) in shared]
 
-    def _is_shared(self, gemm: Gemm) -> bool:
-        """Whether warpgroups share the columns of a product."""
+    def _shared(self, gemm: Gemm) -> Sequence[int]:
+        """The axes of a product's sums that warps share: rows always, columns where warpgroups do."""
         choice = self.chooser.product(gemm, self.group.count // WARP)
-        return not isinstance(choice, str) and choice[0].warps[1] > 1
+        return () if isinstance(choice, str) else (0, 1) if choice[0].warps[1] > 1 else (0,)
 
-    def _total(self, reduce: Reduce, loop: For | Pipelined) -> _Total | None:
-        """The total that a sum of whole rows goes into, where the trip does nothing else with either."""
+    def _total(self, reduce: Reduce, trip: Block, loop: For | Pipelined) -> _Total | None:
+        """The total that a sum of whole rows or columns goes into, where the trip does nothing else with
+        either."""
         part, rows = reduce.dst.buffer, reduce.src
-        if reduce.kind != "sum" or not reduce.clear or reduce.axis != 1 or not is_whole(rows):
+        if reduce.kind != "sum" or not reduce.clear or len(rows.extent) != 2 or not is_whole(rows):
             return None
         users = [stmt for stmt in walk(self.launch.body) if part in set(buffers(stmt)) and not _holds(stmt)]
-        place = loop.body.index(reduce)
-        update = next((stmt for stmt in loop.body[place:] if _only_store(stmt) in users), None)
+        place = trip.index(reduce)
+        update = next((stmt for stmt in trip[place:] if _only_store(stmt) in users), None)
         if len(users) != len(("reduce", "update")) or not isinstance(update, Parallel):
             return None
         total = _Total(reduce, update)
-        between = loop.body[place : loop.body.index(update)]
+        between = trip[place : trip.index(update)]
         own = [stmt for stmt in walk(loop.body) if total.store.buffer in set(buffers(stmt))]
         kept = all(rows.buffer not in set(written(stmt)) for stmt in walk(between))
         alone = all(stmt is total.store or isinstance(stmt, Parallel) for stmt in own)
         return total if kept and alone and _factor(total) is not None else None
+
+
+def _trips(loop: For | Pipelined) -> Iterator[Block]:
+    """The statements of a loop's trips, and those of a branch that ends each."""
+    yield loop.body
+    if loop.body and isinstance(loop.body[-1], If) and not loop.body[-1].orelse:
+        yield loop.body[-1].then
 
 
 def _holds(stmt: Stmt) -> bool:
@@ -178,7 +195,8 @@ def _own(total: _Total, sums: Var) -> Parallel:
     assert factor is not None
     i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
     here = [i, j]
-    old = tirx.BufferLoad(sums, here) * substitute(factor, {total.update.vars[0]: i})
+    kept = here[1 - total.reduce.axis]
+    old = tirx.BufferLoad(sums, here) * substitute(factor, {total.update.vars[0]: kept})
     store = Store(sums, (i, j), old + tirx.BufferLoad(rows, here), loc=total.store.loc)
     return Parallel((i, j), static_extents(rows), (store,), loc=total.update.loc)
 
