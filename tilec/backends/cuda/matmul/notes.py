@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.roads import how_stored
+from tilec.backends.cuda.warp_roles.stores import stores_alone
 from tilec.ir.nodes import walk
 from tilec.lowering.analysis.scopes import conditioned
 
@@ -53,8 +54,12 @@ def _apart(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
 
 
 def _how_stored(store: TileStore) -> str:
-    how, whole = how_stored(store), conditioned(store.body)[0] is None or not store.columns
-    return how if whole else f"{how} of tiles that are whole, others from registers"
+    how, (condition, body) = how_stored(store), conditioned(store.body)
+    if condition is None or not store.columns:
+        return how
+    if not stores_alone(body):
+        return f"{how} of tiles that are whole, others from registers"
+    return how if store.map is None else f"{how} of tiles that are whole, others in vectors"
 
 
 def _early(launch: Launch, loads: Sequence[TmaLoad | GatherLoad]) -> tuple[str, ...]:

@@ -211,13 +211,25 @@ class TileContext(RoleContext):
 
     def inside(self, buffer: Var, indices: tuple[Expr, ...], register: int | None = None) -> Expr | None:
         """The condition that an element lies in its tensor; None where it is known to."""
-        conditions = []
+        found = [self.value(each, register) for each in self.tests(buffer, indices)]
+        return all_of(found) if found else None
+
+    def tests(self, buffer: Var, indices: tuple[Expr, ...]) -> list[Expr]:
+        """What is to be tested before an element may be touched."""
+        starts = [index >= tirx.const(0, dtype_of(index)) for index in indices]
+        return [*self._open(starts), *self.ends(buffer, indices)]
+
+    def ends(self, buffer: Var, indices: tuple[Expr, ...]) -> list[Expr]:
+        """The conditions that an element lies in front of the ends of its tensor, but for those that are
+        known to hold."""
+        found = []
         for index, extent in zip(indices, buffer.shape, strict=True):
             limit = extent if dtype_of(extent) == dtype_of(index) else tirx.Cast(dtype_of(index), extent)
-            for condition in (index >= tirx.const(0, dtype_of(index)), index < limit):
-                if self.facts.prove(condition) is not True:
-                    conditions.append(self.value(condition, register))
-        return all_of(conditions) if conditions else None
+            found.append(index < limit)
+        return self._open(found)
+
+    def _open(self, conditions: list[Expr]) -> list[Expr]:
+        return [each for each in conditions if self.facts.prove(each) is not True]
 
     def _across(self, node: TensorLoad) -> int:
         """How many registers an element of a fragment lies from that of the column."""

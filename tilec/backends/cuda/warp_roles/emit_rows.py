@@ -9,17 +9,19 @@ at their ends.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, u32, when
 from tilec.backends.cuda.warp_roles.load_ahead import first_column
-from tilec.backends.cuda.warp_roles.tma import element_strides
-from tilec.ir.exprs import all_of, int_value
+from tilec.backends.cuda.warp_roles.tma import element_strides, has_aligned_rows
+from tilec.ir.exprs import all_of, int_value, substitute
 from tilec.ir.nodes import Store
 
 if TYPE_CHECKING:
@@ -37,10 +39,24 @@ _AHEAD = 4
 _ROLLED = {"disable_unroll": True}
 
 
-def send_rows(stmt: TileStore, ctx: TileContext, lane: Lane, buffer: Expr, chunk: int) -> None:
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Rows of a tile leave up to the last one for which ``condition`` holds; ``whole``: whether all do."""
+
+    condition: Expr
+    whole: Expr
+
+
+def send_rows(
+    stmt: TileStore, ctx: TileContext, lane: Lane, buffer: Expr, chunk: int, ends: Ends | None
+) -> None:
     """The rows of a chunk of columns, by all threads of the warpgroup."""
-    rows = _Rows(stmt, ctx, lane, buffer, chunk)
+    rows = _Rows(stmt, ctx, lane, buffer, chunk, ends)
+    always = rows.are_always_aligned()
     for block in range(stmt.rows // ROWS if stmt.turned else 1):
+        if always:
+            rows.send_vectors(block)
+            continue
         with T.If(rows.are_aligned()):
             with T.Then():
                 rows.send_vectors(block)
@@ -52,12 +68,21 @@ class _Rows:
     """Lines of a staging buffer, each a part of a row of the tensor. Those of a warpgroup are in one block,
     or, ``turned``, in one for each 64 rows of the accumulator."""
 
-    def __init__(self, stmt: TileStore, ctx: TileContext, lane: Lane, buffer: Expr, chunk: int) -> None:
+    def __init__(
+        self, stmt: TileStore, ctx: TileContext, lane: Lane, buffer: Expr, chunk: int, ends: Ends | None
+    ) -> None:
         last = stmt.body[-1]
         assert isinstance(last, Store)
         self._stmt, self._ctx, self._lane, self._store = stmt, ctx, lane, last
-        self._chunk, self._buffer = chunk, buffer
+        self._chunk, self._buffer, self._ends = chunk, buffer, ends
         self._lines, self._width = (stmt.columns, ROWS) if stmt.turned else (stmt.rows, stmt.columns)
+
+    def are_always_aligned(self) -> bool:
+        """Whether `are_aligned` is known to hold for all calls."""
+        stmt, facts, tensor = self._stmt, self._ctx.facts, self._store.buffer
+        start = substitute(self._store.indices[-1], dict.fromkeys(stmt.vars, i32(0)))
+        whole = all(divides(_VECTOR, each, facts) for each in (start, tensor.shape[-1]))
+        return whole and stmt.parts == 1 and has_aligned_rows(tensor, facts)
 
     def are_aligned(self) -> Expr:
         """Whether all lines begin at multiples of 16 bytes, and rows end at such."""
@@ -146,16 +171,22 @@ class _Rows:
 
     def _test(self, block: int, line: Expr, element: Expr) -> Expr:
         with self._element(block, line, element):
-            inside = self._ctx.inside(self._store.buffer, self._store.indices)
-        return tirx.const(True, "bool") if inside is None else inside
+            return self._leaves()
+
+    def _leaves(self) -> Expr:
+        """Whether the element that the variables name is stored: it lies in the tensor, and its row is none
+        behind the last one."""
+        inside = self._ctx.inside(self._store.buffer, self._store.indices)
+        tests = [] if inside is None else [inside]
+        if self._ends is not None:
+            tests.append(self._ctx.value(self._ends.condition))
+        return all_of(tests) if tests else tirx.const(True, "bool")
 
     @contextmanager
     def _inside(self, block: int, line: Expr, element: Expr) -> Iterator[None]:
-        """Within it an element's variables stand, and it lies in the tensor."""
-        with self._element(block, line, element):
-            inside = self._ctx.inside(self._store.buffer, self._store.indices)
-            with when(inside) if inside is not None else nullcontext():
-                yield
+        """Within it an element's variables stand, and it is stored."""
+        with self._element(block, line, element), when(self._leaves()):
+            yield
 
 
 def _is_whole(place: Expr) -> Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,9 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.analysis.wgmma import ROWS
-from tilec.backends.cuda.device.atomics import add_vector, atomic
 from tilec.backends.cuda.warp_roles.build import (
     cached,
     coordinate,
@@ -20,16 +17,14 @@ from tilec.backends.cuda.warp_roles.build import (
     let,
     pin,
     ptx,
-    put,
     registers,
-    run,
     u32,
     when,
 )
-from tilec.backends.cuda.warp_roles.emit_rows import send_rows
+from tilec.backends.cuda.warp_roles.emit_elements import emit_elements, packing, pair_values, wide
+from tilec.backends.cuda.warp_roles.emit_rows import Ends, send_rows
 from tilec.backends.cuda.warp_roles.epilogue import call_name
-from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
-from tilec.backends.cuda.warp_roles.neighbours import Column, reads_pairs
+from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.staging import (
     STORE,
@@ -39,13 +34,13 @@ from tilec.backends.cuda.warp_roles.staging import (
     group_barrier,
     staging_buffer,
 )
-from tilec.ir.exprs import dtype_of, uses, walk
-from tilec.ir.nodes import Atomic, Bind, Stmt, Store
+from tilec.backends.cuda.warp_roles.stores import stores_alone
+from tilec.ir.exprs import walk
+from tilec.ir.nodes import Store
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -56,7 +51,6 @@ if TYPE_CHECKING:
 
 _STRAIGHT = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
 _TURNED = "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
-_PACK = {"float16": "f16", "bfloat16": "bf16"}
 #: stmatrix.x4 moves blocks of 16 x 16 elements; TMA buffers have rows of 32, 64 or 128 bytes.
 _BLOCK = 16
 
@@ -68,20 +62,23 @@ def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual
     ctx.mark(stmt)
     condition, body = conditioned(stmt.body)
     if not stmt.columns:
-        _plain(stmt, ctx, lane)
+        emit_elements(stmt, ctx, lane)
         _pin_bits(stmt, ctx)
         return
     if condition is None:
         _staged(stmt, ctx, lane, residual)
         return
-    last_row = {stmt.vars[0]: ctx.share * stmt.rows + (stmt.rows - 1)}
-    with ctx.scope(last_row):
+    with ctx.scope({stmt.vars[0]: ctx.share * stmt.rows + (stmt.rows - 1)}):
         whole = let("whole", ctx.value(condition))
+    whole_tile = replace(stmt, body=body)
+    if stores_alone(body):
+        _staged(whole_tile, ctx, lane, None, Ends(condition, whole))
+        return
     with T.If(whole):
         with T.Then():
-            _staged(replace(stmt, body=body), ctx, lane, None)
+            _staged(whole_tile, ctx, lane, None)
         with T.Else():
-            _plain(stmt, ctx, lane)
+            emit_elements(stmt, ctx, lane)
 
 
 def _pin_bits(stmt: TileStore, ctx: TileContext) -> None:
@@ -94,133 +91,12 @@ def _pin_bits(stmt: TileStore, ctx: TileContext) -> None:
         pin(ctx.held[buffer], stmt.rows * stmt.extents[1] // WARPGROUP)
 
 
-def _body(stmts: Sequence[Stmt], ctx: TileContext, register: int) -> None:
-    """Bindings and stores for one element."""
-    for inner in stmts:
-        if isinstance(inner, Bind):
-            ctx.env[inner.var] = let(str(inner.var.name), ctx.value(inner.value, register))
-        elif isinstance(inner, (Store, Atomic)):
-            _store(inner, ctx, register)
-
-
-def _store(inner: Store | Atomic, ctx: TileContext, register: int) -> None:
-    value = ctx.value(inner.value, register)
-    if inner.buffer in ctx.held:
-        held = ctx.held[inner.buffer]
-        put(held, cast_to(value, str(held.dtype)), register)
-        return
-    inside = ctx.inside(inner.buffer, inner.indices, register)
-    at = ctx.flat_index(inner.buffer, inner.indices, register)
-    with when(inside) if inside is not None else nullcontext():
-        if isinstance(inner, Store):
-            T.buffer_store(ctx.tensors[inner.buffer], value, [at])
-            return
-        add = atomic("add", str(inner.buffer.dtype), "relaxed")
-        assert add is not None
-        run(add.call(T.address_of(ctx.tensors[inner.buffer][at]), value))
-
-
-# ---- each thread its own elements ----
-
-
-def _plain(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
-    condition, body = conditioned(stmt.body)
-    stmt = replace(stmt, body=body)
-    last = stmt.body[-1]
-    pairs = isinstance(last, (Store, Atomic)) and _in_pairs(last, stmt, condition, ctx)
-    ahead = LoadsAhead(stmt, ctx, lane)
-    for register in range(0, stmt.rows * stmt.extents[1] // 128, 2):
-        if pairs and isinstance(last, (Store, Atomic)):
-            _pair(stmt, last, condition, ctx, lane, register, ahead)
-            continue
-        loaded = ahead.of([register])[register]
-        for side in range(2):
-            with (
-                ctx.scope(element(stmt, ctx, lane, register + side)),
-                ctx.loaded_from(loaded, side),
-                ctx.of_pair(_column(stmt, ctx, side)),
-                _where(condition, ctx),
-            ):
-                _body(stmt.body, ctx, register + side)
-
-
-def _column(stmt: TileStore, ctx: TileContext, side: int) -> Column | None:
-    """The column of an element, where a loop reads others of its pair."""
-    _, column = stmt.vars
-    return Column(column, side) if reads_pairs(stmt.body, column, set(ctx.held)) else None
-
-
-def _where(condition: Expr | None, ctx: TileContext) -> AbstractContextManager[None]:
-    return nullcontext() if condition is None else when(ctx.value(condition))
-
-
-def _in_pairs(last: Store | Atomic, stmt: TileStore, condition: Expr | None, ctx: TileContext) -> bool:
-    """Whether two neighbours of a row may be stored at once."""
-    if last.buffer in ctx.held or str(last.buffer.dtype) not in ("float32", *_PACK):
-        return False
-    if condition is not None and uses(condition, stmt.vars[1:]):
-        return False
-    return vector_width(last.buffer, last.indices, stmt.vars[1], 2, ctx.facts) == 2
-
-
-def _pair_values(
-    stmt: TileStore, value: Expr, ctx: TileContext, lane: Lane, register: int, loaded: Loaded
-) -> list[Expr]:
-    """The last store's value for two neighbours of a row, after the statements before it."""
-    values = []
-    for side in range(2):
-        with (
-            ctx.scope(element(stmt, ctx, lane, register + side)),
-            ctx.loaded_from(loaded.get(register, []), side),
-            ctx.of_pair(_column(stmt, ctx, side)),
-        ):
-            _body(stmt.body[:-1], ctx, register + side)
-            values.append(let("value", ctx.value(value, register + side)))
-    return values
-
-
-def _pair(
-    stmt: TileStore,
-    last: Store | Atomic,
-    condition: Expr | None,
-    ctx: TileContext,
-    lane: Lane,
-    register: int,
-    ahead: LoadsAhead,
-) -> None:
-    loaded = ahead.of([register])
-    packs = str(last.buffer.dtype) in _PACK
-    value = _wide(last.value) if packs else last.value
-    values = _pair_values(stmt, value, ctx, lane, register, loaded)
-    if packs:
-        packed = registers(1, "uint32")
-        ptx(_packing(last), packed[0], values[1], values[0])
-    with ctx.scope(element(stmt, ctx, lane, register)), ctx.loaded_from(loaded.get(register, []), 0):
-        at = ctx.flat_index(last.buffer, last.indices, register)
-        inside = ctx.inside(last.buffer, last.indices, register)
-        if condition is not None:
-            wanted = ctx.value(condition)
-            inside = wanted if inside is None else tirx.And(wanted, inside)
-        address = T.address_of(ctx.tensors[last.buffer][at])
-        with when(inside) if inside is not None else nullcontext():
-            if isinstance(last, Atomic):
-                words = [packed[0]] if packs else values
-                run(add_vector(str(last.buffer.dtype), 2).call(address, *words))
-            elif packs:
-                ptx("st.global.b32", address, packed[0])
-            else:
-                ptx("st.global.v2.f32", address, *values)
-
-
-def _packing(store: Store | Atomic) -> str:
-    """The instruction that makes two elements of two float32 values."""
-    return f"cvt.rn.{_PACK[str(store.buffer.dtype)]}x2.f32"
-
-
 # ---- through a staging buffer ----
 
 
-def _staged(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual | None) -> None:
+def _staged(
+    stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual | None, ends: Ends | None = None
+) -> None:
     """Chunks of columns: convert, stmatrix, then a TMA store or rows by all threads; the stores of earlier
     chunks go on meanwhile."""
     ahead = LoadsAhead(stmt, ctx, lane)
@@ -244,12 +120,19 @@ def _staged(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual | 
             ptx("fence.proxy.async.shared::cta")
         group_barrier(ctx)
         if stmt.map is None:
-            send_rows(stmt, ctx, lane, buffer, chunk)
+            send_rows(stmt, ctx, lane, buffer, chunk, ends)
             continue
-        with when(first_thread(ctx)):
+        with _of_whole_tiles(ends), when(first_thread(ctx)):
             _send(stmt, ctx, buffer, chunk)
             if residual is not None:
                 residual.go_on(chunk)
+        if ends is not None:
+            with when(tirx.Not(ends.whole)):
+                send_rows(stmt, ctx, lane, buffer, chunk, ends)
+
+
+def _of_whole_tiles(ends: Ends | None) -> AbstractContextManager[None]:
+    return nullcontext() if ends is None else when(ends.whole)
 
 
 def _wait_for_buffer(ctx: TileContext, pending: int) -> None:
@@ -298,15 +181,8 @@ def _pack(
     """Two neighbours, converted, in one register."""
     last = stmt.body[-1]
     assert isinstance(last, Store)
-    values = _pair_values(stmt, _wide(last.value), ctx, lane, register, loaded)
-    ptx(_packing(last), packed[quarter], values[1], values[0])
-
-
-def _wide(value: Expr) -> Expr:
-    """A 16-bit value before its conversion, or widened again, which changes nothing."""
-    if isinstance(value, tirx.Cast) and dtype_of(value.value) == "float32":
-        return value.value
-    return tirx.Cast("float32", value)
+    values = pair_values(stmt, wide(last.value), ctx, lane, register, loaded)
+    ptx(packing(last), packed[quarter], values[1], values[0])
 
 
 def _send(stmt: TileStore, ctx: TileContext, buffer: Expr, chunk: int) -> None:

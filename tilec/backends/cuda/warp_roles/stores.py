@@ -15,7 +15,7 @@ from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, Warpgroup
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads, uses
-from tilec.ir.nodes import Parallel, Store
+from tilec.ir.nodes import Bind, Parallel, Store
 from tilec.ir.roads import Loss
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import conditioned
@@ -24,6 +24,7 @@ from tilec.lowering.emission.storage import element_bytes
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.stmt import Block
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
@@ -63,7 +64,7 @@ def plan_store(
     columns = _staged_columns(rows, width)
     buffers = min(STAGING_BUFFERS, -(-width // columns), room // (rows * columns * 2)) if columns else 0
     try:
-        if condition is not None and not _ends_rows(condition, loop.vars):
+        if condition is not None and not ends_rows(condition, loop.vars):
             raise Unfit("its condition is no bound of the row", remedy="write it as i < rows")
         if buffers <= 0:
             raise Unfit("no shared memory is left to stage it", remedy="choose fewer stages or smaller tiles")
@@ -87,13 +88,22 @@ def _staged_columns(rows: int, width: int) -> int:
     return min(fitting, key=lambda count: (-width % count, -count), default=0)
 
 
-def _ends_rows(condition: Expr, loop_vars: Sequence[Var]) -> bool:
+def ends_rows(condition: Expr, loop_vars: Sequence[Var]) -> bool:
     """Whether a condition that holds for a row holds for all rows in front of it, whatever the column is: one
     that holds for the last row of a tile holds for all of it."""
     if not isinstance(condition, (tirx.LT, tirx.LE)):
         return False
     row, *others = loop_vars
     return moves_by_one(condition.a, row) and not uses(condition, others) and not uses(condition.b, (row,))
+
+
+def stores_alone(body: Block) -> bool:
+    """Whether rows that are not stored may be computed all the same."""
+    last = body[-1]
+    values = [value for inner in body for value in expressions(inner)]
+    read = {load.source for value in values for load in loads(value)}
+    binds = all(isinstance(inner, Bind) for inner in body[:-1])
+    return binds and isinstance(last, Store) and last.buffer not in read
 
 
 def _residual_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap | None:
@@ -152,7 +162,7 @@ def _leaves_by_rows(loop: Parallel, condition: Expr | None, turned: bool) -> boo
         return False
     steps = last.buffer.strides
     together = not len(steps) or int_value(steps[-1]) == 1
-    ends = condition is None or _ends_rows(condition, loop.vars)
+    ends = condition is None or ends_rows(condition, loop.vars)
     return together and ends and _is_box(last.indices, loop.vars[::-1] if turned else loop.vars)
 
 
