@@ -128,49 +128,47 @@ def scale_of_parts(top, total, scale, part, parts, rows):
 
 
 @T.macro
-def keep_chunk(X, x, v, high, sums, mark, row, c, N, lots, bN):
-    """Takes a chunk of a row into running maxima and sums, one per lot of RUN columns in all chunks. Keeps
-    in x its powers relative to the maxima so far, and those in ``mark``."""
+def take_chunk(x, w, v, high, old, sums, c, N, lots, bN):
+    """Takes a chunk of a row into running maxima and sums, one per lot of RUN columns in all chunks."""
     for g, k in T.Parallel(lots, RUN):
-        value = T.cast(X[row, c * bN + g * RUN + k], "float32")
+        w[g, k] = x[g * RUN + k]
+    for g, k in T.Parallel(lots, RUN):
+        value = T.cast(w[g, k], "float32")
         v[g, k] = T.if_then_else(c * bN + g * RUN + k < N, value, -T.infinity("float32"))
-    T.copy(high, mark)
+    T.copy(high, old)
     T.reduce_max(v, high, dim=1, clear=False)
     for g in T.Parallel(lots):
-        sums[g] = sums[g] * T.exp2((mark[g] - high[g]) * LOG2_E)
-        mark[g] = high[g]
+        sums[g] = sums[g] * T.exp2((old[g] - high[g]) * LOG2_E)
     for g, k in T.Parallel(lots, RUN):
         v[g, k] = T.exp2((v[g, k] - high[g]) * LOG2_E)
     T.reduce_sum(v, sums, dim=1, clear=False)
-    for g, k in T.Parallel(lots, RUN):
-        x[c, g, k] = v[g, k]
 
 
 @T.macro
 def staged(X, Y, row, N, chunks, bN, dtype):
-    """Reads and exponentiates a row once; it stays in shared memory, in chunks of bN, as elements of dtype.
-
-    Powers are taken as a chunk arrives; when the row's maximum is known, one factor per lot corrects them.
-    """
+    """Reads a row once, all of it at the same time, and keeps it in shared memory, in chunks of bN, as it is;
+    powers are taken once for the sum, and once more to write."""
     lots = bN // RUN
-    x = T.alloc_shared((chunks, lots, RUN), dtype)
-    marks = [T.alloc_fragment((lots,), "float32") for _ in range(chunks)]
-    v = T.alloc_fragment((lots, RUN), "float32")
-    high, sums = [T.alloc_fragment((lots,), "float32") for _ in range(2)]
+    kept = [T.alloc_shared((bN,), dtype) for _ in range(chunks)]
+    v, w = T.alloc_fragment((lots, RUN), "float32"), T.alloc_fragment((lots, RUN), dtype)
+    high, old, sums = [T.alloc_fragment((lots,), "float32") for _ in range(3)]
     top, total = [T.alloc_fragment((1,), "float32") for _ in range(2)]
+    for c, x in enumerate(kept):
+        T.copy(X[row, c * bN], x)
     T.fill(high, LOWEST)
     T.clear(sums)
-    for c, mark in enumerate(marks):
-        keep_chunk(X, x, v, high, sums, mark, row, c, N, lots, bN)
+    for c, x in enumerate(kept):
+        take_chunk(x, w, v, high, old, sums, c, N, lots, bN)
     T.reduce_max(high, top, dim=0)
     for g in T.Parallel(lots):
         sums[g] = sums[g] * T.exp2((high[g] - top[0]) * LOG2_E)
     T.reduce_sum(sums, total, dim=0)
-    for c, mark in enumerate(marks):
-        for g in T.Parallel(lots):
-            mark[g] = T.exp2((mark[g] - top[0]) * LOG2_E) / total[0]
+    for i in T.Parallel(1):
+        total[i] = 1.0 / total[i]
+    for c, x in enumerate(kept):
         for g, k in T.Parallel(lots, RUN):
-            Y[row, c * bN + g * RUN + k] = T.cast(x[c, g, k], "float32") * mark[g]
+            power = T.exp2((T.cast(x[g * RUN + k], "float32") - top[0]) * LOG2_E)
+            Y[row, c * bN + g * RUN + k] = power * total[0]
 
 
 @tilec.jit(out_idx=[-1])

@@ -30,6 +30,7 @@ from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.passes.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.spread_scans import SpreadScans
 from tilec.backends.cuda.passes.stage_stores import StageStores
+from tilec.backends.cuda.passes.start_copies import StartCopies
 from tilec.backends.cuda.passes.synchronise import Synchronise
 from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
 from tilec.lowering.passes.base import Pass
@@ -49,6 +50,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     BoundProducts(),
     PrivateCopies(),
     BindHeaders(),
+    StartCopies(),
     PlanPipeline(),
     SelectInstructions(),
     BringOperands(),

@@ -135,7 +135,8 @@ class _Walker:
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
         if isinstance(stmt, WaitGroup):
             before = self.open.all
-            landed = Touched(before.reads, before.writes | before.starts)
+            still = before.starts if stmt.pending else frozenset()
+            landed = Touched(before.reads, before.writes | before.starts, still)
             self.open = replace(self.open, all=landed)
             return [stmt]
         if isinstance(stmt, Group):

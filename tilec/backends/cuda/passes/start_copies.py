@@ -1,0 +1,109 @@
+"""Copies to shared memory outside of pipelined loops run beside what stands in front of their readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.asked_hints import said
+from tilec.backends.cuda.analysis.loads_ahead import CopyLoad, async_elements, load_of
+from tilec.backends.cuda.nodes import AsyncCopy, CommitGroup, WaitGroup
+from tilec.ir.nodes import Block, Gemm, If, Kernel, Launch, Pipelined, SparseGemm, Stmt, walk
+from tilec.ir.nodes.barriers import Group
+from tilec.ir.nodes.threads import LaneMma
+from tilec.ir.roads import Road
+from tilec.ir.traits import buffers
+from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import with_overlapping, written_in
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.base import Pass, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+#: Bytes of one cp.async that goes past L1, as narrower ones do not.
+WHOLE_BYTES = 16
+#: What multiplies, and groups of warps: such launches bring their tiles in other ways.
+_OTHERS = (Gemm, SparseGemm, LaneMma, Group)
+
+
+class StartCopies(Pass):
+    """In: copies of whole shared tiles, by 16 bytes, with other statements between them and their first
+    readers, outside of pipelined loops and in launches without products. Out: AsyncCopies, each a group that
+    is complete where a statement first uses its tile: all of them are under way at once, and no register
+    holds what comes."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its copies started."""
+        return rewrite_launches(kernel, lambda launch: _Starter(kernel, launch).run())
+
+
+class _Starter(ScopedRewrite):
+    """Rewrites the blocks of one launch."""
+
+    def run(self) -> Launch:
+        """The rewritten launch."""
+        self._roads: list[Road] = []
+        self._read_later: set[Stmt] = set()
+        if any(isinstance(stmt, _OTHERS) for stmt in walk(self.launch.body)):
+            return self.launch
+        return with_roads(self.launch_with(self.block(self.launch.body)), self._roads)
+
+    def block(self, block: Block) -> Block:
+        """The block with waits in front of those who use what comes."""
+        for index, stmt in enumerate(block):
+            load = load_of(stmt)
+            if load is not None and _first(load.tile, block[index + 1 :]) > 0:
+                self._read_later.add(stmt)
+        return self._with_waits(super().block(block))
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Copies start; pipelined loops have groups of their own, and not all threads may take a branch."""
+        if isinstance(stmt, (Pipelined, If)):
+            return [stmt]
+        load, width = load_of(stmt), 0
+        if isinstance(load, CopyLoad) and stmt in self._read_later:
+            width = self._width(load)
+        if not isinstance(load, CopyLoad) or not width:
+            return super().stmt(stmt)
+        how = f"cp.async of {WHOLE_BYTES} bytes, up to its first reader"
+        self._roads.append(road_of(stmt, "cp.async", how))
+        self._roads += said(stmt, load.stmt.hints, "cp.async", width)
+        return [load.asynchronous(width, {}, {}, self.facts), CommitGroup()]
+
+    def _width(self, load: CopyLoad) -> int:
+        """Elements that one cp.async moves; 0 where that is not 16 bytes, or the author wants none."""
+        if load.stmt.hints.prefer_instruction == "sync":
+            return 0
+        width = async_elements(load, {}, self.facts, None)
+        return width if width * element_bytes(str(load.tile.dtype)) == WHOLE_BYTES else 0
+
+    def _with_waits(self, block: Block) -> Block:
+        """Waits for groups, the oldest first: up to the last one that a statement meets."""
+        made: list[Stmt] = []
+        under_way: list[AsyncCopy] = []
+        for stmt in block:
+            met = [number for number, copy in enumerate(under_way) if self._meets(stmt, copy)]
+            if met:
+                under_way = under_way[met[-1] + 1 :]
+                made.append(WaitGroup(len(under_way)))
+            made.append(stmt)
+            if isinstance(stmt, AsyncCopy):
+                under_way.append(stmt)
+        return tuple(made)
+
+    def _meets(self, stmt: Stmt, copy: AsyncCopy) -> bool:
+        """Whether a statement uses the tile of a copy, or writes where that reads."""
+        changed = with_overlapping(written_in((stmt,)), self.launch)
+        return copy.dst.buffer in _used(stmt) or copy.src.buffer in changed
+
+
+def _first(tile: Var, block: Block) -> int:
+    """How many statements of a block stand in front of the first that uses a tile; -1 where none does."""
+    return next((index for index, stmt in enumerate(block) if tile in _used(stmt)), -1)
+
+
+def _used(stmt: Stmt) -> set[Var]:
+    return {buffer for inner in walk((stmt,)) for buffer in buffers(inner)}
