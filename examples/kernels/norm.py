@@ -2,9 +2,10 @@
 
 A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in; a
 cluster of ``parts`` blocks holds so many times ``bN``. Columns behind these are read again for each pass over
-the row. Statistics are float32, and the variance is
-one of centred values, so large means cost no digits. Row strides are arguments, so that a slice can be
-normalised in place of a copy.
+the row; ``one_chunk`` promises that there are none (a guard of the manifest), which halves the registers.
+With ``ahead`` gains and biases are asked for together with the row. Statistics are float32, and the variance
+is one of centred values, so large means cost no digits; blocks of a cluster centre what they hold on means of
+their own, and meet once. Row strides are arguments, so that a slice can be normalised in place of a copy.
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ def load(X, R, x, row, start, rows, width):
 
 @T.macro
 def center(x, mean, rows, N, width, start=None):
-    """Takes the mean, a sum over N columns, from each row of x. From column ``start`` of a row on, what is
-    behind its end stays 0."""
+    """Takes the mean from each row of x, whose first column is ``start``: what is behind its end stays 0."""
     for i, j in T.Parallel(rows, width):
         if start is None:
-            x[i, j] = x[i, j] - mean[i] / N
+            x[i, j] = x[i, j] - mean[i]
         else:
-            x[i, j] = T.if_then_else(start + j < N, x[i, j] - mean[i] / N, 0.0)
+            x[i, j] = T.if_then_else(start + j < N, x[i, j] - mean[i], 0.0)
+
+
+@T.macro
+def divide(sums, count, rows):
+    """sums[i] = sums[i] / count."""
+    for i in T.Parallel(rows):
+        sums[i] = sums[i] / count
 
 
 @T.macro
@@ -51,42 +58,98 @@ def invert_roots(sums, rows, N, eps):
 
 
 @T.macro
-def store(x, scale, G, B, Y, row, start, rows, width):
-    """Y[row:, start:] = x * scale * G, plus B where there is a B."""
+def store(x, scale, G, B, Y, row, start, rows, width, first=0):
+    """Y[row:, start:] = x * scale * G[first:], plus B where there is a B."""
     for i, j in T.Parallel(rows, width):
         if B is None:
-            Y[row + i, start + j] = x[i, j] * scale[i] * G[start + j]
+            Y[row + i, start + j] = x[i, j] * scale[i] * G[first + j]
         else:
-            Y[row + i, start + j] = x[i, j] * scale[i] * G[start + j] + B[start + j]
+            Y[row + i, start + j] = x[i, j] * scale[i] * G[first + j] + B[first + j]
+
+
+def gains(vector, start, width, held):
+    """What `store` reads of G or B, and from where: with ``held`` a copy that is asked for here, to be
+    there when the statistics are."""
+    if vector is None or not held:
+        return vector, start
+    copied = T.alloc_fragment((width,), vector.dtype)
+    T.copy(vector[start], copied)
+    return copied, 0
 
 
 @T.macro
-def normalise(X, R, G, B, H, Y, row, rows, N, eps, centred):
+def normalise(X, R, G, B, H, Y, row, rows, N, eps, centred, held):
     """A block whose rows are compiled in: Y = (X + R, less its mean if ``centred``) / root of its mean
     square * G + B; H = X + R. R, B and H may be None."""
     x, squares = [T.alloc_fragment((rows, N), "float32") for _ in range(2)]
     mean, scale = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
     load(X, R, x, row, 0, rows, N)
+    gain, _ = gains(G, 0, N, held)
+    bias, _ = gains(B, 0, N, held)
     if H is not None:
         T.copy(x, H[row, 0])
     if centred:
         T.reduce_sum(x, mean, dim=1)
+        divide(mean, N, rows)
         center(x, mean, rows, N, N)
     for i, j in T.Parallel(rows, N):
         squares[i, j] = x[i, j] * x[i, j]
     inverse_rms(squares, scale, rows, N, eps)
-    store(x, scale, G, B, Y, row, 0, rows, N)
+    store(x, scale, gain, bias, Y, row, 0, rows, N)
 
 
 @T.macro
-def normalise_any(X, R, G, B, H, Y, row, part, rows, N, width, parts, eps, centred):
+def normalise_any(X, R, G, B, H, Y, row, part, rows, N, width, parts, eps, centred, held, one_chunk):
     """:func:`normalise` of rows of any length, of which each block of a cluster holds ``width`` columns."""
-    x, v, sums = [T.alloc_fragment((rows, width), "float32") for _ in range(3)]
+    x = T.alloc_fragment((rows, width), "float32")
     mean, scale = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
-    first, rest, chunks = part * width, part + parts, T.ceildiv(N, width)
+    first = part * width
     load(X, R, x, row, first, rows, width)
+    gain, at = gains(G, first, width, held)
+    bias, _ = gains(B, first, width, held)
     if H is not None:
         T.copy(x, H[row, first])
+    if one_chunk:
+        statistics(x, mean, scale, part, rows, N, width, parts, centred)
+    else:
+        statistics_of_all(X, R, H, x, mean, scale, row, part, rows, N, width, parts, centred)
+    if parts > 1 and centred:
+        own = T.alloc_fragment((rows,), "float32")
+        T.copy(mean, own)
+        join_parts(mean, scale, N, width, part, parts, rows)
+        for i, j in T.Parallel(rows, width):
+            x[i, j] = x[i, j] - (mean[i] - own[i])
+    elif parts > 1:
+        add_parts(scale, part, parts, rows)
+    invert_roots(scale, rows, N, eps)
+    store(x, scale, gain, bias, Y, row, first, rows, width, at)
+    if not one_chunk:
+        v = T.alloc_fragment((rows, width), "float32")
+        for c in T.serial(part + parts, T.ceildiv(N, width), parts):
+            load(X, R, v, row, c * width, rows, width)
+            if centred:
+                center(v, mean, rows, N, width, c * width)
+            store(v, scale, G, B, Y, row, c * width, rows, width, c * width)
+
+
+@T.macro
+def statistics(x, mean, scale, part, rows, N, width, parts, centred):
+    """The sums of squares of what a block holds of its rows, which it centres on their mean there."""
+    squares = T.alloc_fragment((rows, width), "float32")
+    if centred:
+        T.reduce_sum(x, mean, dim=1)
+        divide(mean, T.max(own_columns(N, width, part, parts), 1.0), rows)
+        center(x, mean, rows, N, width, part * width)
+    for i, j in T.Parallel(rows, width):
+        squares[i, j] = x[i, j] * x[i, j]
+    T.reduce_sum(squares, scale, dim=1)
+
+
+@T.macro
+def statistics_of_all(X, R, H, x, mean, scale, row, part, rows, N, width, parts, centred):
+    """:func:`statistics` of these columns and of all that the block reads again."""
+    v, sums = [T.alloc_fragment((rows, width), "float32") for _ in range(2)]
+    rest, chunks = part + parts, T.ceildiv(N, width)
     if centred:
         T.copy(x, sums)
         for c in T.serial(rest, chunks, parts):
@@ -94,8 +157,8 @@ def normalise_any(X, R, G, B, H, Y, row, part, rows, N, width, parts, eps, centr
             for i, j in T.Parallel(rows, width):
                 sums[i, j] = sums[i, j] + v[i, j]
         T.reduce_sum(sums, mean, dim=1)
-        add_parts(mean, part, parts, rows)
-        center(x, mean, rows, N, width, first)
+        divide(mean, T.max(own_columns(N, width, part, parts), 1.0), rows)
+        center(x, mean, rows, N, width, part * width)
     for i, j in T.Parallel(rows, width):
         sums[i, j] = x[i, j] * x[i, j]
     for c in T.serial(rest, chunks, parts):
@@ -107,36 +170,55 @@ def normalise_any(X, R, G, B, H, Y, row, part, rows, N, width, parts, eps, centr
         for i, j in T.Parallel(rows, width):
             sums[i, j] = sums[i, j] + v[i, j] * v[i, j]
     T.reduce_sum(sums, scale, dim=1)
-    add_parts(scale, part, parts, rows)
-    invert_roots(scale, rows, N, eps)
-    store(x, scale, G, B, Y, row, first, rows, width)
-    for c in T.serial(rest, chunks, parts):
-        load(X, R, v, row, c * width, rows, width)
-        if centred:
-            center(v, mean, rows, N, width, c * width)
-        store(v, scale, G, B, Y, row, c * width, rows, width)
+
+
+def own_columns(N, width, part, parts):
+    """How many of N columns the block ``part`` of a cluster has, in float32."""
+    rounds = N // (width * parts)
+    rest = N - (rounds * parts + part) * width
+    return T.cast(rounds * width + T.min(T.max(rest, 0), width), "float32")
 
 
 @T.macro
 def add_parts(sums, part, parts, rows):
     """Adds up what the blocks of a cluster have summed."""
-    if parts > 1:
-        tile = T.alloc_shared((parts, rows), "float32")
-        tell_parts(sums, tile, part, parts)
-        T.cluster_sync()
-        T.clear(sums)
-        for p in T.unroll(parts):
-            for i in T.Parallel(rows):
-                sums[i] = sums[i] + tile[p, i]
+    tile = T.alloc_shared((parts, rows), "float32")
+    tell_parts(sums, tile, part, parts)
+    T.cluster_sync()
+    T.clear(sums)
+    for p in T.unroll(parts):
+        for i in T.Parallel(rows):
+            sums[i] = sums[i] + tile[p, i]
 
 
 @T.macro
-def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred):
+def join_parts(mean, squares, N, width, part, parts, rows):
+    """Means of the columns of each block of a cluster become those of all, and sums of squares of what is
+    centred on the former become those of what is centred on the latter (Chan, Golub and LeVeque, Updating
+    formulae and a pairwise algorithm for computing sample variances, 1979)."""
+    means, sums = [T.alloc_shared((parts, rows), "float32") for _ in range(2)]
+    tell_parts(mean, means, part, parts)
+    tell_parts(squares, sums, part, parts)
+    T.cluster_sync()
+    T.clear(mean)
+    T.clear(squares)
+    for p in T.unroll(parts):
+        for i in T.Parallel(rows):
+            mean[i] = mean[i] + means[p, i] * (own_columns(N, width, p, parts) / N)
+    for p in T.unroll(parts):
+        for i in T.Parallel(rows):
+            apart = means[p, i] - mean[i]
+            squares[i] = squares[i] + sums[p, i] + apart * apart * own_columns(N, width, p, parts)
+
+
+@T.macro
+def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, held, one_chunk):
     """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block."""
     if isinstance(N, int) and parts == 1:
-        normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred)
+        normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, held)
     else:
-        normalise_any(X, R, G, B, H, Y, n // parts * rows, n % parts, rows, N, bN, parts, eps, centred)
+        row, part = n // parts * rows, n % parts
+        normalise_any(X, R, G, B, H, Y, row, part, rows, N, bN, parts, eps, centred, held, one_chunk)
 
 
 def grid(M, rows, parts, threads):
@@ -154,6 +236,8 @@ def rmsnorm(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
+    ahead: bool = False,
+    one_chunk: bool = False,
     threads: int = 128,
 ):
     """Y = X / rms(X) * G per row."""
@@ -162,7 +246,7 @@ def rmsnorm(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False)
+        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, ahead, one_chunk)
     return Y
 
 
@@ -176,6 +260,8 @@ def rmsnorm_residual(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
+    ahead: bool = False,
+    one_chunk: bool = False,
     threads: int = 128,
 ):
     """H = X + R, Y = H / rms(H) * G per row: one step of a pre-norm residual stream."""
@@ -186,7 +272,7 @@ def rmsnorm_residual(
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False)
+        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, ahead, one_chunk)
     return Y, H
 
 
@@ -200,6 +286,8 @@ def layernorm(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
+    ahead: bool = False,
+    one_chunk: bool = False,
     threads: int = 128,
 ):
     """Y = (X - mean) / std * G + B per row."""
@@ -209,7 +297,7 @@ def layernorm(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True)
+        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, ahead, one_chunk)
     return Y
 
 
@@ -224,6 +312,8 @@ def layernorm_residual(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
+    ahead: bool = False,
+    one_chunk: bool = False,
     threads: int = 128,
 ):
     """Y = layernorm(X + R) per row: the post-norm step of a BERT encoder."""
@@ -234,7 +324,7 @@ def layernorm_residual(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True)
+        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, ahead, one_chunk)
     return Y
 
 

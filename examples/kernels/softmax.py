@@ -71,29 +71,18 @@ def one_pass(X, Y, row, N, rows, bN):
 
 
 @T.macro
-def held(X, Y, row, part, N, rows, bN, parts):
+def held(X, Y, row, part, N, rows, bN, parts, one_chunk):
     """Holds the first bN columns of the rows in each of ``parts`` blocks; columns behind these are read again
-    for each step."""
-    x, v, w = [T.alloc_fragment((rows, bN), "float32") for _ in range(3)]
+    for each step, unless there are none (``one_chunk``)."""
+    x = T.alloc_fragment((rows, bN), "float32")
     top, total, scale = [T.alloc_fragment((rows,), "float32") for _ in range(3)]
-    chunks = T.ceildiv(N, bN)
     load_row(X, x, row, part * bN, N, rows, bN)
-    T.copy(x, w)
-    for c in T.serial(part + parts, chunks, parts):
-        load_row(X, v, row, c * bN, N, rows, bN)
-        for i, j in T.Parallel(rows, bN):
-            w[i, j] = T.max(w[i, j], v[i, j])
-    T.reduce_max(w, top, dim=1)
-    for i in T.Parallel(rows):
-        top[i] = T.max(top[i], LOWEST)
-    for i, j in T.Parallel(rows, bN):
-        x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
-    T.copy(x, w)
-    for c in T.serial(part + parts, chunks, parts):
-        load_row(X, v, row, c * bN, N, rows, bN)
-        for i, j in T.Parallel(rows, bN):
-            w[i, j] = w[i, j] + T.exp2((v[i, j] - top[i]) * LOG2_E)
-    T.reduce_sum(w, total, dim=1)
+    if one_chunk:
+        T.reduce_max(x, top, dim=1)
+        exponentiate(x, top, rows, bN)
+        T.reduce_sum(x, total, dim=1)
+    else:
+        add_up_all(X, x, top, total, row, part, N, rows, bN, parts)
     if parts == 1:
         for i in T.Parallel(rows):
             scale[i] = 1.0 / total[i]
@@ -101,10 +90,41 @@ def held(X, Y, row, part, N, rows, bN, parts):
         scale_of_parts(top, total, scale, part, parts, rows)
     for i, j in T.Parallel(rows, bN):
         Y[row + i, part * bN + j] = x[i, j] * scale[i]
+    if not one_chunk:
+        v = T.alloc_fragment((rows, bN), "float32")
+        for c in T.serial(part + parts, T.ceildiv(N, bN), parts):
+            load_row(X, v, row, c * bN, N, rows, bN)
+            for i, j in T.Parallel(rows, bN):
+                Y[row + i, c * bN + j] = T.exp2((v[i, j] - top[i]) * LOG2_E) * scale[i]
+
+
+@T.macro
+def exponentiate(x, top, rows, bN):
+    """x = exp(x - top), where a row without a number above `LOWEST` has that for its maximum."""
+    for i in T.Parallel(rows):
+        top[i] = T.max(top[i], LOWEST)
+    for i, j in T.Parallel(rows, bN):
+        x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
+
+
+@T.macro
+def add_up_all(X, x, top, total, row, part, N, rows, bN, parts):
+    """Maxima and sums of the columns that a block holds and of those that it reads again."""
+    v, w = [T.alloc_fragment((rows, bN), "float32") for _ in range(2)]
+    chunks = T.ceildiv(N, bN)
+    T.copy(x, w)
     for c in T.serial(part + parts, chunks, parts):
         load_row(X, v, row, c * bN, N, rows, bN)
         for i, j in T.Parallel(rows, bN):
-            Y[row + i, c * bN + j] = T.exp2((v[i, j] - top[i]) * LOG2_E) * scale[i]
+            w[i, j] = T.max(w[i, j], v[i, j])
+    T.reduce_max(w, top, dim=1)
+    exponentiate(x, top, rows, bN)
+    T.copy(x, w)
+    for c in T.serial(part + parts, chunks, parts):
+        load_row(X, v, row, c * bN, N, rows, bN)
+        for i, j in T.Parallel(rows, bN):
+            w[i, j] = w[i, j] + T.exp2((v[i, j] - top[i]) * LOG2_E)
+    T.reduce_sum(w, total, dim=1)
 
 
 @T.macro
@@ -189,7 +209,7 @@ def softmax(
         if parts:
             clusters = {"cluster_dims": parts} if parts > 1 else {}
             with T.Kernel(T.ceildiv(M, rows) * parts, threads=threads, **clusters) as n:
-                held(X, Y, n // parts * rows, n % parts, N, rows, bN, parts)
+                held(X, Y, n // parts * rows, n % parts, N, rows, bN, parts, one_chunk)
         elif keep_row:
             with T.Kernel(M, threads=threads) as b:
                 staged(X, Y, b, N, -(-N // bN), bN, dtype)

@@ -95,6 +95,17 @@ class Block:
         return block.shared, low - SHARED_BASE
 
     @staticmethod
+    def by_block(address: Any, mask: np.ndarray | None) -> list[np.ndarray | None]:
+        """The lanes of ``mask``, apart by the block of the cluster whose shared memory addresses mean."""
+        if not isinstance(address, np.ndarray):
+            return [mask]
+        ranks = address >> _RANK_SHIFT
+        found = np.unique(ranks if mask is None else ranks[mask])
+        if len(found) < 2:
+            return [mask]
+        return [(ranks == rank) if mask is None else (ranks == rank) & mask for rank in found]
+
+    @staticmethod
     def mapped(address: Any, rank: Any) -> Any:
         """The cluster address of another block's shared memory."""
         if isinstance(address, np.ndarray) or isinstance(rank, np.ndarray):

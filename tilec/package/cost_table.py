@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tilec.costs import SHARE, cost_tree
 from tilec.package.choices import calls, choices
 from tilec.package.model import KernelRecord
-from tilec.sizes import NEGATE, Node, Visitor
+from tilec.sizes import NEGATE, Apply, Literal, Name, Node, Visitor
+
+#: Divisors of dims are less than two to this.
+_MOST_SHIFT = 32
 
 
 def runs_of(kernel: KernelRecord) -> list[range]:
@@ -29,7 +33,8 @@ class _CostText(Visitor[str]):
     }
 
     def __init__(self, dims: Sequence[str]) -> None:
-        self.names = {name: f"(double)dims[{index}]" for index, name in enumerate(dims)} | {SHARE: "share"}
+        self.dims = {name: f"dims[{index}]" for index, name in enumerate(dims)}
+        self.names = {name: f"(double){text}" for name, text in self.dims.items()} | {SHARE: "share"}
 
     def literal(self, value: float) -> str:
         return repr(float(value))
@@ -38,7 +43,24 @@ class _CostText(Visitor[str]):
         return self.names[name]
 
     def apply(self, op: str, parts: Sequence[Node]) -> str:
-        return self.forms[op].format(*map(self.visit, parts))
+        whole = self._whole(parts[0]) if op == "ceil" else ""
+        return whole or self.forms[op].format(*map(self.visit, parts))
+
+    def _whole(self, part: Node) -> str:
+        """A dim over a power of two, rounded up by integers; empty for anything else."""
+        pair = part.parts if isinstance(part, Apply) and part.op == "*" else ()
+        named = {type(each): each for each in pair}
+        dim, factor = named.get(Name), named.get(Literal)
+        if not isinstance(dim, Name) or not isinstance(factor, Literal) or dim.name not in self.dims:
+            return ""
+        shift = _shift(factor.value)
+        return "" if shift is None else f"cost_parts({self.dims[dim.name]}, {shift})"
+
+
+def _shift(factor: float) -> int | None:
+    """How far a factor of one over a power of two shifts a dim; None for any other factor."""
+    mantissa, exponent = math.frexp(factor)
+    return 1 - exponent if mantissa == 0.5 and -_MOST_SHIFT < exponent < 1 else None
 
 
 def costs_source(kernel: KernelRecord, prefix: str) -> str:

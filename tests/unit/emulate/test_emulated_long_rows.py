@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from emulated import Beside
+from emulated import SM90A, Beside, kernel_of
 from shipped import MANIFESTS, known_authors, variants
 
 from tilec.build.frontend import elaborate_variant
+from tilec.ir.guards import Guard
 
 NORMS = ("rmsnorm_bfloat16", "rmsnorm_residual_float32", "layernorm", "layernorm_residual")
 #: Guard of N: rows that a block holds, and rows with one and with several parts behind those.
@@ -25,3 +26,25 @@ def test_rows_longer_than_a_block_holds(name: str, target: str) -> None:
         for width in widths:
             dims = {"M": 2, "N": width, "ldx": -(-width // 8) * 8}
             assert beside.run(dims) == [], (variant.title, dims)
+
+
+#: Kernels whose rows a cluster of four blocks has.
+SHARED = {
+    "cumsum": ("scan.py:cumsum", {"rows": 2, "bN": 128}),
+    "layernorm": ("norm.py:layernorm", {"rows": 2, "bN": 128, "ahead": True}),
+    "rmsnorm_float32": ("norm.py:rmsnorm", {"rows": 1, "bN": 256, "ahead": True}),
+    "softmax_float32": ("softmax.py:softmax", {"rows": 2, "bN": 128}),
+}
+#: Columns in one of the blocks, in each, in several rounds of them.
+COLUMNS = (5, 500, 1411)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_rows_that_blocks_of_a_cluster_share(name: str) -> None:
+    [shipped, *_] = MANIFESTS
+    entry, config = SHARED[name]
+    dims = {dim: Guard() for dim in ("M", "N", "ldx")}
+    kernel = kernel_of(entry, dims, {}, parts=4, threads=64, **config)
+    beside = Beside(kernel, SM90A, known_authors(shipped)[name])
+    for width in COLUMNS:
+        assert beside.run({"M": 3, "N": width, "ldx": width}) == [], width

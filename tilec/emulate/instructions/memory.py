@@ -49,13 +49,14 @@ def load(g: Group, m: Any, parts: tuple[str, ...], address: Any, *policy: Any) -
 
 @instruction("st")
 def store(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -> None:
-    """st{.sem}{.scope}.space{.cache}{.vec}.type."""
+    """st{.sem}{.scope}.space{.cache}{.vec}.type. Lanes may store to several blocks of a cluster."""
     size, count = _size(parts), _lanes(parts)
-    memory, offset = _place(g, m, address)
     columns = [as_bits(value, f"uint{8 * size}", g.count) for value in values[:count]]
     rows = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8)
     ordered = _is_ordered(parts)
-    g.store_bytes(m, memory, offset, rows, is_atomic=ordered, overwrites=ordered)
+    for mask in g.block.by_block(address, m):
+        memory, offset = _place(g, mask, address)
+        g.store_bytes(mask, memory, offset, rows, is_atomic=ordered, overwrites=ordered)
 
 
 def _is_ordered(parts: tuple[str, ...]) -> bool:

@@ -321,7 +321,12 @@ class _Widths(ScopedRewrite):
         return vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts)
 
     def _run(self, item: Access, stmt: Parallel, limit: int) -> int:
-        """How many values of the last variable read from one short run, as far as `limit`."""
-        while limit > 1 and not span(item.buffer, item.indices, stmt.vars[-1], limit, limit, self.facts):
+        """How many values of the last variable read from one short run by fewer accesses, as far as `limit`:
+        lanes that take an access for each value take neighbours at once."""
+        while limit > 1 and not self._is_run(item, stmt, limit):
             limit //= 2
         return limit
+
+    def _is_run(self, item: Access, stmt: Parallel, count: int) -> bool:
+        found = span(item.buffer, item.indices, stmt.vars[-1], count, count, self.facts)
+        return found is not None and (1 + max(found[1])) // found[0] < count

@@ -61,11 +61,26 @@ def _opened(launch: Launch, target: Target) -> Launch:
     body = rewrite_blocks(launch.body, rewrite)
     head: list[Stmt] = [Alloc(stmt.buffer, loc=stmt.loc) for stmt in found]
     head += [InitBarriers(stmt.buffer, stmt.counts, stmt.cluster, loc=stmt.loc) for stmt in found]
-    if any(stmt.cluster for stmt in found) or _sends(launch):
+    if any(stmt.cluster for stmt in found):
         head += [ClusterBarrier("arrive"), ClusterBarrier("wait")]
+    elif _sends(launch):
+        head += [ClusterBarrier("arrive")]
+        body = _waiting(body)
     else:
         head += [Sync()] if found else []
     return with_roads(replace(launch, body=(*head, *body)), roads)
+
+
+def _waiting(body: Block) -> Block:
+    """A body that waits for all blocks of the cluster to have begun in front of the first statement with
+    stores to one of them."""
+    first = next(index for index, stmt in enumerate(body) if _meets_blocks(stmt))
+    return (*body[:first], ClusterBarrier("wait"), *body[first:])
+
+
+def _meets_blocks(stmt: Stmt) -> bool:
+    """Whether a block does something to others."""
+    return any(isinstance(inner, (RemoteStore, ClusterBarrier)) for inner in walk((stmt,)))
 
 
 def in_clusters(launch: Launch) -> bool:
@@ -148,7 +163,10 @@ def by_threads(stmt: BulkLoad, why: str, remedy: str) -> Road:
 
 def _sends(launch: Launch) -> bool:
     """Whether blocks write to tiles of others, which must have begun."""
-    return any(isinstance(stmt, ClusterCopy) and stmt.block is not None for stmt in walk(launch.body))
+    return any(
+        isinstance(stmt, RemoteStore) or (isinstance(stmt, ClusterCopy) and stmt.block is not None)
+        for stmt in walk(launch.body)
+    )
 
 
 def _cluster_copy(stmt: ClusterCopy, roads: list[Road]) -> list[Stmt]:

@@ -23,6 +23,7 @@ from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
 from tilec.backends.cuda.passes.relax_additions import RelaxAdditions
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
+from tilec.backends.cuda.passes.send_to_all import SendToAll
 from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
 from tilec.backends.cuda.passes.share_registers import ShareRegisters
 from tilec.backends.cuda.passes.shift_columns import ShiftColumns
@@ -46,6 +47,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     LowerThreads(),
     VectoriseThreads(),
     ShareRegisters(),
+    SendToAll(),
     OpenBarriers(),
     BoundProducts(),
     PrivateCopies(),

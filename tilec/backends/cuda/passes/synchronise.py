@@ -40,7 +40,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.nodes.barriers import Arrive, Group, NamedArrive
+from tilec.ir.nodes.barriers import Arrive, ClusterBarrier, Group, NamedArrive
 from tilec.ir.traits import scratch
 from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.passes.base import LaunchPass
@@ -120,6 +120,8 @@ class _Walker:
             if isinstance(stmt, Group):
                 made += self._before_groups(block[index:])
             made += self._stmt(stmt)
+            if _meets_cluster(block[: index + 1]) and not self.parted:
+                self._meet()
         return tuple(made)
 
     def _before_groups(self, block: Block) -> list[Stmt]:
@@ -288,6 +290,12 @@ class _Walker:
             ends.append(self.open)
         self.open = ends[0] | ends[1]
         return with_children(stmt, blocks)
+
+
+def _meets_cluster(block: Block) -> bool:
+    """Whether a block ends where all threads of a cluster have told each other what they did."""
+    last = [stmt.kind for stmt in block[-2:] if isinstance(stmt, ClusterBarrier)]
+    return last == ["arrive", "wait"]
 
 
 def _meets(stmt: Stmt) -> bool:
