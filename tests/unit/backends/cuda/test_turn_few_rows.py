@@ -112,3 +112,11 @@ def test_sums_across_warps_are_taken_behind_the_loop(branch: bool):
     made = format_kernel(lower(parse_kernel(text), SM90A, until="sum_behind_loops"))
     assert made.count("reduce_sum") == 1
     assert "\n        reduce_sum(s_sums[0:+64, 0:+16], total[0:+16], axis=0, clear=True)" in made
+
+
+@pytest.mark.parametrize(("keys", "rotated"), [(64, False), (192, True)], ids=["blocks-beside", "one-block"])
+def test_trips_whose_threads_put_weights_into_shared_memory_follow_each_other(keys: int, rotated: bool):
+    text = TEXT.replace("(32, 1, 1)", "(128, 1, 1)").replace("dim(int32, div=64)", f"dim(int32, div={keys})")
+    text = text.replace("64", str(keys))
+    (launch,) = lower(parse_kernel(text), SM90A, until="rotate_trips").launches
+    assert any("issues its first product" in note for note in launch.notes) == rotated

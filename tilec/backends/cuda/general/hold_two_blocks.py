@@ -51,7 +51,7 @@ def _shared(launch: Launch, target: Target) -> Launch:
     brings = any(isinstance(stmt, BoxLoad) for stmt in walk(loads.body))
     if not brings or stays or asked or not _WITHOUT < registers_held(computes.body, WARPGROUP) <= more:
         return launch
-    if 2 * (pool_plan(launch).total + SYSTEM_SHARED_BYTES) > gpu_limits(target, {}).shared_bytes:
+    if not has_room_for_two(launch, target):
         return launch
     made = {
         loads: replace(loads, count=WARPGROUP, body=(SetRegisters(fewer, False), loads)),
@@ -59,3 +59,9 @@ def _shared(launch: Launch, target: Target) -> Launch:
     }
     body = tuple(made.get(stmt, stmt) for stmt in launch.body)  # type: ignore[call-overload]
     return replace(launch, threads=(2 * WARPGROUP, 1, 1), body=body)
+
+
+def has_room_for_two(launch: Launch, target: Target) -> bool:
+    """Whether the shared memory of a multiprocessor holds two blocks."""
+    taken = pool_plan(launch).total + SYSTEM_SHARED_BYTES
+    return 2 * taken <= gpu_limits(target, {}).shared_bytes

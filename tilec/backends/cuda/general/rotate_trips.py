@@ -25,56 +25,81 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import Var
 
+from tilec.backends.cuda.analysis.turn_operands import HELD
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.conflicts import Touched, is_known, touched
 from tilec.backends.cuda.general.fence_once import waited_for_first
+from tilec.backends.cuda.general.hold_two_blocks import has_room_for_two
 from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of, int_value, loads
-from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, If, Launch, Stmt, Store, children, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Assume,
+    Bind,
+    Block,
+    For,
+    Gemm,
+    If,
+    Kernel,
+    Launch,
+    Stmt,
+    Store,
+    children,
+    walk,
+)
 from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
 from tilec.ir.traits import buffers, mentioned
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import changed_in
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
+
+    from tilec.targets import Target
 
 #: Stages that two trips beside each other hold of a ring that both read.
 _HELD = 2
 _NOTE = "the loop over {} issues its first product before the last ones of the trip before"
 
 
-class RotateTrips(LaunchPass):
+class RotateTrips(Pass):
     """In: loops of consumers that wait for stages of rings and give them back. Out: those with products that
     can wait for the next trip's first one issue them there, where registers hold what both need."""
 
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with its loops rotated; one without rings as it is."""
-        if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
-            return launch
-        chooser = Chooser(launch, None)
-        notes: list[str] = []
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its loops rotated."""
+        return rewrite_launches(kernel, lambda launch: _rotated(launch, target))
 
-        def consumers(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Group) or not any(isinstance(inner, Gemm) for inner in walk(stmt.body)):
-                return stmt
-            group = _Consumers(launch, stmt, chooser, notes)
-            return replace(stmt, body=rewrite_blocks(stmt.body, group.block))
 
-        return with_notes(replace(launch, body=tuple(map(consumers, launch.body))), notes)
+def _rotated(launch: Launch, target: Target) -> Launch:
+    """The launch with its loops rotated; one without rings as it is."""
+    if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
+        return launch
+    chooser, beside = Chooser(launch, None), has_room_for_two(launch, target)
+    notes: list[str] = []
+
+    def consumers(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Group) or not any(isinstance(inner, Gemm) for inner in walk(stmt.body)):
+            return stmt
+        group = _Consumers(launch, stmt, chooser, notes, beside)
+        return replace(stmt, body=rewrite_blocks(stmt.body, group.block))
+
+    return with_notes(replace(launch, body=tuple(map(consumers, launch.body))), notes)
 
 
 @dataclass(frozen=True)
 class _Consumers:
-    """Rotates the loops of the threads of ``group``, and says so in ``notes``."""
+    """Rotates the loops of the threads of ``group``, and says so in ``notes``. ``beside``: whether another
+    block shares the multiprocessor."""
 
     launch: Launch
     group: Group
     chooser: Chooser
     notes: list[str]
+    beside: bool
 
     def block(self, block: Block) -> list[Stmt]:
         """A block with its loops rotated."""
@@ -111,7 +136,7 @@ class _Consumers:
         if any(isinstance(inner, (GiveBack, WaitPhase)) for stmt in rest for part in children(stmt)
                for inner in walk(part)) or not _rings(rest) <= free:  # fmt: skip
             return None
-        if _waits_for_loads(head, others[:cut], rest):
+        if _waits_for_loads(head, others[:cut], rest) or (self.beside and any(map(_takes_made, late))):
             return None
         return _Trip(loop, allocs, head, self._in_order(others[:cut], late), rest, changed_in(self.launch))
 
@@ -143,6 +168,15 @@ class _Consumers:
             waits = any(self._touched((stmt,)).conflicts(self._touched((other,))) for other in bound)
             (bound if waits else free).append(stmt)
         return (*free, *bound[len(late) :])
+
+
+def _takes_made(product: Stmt) -> bool:
+    """Whether threads put a product's second operand into shared memory first: they meet between the issue of
+    both products then, and blocks beside this one run in the meantime anyway (H200, microseconds with trips
+    rotated and one behind the other, several blocks: 16 heads over selected blocks of keys 810 and 678,
+    decoding of lists of blocks 69.2 and 68.0, ragged 64.6 and 62.9, masked 73.8 and 75.1; one block: 63.2 and
+    63.6, masked 73.8 and 76.0)."""
+    return isinstance(product, Gemm) and product.b.buffer.scope() == HELD
 
 
 def _is_variable(stmt: Stmt) -> bool:
