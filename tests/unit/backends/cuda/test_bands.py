@@ -67,7 +67,19 @@ def test_bands_go_as_asked():
 
 
 def test_bands_go_across_rows_of_which_blocks_leave():
-    assert order(product(False, leaves=True)) == TileOrder(0, 16)
+    assert order(product(False, leaves=True)) == TileOrder(0, 32)
+
+
+def test_bands_go_along_pairs_that_are_asked_for():
+    paired = order(scheduled(product(False), {"cluster": [2, 1]}))
+    assert (paired.axis, paired.band, paired.pair, paired.narrows) == (0, 8, 0, False)
+    paired = order(scheduled(product(False), {"cluster": [1, 2]}))
+    assert (paired.axis, paired.band, paired.pair, paired.narrows) == (1, 16, 1, True)
+
+
+def test_bands_of_pairs_go_as_asked():
+    paired = order(scheduled(product(False), {"cluster": [2, 1], "group": 16}))
+    assert (paired.axis, paired.band) == (1, 16)
 
 
 def test_bands_of_wide_tiles_keep_their_width():

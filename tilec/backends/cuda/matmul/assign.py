@@ -232,7 +232,7 @@ def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> 
     alone = split == 1 and found.guard is None and is_straight(found.head)
     pair = pair_axis(launch, found, facts) if alone else None
     across = crosses(launch, found, facts, pair)
-    return replace(bands(launch, found, facts), pair=pair, crosses=across, split=split)
+    return replace(bands(launch, found, facts, pair), pair=pair, crosses=across, split=split)
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:
