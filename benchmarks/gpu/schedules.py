@@ -24,18 +24,21 @@ and, as rows are those of aligned copies where there are more of them,
     --kernel linear_bfloat16 --part linear_16_ragged_more:M=65..1024:5 --part "linear_16_ragged:M=>=1025:4"
 
 Those of 8-bit types, packed weights and attention are fitted to schedules_families_h200.json (seed 3, of
-packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types seeds 51 and 52 as above), by
+packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types seeds 51 and 52 as above, of 129 to
+256 rows of scaled blocks seeds 61, with ``--models``, and 62), by
 
     --kernel linear_fp8 --part "fp8:M=>=1:12"
     --kernel linear_packed_w4a16 --gain 0.0005 --part "packed_4:M=>=1:14"
     --kernel linear_packed_w8a16 --part "packed_8:M=>=1:12"
     --kernel linear_int8 --part int8_few:M=1..64:6 --part "int8:M=>=65:10"
     --kernel linear_fp8_blocks --part fp8_blocks_few:M=1..128:5 --part "fp8_blocks:M=>=129:7"
+    --kernel linear_fp8_blocks_some --gain 0.001 --part fp8_blocks_some:M=129..256:9
     --kernel attention_dense_d64_float16 --part "attention_64:Sq=>=1:5" (and _causal, and d128)
 
-without what added little (16 rows and eight parts in packed_4), with the tiles that large shapes had been
-tuned for in place of others like them (bands of 32 in fp8_blocks, attention), and with three or four tiles of
-attention; packed_4_few is packed_4 without tiles of more than 16 rows.
+without what added little (16 rows and eight parts in packed_4, 32 columns and a pair in fp8_blocks_some),
+with the tiles that large shapes had been tuned for in place of others like them (bands of 32 in fp8_blocks,
+attention), and with three or four tiles of attention; packed_4_few is packed_4 without tiles of more than 16
+rows.
 """
 
 from __future__ import annotations

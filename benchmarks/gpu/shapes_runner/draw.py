@@ -102,7 +102,7 @@ def family_of(kernel: str) -> str:
     """The family that draws a kernel with products."""
     if kernel.startswith("attention"):
         return "attention"
-    return "quantised" if kernel in QUANTISED else "products"
+    return "quantised" if kernel.startswith(QUANTISED) else "products"
 
 
 _FAMILIES: dict[str, Callable[[random.Random], Iterator[Drawn]]] = {

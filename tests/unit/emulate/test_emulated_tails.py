@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emulated import SM90A, Beside, kernel_of
+from emulated import KERNELS, SM90A, Beside, kernel_of
 
 import tilec.language as T
 from tilec.backends.cuda.matmul.nodes import MatmulRoles
@@ -14,7 +14,8 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel, walk
-from tilec.language.frontend.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate, load_entry
+from tilec.trials.oracle import Author
 
 SMALL = {"bM": 64, "bN": 64, "bK": 64, "num_stages": 2, "threads": 128}
 DIMS = {"M": Guard(min=1, max=128), "N": Guard(div=8), "K": Guard(div=8)}
@@ -113,6 +114,17 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
 )
 def test_products_of_what_is_left(kernel, dims):
     assert Beside(kernel, SM90A).run(dims) == []
+
+
+def test_scaled_sums_of_what_is_left_behind_a_whole_tile():
+    dims = {"M": Guard(min=129, max=255), "N": Guard(div=16), "K": Guard(div=16)}
+    config = {"bM": 128, "bN": 128, "num_stages": 2, "threads": 256}
+    kernel = kernel_of("fp8.py:linear_fp8_blocks", dims, {}, **config)
+    author = Author(
+        *(load_entry(f"fp8.py:linear_fp8_blocks_{name}", KERNELS) for name in ("reference", "inputs"))
+    )
+    assert cut(kernel) == ["A"]
+    assert Beside(kernel, SM90A, author).run({"M": 131, "N": 144, "K": 272}) == []
 
 
 @pytest.mark.parametrize("tokens", [3, 19])

@@ -1,0 +1,62 @@
+"""Schedules of `manifests/llm.toml`: `tilec verify` runs each at its edges and where a library takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tilec.build.frontend import elaborate_variant
+from tilec.manifest import Variant, load_manifest
+from tilec.package.model import signature
+from tilec.trials.chosen import chosen_dims
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.shapes import cases
+from tilec.verify.walk import MOST_CASES, Walk
+
+MANIFEST = Path(__file__).parents[2] / "manifests" / "llm.toml"
+UNITS = 132
+GUARDS = ({"M": "129..255", "N": "%16", "K": "%16"}, {"M": "1..128", "N": "%16", "K": "%16"})
+
+
+@cache
+def schedules() -> tuple[Variant, ...]:
+    """Those of `linear_fp8_blocks` on sm_90a."""
+    (plan,) = load_manifest(MANIFEST, targets=["sm_90a"], kernels=["linear_fp8_blocks"]).kernels
+    return tuple(variant for variant in plan.variants if variant.cost)
+
+
+@cache
+def facts(number: int) -> KernelFacts:
+    """The kernel with the schedules of some guards."""
+    chosen = [each for each in schedules() if {k: str(g) for k, g in each.dims.items()} == GUARDS[number]]
+    about = signature(elaborate_variant(chosen[0]).kernel)
+    variants = tuple(
+        VariantFacts(at, "sm_90a", dict(each.dims), _tiles(each.config), "", (), {}, each.cost)
+        for at, each in enumerate(chosen)
+    )
+    return KernelFacts("linear_fp8_blocks", about.params, tuple(chosen[0].dims), variants, {})
+
+
+def _tiles(config: Mapping[str, object]) -> frozenset[int]:
+    return frozenset(value for value in config.values() if type(value) is int and value >= 4)
+
+
+@pytest.mark.parametrize("number", range(len(GUARDS)))
+def test_each_schedule_runs_where_a_library_takes_it(number: int) -> None:
+    kernel = facts(number)
+    found = [chosen_dims(kernel, variant, UNITS, Walk.most_elements) for variant in kernel.variants]
+    assert len(found) >= 5
+    assert None not in found
+
+
+@pytest.mark.parametrize("number", range(len(GUARDS)))
+def test_each_schedule_runs_at_ends_of_its_guards_and_inside_of_tiles(number: int) -> None:
+    for variant in facts(number).variants:
+        rows = {dims["M"] for dims in islice(cases(facts(number), variant, 0), MOST_CASES)}
+        guard = variant.guard("M")
+        assert {guard.min, guard.max} <= rows
+        assert any(row % tile for row in rows for tile in variant.tiles)
