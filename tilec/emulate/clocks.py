@@ -4,7 +4,8 @@ Agents are what acts in order: every warp, and what works in the background for 
 products, stores) or for one mbarrier. ``Clocks.seen[w, a]`` is the latest moment of agent ``a`` that warp
 ``w`` has synchronised with, ``Clocks.proxied`` the same for what a proxy fence has made visible to the
 asynchronous proxy, ``Clocks.loaded`` for loads that are known to be done: those in front of a proxy fence of
-their own warp.
+their own warp. ``Clocks.passed`` is for moments that are over as what a warp sent behind them has come, which
+says nothing of memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-#: What agents know: seen, proxied and loaded (`Clocks`).
+#: What agents know: seen, proxied, loaded and passed (`Clocks`).
 Snapshot = tuple[np.ndarray, ...]
 
 
@@ -55,6 +56,7 @@ class Clocks:
             self.seen[warp, warp] = self.proxied[warp, warp] = 1
         self.proxied[np.arange(count), np.arange(count)] = 0
         self.loaded = np.zeros_like(self.seen)
+        self.passed = np.zeros_like(self.seen)
         self.now = np.zeros(self.seen.shape[1], np.int32)
         #: What each warp knew at its last fence: relaxed operations that follow tell it to others.
         self.fenced: dict[int, Snapshot] = {}
@@ -69,16 +71,25 @@ class Clocks:
             self.seen = np.pad(self.seen, ((0, 0), (0, 64)))
             self.proxied = np.pad(self.proxied, ((0, 0), (0, 64)))
             self.loaded = np.pad(self.loaded, ((0, 0), (0, 64)))
+            self.passed = np.pad(self.passed, ((0, 0), (0, 64)))
             self.now = np.pad(self.now, (0, 64))
 
     def snapshot(self, warps: Any) -> Snapshot:
         """What a set of warps knows together."""
-        return tuple(each[warps].max(axis=0) for each in (self.seen, self.proxied, self.loaded))
+        known = (self.seen, self.proxied, self.loaded, self.passed)
+        return tuple(each[warps].max(axis=0) for each in known)
+
+    def sent(self, warp: int) -> Snapshot:
+        """What those know who get what a warp sends: what is over."""
+        over = np.maximum(self.seen[warp], self.passed[warp])
+        nothing = np.zeros_like(over)
+        return nothing, nothing, nothing, over
 
     def join(self, warps: Any, known: Snapshot) -> None:
         """Warps learn what ``known`` says."""
         self.ensure()
-        for mine, new in zip((self.seen, self.proxied, self.loaded), known, strict=True):
+        own = (self.seen, self.proxied, self.loaded, self.passed)
+        for mine, new in zip(own, known, strict=True):
             width = len(new)
             mine[warps, :width] = np.maximum(mine[warps, :width], new)
 

@@ -64,8 +64,9 @@ class Barrier:
     def _check_waits(self, known: Snapshot) -> None:
         """The phase may end when all that have found it under way are known to have passed: a warp that looks
         later finds the next one, of the parity that it waits to be over."""
+        over = np.maximum(known[0], known[3])
         for warp, moments in self.passed.items():
-            if any(known[0][other] >= moment for other, moment in moments.items()):
+            if any(over[other] >= moment for other, moment in moments.items()):
                 continue
             raise Hazard(
                 f"phase {self.phase} of {self.name} ends with nothing that orders it behind the wait of warp"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
+from tilec.emulate.clocks import Hazard, merged
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import as_bits, instruction
@@ -33,4 +33,5 @@ def store_counted(g: Group, m: Any, parts: tuple[str, ...], address: Any, *opera
         access = g.access(np.asarray([warp], np.int32), agent=found.agent, moment=found.phase + 1)
         memory.write(np.asarray([offset]), rows[lane : lane + 1], access)
         found.bytes -= size * count
+        found.known = merged(found.known, g.clocks.sent(warp))
         found.settle(g.clocks)

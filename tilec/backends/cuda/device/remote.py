@@ -75,6 +75,25 @@ def send(size: int, counted: bool) -> Helper:
     return Helper(name, _text(name, "const void* from", body, operands, begin, counted, 2 + count), meaning)
 
 
+@cache
+def send_four(kind: str) -> Helper:
+    """Stores four registers, ``kind`` "f32" or "b32", to a place of another block whose barrier there counts
+    them; both are shared addresses of the cluster."""
+    name, store = f"tilec_send_four_{kind}", f"{_ASYNC}.v4.{kind}"
+    held, letter = ("float", "f") if kind == "f32" else ("unsigned", "r")
+    values = ", ".join(f'"{letter}"({each})' for each in "abcd")
+    text = f"""
+__device__ __forceinline__ void {name}(unsigned to, unsigned done, {held} a, {held} b, {held} c, {held} d) {{
+  asm volatile("{store} [%0], {{%2, %3, %4, %5}}, [%1];" :: "r"(to), "r"(done), {values} : "memory");
+}}
+"""
+
+    def meaning(lanes: Lanes, to: Any, done: Any, *values: Any) -> None:
+        lanes.ptx(store, to, *values, done)
+
+    return Helper(name, text, meaning)
+
+
 def _text(name: str, parameter: str, body: str, operands: str, begin: str, counted: bool, free: int) -> str:
     """The function; ``free`` is the number of the first operand behind its own."""
     if counted:

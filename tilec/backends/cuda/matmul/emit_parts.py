@@ -2,10 +2,11 @@
 
 Block r gets share r of the columns from every block, its own included, adds the parts in the order of the
 blocks, and so gives the same bits in every run. Of few columns the first blocks alone have shares, the
-others send what they hold. Two barriers: `arrived` (all parts of a tile are here) and `taken` (all blocks
-with shares have read theirs, so that the next tile's may be written). Nobody signals `taken` for a last tile.
-Each thread arrives for itself: that a warp has met, the assembler knows and leaves no trace of for tools that
-look for races.
+others send what they hold. Two barriers: `arrived` (all parts of a tile are here: it counts their bytes, as a
+thread that told of its stores would wait for the whole GPU first) and `taken` (all blocks with shares have
+read theirs, so that the next tile's may be written). Nobody signals `taken` for a last tile. Each thread
+arrives for itself: that a warp has met, the assembler knows and leaves no trace of for tools that look for
+races.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.barriers import WAIT_CLUSTER
+from tilec.backends.cuda.device.remote import send_four
 from tilec.backends.cuda.warp_roles.barriers import in_block
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
 
@@ -37,9 +39,10 @@ class Exchange:
 
 
 def open_exchange(stmt: SumParts, ctx: MatmulContext) -> None:
-    """Sets up the two barriers; every consumer thread of those that send, or have shares, arrives at them."""
-    for barrier, blocks in ((_arrived(ctx), stmt.parts), (_taken(ctx), stmt.shares)):
-        ptx("mbarrier.init.shared.b64", barrier, u32(ctx.roles.consumers * _GROUP * blocks))
+    """Sets up the two barriers: one thread announces bytes, every consumer thread of those with shares says
+    that it has read."""
+    ptx("mbarrier.init.shared.b64", _arrived(ctx), u32(1))
+    ptx("mbarrier.init.shared.b64", _taken(ctx), u32(ctx.roles.consumers * _GROUP * stmt.shares))
 
 
 def has_share(stmt: SumParts, ctx: MatmulContext) -> Expr | None:
@@ -50,6 +53,7 @@ def has_share(stmt: SumParts, ctx: MatmulContext) -> Expr | None:
 def emit_sum(stmt: SumParts, ctx: MatmulContext, exchange: Exchange) -> None:
     """Sends every share to its block, waits for all parts of the own share and adds them."""
     _wait(_taken(ctx), T.bitwise_xor(exchange.parity[0], i32(1)))
+    _announce(stmt, ctx)
     for block in range(stmt.shares):
         _send(stmt, ctx, block)
     with nullcontext() if ctx.present is None else when(ctx.present):
@@ -78,6 +82,14 @@ def _arrive(barrier: Expr) -> None:
     ptx("mbarrier.arrive.release.cluster.shared::cluster.b64", barrier)
 
 
+def _announce(stmt: SumParts, ctx: MatmulContext) -> None:
+    """One thread of a block with a share says how many bytes come."""
+    total = stmt.parts * ctx.roles.consumers * stmt.tile.rows * _held(stmt) * _GROUP * 4
+    first = tirx.And(tirx.EQ(ctx.warpgroup, i32(0)), tirx.EQ(ctx.own, i32(0)))
+    with when(first if ctx.present is None else tirx.And(first, ctx.present)):
+        ptx("mbarrier.arrive.expect_tx.shared.b64", _arrived(ctx), u32(total))
+
+
 def _held(stmt: SumParts) -> int:
     """Registers of a share in one block of 64 rows."""
     return stmt.tile.columns // stmt.shares // 2
@@ -103,12 +115,12 @@ def _kind(sums: Var) -> str:
 def _send(stmt: SumParts, ctx: MatmulContext, block: int) -> None:
     sums, held = ctx.held[stmt.fragment], _held(stmt)
     first = let("slot", in_block(_slot(stmt, ctx, ctx.rank, 0, 0), block))
+    arrived, store = let("arrived", in_block(_arrived(ctx), block)), send_four(_kind(sums))
     for row in range(stmt.tile.rows):
         for register in range(0, held, 4):
             at = row * stmt.tile.columns // 2 + block * held + register
             place = first + u32((row * held + register) * _GROUP * 4)
-            ptx(f"st.shared::cluster.v4.{_kind(sums)}", place, *[sums[at + i] for i in range(4)])
-    _arrive(in_block(_arrived(ctx), block))
+            run(store.call(place, arrived, *[sums[at + i] for i in range(4)]))
 
 
 def _add(stmt: SumParts, ctx: MatmulContext) -> None:
