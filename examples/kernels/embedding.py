@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from norm import center, inverse_rms
+from norm import center, divide, inverse_rms
 from tile_math import f32, normalise_reference
 
 import tilec
@@ -57,6 +57,7 @@ def bert_embedding(
             t = b * rows + i
             x[i, j] = word[ids[t], j] + position[positions[t], j] + kind[types[t], j]
         T.reduce_sum(x, stat, dim=1)
+        divide(stat, D, rows)
         center(x, stat, rows, D, D)
         for i, j in T.Parallel(rows, D):
             sq[i, j] = x[i, j] * x[i, j]
