@@ -3,9 +3,10 @@
 A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in; a
 cluster of ``parts`` blocks holds so many times ``bN``. Columns behind these are read again for each pass over
 the row; ``one_chunk`` promises that there are none (a guard of the manifest), which halves the registers.
-With ``ahead`` gains and biases are asked for together with the row. Statistics are float32, and the variance
-is one of centred values, so large means cost no digits; blocks of a cluster centre what they hold on means of
-their own, and meet once. Row strides are arguments, so that a slice can be normalised in place of a copy.
+Where a thread has few of them, gains and biases are then asked for together with the row. Statistics are
+float32, and the variance is one of centred values, so large means cost no digits; blocks of a cluster centre
+what they hold on means of their own, and meet once. Row strides are arguments, so that a slice can be
+normalised in place of a copy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from tile_math import f32, normalise_reference, tell_parts
 
 import tilec
 import tilec.language as T
+
+#: Elements of a thread up to which it has registers for gains and biases of them.
+FEW = 16
 
 
 @T.macro
@@ -212,9 +216,11 @@ def join_parts(mean, squares, N, width, part, parts, rows):
 
 
 @T.macro
-def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, held, one_chunk):
+def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, threads):
     """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block."""
-    if isinstance(N, int) and parts == 1:
+    pinned = isinstance(N, int) and parts == 1
+    held = (pinned or one_chunk) and rows * (N if pinned else bN) <= FEW * threads
+    if pinned:
         normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, held)
     else:
         row, part = n // parts * rows, n % parts
@@ -236,7 +242,6 @@ def rmsnorm(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
-    ahead: bool = False,
     one_chunk: bool = False,
     threads: int = 128,
 ):
@@ -246,7 +251,7 @@ def rmsnorm(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, ahead, one_chunk)
+        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, threads)
     return Y
 
 
@@ -260,7 +265,6 @@ def rmsnorm_residual(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
-    ahead: bool = False,
     one_chunk: bool = False,
     threads: int = 128,
 ):
@@ -272,7 +276,7 @@ def rmsnorm_residual(
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, ahead, one_chunk)
+        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, threads)
     return Y, H
 
 
@@ -286,7 +290,6 @@ def layernorm(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
-    ahead: bool = False,
     one_chunk: bool = False,
     threads: int = 128,
 ):
@@ -297,7 +300,7 @@ def layernorm(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, ahead, one_chunk)
+        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, threads)
     return Y
 
 
@@ -312,7 +315,6 @@ def layernorm_residual(
     rows: int = 8,
     bN: int = 256,
     parts: int = 1,
-    ahead: bool = False,
     one_chunk: bool = False,
     threads: int = 128,
 ):
@@ -324,7 +326,7 @@ def layernorm_residual(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, ahead, one_chunk)
+        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, threads)
     return Y
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,6 +58,15 @@ class Guard:
 
     def _demands(self) -> Iterator[tuple[Callable[[Any, int], Any], str, int]]:
         return ((*_PARTS[name], part) for name, part in self.parts.items())
+
+    def __and__(self, other: Guard) -> Guard:
+        """What both admit; a value that one of them pins, as it is."""
+        if self.eq is not None or other.eq is not None:
+            return self if self.eq is not None else other
+        least = [each.min for each in (self, other) if each.min is not None]
+        most = [each.max for each in (self, other) if each.max is not None]
+        div = math.lcm(self.div, other.div)
+        return Guard(None, div, max(least, default=None), min(most, default=None))
 
     @property
     def is_dynamic(self) -> bool:

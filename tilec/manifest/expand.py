@@ -26,7 +26,7 @@ from tilec.manifest.model import Kernel, Manifest, given_values
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
 from tilec.manifest.overrides import Rule, is_automatic, merge_config, merge_schedules
 from tilec.manifest.problems import manifest_error, suggestion
-from tilec.manifest.schedules import ScheduleFiles, check_costs
+from tilec.manifest.schedules import ScheduleFiles, check_schedules, narrowed
 from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan, Variant
@@ -147,9 +147,15 @@ def _variants(
         yield _tuned(replace(variant, is_auto=is_auto), tuned)
         return
     for each in schedules.each:
-        cost = each.cost if len(schedules.each) > 1 else ""
-        chosen = {**config, **each.config}
-        yield replace(variant, config=chosen, config_source=schedules.source, cost=cost, is_schedule=True)
+        alike = sum(other.dims == each.dims for other in schedules.each)
+        yield replace(
+            variant,
+            dims=narrowed(dims, each.dims),
+            config={**config, **each.config},
+            config_source=schedules.source,
+            cost=each.cost if alike > 1 else "",
+            is_schedule=True,
+        )
 
 
 def _tuned(variant: Variant, tuned: TunedConfigs) -> Variant:
@@ -188,7 +194,7 @@ def _rules(
         place = document.place("kernel", at, "override", number, "schedules")
         schedules = files.schedules(override, place)
         if schedules is not None:
-            check_costs(schedules.each, entry.dims, place)
+            check_schedules(schedules.each, entry.dims, place)
         place = document.place("kernel", at, "override", number, "config")
         config, is_auto = given_values(override.config), override.config == "auto"
         rules.append(Rule(targets, override.dims, config, place, schedules, is_auto))

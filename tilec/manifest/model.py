@@ -225,6 +225,12 @@ class Schedule(Table):
         "multiprocessors (on a CPU: workers), and `waves(blocks)`, which rounds that up.",
         examples=['cost = "3 + waves(ceil(M / 128) * ceil(N / 128)) * (1 + 0.01 * K)"'],
     )
+    dims: dict[StrictStr, OneGuard] = Field(
+        default={},
+        description="Guards beside those of the variant: it serves such calls alone, before schedules "
+        "without them. Of those with the same guards the cheapest is taken.",
+        examples=['dims = { N = "129..256" }'],
+    )
 
 
 class Override(Table):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tilec.costs import check_cost
 from tilec.errors import ManifestError, Place
+from tilec.ir.guards import Guard
 from tilec.manifest.document import Document, format_path, read_document
 from tilec.manifest.model import Override, Schedule
 from tilec.manifest.problems import suggestion
@@ -74,11 +75,24 @@ def _tables(document: Document, name: str) -> tuple[Schedule, ...]:
         ) from error
 
 
-def check_costs(schedules: Sequence[Schedule], dims: Collection[str], place: Place) -> None:
-    """Raises ManifestError for a list without schedules, and for costs that read something else than dims."""
+def narrowed(dims: Mapping[str, Guard], own: Mapping[str, Guard]) -> dict[str, Guard]:
+    """The guards of a variant with those of a schedule beside them."""
+    return {name: guard & own[name] if name in own else guard for name, guard in dims.items()}
+
+
+def check_schedules(schedules: Sequence[Schedule], dims: Collection[str], place: Place) -> None:
+    """Raises ManifestError for a list without a schedule that serves all calls, and for costs and guards of
+    something else than dims."""
     if not schedules:
         raise ManifestError("a list of schedules is empty", place=place, remedy="give one, or remove the key")
+    if all(schedule.dims for schedule in schedules):
+        what = "a list of schedules has none for all calls"
+        raise ManifestError(what, place=place, remedy="give one without dims")
     for number, schedule in enumerate(schedules):
+        unknown = next((name for name in schedule.dims if name not in dims), None)
+        if unknown is not None:
+            what = f'unknown dimension "{unknown}" in schedule {number + 1}'
+            raise ManifestError(what, place=place, remedy=suggestion(unknown, dims))
         try:
             check_cost(schedule.cost, dims)
         except SizeError as error:

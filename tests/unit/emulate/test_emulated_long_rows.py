@@ -31,8 +31,8 @@ def test_rows_longer_than_a_block_holds(name: str, target: str) -> None:
 #: Kernels whose rows a cluster of four blocks has.
 SHARED = {
     "cumsum": ("scan.py:cumsum", {"rows": 2, "bN": 128}),
-    "layernorm": ("norm.py:layernorm", {"rows": 2, "bN": 128, "ahead": True}),
-    "rmsnorm_float32": ("norm.py:rmsnorm", {"rows": 1, "bN": 256, "ahead": True}),
+    "layernorm": ("norm.py:layernorm", {"rows": 2, "bN": 128}),
+    "rmsnorm_float32": ("norm.py:rmsnorm", {"rows": 1, "bN": 256}),
     "softmax_float32": ("softmax.py:softmax", {"rows": 2, "bN": 128}),
 }
 #: Columns in one of the blocks, in each, in several rounds of them.
@@ -47,4 +47,24 @@ def test_rows_that_blocks_of_a_cluster_share(name: str) -> None:
     kernel = kernel_of(entry, dims, {}, parts=4, threads=64, **config)
     beside = Beside(kernel, SM90A, known_authors(shipped)[name])
     for width in COLUMNS:
+        assert beside.run({"M": 3, "N": width, "ldx": width}) == [], width
+
+
+#: Kernels of which a block, or each of a cluster, holds all columns.
+HELD = {
+    "layernorm": ("norm.py:layernorm", {}),
+    "rmsnorm_residual_bfloat16": ("norm.py:rmsnorm_residual", {"dtype": "bfloat16"}),
+    "softmax_float32": ("softmax.py:softmax", {}),
+}
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("name", HELD)
+def test_rows_that_blocks_hold(name: str, parts: int) -> None:
+    [shipped, *_] = MANIFESTS
+    entry, args = HELD[name]
+    dims = {"M": Guard(), "N": Guard(max=128 * parts), "ldx": Guard()}
+    kernel = kernel_of(entry, dims, args, rows=2, bN=128, parts=parts, threads=64, one_chunk=True)
+    beside = Beside(kernel, SM90A, known_authors(shipped)[name])
+    for width in (5, 128 * parts):
         assert beside.run({"M": 3, "N": width, "ldx": width}) == [], width

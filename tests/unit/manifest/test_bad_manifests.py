@@ -227,6 +227,23 @@ CASES = [
         id="no-schedules",
     ),
     pytest.param(
+        KERNEL + "[[kernel.override]]\nschedules = [{ config = {}, cost = '1', dims = { M = '1..8' } }]",
+        5,
+        "kernel[0].override[0].schedules",
+        "has none for all calls",
+        "without dims",
+        id="schedules-of-some-calls-alone",
+    ),
+    pytest.param(
+        KERNEL + "[[kernel.override]]\nschedules = [{ config = {}, cost = '1' }, "
+        "{ config = {}, cost = '1', dims = { Q = '1..8' } }]",
+        5,
+        "kernel[0].override[0].schedules",
+        'unknown dimension "Q" in schedule 2',
+        "",
+        id="schedule-of-an-unknown-dim",
+    ),
+    pytest.param(
         KERNEL + "[[kernel.override]]\nschedules = 'other.toml:few'",
         5,
         "kernel[0].override[0].schedules",

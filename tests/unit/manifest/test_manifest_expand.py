@@ -177,6 +177,20 @@ def test_schedules_make_a_variant_each(project: Callable[..., Path]) -> None:
     assert [one.index for one in variants] == [0, 1, 2]
 
 
+def test_schedules_may_have_guards_of_their_own(project: Callable[..., Path]) -> None:
+    several = """schedules = [{ config = { a = 1 }, cost = "M", dims = { M = "%8" } },
+{ config = { a = 2 }, cost = "2 * M" }, { config = { a = 3 }, cost = "3", dims = { M = "%8" } }]
+"""
+    text = SCHEDULED.replace(SCHEDULED.splitlines(keepends=True)[-1], several)
+    variants = load_manifest(project(text)).kernels[0].variants
+    assert [(str(one.dims["M"]), one.config["a"], one.cost) for one in variants] == [
+        ("%8,1..16", 1, "M"),
+        ("1..16", 2, ""),
+        ("%8,1..16", 3, "3"),
+        ("dynamic", 0, ""),
+    ]
+
+
 def test_schedules_may_stand_in_a_file_of_their_own(project: Callable[..., Path], tmp_path: Path) -> None:
     manifest = project(SCHEDULED.replace(SCHEDULED.splitlines()[-1], 'schedules = "fits.toml:few"'))
     (tmp_path / "fits.toml").write_text('[[few]]\nconfig = { a = 3 }\ncost = "M"\n')

@@ -70,6 +70,14 @@ def test_implication_is_inclusion(a: Guard, b: Guard) -> None:
     assert implies(a, b) == included
 
 
+@given(guards, guards)
+def test_both_admit_what_each_admits(a: Guard, b: Guard) -> None:
+    if a.eq is None and b.eq is None:
+        assert all((a & b).admits(value) == (a.admits(value) and b.admits(value)) for value in RANGE)
+    else:
+        assert a & b == (a if a.eq is not None else b)
+
+
 @given(guards)
 def test_smallest_is_the_least_admitted_value(guard: Guard) -> None:
     assert smallest(guard) == next(value for value in RANGE if guard.admits(value))

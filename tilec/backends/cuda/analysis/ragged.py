@@ -37,7 +37,8 @@ _MOST = 16
 _WORD = 4  # bytes
 #: Vectors of a row for each lane of a warp, from which on it pays that those at its ends take as long as two
 #: or three others. On an H200 tiles of 16 gain (4096 x 5121 bfloat16: 68 us, 87 by elements), those of 1 to 4
-#: lose where rows are shorter yet (8149 x 133 float16 in tiles of 1024: 14 us, 9 by elements).
+#: lose where rows are shorter yet (8149 x 133 float16 in tiles of 1024: 14 us, 9 by elements). Float32 loses
+#: at any length, by 1.1 to 3 times.
 _LONG = 16
 
 
@@ -217,11 +218,14 @@ class _Group:
         return bool(sizes) and max(sizes) <= _WORD <= self.width * min(sizes) and self.width > 1
 
     def _is_long(self) -> bool:
-        """Whether rows end with vectors, or have so many that their ends are a small part of the work."""
+        """Whether rows end with vectors, or have so many that their ends are a small part of the work, of
+        elements of which a warp moves less than a line at once one by one."""
         facts = self.finder.facts
         items = [item for loop in self.loops for item in loop.items]
         even = all(divides(self.width, item.buffer.shape[-1], facts) for item in items)
-        return even or all(loop_extents(loop.stmt)[-1] >= _LONG * WARP * self.width for loop in self.loops)
+        narrow = any(element_bytes(str(item.buffer.dtype)) < _WORD for item in items)
+        rows = (loop_extents(loop.stmt)[-1] for loop in self.loops)
+        return even or (narrow and all(each >= _LONG * WARP * self.width for each in rows))
 
     def _is_known(self) -> bool:
         """Whether all accesses are whole vectors as they are."""
