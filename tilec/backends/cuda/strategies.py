@@ -14,6 +14,7 @@ from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
 from tilec.backends.cuda.general.join_second_operands import JoinSecondOperands
 from tilec.backends.cuda.general.join_tiles import JoinTiles
 from tilec.backends.cuda.general.make_in_steps import MakeInSteps
+from tilec.backends.cuda.general.pair_trips import PairTrips
 from tilec.backends.cuda.general.read_early import ReadEarly
 from tilec.backends.cuda.general.renew_places import RenewPlaces
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
@@ -83,6 +84,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     HoldOperands(),
     FetchRows(),
     MakeInSteps(),
+    PairTrips(),
     AlternateOperands(),
     SplitTrips(),
     BringBoxes(),

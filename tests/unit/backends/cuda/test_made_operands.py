@@ -17,32 +17,32 @@ from tilec.targets import parse_target
 HOPPER = parse_target("sm_90a")
 
 
-def scaled(until, read_before=False, read_behind=False, shifted=False):
-    """A product whose first operand is scaled where it lies."""
+def scaled(until, read_before=False, read_behind=False, shifted=False, by_trips=False, columns=128):
+    """A product whose first operand is scaled where it lies; ``by_trips``: by other factors in each trip."""
 
     @T.prim_func
     def kernel(
         A: T.Tensor((1024, 1024), "float16"),
         B: T.Tensor((1024, 1024), "float16"),
-        factors: T.Tensor((1024,), "float32"),
+        factors: T.Tensor((16, 1024), "float32"),
         C: T.Tensor((1024, 1024), "float16"),
         D: T.Tensor((1024, 1024), "float16"),
     ):
-        with T.Kernel(8, 8, threads=256) as (bx, by):
-            As, Bs = T.alloc_shared((128, 64), "float16"), T.alloc_shared((128, 64), "float16")
-            sums = T.alloc_fragment((128, 128), "float32")
+        with T.Kernel(1024 // columns, 8, threads=256) as (bx, by):
+            As, Bs = T.alloc_shared((128, 64), "float16"), T.alloc_shared((columns, 64), "float16")
+            sums = T.alloc_fragment((128, columns), "float32")
             T.clear(sums)
             for k in T.Pipelined(16, num_stages=3):
                 T.copy(A[by * 128, k * 64], As)
-                T.copy(B[bx * 128, k * 64], Bs)
+                T.copy(B[bx * columns, k * 64], Bs)
                 if read_before:
                     T.gemm(As, Bs, sums, transpose_B=True)
                 for i, j in T.Parallel(128, 64):
-                    As[i, j] = As[i, 63 - j if shifted else j] * factors[by * 128 + i]
+                    As[i, j] = As[i, 63 - j if shifted else j] * factors[k if by_trips else 0, by * 128 + i]
                 T.gemm(As, Bs, sums, transpose_B=True)
                 if read_behind:
                     T.copy(As, D[by * 128, k * 64])
-            T.copy(sums, C[by * 128, bx * 128])
+            T.copy(sums, C[by * 128, bx * columns])
 
     made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
     return lower(made, HOPPER, until=until).launches[0]
@@ -140,10 +140,10 @@ def test_lanes_that_convert_words_have_pairs_of_rows(source, paired):
 
 
 @pytest.mark.parametrize("form", [{}, {"source": "int8"}, {"scaled": True}])
-def test_an_operand_of_a_long_product_is_made_in_two_steps(form):
+def test_an_operand_of_a_long_product_is_made_in_two_steps_of_each_of_two_trips(form):
     trip = trip_of(converted("place_product_waits", columns=256, **form))
     kinds = [type(stmt) for stmt in trip.body if isinstance(stmt, (WarpgroupProduct, ProductsWait))]
-    assert kinds == [*[WarpgroupProduct] * 2, ProductsWait]
+    assert kinds == [*[WarpgroupProduct] * 4, *[ProductsWait] * 2]
 
 
 def weighted(shifted):
@@ -183,6 +183,16 @@ def test_factors_of_rows_are_read_in_front_of_a_loop_that_does_not_change_them()
     tensors = {load.source for stmt in walk(trip.body) for expr in expressions(stmt) for load in loads(expr)
                if load.source.scope() == "global"}  # fmt: skip
     assert not tensors
+
+
+def test_factors_of_the_next_trip_are_read_beside_the_first_step():
+    trip = trip_of(scaled("place_product_waits", by_trips=True, columns=256))
+    reads = [place for place, stmt in enumerate(trip.body)
+             if any(load.source.name == "factors" for inner in walk((stmt,)) for expr in expressions(inner)
+                    for load in loads(expr))]  # fmt: skip
+    products = [place for place, stmt in enumerate(trip.body) if isinstance(stmt, WarpgroupProduct)]
+    assert reads == [products[0] + 1]
+    assert len(products) == 2
 
 
 def looked_up(refilled):

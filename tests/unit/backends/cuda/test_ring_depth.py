@@ -137,7 +137,7 @@ def test_launches_that_no_strategy_takes_get_deep_rings_too():  # sums of float1
     assert stages_of(sums="float16") == {4}
 
 
-@pytest.mark.parametrize(("scale", "made"), [("operand", {3}), ("sums", {2})])  # two tiles in 48 KiB
+@pytest.mark.parametrize(("scale", "made"), [("operand", {4}), ("sums", {2})])  # two tiles in 48 KiB
 def test_trips_in_which_threads_change_sums_keep_what_is_asked_for(scale, made):
     assert stages_of(scale=scale) == made
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.ring_depth import wanted_stages
 from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.general.pair_trips import PAIRED_STAGES, is_wide
 from tilec.backends.cuda.general.registers import handed_on
 from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
@@ -76,7 +77,8 @@ def _wanted(ring: Ring, loads: Mapping[Stmt, Load], program: Program, target: Ta
     alone = alone or (blocks == 1 and _only_makes(loop.body, brought))
     looks_up = any(_looks_up(stmt, program) for stmt in walk((own,)))
     if alone or looks_up:
-        return wanted_stages(loop.body, target, blocks, 1 + looks_up)
+        wanted = wanted_stages(loop.body, target, blocks, 1 + looks_up)
+        return max(wanted, PAIRED_STAGES) if wanted and _makes_wide(loop.body, brought) else wanted
     return ring.stages + 1 if _spans_trips(ring, loop.body) else 0
 
 
@@ -97,6 +99,13 @@ def _only_makes(body: Block, brought: Set[Stmt]) -> bool:
     sums = {stmt.c.buffer for stmt in walk(body) if isinstance(stmt, Gemm)}
     others = (stmt for stmt in walk(body) if not isinstance(stmt, _LIGHT) and stmt not in brought)
     return not any(sums & set(buffers(stmt)) for stmt in others)
+
+
+def _makes_wide(body: Block, brought: Set[Stmt]) -> bool:
+    """Whether threads make an operand of the only product of a trip, and trips are taken in pairs."""
+    products = [stmt for stmt in walk(body) if isinstance(stmt, Gemm)]
+    others = (stmt for stmt in walk(body) if not isinstance(stmt, _LIGHT) and stmt not in brought)
+    return len(products) == 1 and is_wide(products[0]) and any(True for _ in others)
 
 
 def _looks_up(stmt: Stmt, program: Program) -> bool:

@@ -42,7 +42,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
-from tilec.ir.traits import expressions
+from tilec.ir.traits import buffers, expressions, written
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import uses_itself
 from tilec.lowering.emission.storage import element_bytes
@@ -117,12 +117,26 @@ class _Trip:
 
     def in_steps(self, parts: Mapping[Var, Sequence[Var]]) -> Iterator[Stmt]:
         """The body with fragments of each step."""
-        yield from self.ahead
+        beside = [stmt for place, stmt in enumerate(self.ahead) if self._is_for_later(place)]
+        yield from (stmt for stmt in self.ahead if stmt not in beside)
         for step in range(self.steps):
             own = {tile: parts[tile][step] for tile in self.fragments()}
             yield from copied(tuple(self._maker(loop, step, own) for loop in self.makers))
             yield self._product(step, own)
+            yield from () if step else beside
         yield from self.behind
+
+    def _is_for_later(self, place: int) -> bool:
+        """Whether a statement in front of the makers reads of tensors what this trip does not need: it goes
+        beside the product of the first step (behind that of the last one the assembler leaves it to the
+        wait)."""
+        stmt, others = self.ahead[place], (*self.ahead[place + 1 :], *self.makers, self.product, *self.behind)
+        if not isinstance(stmt, Parallel):
+            return False
+        read = [load for inner in walk((stmt,)) for expr in expressions(inner) for load in loads(expr)]
+        made = {buffer for inner in walk((stmt,)) for buffer in written(inner)}
+        needed = {buffer for other in walk(others) for buffer in buffers(other)}
+        return bool(read) and all(load.source.scope() == "global" for load in read) and not made & needed
 
     def _maker(self, loop: Parallel, step: int, own: Mapping[Var, Var]) -> Parallel:
         """A loop over the columns of a step."""

@@ -1,0 +1,118 @@
+"""Two trips in turn make the operands of a product in registers, and wait for the products of both at once.
+
+    for k: W = f(raw[k]); C += W B[k]; wait    ->    for k: W = f(raw[2 k]); C += W B[2 k];
+                                                            V = f(raw[2 k + 1]); C += V B[2 k + 1]; wait
+
+Products that read registers are complete at the end of a trip, and a warpgroup begins the next one with
+nothing under way: it looks whether its stage is there, finds its place and makes the first step, while
+another one multiplies. Where that takes longer than the products of a trip, both wait. Of two trips one
+begins beside the products of the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.nodes import BoxLoad
+from tilec.ir.analysis.renaming import copied, renamed
+from tilec.ir.exprs import dtype_of, int_value, substitute
+from tilec.ir.nodes import LOOPS, Alloc, Block, For, Gemm, If, Launch, Stmt, walk
+from tilec.ir.nodes.barriers import WARP, Group
+from tilec.ir.traits import buffers, written
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.rewrite import map_block
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Columns of a product beside which threads make the operand of the next one.
+_WIDE = 256
+#: Stages of a ring of which a pair of trips holds two.
+PAIRED_STAGES = 4
+
+
+class PairTrips(LaunchPass):
+    """In: loops of consumers whose only products, of wgmma and 256 columns, take an operand from registers
+    that the trip writes, and another from a ring of enough stages. Out: a trip does the work of two, with
+    fragments of their own; behind the loop stands a last one where there is an odd number."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its trips; one without rings as it is."""
+        if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
+            return launch
+        chooser = Chooser(launch, None)
+
+        def rewrite(group: Group) -> Group:
+            warps = group.count // WARP
+            return replace(
+                group, body=rewrite_blocks(group.body, lambda block: _paired(block, chooser, warps))
+            )
+
+        body = [rewrite(stmt) if isinstance(stmt, Group) else stmt for stmt in launch.body]
+        return replace(launch, body=tuple(body))
+
+
+def _paired(block: Block, chooser: Chooser, warps: int) -> list[Stmt]:
+    """A block with its loops of made operands."""
+    made: list[Stmt] = []
+    for stmt in block:
+        own = _operands(stmt, chooser, warps) if isinstance(stmt, For) else []
+        made += _pair(stmt, own) if isinstance(stmt, For) and own else [stmt]
+    return made
+
+
+def _operands(loop: For, chooser: Chooser, warps: int) -> list[Var]:
+    """The fragments that a trip makes for its products; none where it does something else."""
+    inner = [stmt for stmt in walk(loop.body) if isinstance(stmt, (Gemm, *LOOPS))]
+    products = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    if int_value(loop.step) != 1 or loop.kind != "serial" or not products or len(products) != len(inner):
+        return []
+    made = {buffer for stmt in walk(loop.body) for buffer in written(stmt)}
+    own = [stmt.a.buffer for stmt in products]
+    sums = {stmt.c.buffer for stmt in products}
+    changed = any(sums & set(buffers(stmt)) for stmt in walk(loop.body) if stmt not in products)
+    held = all(tile.scope() == "local.fragment" and tile in made for tile in own)
+    if len(sums) > 1 or changed or not held:
+        return []
+    fits = all(
+        is_wide(stmt) and (int_value(stmt.b.buffer.shape[0]) or 0) >= PAIRED_STAGES for stmt in products
+    )
+    issued = (chooser.product(stmt, warps) for stmt in products)
+    return own if fits and not any(isinstance(each, str) for each in issued) else []
+
+
+def is_wide(product: Gemm) -> bool:
+    """Whether a product runs so long that threads make its operand beside others."""
+    return max(static_extents(product.c.buffer)) >= _WIDE
+
+
+def _pair(loop: For, operands: list[Var]) -> list[Stmt]:
+    """A loop over pairs of trips, and the last trip of an odd number."""
+    var = tirx.Var(str(loop.var.name), dtype_of(loop.var))
+    one, two = (tirx.const(value, dtype_of(var)) for value in (1, 2))
+    zero = tirx.const(0, dtype_of(var))
+    count = sym.Analyzer().simplify(tirx.max(loop.stop - loop.start, zero))
+    first = loop.start + var * two
+    others = {tile: tirx.decl_buffer(tile.shape, str(tile.dtype), name=f"{tile.name}_odd", scope=tile.scope())
+              for tile in operands}  # fmt: skip
+    body = (*_trip(loop, first), *renamed(_trip(loop, first + one), others))
+    pairs = replace(loop, var=var, start=zero, stop=tirx.floordiv(count, two), body=body)
+    return [*map(Alloc, others.values()), pairs, *_rest(loop, sym.Analyzer().simplify(count % two))]
+
+
+def _rest(loop: For, left: Expr) -> Block:
+    """The last trip, where ``left`` is 1."""
+    last = _trip(loop, loop.stop - tirx.const(1, dtype_of(loop.var)))
+    if int_value(left) is None:
+        return (If(tirx.NE(left, tirx.const(0, dtype_of(left))), last, loc=loop.loc),)
+    return last if int_value(left) else ()
+
+
+def _trip(loop: For, number: Expr) -> Block:
+    """The trip of a number."""
+    return copied(map_block(loop.body, lambda value: substitute(value, {loop.var: number})))
