@@ -1,0 +1,1 @@
+../split_decode.py
