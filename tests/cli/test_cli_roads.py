@@ -19,7 +19,7 @@ import tilec.language as T
 def product(M, N, K, odd=False, bM=128, bN=128, bK=64):
     @T.prim_func
     def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
-        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=96 if odd else 256) as (bx, by):
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=512 if odd else 256) as (bx, by):
             As = T.alloc_shared((bM, bK), "float16")
             Bs = T.alloc_shared((bK, bN), "float16")
             acc = T.alloc_fragment((bM, bN), "float32")
@@ -99,7 +99,7 @@ def test_a_launch_without_roles_names_line_condition_and_remedy(
     (lost,) = (road for road in explained(tilec, path, "sm_90a") if road["kind"] == "threads")
     assert lost["line"] == 10
     assert lost["loss"]["road"] == "warp_roles"
-    assert lost["loss"]["condition"].startswith("96 threads are not")
+    assert lost["loss"]["condition"].startswith("512 threads are not")
     assert "threads=128" in lost["loss"]["remedy"]
     shown = tilec("explain", path, "product", "--target", "sm_90a").out
     assert "lost: k.py:10: T.Kernel: keeps the launch from warp roles" in shown
@@ -118,7 +118,7 @@ def test_a_kernel_that_asks_for_warp_roles_gets_them_or_is_refused(
     assert strict.code == (1 if odd else 0)
     if odd:
         assert "k.py:10: product on sm_90a" in strict.err
-        assert "96 threads are not" in strict.err
+        assert "512 threads are not" in strict.err
         assert "asks for wgmma" in strict.err
 
 

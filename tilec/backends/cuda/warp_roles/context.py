@@ -215,18 +215,15 @@ class TileContext(RoleContext):
         return all_of(found) if found else None
 
     def tests(self, buffer: Var, indices: tuple[Expr, ...]) -> list[Expr]:
-        """What is to be tested before an element may be touched."""
-        starts = [index >= tirx.const(0, dtype_of(index)) for index in indices]
-        return [*self._open(starts), *self.ends(buffer, indices)]
+        """What is to be tested before an element may be touched, axis by axis."""
+        starts = (index >= tirx.const(0, dtype_of(index)) for index in indices)
+        pairs = zip(starts, _limits(buffer, indices), strict=True)
+        return self._open([test for pair in pairs for test in pair])
 
     def ends(self, buffer: Var, indices: tuple[Expr, ...]) -> list[Expr]:
         """The conditions that an element lies in front of the ends of its tensor, but for those that are
         known to hold."""
-        found = []
-        for index, extent in zip(indices, buffer.shape, strict=True):
-            limit = extent if dtype_of(extent) == dtype_of(index) else tirx.Cast(dtype_of(index), extent)
-            found.append(index < limit)
-        return self._open(found)
+        return self._open(_limits(buffer, indices))
 
     def _open(self, conditions: list[Expr]) -> list[Expr]:
         return [each for each in conditions if self.facts.prove(each) is not True]
@@ -235,3 +232,12 @@ class TileContext(RoleContext):
         """How many registers an element of a fragment lies from that of the column."""
         side = None if self.column is None else self.column.side_of(node.indices[-1])
         return 0 if side is None or self.column is None else side - self.column.side
+
+
+def _limits(buffer: Var, indices: tuple[Expr, ...]) -> list[Expr]:
+    """That each index is in front of its axis' end."""
+    found = []
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        limit = extent if dtype_of(extent) == dtype_of(index) else tirx.Cast(dtype_of(index), extent)
+        found.append(index < limit)
+    return found
