@@ -23,7 +23,8 @@ from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of, int_value, substitute
 from tilec.ir.nodes import LOOPS, Alloc, Block, For, Gemm, If, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group
-from tilec.ir.traits import buffers, written
+from tilec.ir.traits import buffers
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.rewrite import map_block
 
@@ -72,7 +73,7 @@ def _operands(loop: For, chooser: Chooser, warps: int) -> list[Var]:
     products = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
     if int_value(loop.step) != 1 or loop.kind != "serial" or not products or len(products) != len(inner):
         return []
-    made = {buffer for stmt in walk(loop.body) for buffer in written(stmt)}
+    made = written_in(loop.body)
     own = [stmt.a.buffer for stmt in products]
     sums = {stmt.c.buffer for stmt in products}
     changed = any(sums & set(buffers(stmt)) for stmt in walk(loop.body) if stmt not in products)
@@ -98,11 +99,15 @@ def _pair(loop: For, operands: list[Var]) -> list[Stmt]:
     zero = tirx.const(0, dtype_of(var))
     count = sym.Analyzer().simplify(tirx.max(loop.stop - loop.start, zero))
     first = loop.start + var * two
-    others = {tile: tirx.decl_buffer(tile.shape, str(tile.dtype), name=f"{tile.name}_odd", scope=tile.scope())
-              for tile in operands}  # fmt: skip
+    others = {tile: _odd(tile) for tile in operands}
     body = (*_trip(loop, first), *renamed(_trip(loop, first + one), others))
     pairs = replace(loop, var=var, start=zero, stop=tirx.floordiv(count, two), body=body)
     return [*map(Alloc, others.values()), pairs, *_rest(loop, sym.Analyzer().simplify(count % two))]
+
+
+def _odd(tile: Var) -> Var:
+    """The fragment of the second trip of a pair."""
+    return tirx.decl_buffer(tile.shape, str(tile.dtype), name=f"{tile.name}_odd", scope=tile.scope())
 
 
 def _rest(loop: For, left: Expr) -> Block:

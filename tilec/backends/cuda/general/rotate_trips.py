@@ -52,7 +52,7 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
 from tilec.ir.traits import buffers, mentioned
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.analysis.uses import changed_in, touches
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _within(loop: For, branch: If | None) -> For:
 def _computes(block: Block, product: Stmt) -> bool:
     """Whether threads do something with the result of a product."""
     assert isinstance(product, Gemm)
-    users = (stmt for stmt in block if product.c.buffer in {b for s in walk((stmt,)) for b in buffers(s)})
+    users = (stmt for stmt in block if touches(stmt, product.c.buffer))
     return any(not isinstance(stmt, Gemm) for stmt in users)
 
 

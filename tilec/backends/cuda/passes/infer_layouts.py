@@ -50,7 +50,7 @@ from tilec.ir.roads import Road
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
-from tilec.lowering.analysis.uses import addressed_in, written_in
+from tilec.lowering.analysis.uses import addressed_in, used_in, written_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class _Inference:
         stmts = list(walk(self.launch.body))
         sums = {stmt.c.buffer for stmt in stmts if isinstance(stmt, WarpGemm)}
         loops = [stmt for stmt in stmts if isinstance(stmt, Parallel)]
-        used = ((loop, {name for inner in walk((loop,)) for name in buffers(inner)}) for loop in loops)
+        used = ((loop, used_in((loop,))) for loop in loops)
         return {made for loop, names in used if names & sums for made in written_in(loop.body)} - sums
 
     def _rows(self, stmt: LaneLoad) -> None:

@@ -11,10 +11,9 @@ from tilec.ir.nodes import Block, Gemm, If, Kernel, Launch, Pipelined, SparseGem
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneMma
 from tilec.ir.roads import Road
-from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import with_overlapping, written_in
+from tilec.lowering.analysis.uses import touches, with_overlapping, written_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -97,13 +96,9 @@ class _Starter(ScopedRewrite):
     def _meets(self, stmt: Stmt, copy: AsyncCopy) -> bool:
         """Whether a statement uses the tile of a copy, or writes where that reads."""
         changed = with_overlapping(written_in((stmt,)), self.launch)
-        return copy.dst.buffer in _used(stmt) or copy.src.buffer in changed
+        return touches(stmt, copy.dst.buffer) or copy.src.buffer in changed
 
 
 def _first(tile: Var, block: Block) -> int:
     """How many statements of a block stand in front of the first that uses a tile; -1 where none does."""
-    return next((index for index, stmt in enumerate(block) if tile in _used(stmt)), -1)
-
-
-def _used(stmt: Stmt) -> set[Var]:
-    return {buffer for inner in walk((stmt,)) for buffer in buffers(inner)}
+    return next((index for index, stmt in enumerate(block) if touches(stmt, tile)), -1)
