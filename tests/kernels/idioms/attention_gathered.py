@@ -242,9 +242,10 @@ def rows_gathered_reference(Q, K, V, indices):
 
 
 def rows_gathered_inputs(dims, rng, group=128):
-    """Different rows; a third of the places holds none."""
+    """Different rows as far as there are so many; a third of the places holds none."""
     B, Sk, H, Hkv, D, rows, blocks = (dims[x] for x in ("B", "Sk", "H", "Hkv", "D", "rows", "blocks"))
-    indices = np.stack([rng.permutation(Sk)[:rows] for _ in range(B * blocks)]).reshape(B, blocks, rows)
+    places = [rng.permutation(max(Sk, rows))[:rows] % Sk for _ in range(B * blocks)]
+    indices = np.stack(places).reshape(B, blocks, rows)
     indices = np.where(rng.uniform(size=indices.shape) < 1 / 3, -1, indices)
     indices[:, :, 0] = 0
     kv = (B, Sk, Hkv, D)
