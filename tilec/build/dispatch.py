@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tilec.backends.limits import limits_of
-from tilec.build.records import restricted
+from tilec.build.records import listed_under, restricted
 from tilec.codegen.image import Image
 from tilec.costs import cheapest
 from tilec.manifest import KernelPlan, Variant
@@ -94,4 +94,10 @@ def _specialises(narrow: Variant, wide: Variant) -> bool:
 def _uncompiled(variant: Variant) -> VariantRecord:
     """What dispatch looks at, without machine code."""
     image = Image(variant.target.name, b"", "", ())
-    return VariantRecord(variant.target.name, restricted(variant), image, cost=variant.cost)
+    return VariantRecord(
+        variant.target.name,
+        restricted(variant),
+        image,
+        cost=variant.cost,
+        listed_under=listed_under(variant),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def compile_one(variant: Variant) -> CompiledVariant:
             source_sha256=source_sha256(variant.source, variant.base),
             takes_num_sms=takes_num_sms(kernel),
             cost=variant.cost,
+            listed_under=listed_under(variant),
         )
         roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
         remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))
@@ -61,7 +63,16 @@ def compile_one(variant: Variant) -> CompiledVariant:
 
 def restricted(variant: Variant) -> tuple[tuple[str, Guard], ...]:
     """The guards that refuse some value."""
-    return tuple((name, guard) for name, guard in variant.dims.items() if not guard.is_dynamic)
+    return _that_refuse(variant.dims)
+
+
+def listed_under(variant: Variant) -> tuple[tuple[str, Guard], ...] | None:
+    """The same of the list of schedules that the variant is from."""
+    return None if variant.listed_under is None else _that_refuse(variant.listed_under)
+
+
+def _that_refuse(guards: Mapping[str, Guard]) -> tuple[tuple[str, Guard], ...]:
+    return tuple((name, guard) for name, guard in guards.items() if not guard.is_dynamic)
 
 
 def symbol_prefix(variant: Variant) -> str:
@@ -89,7 +100,12 @@ def encode(compiled: CompiledVariant, base: Path) -> bytes:
     """As bytes: a line of JSON, then the machine code. Files are named beside ``base``, so that a moved
     project keeps its entries."""
     bare = replace(
-        compiled.record, image=replace(compiled.record.image, code=b""), config={}, config_source="", cost=""
+        compiled.record,
+        image=replace(compiled.record.image, code=b""),
+        config={},
+        config_source="",
+        cost="",
+        listed_under=None,
     )
     head: dict[str, Any] = {"signature": asdict(compiled.signature), "record": asdict(bare)}
     head["record"]["image"]["code"] = ""
@@ -110,6 +126,7 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
             "config": dict(variant.config),
             "config_source": variant.config_source,
             "cost": variant.cost,
+            "listed_under": listed_under(variant),
         }
     )
     remarks = tuple(_remark(one, variant.base) for one in fields["remarks"])

@@ -22,6 +22,7 @@ from tilec.manifest.checks import (
 )
 from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_host, resolve_targets
 from tilec.manifest.document import Document, read_document
+from tilec.manifest.guard_choices import guard_choices
 from tilec.manifest.model import Kernel, Manifest, given_values
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
 from tilec.manifest.overrides import Rule, is_automatic, merge_config, merge_schedules
@@ -86,11 +87,11 @@ def _expand_entry(
     check_model_dims(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
     rules = _rules(document, entry, at, declared, files)
-    check_overrides(document, at, rules, [target.name for target in targets], list(_combinations(entry.dims)))
+    guards = guard_choices(document, entry, at)
+    check_overrides(document, at, rules, [target.name for target in targets], guards)
     for values in _combinations(entry.for_):
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
-        guards = list(_combinations(entry.dims))
         places = document.place("kernel", at), document.place("kernel", at, "config")
         variants = [
             variant
@@ -155,6 +156,7 @@ def _variants(
             config_source=schedules.source,
             cost=each.cost if alike > 1 else "",
             is_schedule=True,
+            listed_under=dims,
         )
 
 

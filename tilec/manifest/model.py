@@ -444,6 +444,11 @@ class Kernel(Table):
         "`<=64`, `%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
         examples=['dims = { M = ["1..64", "dynamic"], N = 4096 }'],
     )
+    without: tuple[dict[StrictStr, GuardList], ...] = Field(
+        default=(),
+        description="Choices among the lists of `dims` that get no variant: their calls go to a wider one.",
+        examples=['without = [{ N = "%8", ldx = "dynamic" }]'],
+    )
     config: dict[StrictStr, Any] | Automatic = Field(
         default={},
         examples=["config = { bM = 128, bN = 128 }"],

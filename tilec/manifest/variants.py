@@ -21,7 +21,8 @@ class Variant:
     folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel. ``outputs``: the
     parameters that the manifest says are written, None where it does not say. ``config_places``: the tables
     of the manifest that values of ``config`` may be from. ``cost``: of a schedule among several;
-    ``is_schedule``: ``config`` is one of an override's schedules, which tuned configs do not replace.
+    ``is_schedule``: ``config`` is one of an override's schedules, which tuned configs do not replace;
+    ``listed_under``: the guards of all of these, to which ``dims`` add its own.
     ``is_auto``: ``config`` is what stays as it is; the rest is chosen when the kernel is known."""
 
     kernel: str
@@ -38,6 +39,7 @@ class Variant:
     config_places: tuple[Place, ...] = ()
     cost: str = ""
     is_schedule: bool = False
+    listed_under: Mapping[str, Guard] | None = None
     is_auto: bool = False
 
     @property

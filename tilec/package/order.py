@@ -13,7 +13,8 @@ from tilec.targets import parse_target
 def dispatch_order(variants: Sequence[VariantRecord]) -> tuple[VariantRecord, ...]:
     """Best architecture first. Within one: more equality guards; then bounded ranges, narrower first; then
     the larger product of divisors; then one-sided bounds, tighter first; then larger demands on alignment;
-    then the given (manifest) order."""
+    then the given (manifest) order. Schedules of one list stay together: guards of their own order them
+    among each other alone, as no list is the better one for what part of the calls its schedules share."""
     return tuple(sorted(variants, key=dispatch_rank))
 
 
@@ -25,10 +26,16 @@ def target_order(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
 
 def dispatch_rank(variant: VariantRecord) -> tuple[object, ...]:
     """Orders variants: the least is tried first."""
-    guards = [guard for _, guard in variant.guards]
     rank = tuple(-part for part in parse_target(variant.target).rank)
-    pins = sum(guard.eq is not None for guard in guards)
-    return (rank, -pins, _ranges(guards), -_divisors(guards), _bounds(guards), -_alignment(variant))
+    pins = sum(guard.eq is not None for _, guard in variant.guards)
+    listed = variant.guards if variant.listed_under is None else variant.listed_under
+    return (rank, -pins, *_narrowness(listed), *_narrowness(variant.guards), -_alignment(variant))
+
+
+def _narrowness(named: Sequence[tuple[str, Guard]]) -> tuple[object, ...]:
+    """Orders guards, the narrowest first."""
+    guards = [guard for _, guard in named]
+    return _ranges(guards), -_divisors(guards), _bounds(guards)
 
 
 def _alignment(variant: VariantRecord) -> int:

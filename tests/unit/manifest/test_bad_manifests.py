@@ -37,6 +37,30 @@ def refused(path: Path) -> ManifestError:
 # text after the head, line of the error in that text, key, part of what or why, part of the remedy
 CASES = [
     pytest.param(
+        KERNEL + 'dims = { M = ["%8", "dynamic"] }\nwithout = [{ M = "%4" }]',
+        5,
+        "kernel[0].without[0].M",
+        "M lists %8, dynamic",
+        "that the dimension lists",
+        id="left-out-and-not-listed",
+    ),
+    pytest.param(
+        KERNEL + 'dims = { M = "dynamic" }\nwithout = [{ K = "%4" }]',
+        5,
+        "kernel[0].without[0].K",
+        'unknown dimension "K"',
+        "M",
+        id="left-out-of-no-dimension",
+    ),
+    pytest.param(
+        KERNEL + 'dims = { M = ["%8", "dynamic"] }\nwithout = [{ M = "dynamic" }]',
+        5,
+        "kernel[0].without",
+        "no wider variant serves them",
+        "what another choice of guards admits",
+        id="left-out-and-served-by-nobody",
+    ),
+    pytest.param(
         KERNEL + "dim = {}", 4, "kernel[0].dim", 'unknown key "dim"', 'did you mean "dims"?', id="unknown-key"
     ),
     pytest.param(

@@ -39,6 +39,19 @@ def test_lists_multiply(project: Callable[..., Path]) -> None:
     assert [variant.index for variant in plan.kernels[1].variants] == list(range(12))
 
 
+def test_choices_left_out_make_no_variants(project: Callable[..., Path]) -> None:
+    manifest = project(
+        """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+dims = { N = [64, "%8", "dynamic"], ld = ["%8", "dynamic"] }
+without = [{ N = [64, "%8"], ld = "dynamic" }, { N = "dynamic", ld = "%8" }]
+"""
+    )
+    assert list(configs(manifest)) == ["N=64 ld=%8", "N=%8 ld=%8", "N=dynamic ld=dynamic"]
+
+
 def test_the_most_specific_override_wins_then_the_later(project: Callable[..., Path]) -> None:
     manifest = project(
         """

@@ -32,6 +32,18 @@ def test_the_order_of_the_design() -> None:
     assert [v.ir_text for v in dispatch_order(mixed)] == [v.ir_text for v in best_to_worst]
 
 
+def test_schedules_of_a_list_stand_where_the_guards_of_all_of_them_do() -> None:
+    any_rows, aligned = (), (("N", Guard(div=8)),)
+    best_to_worst = [
+        replace(variant("aligned_wide", N=Guard(min=1, max=100, div=8)), listed_under=aligned),
+        replace(variant("aligned_rest", N=Guard(div=8)), listed_under=aligned),
+        replace(variant("any_narrow", N=Guard(min=1, max=10)), listed_under=any_rows),
+        replace(variant("any_wide", N=Guard(min=11, max=100)), listed_under=any_rows),
+        replace(variant("any_rest"), listed_under=any_rows),
+    ]
+    assert list(dispatch_order(best_to_worst[::-1])) == best_to_worst
+
+
 def test_targets_best_first() -> None:
     names = ("x86-64-v2", "x86-64-v4+vnni", "x86-64-v4", "x86-64-v3", "x86-64-v3")
     variants = [variant(f"v{i}", name) for i, name in enumerate(names)]
