@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilec.build.frontend import elaborate_variant, naming
+from tilec.build.images import symbol_prefix
 from tilec.build.pool import run_tasks
-from tilec.build.records import symbol_prefix
 from tilec.errors import PackageError, Place
 from tilec.manifest import Variant
 from tilec.package.model import PackageSpec
@@ -61,7 +61,7 @@ def source_of(variant: Variant) -> Source:
     kernel = elaborate_variant(variant).kernel
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
-        prefix = symbol_prefix(variant)
+        prefix = symbol_prefix(lowered, variant.target)
         backend = backend_of(variant.target)
         text = backend.text("source", lowered, variant.target, prefix)
     return Source(f"{prefix}.{variant.target.name}{backend.source_suffix(text)}", text)

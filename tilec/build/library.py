@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
@@ -15,6 +17,7 @@ from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
 from tilec.build.reuse import find, keep
+from tilec.build.served import without_served
 from tilec.cache import Store
 from tilec.codegen.toolchain import find_toolchain, tool_versions
 from tilec.errors import Remark, StrictError
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Called with (variants done, variants in all, title of the last one, whether it came from the cache).
 Progress: TypeAlias = Callable[[int, int, str, bool], None]
+
+#: How far apart variants stand in the manifest that are compiled one after the other.
+_APART = 16
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,11 @@ class BuildResult:
     seconds: float
     wheel: Path | None = None
     sources: tuple[Path, ...] = ()
+
+    @property
+    def left_out(self) -> int:
+        """Variants of the plan that others serve as well, with the same code."""
+        return len(self.plan.variants) - sum(len(kernel.variants) for kernel in self.spec.kernels)
 
 
 def build(
@@ -142,10 +153,12 @@ class _Work:
             found = find(self.store, variant) if self.store is not None else None
             if found is not None:
                 self._finish(at, found, reused=True)
-        missing = [at for at in range(len(self.variants)) if at not in self.finished]
+        missing = _spread([at for at in range(len(self.variants)) if at not in self.finished], jobs)
         if missing:
             tasks = [self.variants[at] for at in missing]
-            run_tasks(compile_one, tasks, jobs, lambda position, made: self._made(missing[position], made))
+            with TemporaryDirectory() as folder:
+                work = partial(compile_one, made=Store(Path(folder)))
+                run_tasks(work, tasks, jobs, lambda position, made: self._made(missing[position], made))
 
     def remarks(self) -> tuple[Remark, ...]:
         """What is said of the kernels, each once, in the order of the plan."""
@@ -175,6 +188,13 @@ class _Work:
             self.progress(len(self.finished), len(self.variants), self.variants[at].title, reused)
 
 
+def _spread(numbers: Sequence[int], jobs: int) -> list[int]:
+    """In another order for several processes: neighbours often come to the same code, which is compiled twice
+    where two make it at a time."""
+    steps = 1 if jobs == 1 else _APART
+    return [number for first in range(steps) for number in numbers[first::steps]]
+
+
 def _backward(plan: Plan, kernel: KernelPlan) -> dict[str, Any] | None:
     """The table of the manifest, where the kernel that it names is part of this build."""
     named = kernel.backward
@@ -183,13 +203,15 @@ def _backward(plan: Plan, kernel: KernelPlan) -> dict[str, Any] | None:
 
 
 def _package_spec(plan: Plan, finished: Mapping[int, CompiledVariant]) -> PackageSpec:
-    """The records of all kernels; a plan numbers its variants kernel by kernel."""
+    """The records of all kernels, without variants that others serve as well; a plan numbers its variants
+    kernel by kernel."""
     in_order = (finished[at] for at in range(len(plan.variants)))
     records = []
     for kernel in plan.kernels:
         made = list(islice(in_order, len(kernel.variants)))
         variants = [(one.signature, one.record) for one in made]
-        records.append(kernel_record(kernel.name, variants, kernel.tolerance, _backward(plan, kernel)))
+        record = kernel_record(kernel.name, variants, kernel.tolerance, _backward(plan, kernel))
+        records.append(without_served(record))
     package = plan.manifest.package
     host = find_toolchain(plan.host).host
     return PackageSpec(package.name, package.version, host, tuple(records), tool_versions(plan.host))

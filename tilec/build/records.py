@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
+from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Place, Remark
 from tilec.ir.guards import Guard
@@ -35,15 +35,16 @@ class CompiledVariant:
     remarks: tuple[Remark, ...] = ()
 
 
-def compile_one(variant: Variant) -> CompiledVariant:
-    """Elaborates, lowers and compiles one variant; runs in a compile process."""
-    from tilec.backends.generate import compile_variant
+def compile_one(variant: Variant, made: Store | None = None) -> CompiledVariant:
+    """Elaborates, lowers and compiles one variant; runs in a compile process. ``made``: where other variants
+    of the same build find its code."""
+    from tilec.build.images import image_of
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 
     kernel, files, remarks = elaborate_variant(variant)
     with naming(variant):
-        image = compile_variant(kernel, variant.target, symbol_prefix(variant))
+        image = image_of(kernel, variant.target, made)
         record = VariantRecord(
             target=variant.target.name,
             guards=restricted(variant),
@@ -73,12 +74,6 @@ def listed_under(variant: Variant) -> tuple[tuple[str, Guard], ...] | None:
 
 def _that_refuse(guards: Mapping[str, Guard]) -> tuple[tuple[str, Guard], ...]:
     return tuple((name, guard) for name, guard in guards.items() if not guard.is_dynamic)
-
-
-def symbol_prefix(variant: Variant) -> str:
-    """A name for the variant's functions: no two variants of a library share it, and adding variants to a
-    manifest renames none."""
-    return f"{variant.kernel}_{hashlib.sha256(spec_text(variant).encode()).hexdigest()[:12]}"
 
 
 def spec_text(variant: Variant) -> str:
@@ -121,7 +116,7 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
         **{
             **fields["record"],
             "guards": tuple((name, Guard(**guard)) for name, guard in fields["record"]["guards"]),
-            "image": _image(fields["record"]["image"], code),
+            "image": read_image(fields["record"]["image"], code),
             "align": tuple((name, value) for name, value in fields["record"]["align"]),
             "config": dict(variant.config),
             "config_source": variant.config_source,
@@ -148,7 +143,8 @@ def _remark(fields: list[Any], base: Path) -> Remark:
     return Remark(what, Place(os.path.normpath(base / file) if file else None, line), remedy)
 
 
-def _image(fields: dict[str, Any], code: bytes) -> Image:
+def read_image(fields: dict[str, Any], code: bytes) -> Image:
+    """The image with these fields, as JSON keeps them, and its code."""
     family = package_family(parse_target(fields["target"]))
     launches = (
         LaunchCode(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.base import backend_of
 from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
-from tilec.build.records import symbol_prefix
+from tilec.build.images import symbol_prefix
 from tilec.errors import InputError
 from tilec.manifest import Variant
 from tilec.manifest.problems import suggestion
@@ -54,7 +54,8 @@ def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
     from tilec.backends.to_tir import to_tir
 
     lowered = to_tir(lower(kernel, variant.target), variant.target)
-    return backend_of(variant.target).text(stage, lowered, variant.target, symbol_prefix(variant))
+    prefix = symbol_prefix(lowered, variant.target)
+    return backend_of(variant.target).text(stage, lowered, variant.target, prefix)
 
 
 def lowered_launches(variant: Variant) -> tuple[tuple[LoweredLaunch, ...], tuple[Remark, ...]]:

@@ -99,6 +99,9 @@ def _print_summary(result: BuildResult) -> None:
         f"{library}: {size_text(library.stat().st_size)}, {state}; "
         f"{counted(result.compiled, 'variant')} compiled, {result.reused} reused, {result.seconds:.1f} s"
     )
+    if result.left_out:
+        left = counted(result.left_out, "variant")
+        click.echo(f"{left} left out: their calls get the same code from others")
     if result.sources:
         click.echo(f"{result.sources[0].parent}: {counted(len(result.sources), 'source file')}")
     if result.wheel is not None:
@@ -115,6 +118,7 @@ def _as_json(result: BuildResult) -> dict[str, object]:
         "build_id": result.report.build_id,
         "compiled": result.compiled,
         "reused": result.reused,
+        "left_out": result.left_out,
         "package_reused": result.package_reused,
         "seconds": round(result.seconds, 3),
         "warnings": [*result.warnings, *map(str, result.remarks)],

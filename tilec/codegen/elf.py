@@ -14,6 +14,7 @@ _SYMTAB, _NOBITS = 2, 8
 _GLOBAL, _WEAK = 1, 2
 _HIDDEN = 2
 _OTHER_OFFSET = 5
+_MAGIC = b"\x7fELF"
 _DEBUG_PREFIXES = (".debug", ".rela.debug", ".rel.debug")
 
 
@@ -79,6 +80,32 @@ def symbol_names(code: bytes) -> tuple[str, ...]:
         return ()
     names = _data(code, sections[table.link])
     return tuple(_name(names, row[0]) for row in _SYMBOL.iter_unpack(_data(code, table)))
+
+
+def without_names(code: bytes, prefix: str) -> bytes:
+    """What an object does: its sections and symbols, of names that begin with ``prefix`` without that. Code
+    that is no such object stays as it is."""
+    if not code.startswith(_MAGIC):
+        return code
+    sections = _sections(code)
+    tables = {section.link for section in sections if section.type == _SYMTAB}
+    names = {_HEADER.unpack_from(code)[13], *tables}
+    return b"".join(
+        _without_names(code, section, sections[section.link], prefix)
+        for number, section in enumerate(sections)
+        if number not in names
+    )
+
+
+def _without_names(code: bytes, section: _Section, names: _Section, prefix: str) -> bytes:
+    """The header and content of a section, whose names are elsewhere."""
+    head = _SECTION.pack(*section._replace(name=0, offset=0))
+    data = b"" if section.type == _NOBITS else _data(code, section)
+    if section.type != _SYMTAB:
+        return head + data
+    texts = _data(code, names)
+    rows = ((_name(texts, row[0]).removeprefix(prefix), row[1:]) for row in _SYMBOL.iter_unpack(data))
+    return head + repr(list(rows)).encode()
 
 
 def hide_weak_symbols(code: bytes) -> bytes:

@@ -40,7 +40,8 @@ name, and nothing is built.
 Dimensions are at least 1. Integers close a dimension; a dimension with any other entry must admit every
 value, or the kernel says `fallback = "none"`. Lists multiply: three entries for M, two for N and three
 targets make 18 variants of one kernel, but for those that `without` leaves out. At run time the most specific
-variant that admits the shape serves the call.
+variant that admits the shape serves the call. One whose calls get the same code without it is left out of the
+library.
 
 `tilec check`, `build`, `tune`, `explain` and `verify --manifest` import the Python files that `source`,
 `reference`, `inputs` and `peer` name: whoever writes a manifest runs code on the machine that reads it.

@@ -12,7 +12,7 @@ import pytest
 from tilec.build.dispatch import Server, Service
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.build.loaded import author_modules_afresh, loaded_files
-from tilec.build.records import CompiledVariant, decode, encode, restricted, symbol_prefix
+from tilec.build.records import CompiledVariant, decode, encode, restricted, spec_text
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
@@ -68,15 +68,15 @@ def test_config_comes_from_the_manifest_and_not_from_the_cache(tmp_path: Path) -
     assert decode(encode(compiled(one), tmp_path), tuned).record.config_source == "tuned"
 
 
-def test_symbols_differ_by_what_decides_the_code(tmp_path: Path) -> None:
+def test_specs_differ_by_what_decides_the_code(tmp_path: Path) -> None:
     every = [
         variant(tmp_path, M=1),
         variant(tmp_path, M=2),
         variant(tmp_path, {"bM": 2}, M=1),
         replace(variant(tmp_path, M=1), target=parse_target("x86-64-v2")),
     ]
-    assert len({symbol_prefix(one) for one in every}) == 4
-    assert symbol_prefix(replace(every[0], index=7, base=tmp_path / "elsewhere")) == symbol_prefix(every[0])
+    assert len({spec_text(one) for one in every}) == 4
+    assert spec_text(replace(every[0], index=7, base=tmp_path / "elsewhere")) == spec_text(every[0])
 
 
 def test_an_entry_is_found_until_a_source_changes(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_outputs_that_the_kernel_does_not_write_are_refused(tmp_path: Path, outp
 
 def test_outputs_are_checked_again_when_they_change(tmp_path: Path) -> None:
     one = variant(tmp_path)
-    assert symbol_prefix(one) != symbol_prefix(replace(one, outputs=("B",)))
+    assert spec_text(one) != spec_text(replace(one, outputs=("B",)))
 
 
 def test_errors_name_the_variant(tmp_path: Path) -> None:

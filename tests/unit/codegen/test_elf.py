@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tilec.codegen.elf import global_symbols, strip_debug, undefined_symbols
+from tilec.codegen.elf import global_symbols, strip_debug, undefined_symbols, without_names
 from tilec.codegen.toolchain import Toolchain, find_toolchain
 from tilec.targets import native_host
 
@@ -47,6 +47,21 @@ def test_symbols(code):
     assert symbols["pick"].size > 0
     assert symbols["fill"].weak
     assert "exp" in undefined_symbols(code)
+
+
+def test_names_do_not_count_where_they_differ_by_a_prefix(tools, tmp_path):
+    texts = {
+        "k_zz9_": SOURCE.replace("pick", "k_zz9_0"),
+        "k_a1b_": SOURCE.replace("pick", "k_a1b_0"),
+        "k_a1c_": SOURCE.replace("pick", "k_a1c_0").replace("& 3", "& 1"),
+    }
+    told = []
+    for prefix, text in texts.items():
+        (tmp_path / "demo.c").write_text(text)
+        (made,) = tools.compile([tmp_path / "demo.c"], tmp_path / prefix)
+        told.append(without_names(strip_debug(made.read_bytes()), prefix))
+    assert told[0] == told[1] != told[2]
+    assert without_names(b"PTX", "k_") == b"PTX"
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="links for this machine")

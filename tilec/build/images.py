@@ -1,0 +1,63 @@
+"""The machine code of a variant, which variants that lower to the same share: made once in a build, and named
+by what it is made from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from tilec.build.records import read_image
+from tilec.cache import Store, digest
+
+if TYPE_CHECKING:
+    from tilec.codegen.image import Image
+    from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.targets import Target
+
+_KIND = "code"
+
+
+def image_of(kernel: Kernel, target: Target, made: Store | None) -> Image:
+    """The code of a kernel: that of another one in ``made`` which was lowered to the same, else compiled and
+    put there."""
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
+
+    lowered = to_tir(lower(kernel, target), target)
+    if made is None:
+        return _compiled(lowered, target)
+    told = [repr((launch.notes, launch.roads, launch.place)) for launch in lowered.launches]
+    key = digest(_code_text(lowered, target), *told)
+    found = made.get(_KIND, key)
+    if found is None:
+        image = _compiled(lowered, target)
+        made.put(_KIND, key, _encoded(image))
+        return image
+    head, _, code = found.partition(b"\n")
+    return read_image(json.loads(head), code)
+
+
+def _compiled(lowered: LoweredKernel, target: Target) -> Image:
+    from tilec.backends.base import backend_of
+
+    return backend_of(target).generator().compile_kernel(lowered, target, symbol_prefix(lowered, target))
+
+
+def _encoded(image: Image) -> bytes:
+    head = asdict(replace(image, code=b"")) | {"code": ""}
+    return json.dumps(head).encode() + b"\n" + image.code
+
+
+def symbol_prefix(lowered: LoweredKernel, target: Target) -> str:
+    """A name for the functions of a variant: those with the same name are the same, and adding variants to a
+    manifest renames none."""
+    return f"{lowered.name}_{digest(_code_text(lowered, target))[:12]}"
+
+
+def _code_text(lowered: LoweredKernel, target: Target) -> str:
+    """All that decides the code of a variant, beside tilec and the compilers themselves."""
+    launches = [f"{launch.func}\n{launch.way}" for launch in lowered.launches]
+    rest = (target.name, lowered.name, lowered.workspace, lowered.needs, lowered.options)
+    return "\n".join([*launches, repr(rest)])
