@@ -7,6 +7,9 @@
 
 enum { MAX_CUDA_ARGS = MAX_PARAMS + MAX_SLICES + MAX_DIMS + MAX_TENSOR_MAPS };
 
+/* What a block loads so soon that nobody is in its way: about a ring. */
+enum { FEW_BYTES = 256 << 10 };
+
 /* The arguments of all launches of a call: cuLaunchKernelEx takes a pointer to each. Behind the `shared` ones
  * come the tensor maps of one launch. */
 typedef struct cuda_arguments {
@@ -18,6 +21,7 @@ typedef struct cuda_arguments {
 
 typedef struct cuda_launches {
   int64_t grids[3 * MAX_LAUNCHES];
+  bool early[MAX_LAUNCHES];
   cuda_arguments arguments;
   cuda_maps maps;
 } cuda_launches;
@@ -73,13 +77,28 @@ static tilec_status check_grid(const kernel_record* kernel, const int64_t* grid)
   return check_each_extent(kernel, grid);
 }
 
+/* Blocks that have a multiprocessor each and begin early take those that the launch in front leaves idle.
+ * Which are idle then is left to chance, and where most of one part of the device are busy, these share its
+ * way to L2: on an H200 products of 110 of 132 blocks take up to 14 % longer. To begin early saves some 0.4
+ * us, which is more where blocks are few, or have little to do. */
+static bool starts_early(const cuda_launch* launch, const cuda_device* device, const tilec_value* params,
+                         const int64_t* dims, const int64_t* grid) {
+  int64_t loaded, units = device->multiprocessors, blocks = grid[0];
+  if (!launch->programmatic || launch->loaded == NULL) return launch->programmatic;
+  if (blocks <= units / 2) return true;
+  return launch->loaded(params, dims, &loaded) && loaded <= FEW_BYTES / ((blocks - 1) / units + 1);
+}
+
 static tilec_status size_grids(const kernel_record* kernel, const variant_record* variant,
                                const cuda_device* device, const tilec_value* params, const int64_t* dims,
-                               int64_t* grids) {
-  tilec_status status = eval_grids(kernel, variant, params, dims, grids);
+                               cuda_launches* out) {
+  tilec_status status = eval_grids(kernel, variant, params, dims, out->grids);
   for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++) {
-    limit_blocks(&code_of(variant)->launches[i], device, grids + 3 * i);
-    status = check_grid(kernel, grids + 3 * i);
+    const cuda_launch* launch = &code_of(variant)->launches[i];
+    int64_t* grid = out->grids + 3 * i;
+    out->early[i] = starts_early(launch, device, params, dims, grid);
+    limit_blocks(launch, device, grid);
+    status = check_grid(kernel, grid);
   }
   return status;
 }
@@ -95,7 +114,7 @@ static tilec_status place_workspace(const kernel_record* kernel, const variant_r
 static tilec_status prepare_launches(const kernel_record* kernel, const variant_record* variant,
                                      const tilec_exec* exec, const cuda_device* device,
                                      const tilec_value* params, const int64_t* dims, cuda_launches* out) {
-  tilec_status status = size_grids(kernel, variant, device, params, dims, out->grids);
+  tilec_status status = size_grids(kernel, variant, device, params, dims, out);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = place_workspace(kernel, variant, exec, dims, out->arguments.slices);
   if (UNLIKELY(status != TILEC_OK)) return status;
@@ -124,7 +143,7 @@ static tilec_status ensure_loaded(const kernel_record* kernel, const variant_rec
 
 /* ---- launching ---- */
 
-static unsigned set_attributes(const cuda_launch* launch, CUlaunchAttribute* out) {
+static unsigned set_attributes(const cuda_launch* launch, bool early, CUlaunchAttribute* out) {
   const tilec_launch_info* info = launch->info;
   unsigned count = 0;
   if (info->cluster[0] * info->cluster[1] * info->cluster[2] > 1) {
@@ -134,7 +153,7 @@ static unsigned set_attributes(const cuda_launch* launch, CUlaunchAttribute* out
     cluster->value.cluster.y = info->cluster[1];
     cluster->value.cluster.z = info->cluster[2];
   }
-  if (launch->programmatic) {
+  if (early) {
     CUlaunchAttribute* programmatic = &out[count++];
     programmatic->id = CU_LAUNCH_PROGRAMMATIC;
     programmatic->value.programmatic = 1;
@@ -147,8 +166,8 @@ static unsigned set_attributes(const cuda_launch* launch, CUlaunchAttribute* out
   return count;
 }
 
-static CUresult launch_one(const cuda_launch* launch, void* function, const int64_t* grid, CUstream stream,
-                           void** arguments) {
+static CUresult launch_one(const cuda_launch* launch, void* function, const int64_t* grid, bool early,
+                           CUstream stream, void** arguments) {
   const tilec_launch_info* info = launch->info;
   CUlaunchAttribute attributes[MAX_LAUNCH_ATTRIBUTES];
   CUlaunchConfig config = {
@@ -157,7 +176,7 @@ static CUresult launch_one(const cuda_launch* launch, void* function, const int6
       .shared_bytes = info->smem_dynamic,
       .stream = stream,
       .attributes = attributes,
-      .num_attributes = set_attributes(launch, attributes),
+      .num_attributes = set_attributes(launch, early, attributes),
   };
   return cuda.launch(&config, (CUfunction)function, arguments, NULL);
 }
@@ -181,7 +200,8 @@ static launch_result launch_all(const variant_record* variant, const tilec_exec*
     for (uint32_t m = 0; m < launch->info->num_tensor_maps; m++)
       arguments->pointers[arguments->shared + m] = launches->maps.bytes[map++];
     if (grid[0] == 0) continue;
-    done.result = launch_one(launch, function, grid, (CUstream)exec->stream, arguments->pointers);
+    done.result =
+        launch_one(launch, function, grid, launches->early[i], (CUstream)exec->stream, arguments->pointers);
     if (UNLIKELY(done.result != CUDA_OK)) return done;
     done.began = true;
   }

@@ -37,6 +37,7 @@ typedef struct cuda_launch {
   uint32_t cooperative;   /* its blocks wait for each other: the device holds all at once, or refuses */
   const tensor_map* maps; /* info.num_tensor_maps of them */
   texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
+  texts_fn loaded;        /* bytes, for a tile, by a block that has a multiprocessor; NULL: not known */
   const char* symbol;
 } cuda_launch;
 

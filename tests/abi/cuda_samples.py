@@ -99,6 +99,10 @@ def cuda_spec(host: Host) -> PackageSpec:
         record_kernel("persistent", (launch("persistent_0", ("N",), blocks_per_sm=2, cluster=(3, 1, 1)),)),
         record_kernel("programmatic", (launch("programmatic_0", ("N",), programmatic=True),)),
         record_kernel(
+            "programmatic_deep",
+            (launch("deep_0", ("N",), programmatic=True, loaded="M * 1024", blocks_per_sm=1),),
+        ),
+        record_kernel(
             "programmatic_pairs", (launch("pairs_0", ("N",), programmatic=True, cluster=(2, 1, 1)),)
         ),
         per_multiprocessor_kernel(),

@@ -354,6 +354,16 @@ for kernel in (lib.programmatic, lib.programmatic_pairs):
     assert pairs.endswith("cluster 2 programmatic 1")
 
 
+def test_deep_launches_start_early_where_blocks_are_few(report: BuildReport, driver: Path) -> None:
+    script = """
+for m, n in ((999, 5), (999, 6), (256, 10), (257, 10), (128, 20), (128, 21)):
+    lib.programmatic_deep(OnGpu(np.zeros((m, n), np.int32)))
+    print(log()[-1][-1])
+"""
+    said = run(report, script, driver, FAKE_CUDA="1 80 12000").split()
+    assert said == ["1", "0", "1", "0", "1", "0"], "half of 10 multiprocessors, 256 KB in all waves"
+
+
 def test_cooperative_launches_say_so_to_the_driver(report: BuildReport, driver: Path) -> None:
     script = "lib.cooperative(OnGpu(np.zeros((1, 8), np.int32)))\nprint(log()[-1])"
     assert run(report, script, driver, FAKE_CUDA="1 80 12000").strip().endswith("programmatic 0 cooperative")

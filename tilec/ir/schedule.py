@@ -150,7 +150,7 @@ class Schedule:
         SWITCH,
         "true",
         "lets a launch begin before the one in front of it has ended, and wait there (any launch, from sm_90"
-        " on)",
+        " on; products without `constant` operands where their blocks are few, or have little to do)",
     )
     constant: tuple[str, ...] | None = _key(
         NAMES,

@@ -44,11 +44,13 @@ class LoweredCudaLaunch(LoweredLaunch):
     at launch because the code hands them on (setmaxnreg); with fewer it would wait for ever.
     ``programmatic`` lets the launch begin before the one in front of it in the stream has ended (programmatic
     dependent launch, from sm_90 on): its code must wait with griddepcontrol.wait before it touches global
-    memory. ``cooperative``: its blocks wait for each other, so that the device must hold all of them at
-    once."""
+    memory. ``loaded``: the bytes that a block brings for a tile, as an integer text; blocks with many of
+    them begin early only where they are few (`runtime_c/src/cuda_call.c` says why). ``cooperative``: its
+    blocks wait for each other, so that the device must hold all of them at once."""
 
     entry_registers: int = 0
     programmatic: bool = False
+    loaded: str = ""
     cooperative: bool = False
     tensor_maps: tuple[TensorMapCode, ...] = ()
 
@@ -65,8 +67,9 @@ def launches_of(lowered: LoweredKernel) -> tuple[LoweredCudaLaunch, ...]:
 
 @dataclass(frozen=True)
 class CudaLaunch(DeviceLaunch):
-    """What the runtime needs for a launch; ``programmatic``, ``cooperative`` and ``tensor_maps`` as in
-    `LoweredCudaLaunch`. Figures of the assembler are None in a PTX image, which the driver assembles.
+    """What the runtime needs for a launch; ``programmatic``, ``loaded``, ``cooperative`` and
+    ``tensor_maps`` as in `LoweredCudaLaunch`. Figures of the assembler are None in a PTX image, which the
+    driver assembles.
 
     A ``programmatic`` launch carries the attribute of programmatic dependent launch (cuLaunchKernelEx): it
     may begin as soon as every block of the launch in front of it in the stream has executed
@@ -76,6 +79,7 @@ class CudaLaunch(DeviceLaunch):
 
     blocks_per_sm: int = 0
     programmatic: bool = False
+    loaded: str = ""
     cooperative: bool = False
     tensor_maps: tuple[TensorMapCode, ...] = ()
 

@@ -95,6 +95,7 @@ def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: Tex
                 map_sizes=texts.name(
                     [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)
                 ),
+                loaded=texts.name([launch.loaded] if launch.loaded else [], size_values(kernel)),
                 symbol=c_string(symbol),
             )
         )

@@ -46,6 +46,20 @@ def test_a_launch_with_roles_waits_before_they_part():
     assert body.index(WAIT) < body.index("expect_tx")
 
 
+@pytest.mark.parametrize(
+    ("config", "loaded"),
+    [
+        ({"pdl": True}, "((K + 63) // 64) * 32768 // 1"),
+        ({"pdl": True, "split_k": 2}, "((K + 63) // 64) * 32768 // 2"),
+        ({"pdl": True, "constant": ("B",)}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_product_says_what_a_block_loads(config, loaded):
+    launch, _ = compiled("gemm.py:matmul", "sm_90a", **config, **PRODUCT)
+    assert launch.loaded == loaded
+
+
 def test_an_older_target_says_that_it_cannot():
     launch, text = compiled("elementwise.py:copy", "sm_80", pdl=True)
     assert not launch.programmatic

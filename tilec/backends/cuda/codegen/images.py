@@ -273,6 +273,7 @@ def _gpu_launch(launch: LoweredCudaLaunch) -> CudaLaunch:
         cluster=launch.cluster,
         blocks_per_sm=launch.blocks_per_unit,
         programmatic=launch.programmatic,
+        loaded=launch.loaded,
         cooperative=launch.cooperative,
         tensor_maps=launch.tensor_maps,
     )

@@ -16,6 +16,7 @@ from tilec.backends.cuda.matmul.emit_head import emit_head
 from tilec.backends.cuda.matmul.emit_parts import Exchange, emit_sum, has_share, open_exchange
 from tilec.backends.cuda.matmul.emit_ring import await_release, emit_drain, emit_fill
 from tilec.backends.cuda.matmul.heads import is_scalar
+from tilec.backends.cuda.matmul.loaded_bytes import loaded_bytes
 from tilec.backends.cuda.matmul.nodes import (
     GatherLoad,
     MatmulRoles,
@@ -76,6 +77,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             blocks_per_unit=0 if self.launch.schedule.persistent is False else 1,
             entry_registers=parts.entry_registers,
             programmatic=is_asked(self.launch),
+            loaded=loaded_bytes(self.roles, self.kernel) if is_asked(self.launch) else "",
         )
 
     # ---- what there is ----
