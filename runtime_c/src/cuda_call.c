@@ -7,8 +7,9 @@
 
 enum { MAX_CUDA_ARGS = MAX_PARAMS + MAX_SLICES + MAX_DIMS + MAX_TENSOR_MAPS };
 
-/* What a block loads so soon that nobody is in its way: about a ring. */
-enum { FEW_BYTES = 256 << 10 };
+/* What a block loads so soon that others are not in its way: about a ring. And where hardly a multiprocessor
+ * is idle. */
+enum { FEW_BYTES = 256 << 10, FEW_OF_ALL = 1 << 20 };
 
 /* The arguments of all launches of a call: cuLaunchKernelEx takes a pointer to each. Behind the `shared` ones
  * come the tensor maps of one launch. */
@@ -86,7 +87,9 @@ static bool starts_early(const cuda_launch* launch, const cuda_device* device, c
   int64_t loaded, units = device->multiprocessors, blocks = grid[0];
   if (!launch->programmatic || launch->loaded == NULL) return launch->programmatic;
   if (blocks <= units / 2) return true;
-  return launch->loaded(params, dims, &loaded) && loaded <= FEW_BYTES / ((blocks - 1) / units + 1);
+  int64_t waves = (blocks - 1) / units + 1, idle = waves * units - blocks;
+  int64_t few = idle <= waves * units / 16 ? FEW_OF_ALL : FEW_BYTES;
+  return launch->loaded(params, dims, &loaded) && loaded <= few / waves;
 }
 
 static tilec_status size_grids(const kernel_record* kernel, const variant_record* variant,

@@ -356,12 +356,12 @@ for kernel in (lib.programmatic, lib.programmatic_pairs):
 
 def test_deep_launches_start_early_where_blocks_are_few(report: BuildReport, driver: Path) -> None:
     script = """
-for m, n in ((999, 5), (999, 6), (256, 10), (257, 10), (128, 20), (128, 21)):
+for m, n in ((999, 5), (999, 6), (256, 9), (257, 9), (1024, 10), (1025, 10), (512, 20), (513, 20), (85, 21)):
     lib.programmatic_deep(OnGpu(np.zeros((m, n), np.int32)))
     print(log()[-1][-1])
 """
     said = run(report, script, driver, FAKE_CUDA="1 80 12000").split()
-    assert said == ["1", "0", "1", "0", "1", "0"], "half of 10 multiprocessors, 256 KB in all waves"
+    assert said == [*"101010101"], "half of 10 multiprocessors, else 256 KB, and 1 MB where none is idle"
 
 
 def test_cooperative_launches_say_so_to_the_driver(report: BuildReport, driver: Path) -> None:
