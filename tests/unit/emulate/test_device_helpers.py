@@ -162,7 +162,9 @@ def samples() -> dict[str, list[Call]]:
         "TURN": [Call(matrices.TURN, places=("uint32",))],
         "TURN_BY": [Call(matrices.TURN_BY, {2: np.where(LANES % 4 < 2, 0x6420, 0x2064).astype(np.uint32)},
                          ("uint32", "uint32"))],
-        "STORE_MATRICES": [Call(matrices.STORE_MATRICES, places=("shared",))],
+        "store_matrices": [
+            Call(matrices.store_matrices(trans), places=("shared",)) for trans in (False, True)
+        ],
         "CUT": [Call(matrices.CUT)],
         "DESCRIPTOR": [Call(matrices.DESCRIPTOR)],
         "meet": [Call(barriers.meet(9, 32))],

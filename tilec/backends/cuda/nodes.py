@@ -270,8 +270,19 @@ class TensorAdd(TensorStore):
 
 
 @dataclass(frozen=True, eq=False)
+class PartStore(TensorStore):
+    """A TensorStore by each warpgroup of the part of ``src`` that its own threads fill, as ``body`` (a
+    ThreadLoop) says: all wait for what they stored before to be read, and then each stores when its own
+    threads have filled their part."""
+
+    syntax = "part_store(src, dst, evict=)"
+
+    body: Block = ()
+
+
+@dataclass(frozen=True, eq=False)
 class DrainStores(Stmt):
-    """The thread that stores tiles waits until all of them have been read."""
+    """The threads that store tiles wait until all of these have been read."""
 
     syntax = "drain_stores()"
 

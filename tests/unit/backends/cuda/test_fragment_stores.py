@@ -26,16 +26,23 @@ def slabs(columns: int, wide: int) -> Layout:
     return Layout(((Digit(64, wide),), (Digit(wide, 1), Digit(columns // wide, 64 * wide))), swizzle)
 
 
-def plan(own: Layout, tile: Layout, dtype: str, given: str = "float32") -> FragmentStore | None:
-    """How a loop over all elements stores them."""
+def plan(
+    own: Layout, tile: Layout, dtype: str, given: str = "float32", turned: bool = False
+) -> FragmentStore | None:
+    """How a loop over all elements of a tile stores them; ``turned``: it holds the fragment transposed."""
     shape = own.shape
     source = tirx.decl_buffer(shape, given, name="f", scope="local.fragment")
-    target = tirx.decl_buffer(shape, dtype, name="s", scope="shared.dyn")
+    target = tirx.decl_buffer(tile.shape, dtype, name="s", scope="shared.dyn")
     i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
-    value = tirx.BufferLoad(source, [i, j])
+    value = tirx.BufferLoad(source, [j, i] if turned else [i, j])
     store = Store(target, (i, j), value if given == dtype else tirx.Cast(dtype, value))
-    loop = ThreadLoop((i, j), shape, own, (store,), 2)
+    loop = ThreadLoop((i, j), tile.shape, across(own) if turned else own, (store,), 2)
     return fragment_store(loop, {source: own, target: tile})
+
+
+def across(own: Layout) -> Layout:
+    """The layout of a loop over a fragment's columns and rows."""
+    return Layout(own.digits[::-1])
 
 
 def accesses(found: FragmentStore, own: Layout, tile: Layout) -> np.ndarray:
@@ -61,6 +68,37 @@ def test_pairs_of_16_bits_go_by_matrices(columns: int, dtype: str, given: str) -
     assert all(
         bank_conflicts(rows[0, :, step].tolist(), 2, 8, together=8) == 1 for step in range(rows.shape[2])
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "given"), [(64, "float16", "float32"), (256, "bfloat16", "bfloat16")]
+)
+def test_matrices_are_turned_on_their_way(rows: int, dtype: str, given: str) -> None:
+    own, tile = sums(rows), Layout(((Digit(rows, 64),), (Digit(64, 1),)), Swizzle(8, 8, 64))
+    found = plan(own, tile, dtype, given, turned=True)
+    assert found is not None
+    assert found.turned
+    lanes = np.arange(32)[None, :]
+    place = {"lane": lanes % 8 // 2, "reg": lanes % 2 + lanes // 8 * 2, "warp": np.arange(4)[:, None]}
+    first = tile.offset(element_at(across(own), place))
+    named = np.stack([(first ^ step.flip) + step.far for step in found.steps], axis=-1)
+    assert len(np.unique(named)) == 64 * rows // 8
+    assert all(
+        bank_conflicts(named[0, :, step].tolist(), 2, 8, together=8) == 1 for step in range(named.shape[2])
+    )
+    for step in range(named.shape[2]):
+        held = {**place, "reg": place["reg"] + 8 * step}
+        assert np.array_equal(tile.offset(element_at(across(own), held)), named[:, :, step])
+
+
+def test_few_matrices_are_not_turned() -> None:
+    tile = Layout(((Digit(32, 64),), (Digit(64, 1),)), Swizzle(8, 8, 64))
+    assert plan(sums(32), tile, "float16", "float32", turned=True) is None
+
+
+def test_pairs_of_float32_are_not_turned() -> None:
+    tile = Layout(((Digit(64, 32),), (Digit(32, 1), Digit(2, 64 * 32))), Swizzle(8, 4, 32))
+    assert plan(sums(64), tile, "float32", turned=True) is None
 
 
 @pytest.mark.parametrize("columns", [32, 64, 128])

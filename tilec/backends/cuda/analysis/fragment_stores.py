@@ -1,10 +1,11 @@
 """Loops that store what a fragment of a product holds to a shared tile: which lane best stores what.
 
 Of the sums of mma and wgmma a lane has pairs of neighbours of a row, eight rows a warp. Pairs of 16 bits go
-by stmatrix, to which each lane names a row of 16 bytes. Pairs of 4-byte numbers are 8 bytes, of which half a
-warp stores four rows at once: in TMA's patterns two of these rows meet in the same banks, unless some lanes
-store another one of their pairs first. Places of further pairs differ from that of the first one in bits and
-distances that are the same for all lanes.
+by stmatrix, to which each lane names a row of 16 bytes, and which transposes where columns of the fragment
+are rows of the tile. Pairs of 4-byte numbers are 8 bytes, of which half a warp stores four rows at once: in
+TMA's patterns two of these rows meet in the same banks, unless some lanes store another one of their pairs
+first. Places of further pairs differ from that of the first one in bits and distances that are the same for
+all lanes.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from tilec.backends.cuda.analysis.fragments import PAIR
 from tilec.ir.exprs import dtype_of, uses
+from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import bank_conflicts, element_at, extent_of
 from tilec.ir.nodes import Store
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.nodes import ThreadLoop
-    from tilec.ir.layout import Layout
 
 _LANES = 32
 #: Elements of a row of stmatrix, and matrices of one instruction.
 _ROW, _MATRICES = 8, 4
+#: Instructions from which on matrices are transposed on their way. Results of 16 rows, two of them, at the
+#: end of a short block: 676 us on an H200, 691 transposed so.
+_LEAST_TURNED = 4
 #: What float32 is rounded to in pairs.
 _ROUNDED = ("float16", "bfloat16")
 
@@ -44,7 +49,8 @@ class Step:
 @dataclass(frozen=True)
 class FragmentStore:
     """``steps``: of each stmatrix of four pairs of registers, in order, or of each pair. ``lane_bit`` and
-    ``pair_bit``: lanes with that bit set store pair p ^ pair_bit in place of p; 0 where none do."""
+    ``pair_bit``: lanes with that bit set store pair p ^ pair_bit in place of p; 0 where none do. ``turned``:
+    the tile holds the fragment transposed."""
 
     store: Store
     fragment: Var
@@ -52,6 +58,7 @@ class FragmentStore:
     matrices: bool
     lane_bit: int = 0
     pair_bit: int = 0
+    turned: bool = False
 
 
 def fragment_store(stmt: ThreadLoop, layouts: Mapping[Var, Layout]) -> FragmentStore | None:
@@ -65,32 +72,43 @@ def fragment_store(stmt: ThreadLoop, layouts: Mapping[Var, Layout]) -> FragmentS
     if len(stmt.vars) != 2 or len(store.indices) < 2:
         return None
     own, tile = layouts.get(value.source), layouts.get(store.buffer)
-    if own is None or tile is None or own != stmt.layout or not _is_plain(stmt, store, value):
+    if own is None or tile is None or not _is_plain(stmt, store):
         return None
-    places = _places(own, tile)
+    turned = _is_turned(stmt, value, own)
+    places = None if turned is None else _places(stmt.layout, tile)
     if places is None:
         return None
     made, given = str(store.buffer.dtype), dtype_of(value)
     if element_bytes(made) == 2 and (given == made or (given == "float32" and made in _ROUNDED)):
-        return _by_matrices(store, value.source, places)
-    return _by_pairs(store, value.source, places) if given == made and element_bytes(made) == 4 else None
+        return _by_matrices(store, value.source, places, bool(turned))
+    alike = given == made and element_bytes(made) == 4 and not turned
+    return _by_pairs(store, value.source, places) if alike else None
 
 
-def _is_plain(stmt: ThreadLoop, store: Store, value: TensorLoad) -> bool:
-    """Whether every thread has whole pairs of its own, and stores its element of the fragment where the loop
-    stands."""
+def _is_plain(stmt: ThreadLoop, store: Store) -> bool:
+    """Whether every thread has whole pairs of its own, and stores them where the loop stands."""
     *lead, row, column = store.indices
     moves = any(uses(index, stmt.vars) for index in lead)
-    at = [*value.indices, row, column]
-    here = all(index.same_as(var) for index, var in zip(at, (*stmt.vars, *stmt.vars), strict=False))
-    shared = store.buffer.scope() == "shared.dyn" and value.source.scope() == "local.fragment"
+    here = row.same_as(stmt.vars[0]) and column.same_as(stmt.vars[1])
     whole = tuple(stmt.extents) == stmt.layout.shape and extent_of(stmt.layout, "group") == 1
-    return shared and here and len(at) == 4 and whole and not moves
+    return store.buffer.scope() == "shared.dyn" and here and whole and not moves
+
+
+def _is_turned(stmt: ThreadLoop, value: TensorLoad, own: Layout) -> bool | None:
+    """Whether an iteration reads the element of a fragment that lies across; None where it reads neither that
+    one nor the one that it is named after, or a fragment of other threads."""
+    if value.source.scope() != "local.fragment" or len(value.indices) != 2:
+        return None
+    for turned in (False, True):
+        order = slice(None, None, -1 if turned else 1)
+        pairs = zip(value.indices, stmt.vars[order], strict=True)
+        if all(index.same_as(var) for index, var in pairs):
+            return turned if Layout(own.digits[order]) == stmt.layout else None
+    return None
 
 
 def _places(own: Layout, tile: Layout) -> np.ndarray | None:
-    """Where each warp and lane stores the first element of each pair; None where pairs are no neighbours, or
-    threads have the same ones."""
+    """Where each warp and lane stores the element of each register; None where threads have the same ones."""
     count, warps = extent_of(own, "reg"), extent_of(own, "warp")
     lead = (0,) * (len(tile.shape) - 2)
     place = {
@@ -104,30 +122,36 @@ def _places(own: Layout, tile: Layout) -> np.ndarray | None:
     behind = tile.offset((*(min(size - 1, 1) for size in tile.shape[:-2]), *element))
     if lead and len(np.unique(behind - found)) > 1:
         return None
-    apart = len(np.unique(found)) == found.size and count % 2 == 0
-    return found[:, :, ::2] if apart and np.all(found[:, :, 1::2] == found[:, :, ::2] + 1) else None
+    return found if len(np.unique(found)) == found.size and count % PAIR == 0 else None
 
 
-def _by_matrices(store: Store, fragment: Var, places: np.ndarray) -> FragmentStore | None:
-    """By stmatrix: four lanes have the pairs of a row of 16 bytes."""
-    warps, _, pairs = places.shape
-    quads = places.reshape(warps, _ROW, 4, pairs)
-    rows = quads[:, :, 0, :]
-    joined = np.all(quads == rows[:, :, None, :] + 2 * np.arange(4)[None, None, :, None])
+def _by_matrices(store: Store, fragment: Var, places: np.ndarray, turned: bool) -> FragmentStore | None:
+    """By stmatrix: four lanes have the pairs of a row of 16 bytes, or eight lanes a column each."""
+    warps, _, count = places.shape
+    pairs = count // PAIR
+    found = places.reshape(warps, _ROW, _ROW // PAIR, pairs, PAIR).transpose(0, 1, 2, 4, 3)
+    matrices = found.reshape(warps, _ROW, _ROW, pairs)  # by row and column of what lanes have of each pair
+    matrices = matrices.transpose(0, 2, 1, 3) if turned else matrices
+    rows = matrices[:, :, 0, :]
+    joined = np.all(matrices == rows[:, :, None, :] + np.arange(_ROW)[None, None, :, None])
     banks = np.sort(rows // _ROW % _ROW, axis=1)
     alone = np.all(banks == np.arange(_ROW)[None, :, None]) and np.all(rows % _ROW == 0)
-    if pairs % _MATRICES or not joined or not alone:
+    few = turned and pairs < _LEAST_TURNED * _MATRICES
+    if pairs % _MATRICES or few or not joined or not alone:
         return None
     named = rows.reshape(warps, _ROW, pairs // _MATRICES, _MATRICES).transpose(0, 3, 1, 2)
     first = rows[:, :1, :_MATRICES] - rows[:, :1, :1]  # the matrices of an instruction lie as two bits say
     if not np.all(first[..., 3] == first[..., 1] + first[..., 2]):
         return None
     steps = _steps(named.reshape(warps, _LANES, -1))
-    return None if steps is None else FragmentStore(store, fragment, steps, matrices=True)
+    return None if steps is None else FragmentStore(store, fragment, steps, True, turned=turned)
 
 
 def _by_pairs(store: Store, fragment: Var, places: np.ndarray) -> FragmentStore | None:
     """By vectors of two: as they come, or with pairs that some lanes exchange."""
+    if not np.all(places[:, :, 1::PAIR] == places[:, :, ::PAIR] + 1):
+        return None
+    places = places[:, :, ::PAIR]
     pairs = places.shape[-1]
     lanes, numbers = np.arange(_LANES), np.arange(pairs)
     bits = [(0, 0)] + [(1 << lane, 1 << pair) for lane in range(5) for pair in range(pairs.bit_length() - 1)]

@@ -13,6 +13,7 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     BoxLoad,
     JoinThreads,
+    PartStore,
     ProductsWait,
     SparseWarpGemm,
     TensorStore,
@@ -121,6 +122,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(reads | own, own | _shared([stmt.buffer]))
     if isinstance(stmt, (AsyncCopy, BoxLoad)):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
+    if isinstance(stmt, PartStore):
+        return _part_touches(stmt, owners)
     if isinstance(stmt, (TensorStore, TurnTile)):
         return Touched(reads | _shared([stmt.src.buffer]), _shared([stmt.dst.buffer]))
     if isinstance(stmt, ProductsWait):
@@ -136,6 +139,15 @@ def _loop_touches(loop: ThreadLoop, owners: Owners) -> Touched:
     uses = [(item.is_write, owners.use(item, loop)) for item in items]
     reads, writes = (frozenset(use for is_write, use in uses if is_write == kind) for kind in (False, True))
     return Touched(reads, writes)
+
+
+def _part_touches(stmt: PartStore, owners: Owners) -> Touched:
+    """What a warpgroup touches in its part, whose threads wait for each other, is as if one of them did."""
+    loop = stmt.body[0]
+    assert isinstance(loop, ThreadLoop)
+    own = _loop_touches(loop, owners)
+    (filled,) = own.writes
+    return Touched(own.reads | {filled}, own.writes | {replace(filled, buffer=stmt.dst.buffer)})
 
 
 def _clash(first: frozenset[Use], second: frozenset[Use]) -> bool:

@@ -268,19 +268,22 @@ __device__ __forceinline__ unsigned long long tilec_descriptor(unsigned low) {{
 }}
 """, lambda lanes, low: lanes.bits(low, "uint32").astype("uint64") | _HIGH_WORD << 32)  # fmt: skip
 
-_STORE = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
 
+@cache
+def store_matrices(trans: bool) -> Helper:
+    """Stores four matrices, of whose words each lane has one, and names a row of 16 bytes of one of them;
+    ``trans``: of the transposed ones."""
+    instruction = f"stmatrix.sync.aligned.m8n8.x4{'.trans' if trans else ''}.shared.b16"
+    name = f"tilec_store_matrices{'_trans' if trans else ''}"
 
-def _store_meaning(lanes: Lanes, at: Any, *words: Any) -> None:
-    lanes.ptx(_STORE, lanes.shared(at), *words)
+    def meaning(lanes: Lanes, at: Any, *words: Any) -> None:
+        lanes.ptx(instruction, lanes.shared(at), *words)
 
-
-#: Stores four matrices, of whose words each lane has one, and names a row of 16 bytes of one of them.
-STORE_MATRICES = Helper("tilec_store_matrices", f"""
-__device__ __forceinline__ void tilec_store_matrices(void* at, unsigned a, unsigned b, unsigned c,
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(void* at, unsigned a, unsigned b, unsigned c,
                                                      unsigned d) {{
   unsigned address = (unsigned)__cvta_generic_to_shared(at);
-  asm volatile("{_STORE} [%0], {{%1, %2, %3, %4}};"
+  asm volatile("{instruction} [%0], {{%1, %2, %3, %4}};"
                :: "r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }}
-""", _store_meaning)  # fmt: skip
+""", meaning)  # fmt: skip

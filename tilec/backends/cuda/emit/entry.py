@@ -23,6 +23,7 @@ import tilec.backends.cuda.emit.rotated
 import tilec.backends.cuda.emit.scan
 import tilec.backends.cuda.emit.sparse
 import tilec.backends.cuda.emit.threads
+import tilec.backends.cuda.general.emit_parts
 import tilec.backends.cuda.general.emit_product
 import tilec.backends.cuda.general.emit_tiles
 import tilec.backends.cuda.general.emit_turn  # noqa: F401  (registers the code of statements)
@@ -32,12 +33,14 @@ from tilec.backends.cuda.analysis.threads import has_groups, warps_of
 from tilec.backends.cuda.analysis.units import tiles_of_units
 from tilec.backends.cuda.device.exchange import UNIFORM
 from tilec.backends.cuda.device.intrinsics import register_intrinsics
+from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.longest_first import by_length
 from tilec.backends.cuda.emit.raster import asked_group, banded
+from tilec.backends.cuda.emit.statements import call
 from tilec.backends.cuda.general.emit_box import maps_of
 from tilec.backends.cuda.general.registers import blocks_at_entry, entry_registers
 from tilec.backends.cuda.launch import LoweredCudaLaunch
@@ -116,7 +119,7 @@ class _Entry:
             body = ctx.block(self.launch.body)
         early = starts_early(self.launch, self.target)
         waits = wait_for_predecessor() if early else []
-        inside = [*setup, *pool, *binds, *waits, *([body] if body is not None else [])]
+        inside = [*setup, *pool, *binds, *_near(ctx), *waits, *([body] if body is not None else [])]
         code: tirx.Stmt = tirx.AttrStmt(
             tirx.const(0), "pragma_unroll_explicit", tirx.const(0), sequence(inside)
         )
@@ -218,6 +221,14 @@ class _Entry:
         address = T.cuda.cvta_generic_to_shared(ctx.pool.ptr_to([0]))
         ctx.pool_address = tirx.Var("shared", address.ty)
         return [tirx.AllocBuffer(ctx.pool), tirx.Bind(ctx.pool_address, address)]
+
+
+def _near(ctx: DeviceContext) -> list[tirx.Stmt]:
+    """One thread brings tensor maps near, before a box asks for them."""
+    if not ctx.maps:
+        return []
+    brought = [call(instruction("prefetch.tensormap")(T.address_of(each))) for each in ctx.maps.values()]
+    return [tirx.IfThenElse(tirx.EQ(ctx.thread, tirx.const(0, "int32")), sequence(brought), None)]
 
 
 def _has_blocks(launch: Launch) -> Expr:

@@ -10,7 +10,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.fragment_stores import FragmentStore, Step, fragment_store
 from tilec.backends.cuda.device.exchange import warp_sync
 from tilec.backends.cuda.device.floats import pack
-from tilec.backends.cuda.device.matrices import STORE_MATRICES
+from tilec.backends.cuda.device.matrices import store_matrices
 from tilec.backends.cuda.device.moves import bits, move
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.lane_digits import thread_digit
@@ -46,20 +46,24 @@ def stored_fragment(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
 
 
 def _matrices(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iterator[tirx.Stmt]:
-    """Lane 8 m + r names row r of matrix m. Lanes of a warp wait for each other before and behind, as others
-    may read what a lane has."""
+    """Lane 8 m + r names row r of matrix m, whose first element lane 4 r has, or of a turned one lane r / 2.
+    Lanes of a warp wait for each other before and behind, as others may read what a lane has."""
     lane = ctx.lane
     assert lane is not None
     row, matrix = tirx.truncmod(lane, _int(8)), tirx.truncdiv(lane, _int(8))
-    bits_of = ((2, tirx.truncmod(matrix, _int(2))), (4, tirx.truncdiv(matrix, _int(2))))
+    bits_of = [(2, tirx.truncmod(matrix, _int(2))), (4, tirx.truncdiv(matrix, _int(2)))]
+    first = row * _int(4)
+    if plan.turned:
+        first, bits_of = tirx.truncdiv(row, _int(2)), [(1, tirx.truncmod(row, _int(2))), *bits_of]
     yield call(warp_sync(_ALL).call())
-    place = _Place(stmt, plan, row * _int(4), bits_of, ctx)
+    place = _Place(stmt, plan, first, tuple(bits_of), ctx)
     yield from place.binds
     data = ctx.fragments[plan.fragment].data
+    store = store_matrices(plan.turned)
     for number, step in enumerate(plan.steps):
         firsts = range(8 * number, 8 * number + 8, 2)
         words = [_word(data, first, str(plan.store.buffer.dtype)) for first in firsts]
-        yield call(STORE_MATRICES.call(place.data.ptr_to([place.at(step)]), *words))
+        yield call(store.call(place.data.ptr_to([place.at(step)]), *words))
     yield call(warp_sync(_ALL).call())
 
 

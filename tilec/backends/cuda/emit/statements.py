@@ -164,17 +164,20 @@ def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
 
 def block_barrier(ctx: DeviceContext) -> tirx.Stmt:
     """Waits for the threads that run the statement together: the block, or a group of it."""
-    if ctx.group is None:
-        return call(T.cuda.cta_sync())
-    if ctx.group not in ctx.group_barriers:
+    return call(T.cuda.cta_sync()) if ctx.group is None else group_barrier(ctx.group, ctx)
+
+
+def group_barrier(group: tuple[int, int], ctx: DeviceContext) -> tirx.Stmt:
+    """Waits for the threads of a group: the first one and how many."""
+    if group not in ctx.group_barriers:
         if not ctx.free_barriers:
             raise CompileError(
                 "too many groups of threads meet for themselves",
                 why="a block has 16 barriers, one of them for all of its threads",
                 remedy="use fewer conditions on the thread index, or fewer named barriers",
             )
-        ctx.group_barriers[ctx.group] = ctx.free_barriers.pop(0)
-    return named_barrier(ctx.group_barriers[ctx.group], ctx.group[1])
+        ctx.group_barriers[group] = ctx.free_barriers.pop(0)
+    return named_barrier(ctx.group_barriers[group], group[1])
 
 
 def named_barrier(number: int, threads: int) -> tirx.Stmt:

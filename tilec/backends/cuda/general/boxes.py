@@ -113,3 +113,15 @@ def boxes_of(src: Region, tile: Var, layout: Layout | None) -> Boxes:
     wide = [extent for extent in box[:-1] if extent != 1]
     rows = static_extents(tile)[-2] if len(wide) == 1 else prod(wide)
     return Boxes(TensorMap(src.buffer, tuple(box), swizzle), -(-columns // box[-1]), pitch * rows, pitch)
+
+
+def part_map(dst: Region, tile: Var, box: tuple[int, int]) -> TensorMap:
+    """The map for boxes of so many rows and columns of a tile in slabs, which goes to ``dst``."""
+    made = [1] * len(dst.extent)
+    made[row_axis(dst)], made[-1] = box
+    return TensorMap(dst.buffer, tuple(made), slab_bytes(tile))
+
+
+def row_axis(dst: Region) -> int:
+    """The axis of a tensor along which rows of a tile follow each other."""
+    return next(axis for axis, extent in enumerate(dst.extent) if int_value(extent) != 1)

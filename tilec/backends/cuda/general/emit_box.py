@@ -9,17 +9,21 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.parts import Parts, parts_of
+from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
-from tilec.backends.cuda.general.boxes import Boxes, boxes_of
+from tilec.backends.cuda.general.boxes import Boxes, boxes_of, part_map
 from tilec.backends.cuda.nodes import (
     ArriveLanded,
     BoxLoad,
     DrainStores,
     GiveBack,
+    PartStore,
     TensorAdd,
     TensorStore,
+    ThreadLoop,
     WaitLanded,
 )
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
@@ -29,9 +33,14 @@ from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Launch, walk
 from tilec.ir.nodes.barriers import SetRegisters
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.layout import Layout
 
 _ALL_LANES = 0xFFFFFFFF
 #: Waits for the writes of a thread's stores.
@@ -45,14 +54,31 @@ def maps_of(launch: Launch) -> list[TensorMap]:
     found: list[TensorMap] = []
     for stmt in walk(launch.body):
         if isinstance(stmt, (BoxLoad, TensorStore)):
-            tile, box = (stmt.dst, stmt.src) if isinstance(stmt, BoxLoad) else (stmt.src, stmt.dst)
-            made = boxes_of(box, tile.buffer, layouts[tile.buffer]).map
+            made = _map_of(stmt, layouts)
             if not any(same_map(made, known) for known in found):
                 found.append(made)
     return found
 
 
-def _argument(found: TensorMap, ctx: DeviceContext) -> Expr:
+def _map_of(stmt: BoxLoad | TensorStore, layouts: Mapping[Var, Layout | None]) -> TensorMap:
+    if isinstance(stmt, PartStore):
+        return part_map(stmt.dst, stmt.src.buffer, part_of(stmt).box)
+    tile, box = (stmt.dst, stmt.src) if isinstance(stmt, BoxLoad) else (stmt.src, stmt.dst)
+    return boxes_of(box, tile.buffer, layouts[tile.buffer]).map
+
+
+def part_of(stmt: PartStore) -> Parts:
+    """What each warpgroup stores."""
+    loop = stmt.body[0]
+    assert isinstance(loop, ThreadLoop)
+    tile = stmt.src.buffer
+    parts = parts_of(loop.layout, slab_bytes(tile) // element_bytes(str(tile.dtype)))
+    assert parts is not None
+    return parts
+
+
+def argument(found: TensorMap, ctx: DeviceContext) -> Expr:
+    """The parameter of the launch that is a tensor map."""
     return next(argument for known, argument in ctx.maps.items() if same_map(known, found))
 
 
@@ -66,7 +92,7 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
     phase = barrier_at(stmt.barrier, stmt.index, ctx)
     barrier = T.cuda.cvta_generic_to_shared(phase)
     name, policy = cached(LOAD.format(rank=len(at), mode="tile"), stmt.evict)
-    address = T.address_of(_argument(made.map, ctx))
+    address = T.address_of(argument(made.map, ctx))
     with nullcontext() if stmt.alone else when(first_of_group(ctx)):
         if stmt.announces:
             run(barriers.EXPECT.call(phase, i32(made.bytes)))
@@ -97,7 +123,7 @@ def _boxes_out(form: str, stmt: TensorStore, ctx: DeviceContext) -> None:
     made = boxes_of(stmt.dst, tile, ctx.storage(tile).layout)
     at = [coordinate(ctx.value(start)) for start in stmt.dst.start]
     name, policy = cached(form.format(rank=len(at)), stmt.evict)
-    address = T.address_of(_argument(made.map, ctx))
+    address = T.address_of(argument(made.map, ctx))
     for number in range(made.count):
         start = [*at[:-1], at[-1] + i32(number * made.map.box[-1])]
         place = ctx.shared_place(tile) + u32(number * made.step)
@@ -107,8 +133,14 @@ def _boxes_out(form: str, stmt: TensorStore, ctx: DeviceContext) -> None:
 
 @emits(DrainStores)
 def _drain(_: DrainStores, ctx: DeviceContext) -> None:
-    with when(first_of_group(ctx)):
+    with when(first_of_groups(ctx)):
         drain_stores()
+
+
+def first_of_groups(ctx: DeviceContext) -> Expr:
+    """Whether this is the first thread of a warpgroup of those that share the work."""
+    assert ctx.thread is not None
+    return tirx.EQ(tirx.truncmod(ctx.thread, i32(WARPGROUP)), i32(0))
 
 
 def first_of_group(ctx: DeviceContext) -> Expr:

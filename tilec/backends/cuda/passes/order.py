@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilec.backends.cuda.general.store_parts import StoreParts
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.bring_operands import BringOperands
 from tilec.backends.cuda.passes.fence_proxies import FenceProxies
@@ -69,6 +70,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ShiftColumns(),
     PairRows(),
     InferLayouts(),
+    StoreParts(),
     PlaceShared(),
     PlaceProductWaits(),
     Synchronise(),
