@@ -244,3 +244,23 @@ def test_a_mask_of_first_keys_alone_ends_with_the_trips_that_have_them() -> None
     scores = (*WINDOW[:2], '    S[i, j] = if_then_else(distance < 640, S[i, j], float32("-inf"))')
     loops = trips(roles(attention(scores=scores), until="split_masks"))
     assert [RowMask in _kinds(loop) for loop in loops] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("first", "stages", "handed_out"), [("max(0, bx * 2 - 2)", 4, False), ("0", 2, True)]
+)
+def test_tiles_of_short_windows_go_as_they_come_and_further_ahead(
+    first: str, stages: int, handed_out: bool
+) -> None:
+    text = format_kernel(attention(tuple(line.replace("number", "k") for line in WHOLE)))
+    text = text.replace("pipelined(0, n,", f"pipelined({first}, min(n, bx * 2 + 2),")
+    text = text.replace("// 128, threads", "// 128, n, threads").replace("as (bx,)", "as (bx, by)")
+    kernel = parse_kernel(text)
+    launch = lower(kernel, SM90A).launches[-1]
+    found = roles_of(launch, AttentionRoles)
+    assert {str(ring.source.name): ring.stages for ring in found.rings} == {
+        "Qs": 2,
+        "Ks": stages,
+        "Vs": stages,
+    }
+    assert (found.order.counter is not None) == handed_out

@@ -52,14 +52,15 @@ class Memory:
         )
 
 
-def fitted(parts: Parts, staging: tuple[Var, ...], target: Target, together: int) -> Memory:
-    """The best that fits with ``together`` blocks on a multiprocessor. Tiles that are loaded once get a
+def fitted(parts: Parts, staging: tuple[Var, ...], target: Target, together: int, stages: int = 1) -> Memory:
+    """The best that fits with ``together`` blocks on a multiprocessor, streamed tiles in at most ``stages``
+    versions where the author has fewer. Tiles that are loaded once get a
     second version if there is room, so that those of the next tile arrive meanwhile; for that, results are
     staged where a tile is no longer read."""
     assert target.gpu is not None
     whole = (target.gpu.shared_bytes + SYSTEM_SHARED_BYTES) // together - SYSTEM_SHARED_BYTES
     room = whole - _BARRIER_BYTES
-    for memory in _choices(parts, staging):
+    for memory in _choices(parts, staging, stages):
         if memory.bytes <= room:
             return memory
     raise Unfit(
@@ -68,16 +69,28 @@ def fitted(parts: Parts, staging: tuple[Var, ...], target: Target, together: int
     )
 
 
-def _choices(parts: Parts, staging: tuple[Var, ...]) -> Iterator[Memory]:
+def _choices(parts: Parts, staging: tuple[Var, ...], stages: int) -> Iterator[Memory]:
     """Best first."""
-    loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
-    streamed = {stmt.dst.buffer for stmt in loop.body if is_load(stmt)}  # type: ignore[attr-defined]
+    own = max(_loop(parts).num_stages, 1)
+    for versions in range(max(own, stages), own, -1):
+        yield from _with_stages(parts, staging, versions, (2,))
+    yield from _with_stages(parts, staging, own, (2, 1))
+
+
+def _loop(parts: Parts) -> Pipelined:
+    return next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
+
+
+def _with_stages(
+    parts: Parts, staging: tuple[Var, ...], stages: int, once: tuple[int, ...]
+) -> Iterator[Memory]:
+    """With so many versions of what is streamed, and of what is loaded once."""
+    streamed = {stmt.dst.buffer for stmt in _loop(parts).body if is_load(stmt)}  # type: ignore[attr-defined]
     streamed |= {stmt.dst.buffer for stmt in walk(parts.turner) if isinstance(stmt, TurnTile)}
-    for versions in (2, 1):
-        stages = {tile: max(loop.num_stages, 1) if tile in streamed else versions for tile in parts.tiles}
-        rings = tuple(_ring(tile, stages[tile]) for tile in parts.tiles)
-        once = tuple(ring for ring in rings if ring.source not in streamed)
-        host = next((ring for ring in once if _may_host(ring.source, staging, parts)), None)
+    for versions in once:
+        rings = tuple(_ring(tile, stages if tile in streamed else versions) for tile in parts.tiles)
+        kept = (ring for ring in rings if ring.source not in streamed)
+        host = next((ring for ring in kept if _may_host(ring.source, staging, parts)), None)
         yield Memory(rings, staging)
         if host is not None:
             yield Memory(rings, (), host)

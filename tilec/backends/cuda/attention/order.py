@@ -8,6 +8,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.attention.parts import Parts
+from tilec.backends.cuda.attention.windows import is_short_window
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute, uses
@@ -24,22 +25,20 @@ _SECTION_BYTES = 32 << 20
 
 
 def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
-    """Tiles with more trips first, where trips grow along the first axis of the grid and a second axis has
-    tiles of equal work; else the order of the grid, whose tiles are handed out one by one where a tensor says
-    how many trips each has along the first axis. Tiles without any trip may lie anywhere between. Blocks that
-    stream a tile which changes along the first axis, and not along another one (a bias for all sequences of a
-    batch), stand side by side: they read it once from memory."""
+    """Tiles with more trips first, where trips grow along the first axis of the grid (not those of a short
+    window) and a second axis has tiles of equal work; else the order of the grid, whose tiles are handed out
+    one by one where a tensor says how many trips each has along the first axis. Tiles without any trip may
+    lie anywhere between. Blocks that stream a tile which changes along the first axis, and not along another
+    one (a bias for all sequences of a batch), stand side by side: they read it once from memory."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
     values = {stmt.var: stmt.value for stmt in parts.producer if isinstance(stmt, Bind)}
-    stop = loop.stop
-    for _ in values:
-        stop = substitute(stop, values)
+    stop = inlined(loop.stop, values)
     var = launch.block_vars[0]
     counter = tirx.decl_buffer((1,), "uint32", name="tile_counter", scope="global.workspace")
     if any(uses(index, (var,)) for load in loads(stop) for index in load.indices):
         return AttentionOrder(counter=counter)
     shared = _shared_axis(launch, loop, values)
-    grows = growth(stop, var) == 1
+    grows = growth(stop, var) == 1 and not is_short_window(launch, parts)
     if len(launch.grid) < 2 or (shared is None and not grows):
         return AttentionOrder()
     section = _section(launch, loop, stop, var)
