@@ -221,8 +221,8 @@ class Schedule(Table):
     )
     cost: StrictStr = Field(
         description="Microseconds that a call is expected to take, from numbers, dims, `+ - *`, `/` by a "
-        "number, `min` and `max` of two, `ceil`, `rounds(blocks)`, which is blocks over the number of "
-        "multiprocessors (on a CPU: workers), and `waves(blocks)`, which rounds that up.",
+        "number, `min` and `max` of two, `ceil` (but for a millionth), `rounds(blocks)`, which is blocks "
+        "over the number of multiprocessors (on a CPU: workers), and `waves(blocks)`, which rounds that up.",
         examples=['cost = "3 + waves(ceil(M / 128) * ceil(N / 128)) * (1 + 0.01 * K)"'],
     )
     dims: dict[StrictStr, OneGuard] = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from tilec.costs import SHARE, cost_tree
@@ -11,8 +11,8 @@ from tilec.package.choices import calls, choices
 from tilec.package.model import KernelRecord
 from tilec.sizes import NEGATE, Apply, Literal, Name, Node, Visitor
 
-#: Divisors of dims are less than two to this.
-_MOST_SHIFT = 32
+#: Divisors of dims that integers divide by are at most two to this: less than what `ceil` leaves out.
+_MOST_SHIFT = 16
 
 
 def runs_of(kernel: KernelRecord) -> list[range]:
@@ -46,6 +46,10 @@ class _CostText(Visitor[str]):
         whole = self._whole(parts[0]) if op == "ceil" else ""
         return whole or self.forms[op].format(*map(self.visit, parts))
 
+    def is_whole(self, node: Node) -> bool:
+        """Whether integers round a node up, faster than vectors do."""
+        return isinstance(node, Apply) and node.op == "ceil" and bool(self._whole(node.parts[0]))
+
     def _whole(self, part: Node) -> str:
         """A dim over a power of two, rounded up by integers; empty for anything else."""
         pair = part.parts if isinstance(part, Apply) and part.op == "*" else ()
@@ -63,17 +67,68 @@ def _shift(factor: float) -> int | None:
     return 1 - exponent if mantissa == 0.5 and -_MOST_SHIFT < exponent < 1 else None
 
 
+#: What vectors do, over two parts or one.
+_PAIRS = {**{symbol: f"({{}} {symbol} {{}})" for symbol in "+-*"}, "ceil": "cost_ceil_two({})"}
+
+
+class _PairText:
+    """Writes costs two at a time, in vectors of two where both do the same: a processor has half of the work,
+    and each is to the last bit what it is alone."""
+
+    def __init__(self, dims: Sequence[str]) -> None:
+        self._one = _CostText(dims)
+
+    def line(self, trees: Sequence[Node], numbers: Sequence[int]) -> str:
+        """The statement that puts one or two costs out."""
+        first, *others = numbers
+        if not others:
+            return f"  out[{first}] = {self._one.visit(trees[first])};\n"
+        both = self._both(trees[first], trees[others[0]])
+        return f"  COST_PAIR(out[{first}], out[{others[0]}], {both});\n"
+
+    def _both(self, one: Node, other: Node) -> str:
+        if one == other:
+            return f"cost_both({self._one.visit(one)})"
+        parts = _alike(one, other)
+        if not parts or self._one.is_whole(one) or self._one.is_whole(other):
+            return f"cost_two({self._one.visit(one)}, {self._one.visit(other)})"
+        assert isinstance(one, Apply)
+        return _PAIRS[one.op].format(*(self._both(*pair) for pair in parts))
+
+
+def _alike(one: Node, other: Node) -> list[tuple[Node, Node]]:
+    """The parts of two operations that a vector does at once; none where it does not."""
+    if not isinstance(one, Apply) or not isinstance(other, Apply):
+        return []
+    return list(zip(one.parts, other.parts, strict=True)) if one.op == other.op and one.op in _PAIRS else []
+
+
+def _common(one: Node, other: Node) -> int:
+    """How many operations of two costs a vector does at once."""
+    parts = _alike(one, other)
+    return bool(parts) + sum(_common(*pair) for pair in parts)
+
+
+def _paired(trees: Sequence[Node]) -> Iterator[tuple[int, ...]]:
+    """The numbers of all costs, each with that of the ones left with which it has most in common."""
+    left = list(range(len(trees)))
+    while len(left) > 1:
+        first = left.pop(0)
+        mate = max(left, key=lambda other: _common(trees[first], trees[other]))
+        left.remove(mate)
+        yield first, mate
+    yield from ((number,) for number in left)
+
+
 def costs_source(kernel: KernelRecord, prefix: str) -> str:
     """``<prefix>_costs_<variant>`` for each run of choices, named by its first variant."""
     return "".join(_function(kernel, prefix, run) for run in runs_of(kernel))
 
 
 def _function(kernel: KernelRecord, prefix: str, run: range) -> str:
-    writer = _CostText([dim.name for dim in kernel.dims])
-    lines = "".join(
-        f"  out[{number}] = {writer.visit(cost_tree(kernel.variants[index].cost))};\n"
-        for number, index in enumerate(run)
-    )
+    trees = [cost_tree(kernel.variants[index].cost) for index in run]
+    writer = _PairText([dim.name for dim in kernel.dims])
+    lines = "".join(writer.line(trees, numbers) for numbers in _paired(trees))
     head = f"static void {prefix}_costs_{run.start}(const int64_t* dims, double share, double* out) {{\n"
     return f"{head}  (void)dims;\n  (void)share;\n{lines}}}\n"
 
