@@ -36,16 +36,34 @@ def copy(n, dtype="float32", block=4096, threads=128):
 
 
 @tilec.jit
-def silu_mul(gate, up, dtype: str = "float32", rows: int = 4, bN: int = 1024, threads: int = 128):
-    """Y = silu(gate) * up; both may be slices of one fused product, so their rows are ldg and ldu apart."""
+def silu_mul(
+    gate,
+    up,
+    dtype: str = "float32",
+    rows: int = 4,
+    bN: int = 1024,
+    ahead: bool = False,
+    threads: int = 128,
+):
+    """Y = silu(gate) * up; both may be slices of one fused product, so their rows are ldg and ldu apart.
+    ``ahead``: a block asks for all of both first, for rows that begin anywhere, of which no vector brings
+    more than one element."""
     M, N, ldg, ldu = T.const("M N ldg ldu")
     gate: T.StridedTensor[[M, N], [ldg, 1], dtype]
     up: T.StridedTensor[[M, N], [ldu, 1], dtype]
     Y = T.empty((M, N), dtype)
     with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, rows), threads=threads) as (bx, by):
-        for i, j in T.Parallel(rows, bN):
-            g = T.cast(gate[by * rows + i, bx * bN + j], "float32")
-            Y[by * rows + i, bx * bN + j] = silu(g) * T.cast(up[by * rows + i, bx * bN + j], "float32")
+        if ahead:
+            g, u = [T.alloc_fragment((rows, bN), dtype) for _ in range(2)]
+            T.copy(gate[by * rows, bx * bN], g)
+            T.copy(up[by * rows, bx * bN], u)
+            for i, j in T.Parallel(rows, bN):
+                value = silu(T.cast(g[i, j], "float32")) * T.cast(u[i, j], "float32")
+                Y[by * rows + i, bx * bN + j] = value
+        else:
+            for i, j in T.Parallel(rows, bN):
+                g = T.cast(gate[by * rows + i, bx * bN + j], "float32")
+                Y[by * rows + i, bx * bN + j] = silu(g) * T.cast(up[by * rows + i, bx * bN + j], "float32")
     return Y
 
 

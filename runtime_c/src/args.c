@@ -49,12 +49,14 @@ static bool tensors_aligned(const kernel_record* kernel, const tilec_value* para
   return !any_null && (bits & (PARAM_ALIGN - 1)) == 0;
 }
 
-static tilec_status check_address(const kernel_record* kernel, DLDevice device, const tilec_param* info,
+static tilec_status check_address(const kernel_record* kernel, DLDevice device, const param_record* param,
                                   const void* address) {
+  const tilec_param* info = param->info;
   const device_family* family = family_of(device);
-  uint32_t align = family->tensor_align ? family->tensor_align : info->align_bytes;
+  bool as_family = family->tensor_align && !param->begins_anywhere;
+  uint32_t align = as_family ? family->tensor_align : info->align_bytes;
   if (((uintptr_t)address & (align - 1)) == 0) return TILEC_OK;
-  if (family->tensor_align) {
+  if (as_family) {
     return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p; on %s tensors start at multiples of %u bytes",
                 kernel->info.name, info->name, address, family->title, align);
   }
@@ -67,7 +69,7 @@ static COLD tilec_status check_each_pointer(const kernel_record* kernel, DLDevic
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
     const param_record* param = &kernel->params[i];
     if (param->info->tag != TILEC_ARG_TENSOR) continue;
-    tilec_status status = params[i].ptr ? check_address(kernel, device, param->info, params[i].ptr)
+    tilec_status status = params[i].ptr ? check_address(kernel, device, param, params[i].ptr)
                                         : check_null(kernel, param, params, dims);
     if (status != TILEC_OK) return status;
   }

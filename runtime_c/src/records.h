@@ -85,6 +85,7 @@ typedef struct param_record {
   const tilec_param* info;
   uint32_t first_extent; /* into what kernel_record.extents writes */
   uint32_t first_stride; /* meaningful where info->strides is set */
+  bool begins_anywhere;  /* on devices, too; else at multiples of device_family.tensor_align */
 } param_record;
 
 /* How a dim is read from the arguments: (value - add) * div / mul of an extent, a stride or a scalar. */

@@ -93,6 +93,7 @@ def cuda_spec(host: Host) -> PackageSpec:
         add_kernel(host),
         record_kernel("broken", (launch("broken_0", ("N",)), launch("broken_1_fails", ("N",)))),
         record_kernel("cooperative", (launch("cooperative_0", ("N",), cooperative=True),)),
+        record_kernel("elements", (launch("elements_0", ("N",), wide=()),)),
         record_kernel("mapped_image", (launch("mapped_image_1", ("N",), tensor_maps=(IMAGE,)),)),
         record_kernel("mapped", (launch("mapped_0", ("N",)), launch("mapped_1", ("N",), tensor_maps=(MAP,)))),
         record_kernel("mapped_rest", (launch("mapped_rest_0", ("N",), tensor_maps=(REST,)),)),

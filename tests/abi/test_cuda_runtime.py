@@ -533,3 +533,17 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     run(report, script, driver)
+
+
+def test_tensors_begin_anywhere_where_code_moves_elements_alone(report: BuildReport, driver: Path) -> None:
+    said = run(
+        report,
+        """
+x = OnGpu(np.arange(33, dtype=np.int32)[1:].reshape(4, 8))
+lib.elements(x)
+print(failing(lib.persistent, x))
+""",
+        driver,
+        FAKE_CUDA="1 80 12090",
+    )
+    assert "on CUDA tensors start at multiples of 16 bytes" in said

@@ -35,8 +35,9 @@ class DeviceLaunch:
     """What a launch on a device beside the host takes. ``dynamic_shared`` bytes of shared memory are asked
     for at launch; ``cluster`` as in `tilec.lowering.lowered.LoweredLaunch`. ``static_shared`` bytes,
     ``registers`` and ``stack`` bytes per thread and ``spills`` (bytes stored to and loaded from local memory)
-    are what the assembler reported, None where it did not. Families have more to say in classes of their
-    own."""
+    are what the assembler reported, None where it did not. ``wide``: the pointers, by number, behind which
+    the code moves more than elements; None where it may do so behind all. Families have more to say in
+    classes of their own."""
 
     dynamic_shared: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
@@ -44,6 +45,7 @@ class DeviceLaunch:
     registers: int | None = None
     stack: int | None = None
     spills: int | None = None
+    wide: tuple[int, ...] | None = None
 
     @property
     def num_tensor_maps(self) -> int:

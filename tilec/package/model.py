@@ -28,7 +28,8 @@ class ParamRecord:
     """One parameter of the C signature. ``kind`` is "tensor" or "scalar"; ``extents`` and ``strides`` are the
     texts of `TensorParam` (strides in elements, None for row-major contiguous); ``output``: Python callers
     may leave it out; ``default`` is a scalar's. ``pointer``: an address, which Python callers may give as an
-    integer. ``may_overlap``: it may share memory with other parameters of which that is said, too."""
+    integer. ``may_overlap``: it may share memory with other parameters of which that is said, too.
+    ``begins_anywhere``: on devices, too, at any of its elements, where others begin where vectors do."""
 
     name: str
     kind: str
@@ -40,6 +41,7 @@ class ParamRecord:
     default: int | float | bool | None = None
     pointer: bool = False
     may_overlap: bool = False
+    begins_anywhere: bool = False
 
     @property
     def is_tensor(self) -> bool:

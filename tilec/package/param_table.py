@@ -95,7 +95,14 @@ def _records(kernel: KernelRecord, infos: str) -> list[str]:
     first_extent, first_stride = 0, sum(len(param.extents) for param in kernel.params)
     for number, param in enumerate(kernel.params):
         info = f"&{infos}[{number}]"
-        rows.append(record(info=info, first_extent=first_extent, first_stride=first_stride))
+        rows.append(
+            record(
+                info=info,
+                first_extent=first_extent,
+                first_stride=first_stride,
+                begins_anywhere=str(param.begins_anywhere).lower(),
+            )
+        )
         first_extent += len(param.extents)
         first_stride += len(param.strides or ())
     return rows

@@ -20,6 +20,7 @@ from tilec.package.order import dispatch_order, target_order
 from tilec.package.python import python_files
 from tilec.package.runtime import dlpack_folder, runtime_bytes, runtime_folder, runtime_source
 from tilec.package.rust import crate_files
+from tilec.package.starts import with_starts
 from tilec.package.tables import tables_source
 from tilec.package.templates import render, template_bytes
 
@@ -87,7 +88,9 @@ def _described(spec: PackageSpec) -> tuple[PackageSpec, tuple[str, ...], dict[st
 
 
 def _sorted(spec: PackageSpec) -> PackageSpec:
-    kernels = [replace(kernel, variants=dispatch_order(kernel.variants)) for kernel in spec.kernels]
+    kernels = [
+        with_starts(replace(kernel, variants=dispatch_order(kernel.variants))) for kernel in spec.kernels
+    ]
     return replace(spec, kernels=tuple(sorted(kernels, key=lambda kernel: kernel.name.encode("utf-8"))))
 
 

@@ -22,15 +22,25 @@ DIMS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=128)}
         (4, {"bM": 8, "bK": 128, "num_stages": 4, "threads": 256, "split_k": 4, "scale_sums": True}),
         (8, {"bM": 32, "bK": 256, "num_stages": 2, "threads": 128, "split_k": 2, "group": 2, "rows": 70}),
         (8, {"bM": 24, "bK": 128, "num_stages": 4, "threads": 256, "split_k": 8, "pdl": True}),
+        (4, {"bM": 8, "bK": 256, "num_stages": 4, "threads": 256, "split_k": 2, "N": 67}),
     ],
-    ids=["slices", "pairs", "bands", "parts of slices", "parts in bands", "more parts than trips"],
+    ids=[
+        "slices",
+        "pairs",
+        "bands",
+        "parts of slices",
+        "parts in bands",
+        "more parts than trips",
+        "odd rows",
+    ],
 )
 def test_packed_weights(bits, config):
     config = dict(config)
-    rows = config.pop("rows", 5)
+    rows, features = config.pop("rows", 5), config.pop("N", 200)
     args = {"bits": bits, "dtype": "bfloat16"}
-    kernel = kernel_of("quantised_packed.py:linear_packed", DIMS, args, bN=64, **config)
+    dims = {**DIMS, "N": Guard()} if features % 8 else DIMS
+    kernel = kernel_of("quantised_packed.py:linear_packed", dims, args, bN=64, **config)
     inputs = "linear_packed_inputs" if bits == 4 else "linear_packed8_inputs"
     reference, given = (load_entry(f"quantised_packed.py:{name}", KERNELS)
                         for name in ("linear_packed_reference", inputs))  # fmt: skip
-    assert Beside(kernel, SM90A, Author(reference, given)).run({"M": rows, "N": 200, "K": 640}) == []
+    assert Beside(kernel, SM90A, Author(reference, given)).run({"M": rows, "N": features, "K": 640}) == []

@@ -86,6 +86,11 @@ ROWS = [
          rtol=4e-3),
     Case("elementwise.py:scale_add", {"n": 37}, config={"block": 16}),
     Case("elementwise.py:silu_mul", {"M": 3, "N": 21, "ldg": 42, "ldu": 50}, config={"rows": 2, "bN": 16}),
+    Case(
+        "elementwise.py:silu_mul",
+        {"M": 3, "N": 21, "ldg": 42, "ldu": 50},
+        config={"rows": 2, "bN": 16, "ahead": True},
+    ),
     Case("rotary.py:rotary", {"tokens": 5, "H": 2, "D": 8, "S": 9, "ldx": 20, "ldy": 16}, ("D",),
          config={"rows": 2}, inputs="rotary_inputs"),
     Case("rotary.py:rotary", {"tokens": 3, "H": 3, "D": 4, "S": 4, "ldx": 12, "ldy": 14}, ("D",),

@@ -92,7 +92,8 @@ class CudaLaunch(DeviceLaunch):
 def read_launch(fields: Mapping[str, Any]) -> CudaLaunch:
     """The inverse of `dataclasses.asdict` and JSON."""
     maps = tuple(map(_read_map, fields["tensor_maps"]))
-    return CudaLaunch(**{**fields, "cluster": tuple(fields["cluster"]), "tensor_maps": maps})
+    wide = None if fields["wide"] is None else tuple(fields["wide"])
+    return CudaLaunch(**{**fields, "cluster": tuple(fields["cluster"]), "tensor_maps": maps, "wide": wide})
 
 
 def _read_map(fields: Mapping[str, Any]) -> TensorMapCode:

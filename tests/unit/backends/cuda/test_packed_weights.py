@@ -132,7 +132,10 @@ def test_form(golden, bits, config):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dims": {**DIMS, "N": Guard()}}, "rows of scales are not known to start at multiples of 16 bytes"),
+        (
+            {"dims": {**DIMS, "N": Guard()}, "align": False},
+            "rows of scales are not known to start at multiples of 16 bytes",
+        ),
         ({"bN": 32}, "32 rows are no multiple of 64"),
         ({"bM": 12}, "12 columns are no multiple of 8"),
         ({"num_stages": 12}, "do not fit the shared memory"),
@@ -142,6 +145,12 @@ def test_form(golden, bits, config):
 )
 def test_launches_that_do_not_fit_say_why(change, said):
     assert said in str(product(packed(**change)))
+
+
+def test_scales_in_rows_of_any_length_are_aligned_first():
+    aligned, launch = lower(packed(dims={**DIMS, "N": Guard()}), SM90A, until="assign_roles").launches
+    assert aligned.strategy is None
+    assert str(roles_of(launch, PackedProduct).scale.buffer.name) == "steps"
 
 
 def test_a_tensor_that_is_written_is_not_loaded_ahead():

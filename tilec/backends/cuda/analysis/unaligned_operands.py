@@ -1,4 +1,4 @@
-"""Operands of products that blocks share, in rows that TMA cannot take."""
+"""Operands of products that blocks share, and what operands are made of, in rows that TMA cannot take."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.warp_roles.tma import MOST_AXES, element_strides, has_aligned_rows
+from tilec.backends.cuda.warp_roles.tma import MOST_AXES, STRIDE_BYTES, element_strides, has_aligned_rows
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads
-from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Stmt, TensorParam, children, walk
-from tilec.ir.traits import expressions, written
+from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Parallel, Stmt, TensorParam, children, walk
+from tilec.ir.traits import expressions, read, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,9 @@ _FEW = 2
 
 
 def unaligned_operands(kernel: Kernel, launch: Launch) -> list[Var]:
-    """The tensors from which a launch copies operands of products, of which rows are not known to be aligned
-    and elements not known to be those of few blocks, unless `align` asks for all or for none."""
+    """The tensors from which a launch copies operands of products, or what loops make operands of, of which
+    rows are not known to be aligned and elements not known to be those of few blocks, unless `align` asks for
+    all or for none."""
     return [] if launch.schedule.align is False else _Operands(kernel, launch).found
 
 
@@ -40,6 +42,7 @@ class _Operands(ScopedRewrite):
         self._sources = tensors - {buffer for stmt in walk(launch.body) for buffer in written(stmt)}
         gemms = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
         self._operands = {region.buffer for gemm in gemms for region in (gemm.a, gemm.b)}
+        self._parts = _parts_of(launch, self._operands)
         if gemms and not named(launch):
             self.block(launch.body)
 
@@ -57,13 +60,20 @@ class _Operands(ScopedRewrite):
 
     def _is_unaligned(self, copy: Copy) -> bool:
         source = copy.src.buffer
-        if source not in self._sources or copy.dst.buffer not in self._operands or copy.hints.avoids_tma:
+        if source not in self._sources or copy.hints.avoids_tma or not self._is_for_products(copy):
             return False
         if not 2 <= len(source.shape) <= MOST_AXES or int_value(element_strides(source)[-1]) != 1:
             return False
         if has_aligned_rows(source, self.facts) or self._looks_up(copy.src.start):
             return False
         return bool(self.launch.schedule.align) or not self._is_of_few_blocks(copy)
+
+    def _is_for_products(self, copy: Copy) -> bool:
+        """Whether it fills an operand, or whole vectors of what loops make one of."""
+        if copy.dst.buffer in self._operands:
+            return True
+        size = (int_value(copy.src.extent[-1]) or 0) * _bytes(copy.src.buffer)
+        return copy.dst.buffer in self._parts and size > 0 and size % STRIDE_BYTES == 0
 
     def _is_of_few_blocks(self, copy: Copy) -> bool:
         """Whether every axis of the grid that has many blocks moves the first element."""
@@ -73,6 +83,21 @@ class _Operands(ScopedRewrite):
             or any(_moves(index, var) for index in start)
             for var, extent in zip(self.launch.block_vars, self.launch.grid, strict=True)
         )
+
+
+def _parts_of(launch: Launch, operands: set[Var]) -> set[Var]:
+    """What loops make operands of that are wider: packed weights, with their scales."""
+    found: set[Var] = set()
+    for loop in (stmt for stmt in walk(launch.body) if isinstance(stmt, Parallel)):
+        sources = {buffer for stmt in walk(loop.body) for buffer in read(stmt)}
+        made = {buffer for stmt in walk(loop.body) for buffer in written(stmt)} & operands
+        if any(_bytes(source) < _bytes(operand) for source in sources for operand in made):
+            found |= sources
+    return found
+
+
+def _bytes(buffer: Var) -> int:
+    return element_bytes(str(buffer.dtype))
 
 
 def _moves(index: Expr, var: Var) -> bool:

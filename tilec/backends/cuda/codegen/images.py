@@ -18,6 +18,7 @@ from tilec.backends.cuda.codegen.compilers import Compiled, CudaCompiler, descri
 from tilec.backends.cuda.codegen.cubin import read_cubin
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
 from tilec.backends.cuda.codegen.text import cuda_text
+from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
 from tilec.backends.cuda.device.atomics import SWAP_BYTE, SWAP_BYTE_CODE
 from tilec.backends.cuda.launch import CudaLaunch, LoweredCudaLaunch, launches_of
 from tilec.codegen.failures import failure
@@ -276,6 +277,7 @@ def _gpu_launch(launch: LoweredCudaLaunch) -> CudaLaunch:
         loaded=launch.loaded,
         cooperative=launch.cooperative,
         tensor_maps=launch.tensor_maps,
+        wide=wide_tensors(launch),
     )
 
 

@@ -11,7 +11,7 @@ from tilec.backends.cuda.analysis.units import ALIGNMENT
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
-from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX, STRIDE_BYTES, check_tensor
+from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX, STRIDE_BYTES, TENSORS, check_tensor
 from tilec.backends.cuda.warp_roles.unfit import need
 from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from tilec.ir.layout import Layout
     from tilec.ir.stmt import Region
     from tilec.lowering.analysis.facts import Facts
-
-#: Scopes of what the launch gets tensor maps of: tensors of the call and of its workspace.
-_TENSORS = ("global", "global.workspace")
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ def check_box(src: Region, start: tuple[Expr, ...], tile: Region, is_operand: bo
     of the region without names; tiles of products (``is_operand``) lie in slabs, others row by row."""
     size = element_bytes(str(tile.buffer.dtype))
     name = tile.buffer.name
-    need(str(src.buffer.scope()) in _TENSORS, f"{src.buffer.name} is no tensor of the call")
+    need(str(src.buffer.scope()) in TENSORS, f"{src.buffer.name} is no tensor of the call")
     need(
         str(src.buffer.dtype) == str(tile.buffer.dtype),
         f"{name} is converted on its way",

@@ -17,6 +17,7 @@ from tilec.backends.cuda.packed_weights.nodes import Teams
 from tilec.backends.cuda.packed_weights.packing import Packing, evaluated, packing_of
 from tilec.backends.cuda.warp_roles.epilogue import check_elements
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
+from tilec.backends.cuda.warp_roles.tma import TENSORS
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
@@ -150,7 +151,7 @@ def _source(tile: Var, copies: list[Copy]) -> Copy:
     copy = found[0]
     with about(copy, "copy whole tiles of matrices, in the type of the tensor"):
         need(
-            copy.src.buffer.scope() == "global" and is_whole(copy.dst),
+            copy.src.buffer.scope() in TENSORS and is_whole(copy.dst),
             f"{tile.name} is no copy of a tensor's box",
         )
         need(len(tile.shape) == 2 and len(copy.src.extent) == 2, f"{tile.name} is no box of a matrix")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tilec.lowering.analysis.facts import Facts
 
+#: Scopes of what a launch gets tensor maps of: tensors of the call and of its workspace.
+TENSORS = ("global", "global.workspace")
 #: Limits of a box and of the steps between its rows.
 LARGEST_BOX, STRIDE_BYTES, MOST_AXES = 256, 16, 5
 

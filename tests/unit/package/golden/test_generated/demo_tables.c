@@ -89,11 +89,11 @@ static const tilec_param* const k0_param_list[] = {
   &k0_param_infos[4],
 };
 static const param_record k0_params[] = {
-  {.info = &k0_param_infos[0], .first_extent = 0, .first_stride = 6},
-  {.info = &k0_param_infos[1], .first_extent = 2, .first_stride = 6},
-  {.info = &k0_param_infos[2], .first_extent = 4, .first_stride = 8},
-  {.info = &k0_param_infos[3], .first_extent = 6, .first_stride = 8},
-  {.info = &k0_param_infos[4], .first_extent = 6, .first_stride = 8},
+  {.info = &k0_param_infos[0], .first_extent = 0, .first_stride = 6, .begins_anywhere = false},
+  {.info = &k0_param_infos[1], .first_extent = 2, .first_stride = 6, .begins_anywhere = false},
+  {.info = &k0_param_infos[2], .first_extent = 4, .first_stride = 8, .begins_anywhere = false},
+  {.info = &k0_param_infos[3], .first_extent = 6, .first_stride = 8, .begins_anywhere = false},
+  {.info = &k0_param_infos[4], .first_extent = 6, .first_stride = 8, .begins_anywhere = false},
 };
 static const dim_record k0_dims[] = {
   {.limit = INT64_C(2146435071), .add = 0, .mul = 1, .div = 1, .bind = BIND_SHAPE, .param = 0, .axis = 0},

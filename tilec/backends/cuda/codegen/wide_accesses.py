@@ -1,0 +1,46 @@
+"""Which tensors a launch moves in more than elements: those have to start where vectors do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tvm_ffi
+from tvm import ir as tvm_ir
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, Var
+
+from tilec.ir.exprs import loads
+
+if TYPE_CHECKING:
+    from tilec.backends.cuda.launch import LoweredCudaLaunch
+
+_ADDRESS = tvm_ir.Op.get("tirx.address_of")
+
+
+def wide_tensors(launch: LoweredCudaLaunch) -> tuple[int, ...]:
+    """The places, among the pointers that its function takes, of tensors of which the code takes vectors or
+    addresses, or that tensor maps describe. Those of which it takes elements alone may begin anywhere."""
+    begins: dict[Var, object] = {}
+    found: set[object] = set()
+
+    def visit(node: object) -> None:
+        if isinstance(node, tirx.DeclBuffer):
+            begins[node.buffer] = node.data
+        if isinstance(node, Call):
+            found.update(_addressed(node))
+        if isinstance(node, TensorLoad) and node.ty.dtype.lanes > 1:
+            found.add(node.source)
+        if isinstance(node, tirx.BufferStore) and node.value.ty.dtype.lanes > 1:
+            found.add(node.buffer)
+
+    tvm_ffi.structural_walk(launch.func.body, visit)
+    found |= {begins[buffer] for buffer in found if buffer in begins}
+    wide = {place for place, param in enumerate(launch.func.params) if param in found}
+    return tuple(sorted(wide | {each.tensor for each in launch.tensor_maps}))
+
+
+def _addressed(call: Call) -> list[Var]:
+    """The tensors and pointers that a call gets addresses of."""
+    if call.op == _ADDRESS:
+        return [load.source for arg in call.args for load in loads(arg)]
+    return [arg for arg in call.args if isinstance(arg, Var)]
