@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
 
+from tilec.build.dispatch import Server
 from tilec.build.frontend import elaborate_variant
 from tilec.manifest import Variant, load_manifest
 from tilec.package.model import signature
@@ -60,3 +61,12 @@ def test_each_schedule_runs_at_ends_of_its_guards_and_inside_of_tiles(number: in
         guard = variant.guard("M")
         assert {guard.min, guard.max} <= rows
         assert any(row % tile for row in rows for tile in variant.tiles)
+
+
+def test_schedules_for_the_same_calls_stand_together() -> None:
+    """Else the first alone is taken, whatever the others cost."""
+    for kernel in load_manifest(MANIFEST).kernels:
+        for target in {variant.target.name for variant in kernel.variants}:
+            served = [each.dims for each in Server(kernel, target).candidates if each.target.name == target]
+            runs = [dims for dims, _ in groupby(served)]
+            assert all(runs.count(dims) == 1 for dims in runs), kernel.name

@@ -7,6 +7,7 @@ twice (`tilec.build.images`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +16,6 @@ from itertools import groupby
 from tilec.codegen.elf import without_names
 from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import disjoint, implies
 from tilec.package.choices import calls, choices
 from tilec.package.model import KernelRecord, VariantRecord
 from tilec.package.order import dispatch_order
@@ -33,14 +33,47 @@ def without_served(kernel: KernelRecord) -> KernelRecord:
 
 
 def _without_narrow(runs: Sequence[_Run]) -> list[_Run]:
-    """Those of one target, in the order of dispatch, without the ones whose calls all come to the same code
-    behind them."""
-    kept: list[_Run] = []
-    for run in reversed(runs):
-        following = next((each for each in kept if run.meets(each)), None)
-        if following is None or not run.is_within(following) or run.code != following.code:
-            kept.insert(0, run)
-    return kept
+    """Those of one target, in the order of dispatch, but for the ones whose calls get the same code behind
+    them."""
+    sets = _admitting(runs)
+    left = (1 << len(runs)) - 1
+    for number in reversed(range(len(runs))):
+        served = [each & left for each in sets if _first(each & left) == number]
+        following = {_first(each & ~(1 << number)) for each in served}
+        if following and all(
+            other is not None and runs[other].code == runs[number].code for other in following
+        ):
+            left &= ~(1 << number)
+    return [run for number, run in enumerate(runs) if left >> number & 1]
+
+
+def _first(numbers: int) -> int | None:
+    """The least number of a set, which bits say; None of an empty one."""
+    return (numbers & -numbers).bit_length() - 1 if numbers else None
+
+
+def _admitting(runs: Sequence[_Run]) -> set[int]:
+    """For every call that there can be, the runs that take it, as bits."""
+    sets = {(1 << len(runs)) - 1}
+    for dim in dict.fromkeys(name for run in runs for name, _ in run.first.guards):
+        guards = [run.first.guard(dim) for run in runs]
+        taken = {_bits(guard.admits(value) for guard in guards) for value in _values(guards)}
+        sets = {each & other for each in sets for other in taken}
+    for number, run in enumerate(runs):
+        if run.first.align:  # which pointers may have or not
+            sets |= {each & ~(1 << number) for each in sets}
+    return sets
+
+
+def _bits(truths: Iterable[bool]) -> int:
+    return sum(1 << number for number, truth in enumerate(truths) if truth)
+
+
+def _values(guards: Sequence[Guard]) -> set[int]:
+    """Values of a dim that stand for all: as many as divisors tell apart behind each bound."""
+    edges = {edge for each in guards for edge in (each.eq, each.min, each.max) if edge is not None}
+    period = math.lcm(*(each.div for each in guards))
+    return {value for edge in (0, *edges) for value in (edge, *range(edge + 1, edge + 1 + period))}
 
 
 def _without_features(by_target: Sequence[Sequence[_Run]]) -> Iterable[_Run]:
@@ -80,23 +113,6 @@ class _Run:
     def code(self) -> tuple[object, ...]:
         """What is the same of runs that do the same."""
         return tuple((each.cost, each.takes_num_sms, *_told(each.image)) for each in self.variants)
-
-    def meets(self, other: _Run) -> bool:
-        """Whether some call may come to both."""
-        return not any(disjoint(*pair) for pair in self._pairs(other))
-
-    def is_within(self, other: _Run) -> bool:
-        """Whether the other takes every call that this takes."""
-        if not set(other.first.align) <= set(self.first.align):
-            return False
-        return all(
-            implies(mine, theirs) and mine.admits(0) <= theirs.admits(0)
-            for mine, theirs in self._pairs(other)
-        )
-
-    def _pairs(self, other: _Run) -> list[tuple[Guard, Guard]]:
-        dims = dict.fromkeys(name for name, _ in (*self.first.guards, *other.first.guards))
-        return [(self.first.guard(dim), other.first.guard(dim)) for dim in dims]
 
 
 def _told(image: Image) -> tuple[object, ...]:

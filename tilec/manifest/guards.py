@@ -110,15 +110,6 @@ def implies(a: Guard, b: Guard) -> bool:
     return below and above and a.div % b.div == 0
 
 
-def disjoint(a: Guard, b: Guard) -> bool:
-    """Whether no dimension, 0 included, is admitted by both."""
-    if a.eq is not None:
-        return not b.admits(a.eq)
-    if b.eq is not None:
-        return not a.admits(b.eq)
-    return smallest(a & b, 0) is None
-
-
 def first_uncovered(guards: Sequence[Guard]) -> int | None:
     """The least dimension that none of the guards admits; None when they cover 1, 2, 3, ...
 

@@ -55,6 +55,19 @@ def test_layouts_of_rows_come_down_to_one() -> None:
     assert left(*every) == [3]
 
 
+def test_guards_of_one_dim_go_together() -> None:
+    """A tile of rows that no code of a CPU needs, beside divisors that it does."""
+    few = [of(f"{n}", M="1..16", N=n) for n in ("%8", "dynamic")]
+    assert left(*few, *(of(f"{n}", M="dynamic", N=n) for n in ("%8", "dynamic"))) == [2, 3]
+
+
+def test_demands_on_alignment_may_hold_or_not() -> None:
+    aligned = replace(of("a"), align=(("A", 64),))
+    assert left(aligned, of("b")) == [0, 1]
+    assert left(aligned, of("a")) == [1]
+    assert left(of("b", N="%8"), replace(of("b"), align=(("A", 64),)), of("a")) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "change",
     [

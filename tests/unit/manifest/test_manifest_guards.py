@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import disjoint, first_uncovered, implies, parse_guard, same_values, smallest
+from tilec.manifest.guards import first_uncovered, implies, parse_guard, same_values, smallest
 
 RANGE = range(1, 400)
 guards = st.one_of(
@@ -68,11 +68,6 @@ def test_spelling_round_trips(guard: Guard) -> None:
 def test_implication_is_inclusion(a: Guard, b: Guard) -> None:
     included = all(b.admits(value) for value in RANGE if a.admits(value))
     assert implies(a, b) == included
-
-
-@given(guards, guards)
-def test_disjoint_guards_have_no_value_in_common(a: Guard, b: Guard) -> None:
-    assert disjoint(a, b) == (not any(a.admits(value) and b.admits(value) for value in (0, *RANGE)))
 
 
 @given(guards, guards)
