@@ -9,10 +9,11 @@ its 16-bit products. Its lists are fitted to schedules_h200.json, times on an H2
 21, 31, 32, 41 and 42, of rows that TMA does not take seed 22, of sizes that models have, ``--models``, seeds
 51 with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``), by
 
-    --kernel matmul_float16 --part matmul_16_few:M=1..16:5 --part matmul_16_some:M=17..128:8
-    --part "matmul_16:M=>=129:12"
-    --kernel linear_bfloat16 --part linear_16_few:M=1..16:5 --part linear_16_some:M=17..64:7
-    --part linear_16_more:M=65..1024:14 --part "linear_16:M=>=1025:10"
+    --kernel matmul_float16 --part matmul_16_few:M=1..16:5
+    --kernel matmul_float16 --gain 0.001 --part matmul_16_some:M=17..128:12 --part "matmul_16:M=>=129:20"
+    --kernel linear_bfloat16 --part linear_16_few:M=1..16:5
+    --kernel linear_bfloat16 --gain 0.001 --part linear_16_some:M=17..64:10
+    --part linear_16_more:M=65..1024:22 --part "linear_16:M=>=1025:14"
     --kernel matmul_ragged_float16 --part matmul_16_ragged_few:M=1..16:6
     --part matmul_16_ragged_some:M=17..128:6
     --kernel linear_ragged_bfloat16 --part linear_16_ragged_few:M=1..16:6

@@ -150,7 +150,8 @@ class Schedule:
         SWITCH,
         "true",
         "lets a launch begin before the one in front of it has ended, and wait there (any launch, from sm_90"
-        " on; products without `constant` operands where their blocks are few, or have little to do)",
+        " on; products without `constant` operands where their blocks are few, or load little, by default,"
+        " too)",
     )
     constant: tuple[str, ...] | None = _key(
         NAMES,

@@ -52,12 +52,15 @@ def test_a_launch_with_roles_waits_before_they_part():
         ({"pdl": True}, "((K + 63) // 64) * 32768 // 1"),
         ({"pdl": True, "split_k": 2}, "((K + 63) // 64) * 32768 // 2"),
         ({"pdl": True, "constant": ("B",)}, ""),
-        ({}, ""),
+        ({}, "((K + 63) // 64) * 32768 // 1"),
+        ({"pdl": False}, ""),
     ],
 )
 def test_a_product_says_what_a_block_loads(config, loaded):
     launch, _ = compiled("gemm.py:matmul", "sm_90a", **config, **PRODUCT)
     assert launch.loaded == loaded
+    assert launch.programmatic == (config.get("pdl") is not False)
+    assert any("beginning early" in note for note in launch.notes) == bool(loaded)
 
 
 def test_an_older_target_says_that_it_cannot():

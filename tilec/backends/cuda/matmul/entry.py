@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tvm.tirx.script import builder as T
@@ -72,12 +73,12 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         return self.lowered(
             (" * ".join(texts),),
             f"loading warps {parts.loaders}, multiplying warpgroups {parts.consumers}",
-            notes(self.launch, self.roles),
+            notes(self.launch, self.roles, self._begins_early),
             cluster=(order.cluster, 1, 1),
             blocks_per_unit=0 if self.launch.schedule.persistent is False else 1,
             entry_registers=parts.entry_registers,
-            programmatic=is_asked(self.launch),
-            loaded=loaded_bytes(self.roles, self.kernel) if is_asked(self.launch) else "",
+            programmatic=self._begins_early,
+            loaded=self._loaded,
         )
 
     # ---- what there is ----
@@ -110,6 +111,17 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
     @property
     def _reads_residual(self) -> bool:
         return any(stmt.residual is not None for stmt in self._stores)
+
+    @cached_property
+    def _loaded(self) -> str:
+        """What a block loads for a tile, by which a call finds out whether it begins early."""
+        return "" if self.launch.schedule.pdl is False else loaded_bytes(self.roles, self.kernel)
+
+    @property
+    def _begins_early(self) -> bool:
+        """Whether the launch may begin before the one in front has ended: asked to, or where a call knows
+        whether that pays."""
+        return is_asked(self.launch) or bool(self._loaded)
 
     @property
     def _starts_alone(self) -> bool:
@@ -191,7 +203,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             meet_cluster()
         elif not self._starts_alone:
             run(T.cuda.cta_sync())
-        if is_asked(self.launch):
+        if self._begins_early:
             ptx(WAIT[0])
             if not loads_early(self.roles):
                 ptx(WAIT[1])

@@ -8,6 +8,7 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.matmul.emit_early import loads_early
 from tilec.backends.cuda.matmul.nodes import RingDrain
+from tilec.errors import UnsupportedError
 from tilec.ir.exprs import walk as parts_of
 from tilec.ir.nodes import walk
 from tilec.lowering.emission.parameters import names, spelled
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 
 
 def loaded_bytes(roles: MatmulRoles, kernel: Kernel) -> str:
-    """Those of a block for a tile, as an integer text. Empty where its trips depend on more than dims, and
-    where loads that do not wait are worth an early start anyway."""
+    """Those of a block for a tile, as an integer text. Empty where its trips depend on more than dims or are
+    no plain arithmetic, and where loads that do not wait are worth an early start anyway."""
     drain = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, RingDrain))
     trips, known = spelled(drain.trips, kernel), names(kernel)
     if loads_early(roles) or any(isinstance(part, Var) and part not in known for part in parts_of(trips)):
         return ""
-    return f"({int_text(trips, known)}) * {drain.ring.bytes} // {roles.order.split}"
+    try:
+        text = int_text(trips, known)
+    except UnsupportedError:
+        return ""
+    return f"({text}) * {drain.ring.bytes} // {roles.order.split}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.matmul.emit_early import loads_early
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.roads import how_stored
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
 _NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
 _PAIRS = "blocks form pairs along one axis of the grid, of which neighbours load an operand in common"
+_BEGINS = ", beginning early where its blocks are few, or load little"
 _LATE = "that takes pdl, an operand by TMA, no pairs of blocks and nothing to compute before"
 
 
-def notes(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
+def notes(launch: Launch, roles: MatmulRoles, begins_early: bool) -> tuple[str, ...]:
     """How a launch with roles is carried out, and what it was asked for and is not done."""
     ring = next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
@@ -34,10 +36,11 @@ def notes(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
     swap = ", operands swapped" if any(stmt.turned for stmt in stores[-1:]) else ""
     turns = " that take turns" if roles.roles.pingpong else ""
     images = ", image columns by im2col" if any(getattr(load, "offsets", ()) for load in loads) else ""
+    begins = _BEGINS if begins_early and not loads_early(roles) else ""
     strategy = (
         f"one producer and {roles.roles.consumers} consumer warpgroups{turns}, wgmma,"
         f" TMA ring of {ring.stages} stages, {how}, persistent grid in bands of {roles.order.band}"
-        f"{pairs}{split}{swap}{rows}{images}"
+        f"{pairs}{split}{swap}{rows}{images}{begins}"
     )
     narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
