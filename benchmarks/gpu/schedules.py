@@ -39,7 +39,9 @@ packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types seeds
 without what added little (16 rows and eight parts in packed_4, 32 columns and a pair in fp8_blocks_some),
 with the tiles that large shapes had been tuned for in place of others like them (bands of 32 in fp8_blocks,
 attention), and with three or four tiles of attention; packed_4_few is packed_4 without tiles of more than 16
-rows.
+rows. Tiles of 128 x 192 in fp8_blocks are fitted to 22 shapes of their own ("Wider tiles of scaled blocks" in
+docs/performance/random-shapes-h200-2026-11-21.md), each time as a share of what tiles of 128 x 128 took in
+that run, times what their cost says; the term of K that is no multiple of 32 is theirs by bytes of a trip.
 """
 
 from __future__ import annotations
