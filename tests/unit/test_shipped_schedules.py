@@ -20,7 +20,7 @@ from tilec.verify.walk import MOST_CASES, Walk
 
 MANIFEST = Path(__file__).parents[2] / "manifests" / "llm.toml"
 UNITS = 132
-GUARDS = ({"M": "129..255", "N": "%16", "K": "%16"}, {"M": "1..128", "N": "%16", "K": "%16"})
+GUARDS = ({"M": "129..255", "N": "%16", "K": "%16"}, {"M": "<=128", "N": "%16", "K": "%16"})
 
 
 @cache
@@ -59,7 +59,7 @@ def test_each_schedule_runs_at_ends_of_its_guards_and_inside_of_tiles(number: in
     for variant in facts(number).variants:
         rows = {dims["M"] for dims in islice(cases(facts(number), variant, 0), MOST_CASES)}
         guard = variant.guard("M")
-        assert {guard.min, guard.max} <= rows
+        assert {guard.min, guard.max} - {None} <= rows
         assert any(row % tile for row in rows for tile in variant.tiles)
 
 

@@ -119,6 +119,9 @@ class Shadow:
         at, each = self.places(offsets, size)
         warps = np.repeat(access.warps, each) if each > 1 else access.warps
         self._check_written(at, warps)
+        apart = self._of_other_blocks(at, access)
+        if apart.any():
+            self._blocks_race(int(at[np.flatnonzero(apart)[0]]), access, "written", self.site)
         late = self._late_writes(at, warps, access)
         if late.any():
             self._race(int(np.flatnonzero(late)[0]), at, warps, access, "reads", "wrote")
@@ -143,27 +146,31 @@ class Shadow:
         self, offsets: np.ndarray, size: int, access: Access, unchanged: Callable[[], np.ndarray]
     ) -> np.ndarray:
         """Checks and notes writes of ``size`` bytes at each offset. ``unchanged`` says which of them leave
-        the bytes as they are: these need no order. Gives the offsets that another warp writes at the same
-        time."""
+        the bytes as they are: these need no order, those of other blocks neither. Gives the offsets that
+        another warp writes at the same time."""
         at, each = self.places(offsets, size)
         warps = np.repeat(access.warps, each) if each > 1 else access.warps
         if access.is_atomic and not access.overwrites:
             self._check_written(at, warps)
-        late = self._late_writes(at, warps, access)
+        apart = self._of_other_blocks(at, access)
+        late = self._late_writes(at, warps, access) & ~apart
         reads = self._late_reads(at, warps, access)
         late_reads = np.zeros(len(at), np.bool_) if reads is None else reads.any(axis=0)
         agents = warps if access.agent is None else np.full(len(at), access.agent, np.int32)
         moments = np.broadcast_to(
             access.clocks.seen[warps, warps] if access.agent is None else access.moment, len(at)
         )
-        if late.any() or late_reads.any():
+        if apart.any() or late.any() or late_reads.any():
             same = np.repeat(unchanged(), each)
+            if (apart & ~same).any():
+                self._blocks_race(int(at[np.flatnonzero(apart & ~same)[0]]), access, "written", self.site)
             if (late & ~same).any():
                 self._race(int(np.flatnonzero(late & ~same)[0]), at, warps, access, "writes", "wrote")
             if reads is not None and (late_reads & ~same).any():
                 self._race_with_read(reads & ~same, at, warps, access)
             again = late | late_reads
             self._echo(at[again], agents[again], moments[again])
+            again |= apart
             at, agents, moments, warps = (part[~again] for part in (at, agents, moments, warps))
             offsets = np.repeat(offsets, each)[~again]
             each = 1
@@ -228,9 +235,7 @@ class Shadow:
         if access.is_atomic:
             known &= ~self.atomic[at]
         if self.is_global:
-            other = known & (self.write_block[at] != access.block)
-            if other.any():
-                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, "written", self.site)
+            known &= self.write_block[at] == access.block
         clocks.ensure()
         late: np.ndarray = known & (clocks.seen[warps, np.where(known, writers, 0)] < self.moment[at])
         if clocks.earlier is not None:
@@ -239,6 +244,15 @@ class Shadow:
             for item in np.flatnonzero(late & self.echoed[at]).tolist():
                 late[item] = not self._knows_echo(clocks.seen[warps[item]], int(at[item]))
         return late
+
+    def _of_other_blocks(self, at: np.ndarray, access: Access) -> np.ndarray:
+        """Where another block of the launch wrote last."""
+        if not self.is_global:
+            return np.zeros(len(at), np.bool_)
+        known = self.writer[at] >= 0
+        if access.is_atomic:
+            known &= ~self.atomic[at]
+        return np.asarray(known & (self.write_block[at] != access.block))
 
     def _knows_echo(self, known: np.ndarray, place: int) -> bool:
         return any(known[agent] >= moment for agent, moment in self.echoes[place])

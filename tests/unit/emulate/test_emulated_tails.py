@@ -1,4 +1,5 @@
-"""Tiles that end beyond their tensor: which loads bring the rows inside alone, and that the others count."""
+"""Tiles that end beyond their tensor: which loads bring the rows inside alone, which tiles begin earlier, and
+that the others count."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel, walk
+from tilec.ir.nodes import Bind, Kernel, walk
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.trials.oracle import Author
 
@@ -116,15 +117,34 @@ def test_products_of_what_is_left(kernel, dims):
     assert Beside(kernel, SM90A).run(dims) == []
 
 
-def test_scaled_sums_of_what_is_left_behind_a_whole_tile():
-    dims = {"M": Guard(min=129, max=255), "N": Guard(div=16), "K": Guard(div=16)}
-    config = {"bM": 128, "bN": 128, "num_stages": 2, "threads": 256}
-    kernel = kernel_of("fp8.py:linear_fp8_blocks", dims, {}, **config)
+def scaled(rows: Guard, **config: object) -> Kernel:
+    dims = {"M": rows, "N": Guard(div=16), "K": Guard(div=16)}
+    tiles = {"bM": 128, "bN": 128, "num_stages": 2, "threads": 256}
+    return kernel_of("fp8.py:linear_fp8_blocks", dims, {}, **{**tiles, **config})
+
+
+def moved(kernel: Kernel) -> list[str]:
+    """Where tiles begin whose last one ends with its tensor."""
+    consumer = roles_of(lower(kernel, SM90A).launches[0], MatmulRoles).consumer
+    names = [str(stmt.var.name) for stmt in consumer if isinstance(stmt, Bind)]
+    return [name for name in names if name.endswith("_start")]
+
+
+def test_tiles_of_scaled_sums_begin_earlier_where_rows_fill_one():
+    assert moved(scaled(Guard(min=129))) == ["by_start"], "columns have scales by block"
+    assert moved(scaled(Guard(min=128, div=128))) == [], "tiles are whole"
+    assert moved(scaled(Guard())) == [], "factors of rows would be tested"
+    assert moved(gemm(dims={**DIMS, "M": Guard(min=64)})) == [], "sums are not scaled"
+
+
+@pytest.mark.parametrize("rows", [131, 257])
+@pytest.mark.parametrize("config", [{}, {"cluster": [2, 1, 1]}], ids=("alone", "pairs"))
+def test_scaled_sums_of_tiles_that_begin_earlier(rows, config):
     author = Author(
         *(load_entry(f"fp8.py:linear_fp8_blocks_{name}", KERNELS) for name in ("reference", "inputs"))
     )
-    assert cut(kernel) == ["A"]
-    assert Beside(kernel, SM90A, author).run({"M": 131, "N": 144, "K": 272}) == []
+    kernel = scaled(Guard(min=129), **config)
+    assert Beside(kernel, SM90A, author).run({"M": rows, "N": 144, "K": 272}) == []
 
 
 @pytest.mark.parametrize("tokens", [3, 19])

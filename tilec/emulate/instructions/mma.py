@@ -58,13 +58,23 @@ def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, 
         return _half_sums(g, a, b, sums)
     dtype = "int32" if result == "s32" else "float32"
     c = _accumulator([as_bits(each, dtype, g.count).reshape(-1, WARP) for each in sums])
-    made = np.matmul(a, b.transpose(0, 2, 1)) + c
+    made = multiplied(a, b) + c
     made = made.astype(np.int32 if dtype == "int32" else np.float32, copy=False)
     return _scattered(made)
 
 
 #: Shape and bytes of an element of A -> how many sparsity selectors mma.sp has.
 _SELECTORS = {("m16n8k16", 2): 4, ("m16n8k32", 2): 2, ("m16n8k64", 1): 1}
+
+
+def multiplied(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The products of the rows of A with those of B. Floats are summed in float64, so that an element is the
+    same bits wherever its rows lie: NumPy adds float32 up in an order of its own."""
+    turned = np.swapaxes(b, -1, -2)
+    if a.dtype != np.float32:
+        return np.asarray(np.matmul(a, turned))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.matmul(a.astype(np.float64), turned.astype(np.float64)), np.float32)
 
 
 @instruction("mma.sp::ordered_metadata.sync.aligned", outputs=4, mixes=True)
@@ -89,7 +99,7 @@ def sparse_mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tupl
     b = _operand(g, b_words, kinds[2], 1)
     dtype = "int32" if kinds[0] == "s32" else "float32"
     c = _accumulator([as_bits(each, dtype, g.count).reshape(-1, WARP) for each in sums])
-    made = np.matmul(a, b.transpose(0, 2, 1)) + c
+    made = multiplied(a, b) + c
     return _scattered(made.astype(dtype, copy=False))
 
 
@@ -143,7 +153,7 @@ def _scattered(made: np.ndarray) -> tuple[np.ndarray, ...]:
 def _half_sums(g: Group, a: np.ndarray, b: np.ndarray, sums: tuple[Any, ...]) -> tuple[Any, ...]:
     halves = [as_bits(each, "uint32", g.count).view(np.float16).reshape(-1, WARP, 2) for each in sums]
     c = _accumulator([halves[q // 2][:, :, q % 2].astype(np.float32) for q in range(4)])
-    made = (np.matmul(a, b.transpose(0, 2, 1)) + c).astype(np.float16)
+    made = (multiplied(a, b) + c).astype(np.float16)
     parts = [part.reshape(-1, 1) for part in _scattered(made)]
     return tuple(
         np.ascontiguousarray(np.concatenate(parts[2 * q : 2 * q + 2], axis=1)).view(np.uint32)[:, 0]

@@ -19,7 +19,7 @@ import numpy as np
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.mbarriers import pass_together
-from tilec.emulate.instructions.mma import OPERANDS, fragment_places, widened
+from tilec.emulate.instructions.mma import OPERANDS, fragment_places, multiplied, widened
 from tilec.emulate.instructions.registry import Instruction, as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import swizzled
 from tilec.emulate.memory import SHARED_BASE
@@ -199,7 +199,7 @@ class _Product:
             a = self._registers(operands[:4], start)
         else:
             a = self._shared(operands[0], start, _ROWS, bool(across[:1] == [1]), self.a_kind)
-        made = np.matmul(a, b.T) * (signs[0] * (signs[1] if len(signs) > 1 else 1))
+        made = multiplied(a, b) * (signs[0] * (signs[1] if len(signs) > 1 else 1))
         row, column = fragment_places(self.columns)
         return np.asarray(made[row, column])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.matmul.assign import plan
 from tilec.backends.cuda.matmul.entry import MatmulEntry
+from tilec.backends.cuda.matmul.move_last_tiles import MoveLastTiles
 from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, WarpgroupGemm
 from tilec.backends.cuda.matmul.plan_ring import PlanRing
 from tilec.backends.cuda.matmul.select_tma import SelectTma
@@ -30,7 +31,7 @@ class Matmul(Strategy):
 
     name = "matmul"
     roles = MatmulRoles
-    passes = (PlanRing(), SelectTma(), SelectWgmma())
+    passes = (PlanRing(), MoveLastTiles(), SelectTma(), SelectWgmma())
 
     def match(self, kernel: Kernel, launch: Launch, target: Target) -> Plan | None:
         """One pipelined product."""

@@ -193,10 +193,12 @@ class TileContext(RoleContext):
                 why="on sm_90a it reads fragments, scalars and tensors alone",
                 remedy="read the tensor itself in the epilogue",
             )
-        indices = tuple(node.indices)
-        place = self.flat_index(node.source, indices, register)
+        return self.element(node, self.flat_index(node.source, tuple(node.indices), register), register)
+
+    def element(self, node: TensorLoad, place: Expr, register: int | None = None) -> Expr:
+        """The element of a tensor at a flat index; 0 where it lies outside."""
         value = tirx.BufferLoad(self.tensors[node.source], [place])
-        inside = self.inside(node.source, indices, register)
+        inside = self.inside(node.source, tuple(node.indices), register)
         if inside is None:
             return value
         return tirx.if_then_else(inside, value, tirx.const(0, str(node.source.dtype)))
