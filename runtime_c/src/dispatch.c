@@ -16,7 +16,9 @@ static int64_t alignment_of(const void* pointer) {
 
 static int64_t known_alignment(const kernel_record* kernel, const dispatch_query* query, uint32_t param) {
   if (query->params) return alignment_of(query->params[param].ptr);
-  return query->min_align ? query->min_align[param] : kernel->params[param].info->align_bytes;
+  if (query->min_align) return query->min_align[param];
+  uint32_t usual = family_of(query->exec->device)->tensor_align;
+  return usual ? usual : kernel->params[param].info->align_bytes;
 }
 
 /* Most divisors are powers of two, and a division costs more than the rest of a guard. */

@@ -19,7 +19,7 @@ from tilec.targets import Host, native_host, parse_host, parse_target, runs_here
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = ROOT / "manifests" / "quickstart.toml"
-TARGETS = {"x86_64": ("x86-64-v2", "x86-64-v3", "x86-64-v4"), "aarch64": ("aarch64", "aarch64+dotprod")}
+TARGETS = {"x86_64": ("x86-64-v2", "x86-64-v3", "x86-64-v4"), "aarch64": ("aarch64",)}
 SHAPES = [(1000, 5, 33, 70), (1, 37, 50, 64), (65, 130, 17, 1)]
 SYSTEM = Path("/usr/aarch64-linux-gnu")
 

@@ -28,8 +28,9 @@ def without_served(kernel: KernelRecord) -> KernelRecord:
     found = choices([calls(each.target, each.guards, each.align, each.cost) for each in ordered])
     runs = [_Run(ordered[run.start : run.stop]) for run in dict.fromkeys(found)]
     by_target = [_without_narrow(list(each)) for _, each in groupby(runs, lambda run: run.first.target)]
-    held = {id(variant) for run in _without_features(by_target) for variant in run.variants}
-    return replace(kernel, variants=tuple(each for each in kernel.variants if id(each) in held))
+    held = [variant for run in _without_features(by_target) for variant in run.variants]
+    kept = (each for each in kernel.variants if any(each is one for one in held))
+    return replace(kernel, variants=tuple(kept))
 
 
 def _without_narrow(runs: Sequence[_Run]) -> list[_Run]:

@@ -15,6 +15,7 @@ from tilec.dtypes import lookup
 from tilec.families import Family, family_of
 from tilec.package.choices import calls, choices
 from tilec.package.metadata import read_guards
+from tilec.package.starts import VECTOR_BYTES
 from tilec.package.usable import may_run
 from tilec.targets import parse_target
 
@@ -107,8 +108,10 @@ def _forced(kernel: Mapping[str, Any], device: str, forced: Sequence[int]) -> in
 
 
 def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
-    """Why alignment rejects the variant: nothing but that of the element types is known ahead of a call."""
-    known = {param["name"]: lookup(param["dtype"]).bytes for param in kernel["params"]}
+    """Why alignment rejects the variant: ahead of a call it is known of the element types on a CPU, and on a
+    device what tensors usually start at."""
+    usual = 0 if parse_target(variant["target"]).is_cpu else VECTOR_BYTES
+    known = {param["name"]: max(lookup(param["dtype"]).bytes, usual) for param in kernel["params"]}
     for name, size in variant["align"].items():
         if size > known[name]:
             return f"rejected: {name} is not known to be aligned to {size} bytes"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from records import kernel, variant
 
-from tilec.codegen.image import DeviceLaunch
+from tilec.codegen.image import DeviceLaunch, WorkspaceSlice
 from tilec.ir.guards import Guard
 from tilec.package.model import ParamRecord, VariantRecord
 from tilec.package.starts import VECTOR_BYTES, with_starts
@@ -33,3 +33,11 @@ def test_nothing_changes_where_what_serves_all_calls_moves_vectors() -> None:
     on_host = kernel(PARAMS, ["N"], variant("host"))
     older = kernel(PARAMS, ["N"], moving("any", ()), replace(moving("older", (0, 1)), target="sm_80"))
     assert all(with_starts(each) == each for each in (unknown, on_host, older))
+
+
+def test_nothing_changes_where_a_workspace_is_measured_ahead_of_calls() -> None:
+    narrow, rest = moving("one", (0,), N=Guard(div=8)), moving("any", ())
+    asking = replace(rest, image=replace(rest.image, workspace=(WorkspaceSlice("rows", "4 * N"),)))
+    assert with_starts(kernel(PARAMS, ["N"], narrow, rest)).params[0].begins_anywhere
+    unchanged = kernel(PARAMS, ["N"], narrow, asking)
+    assert with_starts(unchanged) == unchanged
