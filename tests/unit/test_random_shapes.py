@@ -81,3 +81,18 @@ def test_a_family_is_told_by_its_mean_its_tenth_percentile_and_its_worst() -> No
         "| rows | 5 | 1 | 0 | torch | 4 | 1.000 | 0.500 | 0.500 (k0) |",
         "missed: k4: no variant",
     ]
+
+
+def test_pictures_show_each_family_and_each_sweep() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from pictures import ratios, sweeps
+
+    shapes = [
+        {"family": "products", "us": 4.0, "ratios": {"cuBLAS": 1.25}},
+        {"family": "rows", "us": 2.0, "ratios": {"torch": 3.0, "copy": 0.5}},
+        {"family": "quantised", "missed": "no variant"},
+    ]
+    assert ratios(shapes).startswith(b"\x89PNG")
+    assert ratios(shapes) != ratios(shapes[:1])
+    rows = [{"kernel": "linear", "sizes": [64, 32], "us": {"1": 2.0, "2": 3.0}}]
+    assert sweeps(rows) != sweeps([*rows, rows[0] | {"us": {"1": 4.0, "2": 1.0}}])

@@ -36,7 +36,7 @@ def require_matplotlib() -> None:
 def gains(results: Sequence[Result]) -> bytes:
     """Default against tuned: how many times faster the winner of each variant is than its default."""
     shown = [one for one in results if one.winner is not None and math.isfinite(one.score(0))]
-    figure, axes = _figure((7.6, 0.9 + 0.26 * max(len(shown), 1)))
+    figure, axes = canvas((7.6, 0.9 + 0.26 * max(len(shown), 1)))
     values = [one.score(0) / one.score(one.winner or 0) for one in shown]
     axes.barh(range(len(shown)), [value - 1 for value in values], left=1.0, color=_BEST)
     axes.set_yticks(range(len(shown)), [_name(one) for one in shown], fontsize=7)
@@ -46,7 +46,7 @@ def gains(results: Sequence[Result]) -> bytes:
     axes.set_xlim(min([0.98, *values]), max([1.02, *values]) * 1.06)
     axes.invert_yaxis()
     axes.set_xlabel("times the speed of the manifest's own config")
-    return _drawn(figure)
+    return png(figure)
 
 
 def _name(result: Result) -> str:
@@ -59,7 +59,7 @@ def _name(result: Result) -> str:
 
 def best_so_far(result: Result) -> bytes:
     """The best latency against the time since the start, with every config that was tried."""
-    figure, axes = _figure(_WIDE)
+    figure, axes = canvas(_WIDE)
     found = [(row.seconds, result.about.score(row.points)) for row in result.rows if row.outcome == OK]
     found.sort()
     times, scores = [one[0] for one in found], [one[1] for one in found]
@@ -73,7 +73,7 @@ def best_so_far(result: Result) -> bytes:
 
 def against_roofline(result: Result) -> bytes:
     """Every latency, the best first, with what the device could do at most and what the cost model said."""
-    figure, axes = _figure(_WIDE)
+    figure, axes = canvas(_WIDE)
     scores = {row.number: result.about.score(row.points) for row in result.rows if row.outcome == OK}
     ranked = sorted(scores, key=lambda number: scores[number])
     ranks = {number: at for at, number in enumerate(ranked)}
@@ -138,7 +138,7 @@ def _pivot(
         if down[0] in config and across[0] in config:
             y, x = down[1].index(config[down[0]]), across[1].index(config[across[0]])
             table[y][x] = score if math.isnan(table[y][x]) else min(score, table[y][x])
-    figure, axes = _figure(_SMALL)
+    figure, axes = canvas(_SMALL)
     image = axes.imshow(table, aspect="auto", cmap="viridis_r")
     best = min(one for line in table for one in line if not math.isnan(one))
     worst = max(one for line in table for one in line if not math.isnan(one))
@@ -155,10 +155,11 @@ def _pivot(
     axes.set_xlabel(across[0])
     axes.set_ylabel(down[0])
     figure.colorbar(image, ax=axes, label="us, best of the rest")
-    return _drawn(figure)
+    return png(figure)
 
 
-def _figure(size: tuple[float, float]) -> tuple[Any, Any]:
+def canvas(size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure of ``size`` in inches, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
@@ -170,10 +171,10 @@ def _finished(figure: Any, axes: Any, values: Sequence[float]) -> bytes:
         axes.set_yscale("log")
     axes.set_ylabel("us")
     axes.legend(fontsize=7, loc="best")
-    return _drawn(figure)
+    return png(figure)
 
 
-def _drawn(figure: Any) -> bytes:
+def png(figure: Any) -> bytes:
     """A picture on a screen has few colours: a palette makes it a quarter of the size."""
     from PIL import Image
 
