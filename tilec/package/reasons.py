@@ -110,7 +110,7 @@ def _forced(kernel: Mapping[str, Any], device: str, forced: Sequence[int]) -> in
 def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
     """Why alignment rejects the variant: ahead of a call it is known of the element types on a CPU, and on a
     device what tensors usually start at."""
-    usual = 0 if parse_target(variant["target"]).is_cpu else VECTOR_BYTES
+    usual = 0 if _family(variant["target"]).on_host else VECTOR_BYTES
     known = {param["name"]: max(lookup(param["dtype"]).bytes, usual) for param in kernel["params"]}
     for name, size in variant["align"].items():
         if size > known[name]:
