@@ -31,6 +31,8 @@ class CpuBit(enum.IntEnum):
     VNNI = 3
     AVX512BF16 = 4
     AVX512FP16 = 5
+    AMX = 6
+    AVXVNNI = 7
     AARCH64 = 32
     DOTPROD = 33
     FP16 = 34
@@ -65,13 +67,15 @@ class HwcapBit:
 class Detection:
     """When `CpuBit` ``bit`` is present: all of ``tests`` hold, the OS saves the register state in ``xcr0``
     (a mask of XCR0, 0 where none is needed) and the bits in ``requires`` are present. ``flags`` are the same
-    facts as names in /proc/cpuinfo."""
+    facts as names in /proc/cpuinfo. ``permission`` is the component of that state which a process has to ask
+    Linux for, 0 where there is none."""
 
     bit: CpuBit
     tests: tuple[CpuidBit | HwcapBit, ...]
     flags: tuple[str, ...]
     requires: tuple[CpuBit, ...] = ()
     xcr0: int = 0
+    permission: int = 0
 
     @property
     def arch(self) -> str:
@@ -84,7 +88,9 @@ def _cpuid(leaf: int, register: str, *bits: int, subleaf: int = 0) -> tuple[Cpui
 
 
 _EXTENDED = 0x80000001
-_XCR0_AVX, _XCR0_AVX512 = 0x06, 0xE6
+_XCR0_AVX, _XCR0_AVX512, _XCR0_TILES = 0x06, 0xE6, 0x60000
+#: The component of XCR0 that holds tile registers (Linux, Documentation/arch/x86/xstate.rst).
+_TILE_DATA = 18
 
 #: In an order in which ``requires`` only looks back.
 DETECTION: tuple[Detection, ...] = (
@@ -110,6 +116,15 @@ DETECTION: tuple[Detection, ...] = (
     Detection(CpuBit.VNNI, _cpuid(7, "ecx", 11), ("avx512_vnni",), (CpuBit.X86_64_V4,)),
     Detection(CpuBit.AVX512BF16, _cpuid(7, "eax", 5, subleaf=1), ("avx512_bf16",), (CpuBit.X86_64_V4,)),
     Detection(CpuBit.AVX512FP16, _cpuid(7, "edx", 23), ("avx512_fp16",), (CpuBit.X86_64_V4,)),
+    Detection(
+        CpuBit.AMX,
+        _cpuid(7, "edx", 22, 24, 25),
+        ("amx_bf16", "amx_tile", "amx_int8"),
+        (CpuBit.X86_64_V4,),
+        _XCR0_TILES,
+        _TILE_DATA,
+    ),
+    Detection(CpuBit.AVXVNNI, _cpuid(7, "eax", 4, subleaf=1), ("avx_vnni",), (CpuBit.X86_64_V3,)),
     Detection(CpuBit.AARCH64, (HwcapBit(1, 1),), ("asimd",)),
     Detection(CpuBit.DOTPROD, (HwcapBit(1, 20),), ("asimddp",), (CpuBit.AARCH64,)),
     Detection(CpuBit.FP16, (HwcapBit(1, 9), HwcapBit(1, 10)), ("fphp", "asimdhp"), (CpuBit.AARCH64,)),
@@ -135,12 +150,12 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Feature:
-    """An addition to the levels in ``levels``; ``mattr`` is LLVM's spelling."""
+    """An addition to the levels in ``levels``; ``mattr`` is LLVM's spelling, of each of its parts."""
 
     name: str
     levels: tuple[str, ...]
     bit: CpuBit
-    mattr: str
+    mattr: tuple[str, ...]
 
 
 _LEVELS = (
@@ -150,13 +165,19 @@ _LEVELS = (
     _Level("aarch64", "aarch64", 1, CpuBit.AARCH64, "generic", ("+neon",), 128, 32, True),
 )
 _FEATURES = (
-    _Feature("vnni", ("x86-64-v4",), CpuBit.VNNI, "+avx512vnni"),
-    _Feature("avx512bf16", ("x86-64-v4",), CpuBit.AVX512BF16, "+avx512bf16"),
-    _Feature("avx512fp16", ("x86-64-v4",), CpuBit.AVX512FP16, "+avx512fp16"),
-    _Feature("dotprod", ("aarch64",), CpuBit.DOTPROD, "+dotprod"),
-    _Feature("fp16", ("aarch64",), CpuBit.FP16, "+fullfp16"),
-    _Feature("bf16", ("aarch64",), CpuBit.BF16, "+bf16"),
-    _Feature("i8mm", ("aarch64",), CpuBit.I8MM, "+i8mm"),
+    _Feature("avxvnni", ("x86-64-v3",), CpuBit.AVXVNNI, ("+avxvnni",)),
+    _Feature("vnni", ("x86-64-v4",), CpuBit.VNNI, ("+avx512vnni",)),
+    _Feature("avx512bf16", ("x86-64-v4",), CpuBit.AVX512BF16, ("+avx512bf16",)),
+    _Feature("avx512fp16", ("x86-64-v4",), CpuBit.AVX512FP16, ("+avx512fp16",)),
+    _Feature("amx", ("x86-64-v4",), CpuBit.AMX, ("+amx-tile", "+amx-bf16", "+amx-int8")),
+    _Feature("dotprod", ("aarch64",), CpuBit.DOTPROD, ("+dotprod",)),
+    _Feature("fp16", ("aarch64",), CpuBit.FP16, ("+fullfp16",)),
+    _Feature("bf16", ("aarch64",), CpuBit.BF16, ("+bf16",)),
+    _Feature("i8mm", ("aarch64",), CpuBit.I8MM, ("+i8mm",)),
+)
+#: Features of processors that tilec has no code for, and why.
+_REFUSED = dict.fromkeys(
+    ("sve", "sve2"), "its vectors are as long as the machine has them; tilec's are 128 bits on aarch64"
 )
 _LEVEL_BY_NAME = {level.name: level for level in _LEVELS}
 _FEATURE_BY_NAME = {feature.name: feature for feature in _FEATURES}
@@ -276,6 +297,8 @@ def cpu_target(name: str, names: list[str], place: Place | None) -> Target:
     level = _LEVEL_BY_NAME[name]
     allowed = tuple(feature.name for feature in _FEATURES if level.name in feature.levels)
     for name in names:
+        if name in _REFUSED and level.arch == "aarch64":
+            raise _refused(name, level, place)
         if name not in _FEATURE_BY_NAME:
             raise _unknown("CPU feature", name, allowed, place)
         if name not in allowed:
@@ -293,10 +316,16 @@ def cpu_target(name: str, names: list[str], place: Place | None) -> Target:
         has_fma=level.has_fma,
         triple=_TRIPLES[level.arch],
         mcpu=level.mcpu,
-        mattr=(*level.mattr, *(feature.mattr for feature in features)),
+        mattr=(*level.mattr, *(part for feature in features for part in feature.mattr)),
         bits=bits,
-        rank=(level.order, len(features), sum(bit.mask for bit in bits)),
+        rank=(level.order, *_feature_rank(features)),
     )
+
+
+def _feature_rank(features: tuple[_Feature, ...]) -> tuple[int, int]:
+    """A matrix unit before any number of vector instructions, then more features, then later ones."""
+    unit = sum(len(_FEATURES) for feature in features if feature.bit is CpuBit.AMX)
+    return unit + len(features), sum(feature.bit.mask for feature in features)
 
 
 def cuda_target(name: str, features: list[str], place: Place | None) -> Target:
@@ -346,6 +375,15 @@ def _misplaced(feature: _Feature, level: _Level, place: Place | None) -> InputEr
         place=place,
         why=f"{feature.name} is an addition to {', '.join(feature.levels)}",
         remedy=f"write {feature.levels[0]}+{feature.name}",
+    )
+
+
+def _refused(name: str, level: _Level, place: Place | None) -> InputError:
+    return InputError(
+        f"tilec compiles no code for the feature {name!r}",
+        place=place,
+        why=_REFUSED[name],
+        remedy=f"leave it out: such a machine runs {level.name} with its other features",
     )
 
 
@@ -407,10 +445,7 @@ def native_target(cpuinfo: Path = Path("/proc/cpuinfo")) -> Target:
 
 def target_of_flags(arch: str, flags: frozenset[str]) -> Target:
     """The best target of ``arch`` whose detection is met by these /proc/cpuinfo flags."""
-    present: set[CpuBit] = set()
-    for item in DETECTION:
-        if flags.issuperset(item.flags) and present.issuperset(item.requires):
-            present.add(item.bit)
+    present = _bits_of_flags(flags)
     levels = [level for level in _LEVELS if level.arch == arch and level.bit in present]
     if not levels:
         raise EnvironmentError_(
@@ -422,15 +457,17 @@ def target_of_flags(arch: str, flags: frozenset[str]) -> Target:
     return parse_target("+".join((best.name, *features)))
 
 
-def runs_here(target: Target) -> bool:
+def _bits_of_flags(flags: frozenset[str]) -> set[CpuBit]:
+    present: set[CpuBit] = set()
+    for item in DETECTION:
+        if flags.issuperset(item.flags) and present.issuperset(item.requires):
+            present.add(item.bit)
+    return present
+
+
+def runs_here(target: Target, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether this machine executes code of ``target``."""
-    return target.family == "cpu" and set(target.bits) <= _native_bits()
-
-
-def _native_bits() -> set[CpuBit]:
-    native = native_target()
-    below = [level for level in _LEVELS if level.arch == native.arch and level.order <= native.rank[0]]
-    return {*native.bits, *(level.bit for level in below)}
+    return target.family == "cpu" and set(target.bits) <= _bits_of_flags(_cpu_flags(cpuinfo))
 
 
 def _cpu_flags(cpuinfo: Path) -> frozenset[str]:

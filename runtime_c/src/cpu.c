@@ -3,6 +3,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { REQUEST_PERMISSION = 0x1023 }; /* of arch_prctl: asm/prctl.h of newer systems */
 
 static uint64_t enabled_state(void) {
   unsigned a, b, c, d;
@@ -18,6 +22,10 @@ static bool test_holds(const cpu_test* test) {
   return (out[test->word] & test->mask) == test->mask;
 }
 
+static bool permitted(uint32_t component) {
+  return syscall(SYS_arch_prctl, REQUEST_PERMISSION, (long)component) == 0;
+}
+
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
@@ -28,24 +36,28 @@ static bool test_holds(const cpu_test* test) {
   return (word & test->mask) == test->mask;
 }
 
+static bool permitted(uint32_t component) { return component == 0; }
+
 #else
 #error "no CPU detection for this architecture"
 #endif
 
-static bool feature_present(const cpu_feature* feature, uint64_t found, uint64_t state) {
+/* The permission comes last: it is for good. */
+static bool feature_present(const cpu_feature* feature, uint64_t found, uint64_t state, uint64_t wanted) {
   if (feature->requires & ~found) return false;
   if (feature->xcr0 & ~state) return false;
   for (uint32_t i = 0; i < feature->num_tests; i++) {
     if (!test_holds(&feature->tests[i])) return false;
   }
-  return true;
+  if (!feature->permission) return true;
+  return (feature->bit & wanted) && permitted(feature->permission);
 }
 
-LOCAL uint64_t cpu_detect(void) {
+LOCAL uint64_t cpu_detect(uint64_t wanted) {
   uint64_t found = 0, state = enabled_state();
   for (uint32_t i = 0; i < NUM_CPU_FEATURES; i++) {
     const cpu_feature* feature = &cpu_features[i];
-    if (feature_present(feature, found, state)) found |= feature->bit;
+    if (feature_present(feature, found, state, wanted)) found |= feature->bit;
   }
   return found;
 }

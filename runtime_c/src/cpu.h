@@ -13,16 +13,19 @@ typedef struct cpu_test {
 } cpu_test;
 
 /* `bit` is present when all tests hold, the features in `requires` are present, and the operating system
- * saves the register state in `xcr0`. */
+ * saves the register state in `xcr0` and grants this process the use of its component `permission`, where
+ * that is not 0. */
 typedef struct cpu_feature {
   uint64_t bit,
     requires,
   xcr0;
+  uint32_t permission;
   const cpu_test* tests;
   uint32_t num_tests;
 } cpu_feature;
 
-/* The features that hold, of the table that is written before runtime.c: cpu_features[NUM_CPU_FEATURES]. */
-LOCAL uint64_t cpu_detect(void);
+/* The features that hold, of the table that is written before runtime.c: cpu_features[NUM_CPU_FEATURES].
+ * Permission makes the frames of signals larger: it is asked for a feature that is `wanted` alone. */
+LOCAL uint64_t cpu_detect(uint64_t wanted);
 
 #endif

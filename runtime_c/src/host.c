@@ -44,20 +44,23 @@ static uint64_t limited_features(const char* asked, uint64_t machine) {
   return 0;
 }
 
-static bool has_cpu_code(void) {
+/* The features that code of this library needs; 0 where it has none for CPUs. */
+static uint64_t wanted_features(void) {
+  uint64_t wanted = 0;
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    if (this_library.archs[i].device_type == kDLCPU) return true;
+    if (this_library.archs[i].device_type == kDLCPU) wanted |= this_library.archs[i].needs;
   }
-  return false;
+  return wanted;
 }
 
 static void find_host_archs(const settings* now) {
   arch_list* list = &host_archs;
   list->device_type = kDLCPU;
+  uint64_t wanted = wanted_features();
   snprintf(list->reason, sizeof(list->reason), "%s",
-           has_cpu_code() ? "every architecture in the library needs features that this CPU lacks"
-                          : "the library has no code for CPUs, and the tensors are in host memory");
-  uint64_t features = limited_features(now->cpu, cpu_detect());
+           wanted ? "every architecture in the library needs features that this CPU lacks"
+                  : "the library has no code for CPUs, and the tensors are in host memory");
+  uint64_t features = limited_features(now->cpu, cpu_detect(wanted));
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
     if (arch->device_type == kDLCPU && !(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;

@@ -74,7 +74,7 @@ def test_explain_has_a_line_per_variant(library: Library) -> None:
     assert [line for line in lines if line.endswith(": taken")] == [
         f"variant {kernel.select(M=5, N=16, K=8).id} ({native_target().level}): taken"
     ]
-    assert lines[0].endswith("rejected: M = 5 is not 3")
+    assert any(line.endswith("rejected: M = 5 is not 3") for line in lines)
 
 
 def test_explain_of_an_impossible_query_is_its_error(library: Library) -> None:
@@ -96,8 +96,13 @@ lib.add(memory[start:][:4], memory[start + 1 :][:4], memory[start + 1028 :][:4])
 """
 
 
+def _usable(kernel) -> list:
+    """The variants that this machine runs."""
+    return [variant for variant in kernel.variants if runs_here(parse_target(variant.target))]
+
+
 def test_alignment_decides_where_a_variant_demands_it(sample: BuildReport, library: Library) -> None:
-    aligned, plain = library.kernels["add"].variants[:2]
+    aligned, plain = _usable(library.kernels["add"])[:2]
     env = {**os.environ, "TILEC_LOG": "debug"}
     command = [sys.executable, "-c", ALIGNED, str(sample.library)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
@@ -107,7 +112,7 @@ def test_alignment_decides_where_a_variant_demands_it(sample: BuildReport, libra
 
 def test_select_assumes_the_alignment_of_elements(library: Library) -> None:
     kernel = library.kernels["add"]
-    aligned, plain = kernel.variants[:2]
+    aligned, plain = _usable(kernel)[:2]
     assert kernel.select(N=4).id == plain.id
     assert kernel.explain(N=4).splitlines()[0].endswith("a is not known to be aligned to 64 bytes")
     device, dims, found = _Device(1, 0), (ctypes.c_int64 * 1)(4), ctypes.c_void_p()

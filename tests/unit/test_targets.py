@@ -10,6 +10,7 @@ ZEN5 = frozenset(
     "pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm fma movbe avx f16c bmi1 avx2 bmi2 abm avx512f avx512dq "
     "avx512cd avx512bw avx512vl avx512_vnni avx512_bf16".split()
 )
+AMX = ZEN5 | {"amx_tile", "amx_bf16", "amx_int8", "avx_vnni"}
 
 
 def test_features_are_put_in_canonical_order():
@@ -37,6 +38,34 @@ def test_rank_prefers_level_then_features():
     names = ["x86-64-v2", "x86-64-v4+vnni", "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni+avx512bf16"]
     ordered = sorted(names, key=lambda name: parse_target(name).rank, reverse=True)
     assert ordered == ["x86-64-v4+vnni+avx512bf16", "x86-64-v4+vnni", "x86-64-v4", "x86-64-v3", "x86-64-v2"]
+
+
+def test_a_matrix_unit_ranks_before_any_vector_instructions():
+    names = ["x86-64-v4+vnni+avx512bf16+avx512fp16", "x86-64-v4+amx", "x86-64-v4+avx512bf16+amx"]
+    ordered = sorted(names, key=lambda name: parse_target(name).rank, reverse=True)
+    assert ordered == [names[2], names[1], names[0]]
+
+
+def test_amx_is_three_features_of_the_processor():
+    target = parse_target("x86-64-v4+amx")
+    assert target.mattr == ("+amx-tile", "+amx-bf16", "+amx-int8")
+    assert targets.target_of_flags("x86_64", AMX).name == "x86-64-v4+vnni+avx512bf16+amx"
+    for flag in ("amx_tile", "amx_bf16", "amx_int8"):
+        assert targets.target_of_flags("x86_64", AMX - {flag}).name == "x86-64-v4+vnni+avx512bf16"
+
+
+def test_features_of_a_lower_level_are_there_on_higher_ones(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    for flags, runs in ((AMX, True), (ZEN5, False)):
+        cpuinfo.write_text(f"flags\t: {' '.join(flags)}\n")
+        assert targets.runs_here(parse_target("x86-64-v3+avxvnni"), cpuinfo) == runs
+
+
+@pytest.mark.parametrize("feature", ["sve", "sve2"])
+def test_vectors_of_no_fixed_length_are_refused(feature):
+    with pytest.raises(InputError, match=f"no code for the feature '{feature}'") as caught:
+        parse_target(f"aarch64+dotprod+{feature}")
+    assert caught.value.remedy == "leave it out: such a machine runs aarch64 with its other features"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def _row(item: Detection, index: int, num_tests: int) -> str:
         bit=f"UINT64_C({item.bit.mask})",
         requires=f"UINT64_C({_mask(item.requires)})",
         xcr0=item.xcr0,
+        permission=item.permission,
         tests=f"cpu_tests_{index}",
         num_tests=num_tests,
     )

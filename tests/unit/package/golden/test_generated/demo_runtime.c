@@ -11,7 +11,7 @@ enum {
   MAX_CHOICES = 64,
   MAX_WORKERS = 1024,
   MOST_BLOCKS = 2146435071,
-  NUM_CPU_FEATURES = 6,
+  NUM_CPU_FEATURES = 8,
   CALLS_RUNTIME = 0,
 };
 #define DEVICE_FAMILIES
@@ -36,13 +36,21 @@ static const cpu_test cpu_tests_4[] = {
 static const cpu_test cpu_tests_5[] = {
   {.leaf = 0x7u, .subleaf = 0u, .word = 3u, .mask = 0x800000u},
 };
+static const cpu_test cpu_tests_6[] = {
+  {.leaf = 0x7u, .subleaf = 0u, .word = 3u, .mask = 0x3400000u},
+};
+static const cpu_test cpu_tests_7[] = {
+  {.leaf = 0x7u, .subleaf = 1u, .word = 0u, .mask = 0x10u},
+};
 static const cpu_feature cpu_features[] = {
-  {.bit = UINT64_C(1), .requires = UINT64_C(0), .xcr0 = 0, .tests = cpu_tests_0, .num_tests = 2},
-  {.bit = UINT64_C(2), .requires = UINT64_C(1), .xcr0 = 6, .tests = cpu_tests_1, .num_tests = 3},
-  {.bit = UINT64_C(4), .requires = UINT64_C(2), .xcr0 = 230, .tests = cpu_tests_2, .num_tests = 1},
-  {.bit = UINT64_C(8), .requires = UINT64_C(4), .xcr0 = 0, .tests = cpu_tests_3, .num_tests = 1},
-  {.bit = UINT64_C(16), .requires = UINT64_C(4), .xcr0 = 0, .tests = cpu_tests_4, .num_tests = 1},
-  {.bit = UINT64_C(32), .requires = UINT64_C(4), .xcr0 = 0, .tests = cpu_tests_5, .num_tests = 1},
+  {.bit = UINT64_C(1), .requires = UINT64_C(0), .xcr0 = 0, .permission = 0, .tests = cpu_tests_0, .num_tests = 2},
+  {.bit = UINT64_C(2), .requires = UINT64_C(1), .xcr0 = 6, .permission = 0, .tests = cpu_tests_1, .num_tests = 3},
+  {.bit = UINT64_C(4), .requires = UINT64_C(2), .xcr0 = 230, .permission = 0, .tests = cpu_tests_2, .num_tests = 1},
+  {.bit = UINT64_C(8), .requires = UINT64_C(4), .xcr0 = 0, .permission = 0, .tests = cpu_tests_3, .num_tests = 1},
+  {.bit = UINT64_C(16), .requires = UINT64_C(4), .xcr0 = 0, .permission = 0, .tests = cpu_tests_4, .num_tests = 1},
+  {.bit = UINT64_C(32), .requires = UINT64_C(4), .xcr0 = 0, .permission = 0, .tests = cpu_tests_5, .num_tests = 1},
+  {.bit = UINT64_C(64), .requires = UINT64_C(4), .xcr0 = 393216, .permission = 18, .tests = cpu_tests_6, .num_tests = 1},
+  {.bit = UINT64_C(128), .requires = UINT64_C(2), .xcr0 = 0, .permission = 0, .tests = cpu_tests_7, .num_tests = 1},
 };
 
 #include "runtime.c"
