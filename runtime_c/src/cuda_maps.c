@@ -5,12 +5,19 @@
 
 #include "status.h"
 
+/* Rows of a box: of a tile that `rest` rows make, or an equal share of the rows beyond such tiles. */
+static uint32_t rows_of_box(const tensor_map* map, uint64_t rows) {
+  uint32_t left = map->rest ? (uint32_t)(rows % map->rest) : 0;
+  uint32_t boxes = left ? (map->rest + map->box[1] - 1) / map->box[1] : 1;
+  return left ? (left + boxes - 1) / boxes : map->box[1];
+}
+
 static CUresult encode_boxes(const tensor_map* map, void* address, const uint64_t* extents,
                              const uint64_t* strides, unsigned char* out) {
   static const uint32_t steps[MAX_RANK] = {1, 1, 1, 1, 1};
   uint32_t box[MAX_RANK];
   memcpy(box, map->box, sizeof box);
-  if (map->rest && extents[1] % box[1] != 0) box[1] = (uint32_t)(extents[1] % box[1]);
+  box[1] = rows_of_box(map, extents[1]);
   return cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, box, steps,
                            CU_MAP_NO_INTERLEAVE, (int)map->swizzle, CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
 }

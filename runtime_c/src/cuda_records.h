@@ -18,7 +18,8 @@ typedef struct cuda_image {
 
 /* One tensor map, as cuTensorMapEncodeTiled takes it; axes innermost first. With steps[0] above 0 it is one
  * of cuTensorMapEncodeIm2col: the box is channels by pixels, the others are per axis between channels and
- * batch. With `rest` the box has along axis 1 what the tensor has beyond whole boxes, if anything. */
+ * batch. `rest` is 0, or the extent along axis 1 of tiles of one box or more: boxes have equal shares of
+ * what the tensor has beyond such tiles, if anything. */
 typedef struct tensor_map {
   uint32_t param, dtype, rank, swizzle;
   uint32_t box[5], rest;

@@ -79,9 +79,9 @@ def per_multiprocessor_kernel() -> KernelRecord:
     return replace(made, variants=tuple(replace(one, takes_num_sms=True) for one in made.variants))
 
 
-#: Boxes of 8 x 16 of x[M, N], and those with the rows beyond whole ones.
+#: Boxes of 8 x 16 of x[M, N], those with the rows beyond whole ones, and with half of those beyond 15.
 MAP = TensorMapCode(0, "int32", ("N", "M"), ("4 * N",), (16, 8), 64)
-REST = replace(MAP, rest=True)
+REST, HALF = replace(MAP, rest=8), replace(MAP, rest=15)
 
 #: 16 pixels of x[M, N] as M lines of pixels with 4 channels; filters end 2 pixels behind their first tap.
 WINDOW = WindowCode(lower=(-1,), upper=(-2,), steps=(2,))
@@ -96,7 +96,7 @@ def cuda_spec(host: Host) -> PackageSpec:
         record_kernel("elements", (launch("elements_0", ("N",), wide=()),)),
         record_kernel("mapped_image", (launch("mapped_image_1", ("N",), tensor_maps=(IMAGE,)),)),
         record_kernel("mapped", (launch("mapped_0", ("N",)), launch("mapped_1", ("N",), tensor_maps=(MAP,)))),
-        record_kernel("mapped_rest", (launch("mapped_rest_0", ("N",), tensor_maps=(REST,)),)),
+        record_kernel("mapped_rest", (launch("mapped_rest_0", ("N",), tensor_maps=(REST, HALF)),)),
         record_kernel("persistent", (launch("persistent_0", ("N",), blocks_per_sm=2, cluster=(3, 1, 1)),)),
         record_kernel("programmatic", (launch("programmatic_0", ("N",), programmatic=True),)),
         record_kernel(

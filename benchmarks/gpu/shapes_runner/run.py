@@ -1,12 +1,13 @@
 """Times the library of this folder at shapes that nobody chose, on the GPU of this machine, beside torch.
 
-    python3 run.py [--seed N] [--family NAME=COUNT]... [--rows [--size N K]...] [--kernel GLOB]...
+    python3 run.py [--seed N] [--family NAME=COUNT]... [--rows [--size N K]... [--most N]] [--kernel GLOB]...
                    [--json FILE]
 
 Shapes of each family are drawn by the seed (draw.py); each is checked against torch and timed beside it,
 kernels of rows beside a copy of as many bytes, too. Means, tenth percentiles and the worst of a family stand
 at the end, and what the library does not serve, with the reason. ``--rows`` instead goes through 1 to 256
-rows of each matrix kernel and prints where more rows take less time. Exit code 1: something is wrong.
+rows of each matrix kernel, or to ``--most``, and prints where more rows take less time. Exit code 1:
+something is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from bench import measure, text, versions
 from draw import COUNTS, Drawn, drawn
 from summary import lines
-from sweep import KERNELS, SIZES, sweep
+from sweep import KERNELS, MOST_ROWS, SIZES, sweep
 from work import row_of
 
 from tilec.portable.loader import LaunchError, load
@@ -43,7 +44,7 @@ def main() -> int:
     if options.rows:
         asked = options.size or SIZES
         for name, sizes in [(name, sizes) for name in KERNELS for sizes in asked if _asked(options, name)]:
-            found.append(sweep(library, name, sizes))
+            found.append(sweep(library, name, sizes, options.most))
             _say_sweep(found[-1])
             options.json.write_text(json.dumps(report, indent=1))
         return int(any(each["wrong"] for each in found))
@@ -66,6 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--size", type=int, nargs=2, action="append", metavar=("N", "K"), help="of the weights; repeatable"
     )
+    parser.add_argument("--most", type=int, default=MOST_ROWS, metavar="N", help="rows, with --rows")
     parser.add_argument("--kernel", action="append", metavar="GLOB", help="these kernels alone; repeatable")
     parser.add_argument("--json", type=Path, default=Path("shapes.json"))
     return parser.parse_args()
@@ -95,7 +97,7 @@ def _measured(library: Any, copier: Any, each: Drawn) -> dict[str, Any]:
 
 def _say_sweep(found: dict[str, Any]) -> None:
     us = found["us"]
-    some = ", ".join(f"{rows} {us[rows]:.1f}" for rows in (1, 16, 32, 64, 128, 192, 256))
+    some = ", ".join(f"{rows} {us[rows]:.1f}" for rows in (1, 16, 32, 64, 128, 192, max(us)))
     print(
         f"{found['kernel']} {'x'.join(map(str, found['sizes']))}: us by rows {some}; wrong {found['wrong']}"
     )

@@ -1,4 +1,4 @@
-"""Times of a matrix kernel by the number of rows: all from 1 on, weights the same."""
+"""Times of a matrix kernel by the number of rows: from 1 on, weights the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from summary import slower_with_fewer
 from timing import events
 from work import row_of
 
-MOST_ROWS = 256
+#: So many rows unless asked for otherwise; up to these every number is timed, then those where tiles of a
+#: multiple of `_STEP` rows end, and begin.
+MOST_ROWS, _STEP = 256, 16
 KERNELS = {
     **dict.fromkeys(("matmul_float16", "matmul_bfloat16", "linear_bfloat16"), "products"),
     **dict.fromkeys(("linear_fp8", "linear_int8", "linear_fp8_blocks"), "quantised"),
@@ -24,10 +26,12 @@ _BY_ROW = ("A", "C", "a_scale")
 _REPLAYS, _TURNS, _CHECKS = 5, 9, 3
 
 
-def sweep(library: Any, name: str, sizes: tuple[int, int]) -> dict[str, Any]:
-    """Microseconds by rows, where more rows take less time, and how many rows are wrong."""
-    timer = _Timer(library.kernels[name], Drawn(KERNELS[name], name, _dims(MOST_ROWS, sizes)))
-    us = {rows: timer.time(rows) for rows in range(1, MOST_ROWS + 1)}
+def sweep(library: Any, name: str, sizes: tuple[int, int], most: int = MOST_ROWS) -> dict[str, Any]:
+    """Microseconds by rows up to ``most``, where more rows take less time, and how many rows are wrong."""
+    timer = _Timer(library.kernels[name], Drawn(KERNELS[name], name, _dims(most, sizes)))
+    us = {
+        rows: timer.time(rows) for rows in range(1, most + 1) if rows <= MOST_ROWS or rows % _STEP in (0, 1)
+    }
     for _ in range(_CHECKS):  # what is told should be no interrupt's doing: rows and more rows in turns
         us |= timer.in_turns({rows for slow in slower_with_fewer(us) for rows in slow.members})
     found = [vars(slow) | {"text": slow.text} for slow in slower_with_fewer(us)]

@@ -15,7 +15,7 @@ from tilec.package.model import Signature, VariantRecord
 def test_images_survive_encoding(tmp_path: Path) -> None:
     found = TensorMapCode(0, "float16", ("K", "M"), ("(K) * 2",), (64, 128), 128)
     seen = replace(found, window=WindowCode((-1, -1), (0, -2), (1, 2)))
-    maps = (found, replace(found, rest=True), seen)
+    maps = (found, replace(found, rest=256), seen)
     gpu = CudaLaunch(1024, (2, 1, 1), registers=168, blocks_per_sm=1, tensor_maps=maps)
     launches = (LaunchCode("k_0", ("M",), (384, 1, 1), gpu=gpu), LaunchCode("k_1", ("1", "M"), (32, 1, 1)))
     image = Image("sm_90a", b"\x7fELF\n\0rest", "digest", launches, (), "nvrtc 12.9", 12000)

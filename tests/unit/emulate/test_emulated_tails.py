@@ -58,7 +58,14 @@ def test_rows_that_no_element_is_stored_of_are_left_out():
     assert cut(gemm(bM=64, bN=128, swap=True)) == ["A"]
 
 
-def test_whole_tiles_many_tiles_of_a_model_and_pairs_have_one_box():
+def test_pairs_bring_halves_of_what_is_left():
+    assert cut(gemm("linear", cluster=[2, 1])) == ["A"], "shared"
+    assert cut(gemm("linear", cluster=[1, 2])) == ["A"], "each block's own"
+    maps = to_tir(lower(gemm("linear", cluster=[2, 1]), SM90A), SM90A).launches[0].tensor_maps
+    assert [(found.box[1], found.rest) for found in maps[:2]] == [(32, 0), (32, 64)]
+
+
+def test_whole_tiles_and_many_tiles_of_a_model_have_one_box():
     assert cut(gemm(dims={**DIMS, "M": Guard(div=64, max=128)})) == []
     assert cut(gemm(dims={**DIMS, "M": Guard(div=8)})) == []
     assert cut(gemm(dims=dict.fromkeys("MNK", Guard(eq=5000)), bM=128, bN=256, threads=256)) == []
@@ -69,9 +76,9 @@ def test_the_only_tile_has_one_map(rows):
     kernel = gemm("linear", dims={**DIMS, "M": Guard(min=1, max=64)})
     assert cut(kernel) == ["A"]
     assert [found.rest for found in to_tir(lower(kernel, SM90A), SM90A).launches[0].tensor_maps] == [
-        True,
-        False,
-        False,
+        64,
+        0,
+        0,
     ]
     assert Beside(kernel, SM90A).run({"M": rows, "N": 72, "K": 136}) == []
 
@@ -93,6 +100,12 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
         ),
         (gemm("linear", num_stages=3), {"M": 65, "N": 64, "K": 200}),
         (gemm("linear", dims={**DIMS, "M": Guard()}), {"M": 193, "N": 72, "K": 136}),
+        (gemm("linear", dims={**DIMS, "M": Guard()}, cluster=[2, 1]), {"M": 81, "N": 136, "K": 136}),
+        (gemm("linear", dims={**DIMS, "M": Guard()}, cluster=[1, 2]), {"M": 129, "N": 72, "K": 136}),
+        (
+            gemm("linear", dims={**DIMS, "M": Guard()}, bM=40, swap=True, cluster=[1, 2]),
+            {"M": 73, "N": 72, "K": 72},
+        ),
         (
             gemm(
                 dims={**DIMS, "M": Guard(min=1, max=32)},
@@ -110,6 +123,9 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
         "only rows beside whole columns",
         "one row of the second tile",
         "any number of rows",
+        "a pair that shares rows",
+        "pairs along rows, the last across",
+        "padded tiles of pairs",
         "parts, loads ahead",
     ),
 )

@@ -25,8 +25,9 @@ class TensorMapCode:
     """A tensor map to encode (cuTensorMapEncodeTiled) from tensor number ``tensor``: those of the call, then
     those of the workspace. Per axis, innermost first: ``extents`` in elements and, without the innermost,
     ``strides`` in bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128
-    bytes. With a ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels. ``rest``: along the
-    second axis the box has what the tensor has beyond whole boxes, if anything."""
+    bytes. With a ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels. ``rest``: 0, or the
+    extent along the second axis of tiles of one box or more, whose boxes have equal shares of what the tensor
+    has beyond whole tiles, if anything."""
 
     tensor: int
     dtype: str
@@ -35,7 +36,7 @@ class TensorMapCode:
     box: tuple[int, ...]
     swizzle: int
     window: WindowCode | None = None
-    rest: bool = False
+    rest: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -147,7 +147,7 @@ def _map_row(kernel: KernelRecord, found: TensorMapCode) -> str:
         rank=len(found.extents),
         swizzle=_SWIZZLES.index(found.swizzle),
         box=row(*found.box),
-        rest=int(found.rest),
+        rest=found.rest,
         **_window(found.window),
     )
 

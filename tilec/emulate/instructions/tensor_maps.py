@@ -20,7 +20,8 @@ _CORNER_BITS = {1: 16, 2: 8, 3: 5}
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map over a memory: extents and box innermost first, strides in bytes without the innermost.
-    ``dtype`` is that of an element. ``rest``: boxes have the rows that are left beyond whole ones."""
+    ``dtype`` is that of an element. ``rest``: 0, or the rows of tiles of one box or more, whose boxes have
+    equal shares of the rows beyond whole tiles."""
 
     memory: Memory
     dtype: np.dtype[Any]
@@ -28,7 +29,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
-    rest: bool = field(default=False, kw_only=True)
+    rest: int = field(default=0, kw_only=True)
 
     @property
     def size(self) -> int:
@@ -48,18 +49,21 @@ class TensorMap:
     @property
     def moved(self) -> tuple[int, ...]:
         """The box that moves at once."""
-        left = self.extents[1] % self.box[1] if self.rest else 0
-        return (self.box[0], left, *self.box[2:]) if left else self.box
+        left = self.extents[1] % self.rest if self.rest else 0
+        rows = -(-left // -(-self.rest // self.box[1])) if left else self.box[1]
+        return (self.box[0], rows, *self.box[2:])
 
     @property
     def bytes(self) -> int:
         """Bytes of a box."""
         return int(np.prod(self.moved)) * self.size
 
-    @property
-    def left_bytes(self) -> int:
-        """Bytes that a whole box has behind those of the rest."""
-        return int(np.prod(self.box)) * self.size - self.bytes
+    def left_bytes(self, start: tuple[int, ...]) -> int:
+        """Bytes of a tile behind the box at ``start``, where that is the last one of what is left."""
+        boxes = -(-self.rest // self.box[1])
+        if not boxes or start[1] % self.rest // self.moved[1] + 1 < boxes:
+            return 0
+        return boxes * (int(np.prod(self.box)) * self.size - self.bytes)
 
     def check_start(self, start: tuple[int, ...], is_store: bool) -> None:
         """Hazard for a start at which an H200 stops as at an illegal instruction: innermost coordinates are

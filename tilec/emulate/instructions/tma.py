@@ -44,8 +44,8 @@ def chunk_offsets(offset: int, count: int, pattern: int) -> np.ndarray:
                for scope in ("cluster", "cta")))  # fmt: skip
 def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMap, *operands: Any) -> None:
     """A box, or pixels of a window, into shared memory: elements outside of the tensor become 0. With
-    .multicast::cluster into the same place of every block of a mask. Behind a box that is the rest of a whole
-    one, rows hold anything: they become `ANYTHING`."""
+    .multicast::cluster into the same place of every block of a mask. Behind the last box of the rest of a
+    tile, rows hold anything: they become `ANYTHING`."""
     forms = {"tile": TensorMap, "im2col": ImageMap} if "mbarrier::complete_tx::bytes" in parts else {}
     form = next((forms[part] for part in parts if part in forms), None)
     if form is None:
@@ -59,7 +59,7 @@ def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMa
         moved = tuple(map(int, rest[: axes - 2])) if form is ImageMap else ()
         values = _box(g, tensor, start, moved, warp)
         mask = int(rest[len(moved)]) if "multicast::cluster" in parts else None
-        _deliver(g, of_lane(to, lane), barrier, mask, values, warp, tensor.swizzle, tensor.left_bytes)
+        _deliver(g, of_lane(to, lane), barrier, mask, values, warp, tensor.swizzle, tensor.left_bytes(start))
 
 
 def _box(

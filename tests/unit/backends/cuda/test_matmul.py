@@ -311,7 +311,7 @@ def test_unaligned_results_leave_without_tma():
 def test_tensor_maps_are_data():
     lowered = to_tir(lower(gemm(), SM90A), SM90A)
     a, rest, b, c = lowered.launches[0].tensor_maps
-    assert (rest.tensor, rest.rest) == (0, True)
+    assert (rest.tensor, rest.rest) == (0, 128)
     assert (a.extents, a.strides, a.box, a.swizzle) == (("K", "M"), ("(K) * 2",), (64, 128), 128)
     assert (b.extents, b.box) == (("N", "K"), (64, 64))
     assert (c.tensor, c.box, c.swizzle) == (2, (64, 64), 128)
@@ -359,7 +359,9 @@ def test_batches_hints_and_odd_counts_of_tiles():
     lowered = to_tir(lower(parse_kernel(BATCHED), SM90A), SM90A).launches[0]
     assert lowered.grid == ("(2) * (((3) + 1) // 2 * 2) * (Z)",)
     assert lowered.cluster == (2, 1, 1)
-    assert [found.box for found in lowered.tensor_maps] == [(64, 128, 1), (64, 64, 1), (32, 128, 1)]
+    a, rest, *others = lowered.tensor_maps
+    assert (a.box, rest.box, rest.rest) == ((64, 128, 1), (64, 128, 1), 128)
+    assert [found.box for found in others] == [(64, 64, 1), (32, 128, 1)]
     assert "bands of 4, operands multicast" in lowered.notes[-1]
 
 

@@ -105,7 +105,7 @@ def _start_loads(
     for load in loads:
         if load.early or not early:
             ctx.mark(load)
-            tails.bring(load, lambda each: _load(each, ctx))
+            tails.bring(load, lambda each, rows: _load(each, rows, ctx))
 
 
 def _fill_early(
@@ -135,7 +135,7 @@ def _fill_early(
                 _start_loads(stmt, ctx, stage, announced, tails, early=True)
             for inner in stmt.body:
                 if isinstance(inner, TmaLoad) and not inner.early:
-                    tails.bring(inner, lambda each: _load(each, ctx))
+                    tails.bring(inner, lambda each, rows: _load(each, rows, ctx))
         position.advance()
     early.end()
 
@@ -148,19 +148,19 @@ def _arrive(ctx: MatmulContext, stage: Expr) -> None:
         arrive(ctx.full(stage))
 
 
-def _load(stmt: TmaLoad, ctx: MatmulContext) -> None:
-    """What this block brings of a tile: its half to both blocks of a pair, or all to itself."""
-    half = stmt.map.box[-2]
+def _load(stmt: TmaLoad, rows: Expr, ctx: MatmulContext) -> None:
+    """What this block brings of a tile by boxes of ``rows``: its half to both blocks of a pair, or all to
+    itself."""
     if not stmt.crosses:
-        _load_rows(stmt, ctx, ctx.rank * half if stmt.shared else i32(0), to_both=stmt.shared)
+        _load_rows(stmt, ctx, ctx.rank * rows if stmt.shared else i32(0), to_both=stmt.shared)
         return
     assert ctx.crossed is not None
     with T.If(ctx.crossed if stmt.shared else tirx.Not(ctx.crossed)):
         with T.Then():
             _load_rows(stmt, ctx, i32(0), to_both=False)
-            _load_rows(stmt, ctx, i32(half), to_both=False)
+            _load_rows(stmt, ctx, rows, to_both=False)
         with T.Else():
-            _load_rows(stmt, ctx, ctx.rank * half, to_both=True)
+            _load_rows(stmt, ctx, ctx.rank * rows, to_both=True)
 
 
 def _load_rows(stmt: TmaLoad, ctx: MatmulContext, row: Expr, to_both: bool) -> None:

@@ -56,7 +56,7 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     found = tuple(made for stmt in roles.producer for made in _loads(stmt, scope.facts, pair, crosses, evict))
     made = replace(
         roles,
-        producer=found if pair is not None else _with_tails(found, gemm, roles.consumer, scope.facts),
+        producer=_with_tails(found, gemm, roles.consumer, scope.facts),
         consumer=tuple(
             plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
             for stmt in roles.consumer

@@ -72,16 +72,15 @@ def _loads(
     """Some loads of one trip."""
     with ctx.scope({stmt.var: ctx.value(stmt.start) + trip}):
         for load in loads:
-            tails.bring(load, lambda each: _load(each, stage, ctx))
+            tails.bring(load, lambda each, rows: _load(each, rows, stage, ctx))
 
 
-def _load(load: TmaLoad, stage: Expr, ctx: TileContext) -> None:
-    """All of a tile, or this block's half of it to both blocks of a pair."""
-    rows, columns = load.map.box[-2:]
+def _load(load: TmaLoad, rows: Expr, stage: Expr, ctx: TileContext) -> None:
+    """All of a tile by a box of ``rows``, or this block's half of it to both blocks of a pair."""
     part = None
     if load.shared:
-        pitch = columns * element_bytes(str(load.dst.buffer.dtype))
-        part = (ctx.rank * rows, u32(ctx.rank) * u32(rows * pitch))
+        pitch = load.map.box[-1] * element_bytes(str(load.dst.buffer.dtype))
+        part = (ctx.rank * rows, u32(ctx.rank * rows) * u32(pitch))
     emit_load(load, ctx, stage, ctx.full(stage), part, to_both=load.shared)
 
 

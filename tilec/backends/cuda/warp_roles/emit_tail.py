@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from tilec.backends.cuda.warp_roles.context import RoleContext
 
+    #: What emits a load whose boxes have so many rows.
+    Emit = Callable[[TmaLoad, Expr], None]
+
 
 class Tails:
     """What the loads of a ring bring of the tile under way: of one that ends beyond its tensor the rows
@@ -27,6 +30,9 @@ class Tails:
     def __init__(self, loads: Iterable[TmaLoad], ctx: RoleContext) -> None:
         self._loads = [load for load in loads if load.tail is not None]
         self._rows = {load.dst.buffer: _rows(load, ctx) for load in self._loads}
+        self._boxes = {
+            load.dst.buffer: _rows_of_box(load, self._rows[load.dst.buffer]) for load in self._loads
+        }
 
     def apart(self, emit: Callable[[Tails], None]) -> None:
         """``emit(tails)``: once for a tile that is whole, whose trips then choose no boxes, and once for
@@ -45,23 +51,23 @@ class Tails:
         """The bytes of a stage, of which whole tiles have ``whole``."""
         total = u32(whole)
         for load in self._loads:
-            height, rows = load.map.box[-2], self._rows[load.dst.buffer]
+            height, rows = load.map.box[-2], self._boxes[load.dst.buffer]
             total = total - u32(height - rows) * u32(stage_bytes(load.dst.buffer) // height)
         return let("bytes", total) if self._loads else total
 
-    def bring(self, load: TmaLoad, emit: Callable[[TmaLoad], None]) -> None:
-        """``emit(load)`` with the boxes that the tile has."""
+    def bring(self, load: TmaLoad, emit: Emit) -> None:
+        """``emit(load, rows)`` with the boxes that the tile has, each of so many ``rows``."""
         if load.tail is None or load.tail is load.map:
-            emit(load)
+            emit(load, self._boxes.get(load.dst.buffer, i32(load.map.box[-2])))
             return
         with T.If(self._is_whole(load)):
             with T.Then():
-                emit(load)
+                emit(load, i32(load.map.box[-2]))
             with T.Else():
-                emit(replace(load, map=load.tail))
+                emit(replace(load, map=load.tail), self._boxes[load.dst.buffer])
 
     def _is_whole(self, load: TmaLoad) -> Expr:
-        return tirx.EQ(self._rows[load.dst.buffer], i32(load.map.box[-2]))
+        return tirx.EQ(self._rows[load.dst.buffer], i32(load.rows))
 
 
 class Whole(Tails):
@@ -69,17 +75,25 @@ class Whole(Tails):
 
     def __init__(self, tails: Tails) -> None:
         self._loads = [load for load in tails._loads if load.tail is load.map]
-        self._rows = tails._rows
+        self._boxes = tails._boxes
 
-    def bring(self, load: TmaLoad, emit: Callable[[TmaLoad], None]) -> None:
-        """``emit(load)``."""
-        emit(load)
+    def bring(self, load: TmaLoad, emit: Emit) -> None:
+        """``emit(load, rows)``."""
+        emit(load, self._boxes.get(load.dst.buffer, i32(load.map.box[-2])))
 
 
 def _rows(load: TmaLoad, ctx: RoleContext) -> Expr:
     """How many rows of the tile are brought: all, too, of one that lies outside altogether."""
     extent = coordinate(ctx.value(load.map.buffer.shape[-2]))
     left = let(f"{load.map.buffer.name}_left", extent - coordinate(ctx.value(load.start[-2])))
-    height = i32(load.map.box[-2])
-    ends = tirx.And(left > 0, left < height)
-    return let(f"{load.map.buffer.name}_rows", tirx.Select(ends, left, height))
+    ends = tirx.And(left > 0, left < i32(load.rows))
+    return let(f"{load.map.buffer.name}_rows", tirx.Select(ends, left, i32(load.rows)))
+
+
+def _rows_of_box(load: TmaLoad, rows: Expr) -> Expr:
+    """How many of these rows each box brings; some of a whole tile bring more."""
+    if load.boxes == 1:
+        return rows
+    share = tirx.truncdiv(rows + (load.boxes - 1), i32(load.boxes))
+    whole = tirx.EQ(rows, i32(load.rows))
+    return let(f"{load.map.buffer.name}_share", tirx.Select(whole, i32(load.map.box[-2]), share))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilec.ir.exprs import int_value
 from tilec.ir.roads import Loss
 from tilec.ir.stmt import Aside, Block, Defines, Region, Stmt, Writes
 from tilec.targets import registers_of_a_thread
@@ -34,8 +35,8 @@ class Window:
 class TensorMap:
     """How TMA sees a global buffer: ``box`` elements per axis move at once; ``swizzle`` is the width in bytes
     of the XOR pattern of their shared image, 0 for none. With a ``window`` the map is one of im2col, and the
-    box is pixels by channels. ``rest``: boxes have the rows that the tensor has beyond whole ones of
-    ``box``, if any."""
+    box is pixels by channels. ``rest``: 0, or the rows of tiles of one box or more, whose boxes have equal
+    shares of the rows that the tensor has beyond whole tiles, if any."""
 
     syntax = "tensor_map(buffer, box=, swizzle=, window=, rest=)"
 
@@ -43,7 +44,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int
     window: Window | None = None
-    rest: bool = False
+    rest: int = 0
 
 
 def same_map(one: TensorMap, other: TensorMap) -> bool:
@@ -128,8 +129,9 @@ class TmaLoad(Stmt):
     each brings half of the rows to both. ``crosses``: the map is that of half of the rows, and in pairs that
     cross the others it is the other way round (`tilec.backends.cuda.matmul.nodes.TileOrder`). ``evict``:
     "first" or "last" to leave the L2. ``offsets``: those of a tap, where the map has a window. ``early``: no
-    launch in flight writes the tensor. ``tail``: the map for the last tile, which ends beyond the tensor: the
-    rows of ``dst`` behind its boxes hold anything; ``map`` itself where there is no other tile."""
+    launch in flight writes the tensor. ``tail``: the map for the last tile, which ends beyond the tensor: its
+    boxes share the rows inside, and the rows of ``dst`` behind them hold anything; ``map`` itself where there
+    is no other tile."""
 
     map: TensorMap
     start: tuple[Expr, ...]
@@ -140,6 +142,16 @@ class TmaLoad(Stmt):
     crosses: bool = False
     early: bool = False
     tail: TensorMap | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile."""
+        return int_value(self.dst.extent[-2]) or 1
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that the rows come in."""
+        return -(-self.rows // self.map.box[-2])
 
     @property
     def maps(self) -> tuple[TensorMap, ...]:

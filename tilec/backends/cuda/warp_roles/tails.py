@@ -42,8 +42,8 @@ def with_tail(
     count for nothing. Its rows are those of ``axis`` of the accumulator, whose elements leave by ``loops``;
     from trip to trip its place depends on ``moving`` variables. ``few``: of tensors of few tiles of rows
     alone; else also of any number that is no multiple of `MULTIPLE`, for one more map in each launch."""
-    start, extent, rows = load.start[-2], load.map.buffer.shape[-2], load.map.box[-2]
-    if load.offsets or load.shared or load.crosses or uses(start, moving):
+    start, extent, rows = load.start[-2], load.map.buffer.shape[-2], load.rows
+    if load.offsets or uses(start, moving):
         return load
     if not _has_few(load, facts) and (few or divides(MULTIPLE, extent, facts)):
         return load
@@ -51,20 +51,20 @@ def with_tail(
         return load
     if not all(_drops(loop, axis, start, extent, facts) for loop in loops):
         return load
-    rest = replace(load.map, rest=True)
+    rest = replace(load.map, rest=rows)
     return replace(load, map=rest if _is_one(load, facts) else load.map, tail=rest)
 
 
 def _has_few(load: TmaLoad, facts: Facts) -> bool:
     """Whether a tensor has at most `MOST_TILES` tiles of rows."""
     extent = load.map.buffer.shape[-2]
-    return facts.prove(extent <= tirx.const(MOST_TILES * load.map.box[-2], dtype_of(extent))) is True
+    return facts.prove(extent <= tirx.const(MOST_TILES * load.rows, dtype_of(extent))) is True
 
 
 def _is_one(load: TmaLoad, facts: Facts) -> bool:
     """Whether there is one tile along the rows of a tensor, from its first row on."""
     extent, start = load.map.buffer.shape[-2], facts.inline(load.start[-2])
-    zero, rows = tirx.const(0, dtype_of(start)), tirx.const(load.map.box[-2], dtype_of(extent))
+    zero, rows = tirx.const(0, dtype_of(start)), tirx.const(load.rows, dtype_of(extent))
     return all(facts.prove(each) is True for each in (extent <= rows, start <= zero, start >= zero))
 
 
