@@ -24,7 +24,7 @@ else:
 
 NAME = "bench"
 _SCHEDULES = Path(__file__).parents[2] / "manifests" / "llm.schedules.toml"
-CLASSES = ("exact", "guarded", "fallback", "chosen", "miss")
+CLASSES = ("exact", "guarded", "fallback", "chosen", "again", "miss")
 Guards = tuple[tuple[str, Guard], ...]
 Shape = tuple[int, int, int]
 
@@ -35,13 +35,15 @@ void bench_entry(float* a, int64_t m, int64_t n, int64_t k, void* scratch, int64
 #: Which dims each of the four sets pins, and what its variants demand beside that.
 _SETS = (("MNK", ""), ("NK", "M"), ("MK", "N"), ("K", "M"))
 _MOST = 4096
+_FEW = 8
 
 
 @dataclass(frozen=True)
 class Workload:
     """A library, and random shapes for each class: served by a variant that pins all dims (exact), by one of
     three further sets of pinned dims with a guard beside (guarded), by the variant without guards (fallback),
-    by one of several schedules in its place (chosen) or, in a kernel that has neither, by none (miss)."""
+    by one of several schedules in its place (chosen), the same for calls of few shapes in any order (again)
+    or, in a kernel that has neither, by none (miss)."""
 
     spec: PackageSpec
     shapes: dict[str, list[Shape]]
@@ -67,6 +69,7 @@ def workload(variants: int, shapes: int, seed: int = 0) -> Workload:
         "guarded": [_guarded(others, pinned, rng) for _ in range(shapes)],
         "fallback": missed,
         "chosen": missed,
+        "again": rng.choices(missed[:_FEW], k=shapes),
         "miss": missed,
     }
     return Workload(PackageSpec(NAME, "0", native_host(), kernels), drawn)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "arith.h"
+#include "choice.h"
 #include "hash.h"
 #include "settings.h"
 #include "status.h"
@@ -86,31 +86,6 @@ static const variant_record* first_in_arch(const kernel_record* kernel, const ar
   return best == UINT32_MAX ? NULL : &kernel->variants[best];
 }
 
-/* A little less than one over the number of units: tilec/costs.py. */
-static double share_of(const tilec_exec* exec) {
-  return (1 - 0x1p-40) / (double)int_max(1, family_of(exec->device)->units(exec));
-}
-
-LOCAL const variant_record* cheapest(const variant_record* variant, const dispatch_query* query) {
-  double costs[MAX_CHOICES];
-  if (LIKELY(!variant->costs)) return variant;
-  variant->costs(query->dims, share_of(query->exec), costs);
-  double least = costs[0];
-  uint32_t best = 0;
-  for (uint32_t i = 1; i < variant->num_choices; i++) { /* no branch could be foretold here */
-    bool less = costs[i] < least;
-    best = less ? i : best;
-    least = less ? costs[i] : least;
-  }
-  return variant - variant->choice + best;
-}
-
-LOCAL double cost_of(const variant_record* variant, const dispatch_query* query) {
-  double costs[MAX_CHOICES];
-  variant->costs(query->dims, share_of(query->exec), costs);
-  return costs[variant->choice];
-}
-
 static bool is_forced(const variant_record* variant) {
   const settings* now = settings_get();
   for (uint32_t i = 0; i < now->num_forced; i++) {
@@ -164,7 +139,7 @@ LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* q
   for (uint32_t i = 0; i < archs->count; i++) {
     const variant_record* found = first_in_arch(kernel, &kernel->tables[archs->archs[i]], query);
     if (!found) continue;
-    *out = cheapest(found, query);
+    *out = cheapest(kernel, found, query);
     return TILEC_OK;
   }
   return dispatch_missed(kernel, query);

@@ -19,9 +19,6 @@ typedef struct dispatch_query {
 } dispatch_query;
 LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
                             const variant_record** out);
-/* The one of least cost among the variants that serve the same calls as this one. */
-LOCAL const variant_record* cheapest(const variant_record* variant, const dispatch_query* query);
-LOCAL double cost_of(const variant_record* variant, const dispatch_query* query); /* microseconds */
 LOCAL const variant_record* forced_variant(const kernel_record* kernel, const arch_list* archs);
 LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
                                        const dispatch_query* query);

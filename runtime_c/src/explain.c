@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "choice.h"
 #include "family.h"
 #include "status.h"
 
@@ -50,7 +51,7 @@ static void explain_variant(const kernel_record* kernel, const variant_record* v
   } else if (guard) {
     describe_rejection(kernel, guard, query, out, size);
   } else {
-    if (!*taken) *taken = forced ? variant : cheapest(variant, query);
+    if (!*taken) *taken = forced ? variant : cheapest(kernel, variant, query);
     describe_admitted(variant, *taken, query, out, size);
   }
 }

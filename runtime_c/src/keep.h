@@ -5,8 +5,18 @@
 #include <stdint.h>
 
 #include "compiler.h"
+#include "records.h"
 
 typedef _Atomic(const char*) check_place; /* what a check of a call that failed says, NULL for none */
+
+/* One choice by cost. It is of so many dims at most; others are made anew. */
+enum { KEPT_BITS = 6, KEPT_CHOICES = 1 << KEPT_BITS, KEPT_DIMS = 4 };
+typedef struct kept_choice {
+  const variant_record* chosen;
+  costs_fn costs; /* among what was chosen; NULL: nothing is kept here */
+  int64_t units;
+  int64_t dims[KEPT_DIMS];
+} kept_choice;
 
 /* What this thread keeps; the pointers own memory of malloc, but for `check`. It is one object, so that a
  * function asks once where it lies, and of the dynamic kind: a process has few bytes for the static one, and
@@ -22,6 +32,7 @@ typedef struct thread_state {
   uint32_t task_depth;     /* threads.c */
   bool failed;             /* status.c */
   bool kept;
+  kept_choice choices[KEPT_CHOICES]; /* choice.c */
 } thread_state;
 
 static _Thread_local thread_state mine;

@@ -17,6 +17,7 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "settings.c"
 #include "own.c"
 #include "cpu.c"
+#include "choice.c"
 #include "dispatch.c"
 #include "explain.c"
 #include "tensors.c"
