@@ -63,6 +63,11 @@ def test_a_product_says_what_a_block_loads(config, loaded):
     assert any("beginning early" in note for note in launch.notes) == bool(loaded)
 
 
+def test_a_product_whose_trips_have_a_name_says_it_too():
+    launch, _ = compiled("gemm.py:linear", "sm_90a", **{**PRODUCT, "bM": 32, "bN": 64, "swap": True})
+    assert launch.loaded == "((K + 63) // 64) * 12288 // 1"
+
+
 def test_an_older_target_says_that_it_cannot():
     launch, text = compiled("elementwise.py:copy", "sm_80", pdl=True)
     assert not launch.programmatic
