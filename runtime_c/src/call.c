@@ -1,6 +1,8 @@
 /* One call: a variant is chosen, and the family of the device runs it. */
 #include "call.h"
 
+#include <string.h>
+
 #include "args.h"
 #include "dispatch.h"
 #include "doors.h"
@@ -58,6 +60,15 @@ LINKED tilec_status tilec_call_kernel(const kernel_record* kernel, const tilec_e
 
 /* ---- workspace_size ---- */
 
+/* Where tensors begin is the call's to check: this is asked of a variant ahead of it. */
+static tilec_status choose_ahead(const kernel_record* kernel, const tilec_variant* asked,
+                                 dispatch_query* query, const variant_record** out) {
+  uint32_t any[MAX_PARAMS];
+  memset(any, 0xff, sizeof(any));
+  query->min_align = asked ? any : NULL;
+  return choose_variant(kernel, asked, query, out);
+}
+
 LINKED tilec_status tilec_call_workspace(const kernel_record* kernel, const tilec_variant* variant,
                                          const tilec_exec* exec, const int64_t* dims, size_t* out) {
   const variant_record* chosen;
@@ -72,7 +83,7 @@ LINKED tilec_status tilec_call_workspace(const kernel_record* kernel, const tile
   if (status != TILEC_OK) return status;
   status = family_of(exec->device)->archs(exec->device.device_id, &query.archs);
   if (status != TILEC_OK) return status;
-  status = choose_variant(kernel, variant ? variant : exec->variant, &query, &chosen);
+  status = choose_ahead(kernel, variant ? variant : exec->variant, &query, &chosen);
   if (status != TILEC_OK) return status;
   status = measure(kernel, chosen, exec, launch_dims(kernel, chosen, exec, dims, room), &layout);
   if (status == TILEC_OK) *out = (size_t)layout.total;

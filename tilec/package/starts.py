@@ -15,10 +15,7 @@ VECTOR_BYTES = 16
 def with_starts(kernel: KernelRecord) -> KernelRecord:
     """The kernel, whose variants are in dispatch order. A tensor of which the last variants of each device's
     target, which serve what is left, move elements alone may begin at any of them; then each variant that
-    moves it in vectors demands that it begins where these do. Not where one has a workspace, whose size is
-    asked for ahead of a call, when nobody knows where tensors begin."""
-    if any(each.image.workspace for each in kernel.variants):
-        return kernel
+    moves it in vectors demands that it begins where these do."""
     names = [param.name for param in kernel.params if param.is_tensor]
     served: dict[object, set[str]] = {}
     for each in kernel.variants:

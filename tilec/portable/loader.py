@@ -552,6 +552,7 @@ class Kernel:
         #: Dims must be known before a launch with a workspace, and where the library cannot read them.
         self._wants_dims = bool(self._pointers) or not all(self._binds.values())
         self._workspace = any(variant["workspace"] for variant in metadata["variants"])
+        self._aligned = any(variant["align"] for variant in metadata["variants"])
         #: What outputs are allocated like where no argument is an array; None for NumPy.
         self.like: object = None
 
@@ -785,7 +786,7 @@ class Kernel:
         tensors = [self._fill(args[i], param, values, views) for i, param in enumerate(self._params)]
         for i, value in enumerate(dims.values(), len(self._params)):
             args[i].tag, args[i].v.i = 1, value
-        keep = (views, tensors, self._add_workspace(run, device, dims, own_workspace))
+        keep = (views, tensors, self._add_workspace(run, device, dims, args, own_workspace))
         launch, check, handle = self._library._table.launch, self._library._check, self._handle
         pointer, count = ctypes.byref(run), len(self._params) + len(dims)
 
@@ -816,12 +817,24 @@ class Kernel:
         arg.tag, arg.v.tensor = 7, ctypes.pointer(tensor)
         return tensor
 
-    def _select(self, device: _Device, dims: ctypes.Array[ctypes.c_int64]) -> int:
+    def _select(
+        self,
+        device: _Device,
+        dims: ctypes.Array[ctypes.c_int64],
+        args: ctypes.Array[_Arg] | None = None,
+    ) -> int:
+        """The variant for a call with these arguments, where there are any."""
         found = ctypes.c_void_p()
         table = self._library._table
-        self._library._check(table.select(self._handle, device, dims, None, ctypes.byref(found)))
+        known = self._known_alignment(args) if args is not None and self._aligned else None
+        self._library._check(table.select(self._handle, device, dims, known, ctypes.byref(found)))
         assert found.value is not None
         return found.value
+
+    def _known_alignment(self, args: ctypes.Array[_Arg]) -> ctypes.Array[ctypes.c_uint32]:
+        """At multiples of how many bytes each parameter begins."""
+        given = (args[place] for place in range(len(self._params)))
+        return (ctypes.c_uint32 * len(self._params))(*map(_alignment, given))
 
     def _variant_handle(self, number: int | None) -> int | None:
         """The variant with an id, as C knows it: both list them in dispatch order."""
@@ -833,11 +846,18 @@ class Kernel:
         info = ctypes.cast(self._handle, ctypes.POINTER(_KernelInfo)).contents
         return int(info.variants[ids.index(number)])
 
-    def _add_workspace(self, run: _Exec, device: _Device, dims: Mapping[str, int], own: bool) -> object:
+    def _add_workspace(
+        self,
+        run: _Exec,
+        device: _Device,
+        dims: Mapping[str, int],
+        args: ctypes.Array[_Arg],
+        own: bool,
+    ) -> object:
         if not self._workspace:
             return None
         library, values = self._library, _int64_array([dims[dim["name"]] for dim in self._dims])
-        run.variant = run.variant or self._select(device, values)
+        run.variant = run.variant or self._select(device, values, args)
         size = ctypes.c_size_t()
         library._check(
             library._table.workspace_size(
@@ -847,6 +867,13 @@ class Kernel:
         memory, run.workspace = library._workspace(device, run.stream or 0, size.value, own)
         run.workspace_size = size.value
         return memory
+
+
+def _alignment(arg: _Arg) -> int:
+    """The largest power of two that divides an address, of those that a library asks for."""
+    address = arg.v.tensor.contents.data if arg.tag == 7 else arg.v.i
+    most = 1 << 31
+    return most if not address else min(address & -address, most)
 
 
 class Library:

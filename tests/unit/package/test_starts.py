@@ -35,9 +35,8 @@ def test_nothing_changes_where_what_serves_all_calls_moves_vectors() -> None:
     assert all(with_starts(each) == each for each in (unknown, on_host, older))
 
 
-def test_nothing_changes_where_a_workspace_is_measured_ahead_of_calls() -> None:
+def test_variants_with_workspaces_are_no_exception() -> None:
     narrow, rest = moving("one", (0,), N=Guard(div=8)), moving("any", ())
     asking = replace(rest, image=replace(rest.image, workspace=(WorkspaceSlice("rows", "4 * N"),)))
-    assert with_starts(kernel(PARAMS, ["N"], narrow, rest)).params[0].begins_anywhere
-    unchanged = kernel(PARAMS, ["N"], narrow, asking)
-    assert with_starts(unchanged) == unchanged
+    found = with_starts(kernel(PARAMS, ["N"], narrow, asking))
+    assert [each.align for each in found.variants] == [(("X", VECTOR_BYTES),), ()]
