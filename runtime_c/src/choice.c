@@ -33,8 +33,8 @@ static kept_choice* place_of(const int64_t* dims, uint32_t num_dims) {
   return &mine.choices[hash_top_bits(hash_mix(0, sum), KEPT_BITS)];
 }
 
-static bool is_kept(const kept_choice* kept, costs_fn costs, const int64_t* dims, uint32_t num_dims,
-                    int64_t units) {
+static bool chose_before(const kept_choice* kept, costs_fn costs, const int64_t* dims, uint32_t num_dims,
+                         int64_t units) {
   uint64_t differs = (uint64_t)(kept->units ^ units);
   for (uint32_t i = 0; i < num_dims; i++) differs |= (uint64_t)(kept->dims[i] ^ dims[i]);
   return kept->costs == costs && !differs;
@@ -57,7 +57,7 @@ LOCAL const variant_record* cheapest(const kernel_record* kernel, const variant_
   int64_t units = units_of(query->exec);
   if (UNLIKELY(num_dims > KEPT_DIMS)) return choose(variant, dims, units);
   kept_choice* kept = place_of(dims, num_dims);
-  if (is_kept(kept, variant->costs, dims, num_dims, units)) return kept->chosen;
+  if (chose_before(kept, variant->costs, dims, num_dims, units)) return kept->chosen;
   return choose_and_keep(kept, variant, dims, num_dims, units);
 }
 
