@@ -18,7 +18,7 @@ from tilec.codegen.toolchain import find_toolchain
 from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
 from tilec.ir.text.parser import parse_kernel
 from tilec.sizes import evaluate_size
-from tilec.targets import Host, parse_target, runs_here
+from tilec.targets import Host, Target, parse_target, runs_here
 
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 
@@ -35,8 +35,8 @@ class Library:
     """Kernels compiled for one target and linked into one shared library; arguments are checked as little as
     in C. Each entry is run block by block in two pieces, as two workers would."""
 
-    def __init__(self, kernels: Mapping[str, str | Kernel], level: str) -> None:
-        self.target = parse_target(level)
+    def __init__(self, kernels: Mapping[str, str | Kernel], level: str | Target) -> None:
+        self.target = parse_target(level) if isinstance(level, str) else level
         self.kernels: dict[str, Kernel] = {
             name: parse_kernel(kernel) if isinstance(kernel, str) else kernel
             for name, kernel in kernels.items()
@@ -62,8 +62,8 @@ class Library:
         return tuple(told(self.images[name].launches[0]))
 
     def run(self, name: str, args: Sequence[object], dims: Mapping[str, int]) -> None:
-        """Runs every launch of ``name``; arrays and scalars in kernel order, outputs in place. Skips the test on a
-        machine that lacks what the target has."""
+        """Runs every launch of ``name``; arrays and scalars in kernel order, outputs in place. Skips the test on
+        a machine that lacks what the target has."""
         if not runs_here(self.target):
             pytest.skip(f"this machine does not run {self.target.name}")
         kernel, image = self.kernels[name], self.images[name]

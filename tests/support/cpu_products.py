@@ -36,7 +36,8 @@ STAGED = """\
 @dataclass(frozen=True)
 class Product:
     """C[M, N] = op(A) @ op(B) in tiles; extents that are None are run-time dims. ``panel``: B is packed ahead
-    as (N // panel, K, panel). ``clears``: by the product's own flag instead of a fill."""
+    as (N // panel, K, panel). ``clears``: by the product's own flag instead of a fill. ``b_dtype``: of B,
+    where it is another."""
 
     M: int | None = None
     N: int | None = None
@@ -45,6 +46,7 @@ class Product:
     bN: int = 64
     bK: int = 16
     dtype: str = "float32"
+    b_dtype: str = ""
     acc: str = "float32"
     out: str = "float32"
     trans_a: bool = False
@@ -63,7 +65,7 @@ class Product:
         M, N, K = (self._name(name) for name in "MNK")
         lines = [f'kernel("{name}")', *(self._dim(dim) for dim in "MNK")]
         lines += [self._tensor("A", *((K, M) if self.trans_a else (M, K)))]
-        lines += [self._tensor("B", *self._b_shape(N, K))]
+        lines += [self._tensor("B", *self._b_shape(N, K), dtype=self.b_dtype)]
         if self.extended:
             lines += [self._tensor("bias", N, dtype="float32"), self._tensor("R", M, N, dtype="float32")]
         lines += [self._tensor("C", M, N, dtype=self.out, access="out")]
@@ -105,7 +107,7 @@ class Product:
         flags = f"trans_a={self.trans_a}, trans_b={self.trans_b}, clear={clear}"
         lines = [
             f'    As = alloc({self.dtype}, {a_tile}, "shared.dyn")',
-            f'    Bs = alloc({self.dtype}, {b_tile}, "shared.dyn")',
+            f'    Bs = alloc({self.b_dtype or self.dtype}, {b_tile}, "shared.dyn")',
             f'    acc = alloc({self.acc}, {(bM, bN)}, "local.fragment")',
         ]
         if not self.clears:
@@ -130,18 +132,14 @@ class Product:
         """Random inputs and a poisoned output."""
         import ml_dtypes
 
-        kind = np.dtype(ml_dtypes.bfloat16 if self.dtype == "bfloat16" else self.dtype)
-
-        def draw(*shape: int) -> np.ndarray:
+        def draw(*shape: int, dtype: str = self.dtype) -> np.ndarray:
+            kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
             if kind.kind in "iu":
                 return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, dtype=kind, endpoint=True)
             return rng.standard_normal(shape).astype(kind)
 
-        b = (
-            draw(N // self.panel, K, self.panel)
-            if self.panel
-            else draw(*((N, K) if self.trans_b else (K, N)))
-        )
+        b_shape = (N // self.panel, K, self.panel) if self.panel else (N, K) if self.trans_b else (K, N)
+        b = draw(*b_shape, dtype=self.b_dtype or self.dtype)
         extra = (
             [rng.standard_normal(shape).astype(np.float32) for shape in ((N,), (M, N))]
             if self.extended

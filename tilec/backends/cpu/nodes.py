@@ -78,10 +78,10 @@ class TransposePanels(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class PackWords(Stmt):
-    """``dst[c // width, k, c % width]`` = the 32-bit word of elements ``src[k * group : +group, c]``.
+    """``dst[c // width, k, c % width]`` = the word of elements ``src[k * group : +group, c]``.
 
     ``src`` lies in a tile; its columns are a build-time multiple of ``lanes``, its rows of ``group``.
-    Elements are converted to ``stored`` first."""
+    Elements are converted to ``stored`` first; words have the type of ``dst``."""
 
     src: Matrix
     dst: Writes[Region]

@@ -62,10 +62,17 @@ def test_block_follows_the_target(target: str, rows: int, cols: int) -> None:
     [
         ("x86-64-v4+avx512bf16", "bfloat16", "vdpbf16ps"),
         ("x86-64-v4", "bfloat16", "fma"),
+        ("x86-64-v4+amx", "bfloat16", "tdpbf16ps"),
+        ("x86-64-v4+amx", "int8", "tdpbssd"),
+        ("x86-64-v4+amx", "uint8", "tdpbuud"),
         ("x86-64-v4+vnni", "int8", "vpdpbusd"),
         ("x86-64-v4+vnni", "uint8", "pmaddwd"),
+        ("x86-64-v3+avxvnni", "int8", "vpdpbusd"),
         ("x86-64-v2", "int8", "pmaddwd"),
         ("aarch64", "int8", "fma"),
+        ("aarch64+bf16", "bfloat16", "bfmmla"),
+        ("aarch64+dotprod+i8mm", "int8", "smmla"),
+        ("aarch64+dotprod+i8mm", "uint8", "ummla"),
         ("aarch64+dotprod", "int8", "sdot"),
         ("aarch64+dotprod", "uint8", "udot"),
     ],
@@ -80,6 +87,37 @@ def test_depth_that_is_no_multiple_of_a_word_takes_plain_steps() -> None:
     product = Product(dtype="bfloat16", bK=7)
     (gemm,) = found(lowered(product, target="x86-64-v4+avx512bf16"), MicroGemm)
     assert gemm.block.form == "fma"
+
+
+@pytest.mark.parametrize("sizes", [{"bM": 1}, {"bK": 6}])
+def test_what_fills_no_pairs_takes_dot_products(sizes: dict[str, int]) -> None:
+    (gemm,) = found(lowered(Product(dtype="bfloat16", **sizes), target="aarch64+bf16"), MicroGemm)
+    assert gemm.block.form == "bfdot"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "form"),
+    [
+        ("bfloat16", {"bK": 6}, "fma"),
+        ("bfloat16", {"bN": 40}, "fma"),
+        ("int8", {"bK": 8}, "pmaddwd"),
+        ("int8", {"bK": 24}, "tdpbssd"),
+    ],
+)
+def test_what_fills_no_tiles_takes_vectors(dtype: str, sizes: dict[str, int], form: str) -> None:
+    """And bfloat16 then takes float32's multiply-adds: vdpbf16ps is slower on processors with tiles."""
+    acc = "int32" if dtype == "int8" else "float32"
+    product = Product(dtype=dtype, acc=acc, out=acc, **sizes)
+    (gemm,) = found(lowered(product, target="x86-64-v4+avx512bf16+amx"), MicroGemm)
+    assert gemm.block.form == form
+    assert "tdpb" in gemm.loss.condition
+
+
+def test_few_rows_take_tiles_rather_than_vectors_along_k() -> None:
+    product = Product(dtype="bfloat16", bM=16, N=128, trans_b=True)
+    (vectors,) = found(lowered(product), MicroGemm)
+    (tiles,) = found(lowered(product, target="x86-64-v4+amx"), MicroGemm)
+    assert (vectors.block.form, tiles.block.form) == ("across", "tdpbf16ps")
 
 
 def test_types_without_a_product_are_refused() -> None:

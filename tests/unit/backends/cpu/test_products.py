@@ -60,7 +60,7 @@ PRODUCTS = {
 SHAPES = ((1, 64, 16), (2, 67, 33), (3, 1, 1), (31, 65, 17), (32, 128, 64), (45, 96, 47), (64, 130, 5))
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
-LEVELS_HERE = (*LEVELS, "x86-64-v4+vnni+avx512bf16")
+LEVELS_HERE = (*LEVELS, "x86-64-v3+avxvnni", "x86-64-v4+vnni+avx512bf16")
 
 
 def _served(level: str) -> list[str]:

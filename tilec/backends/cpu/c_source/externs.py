@@ -29,6 +29,7 @@ _RUNTIME = {
 }
 #: Byte products that are summed by fours: whether the left operand is unsigned.
 _BYTE_SUMS = {
+    "llvm.x86.avx512.vpdpbusd.256": ("uint8_t", "int8_t"),
     "llvm.x86.avx512.vpdpbusd.512": ("uint8_t", "int8_t"),
     "llvm.aarch64.neon.sdot.v4i32.v16i8": ("int8_t", "int8_t"),
     "llvm.aarch64.neon.udot.v4i32.v16i8": ("uint8_t", "uint8_t"),
@@ -56,7 +57,7 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
         return _wrapping(name, _SYMBOLS[found[1]], result, helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
-    if name == "tilec_dpbf16" and result is not None:
+    if name in ("tilec_vdpbf16ps", "tilec_bfdot") and result is not None:
         return _bfloat16_pairs(name, result, helpers)
     raise UnsupportedError(f"there is no C for a call of {name}")
 

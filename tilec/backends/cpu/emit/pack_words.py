@@ -1,4 +1,4 @@
-"""TIR of `PackWords`: neighbours along K become the elements of one 32-bit word.
+"""TIR of `PackWords`: neighbours along K become the elements of one word of 32 or 64 bits.
 
 Where the source has columns side by side, ``group`` of its rows are interleaved. Where it has K side by side,
 its words are already there and change places in square blocks, as in `emit_transpose`.
@@ -99,7 +99,7 @@ class _Words:
         return convert(raw, stored_type(self.stmt.stored))
 
     def _as_words(self, value: Expr, count: int) -> Expr:
-        kind = with_lanes("int32", count)
+        kind = with_lanes(str(self.stmt.dst.buffer.dtype), count)
         return value if dtype_of(value) == kind else tirx.reinterpret(kind, value)
 
     def _write(self, k: Expr, col: Expr, words: Expr) -> tirx.Stmt:

@@ -11,10 +11,12 @@ from tvm.ir import TensorLoad, Var
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS
 from tilec.backends.cpu.products.elementwise import map_expressions
+from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.microkernel import emit_product
 from tilec.backends.cpu.products.register_tile import each_vector, lane
+from tilec.backends.cpu.products.tile_forms import TileForm
+from tilec.backends.cpu.products.tile_product import emit_tiles
 from tilec.backends.cpu.products.tir import get, index, span
 from tilec.ir.exprs import transform
 from tilec.ir.nodes import Block, Parallel, Region, Store
@@ -36,8 +38,10 @@ def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     how = f"product by {block.rows} x {block.cols} blocks of {stmt.c.buffer.dtype}, {block.form}"
     ctx.take(replace(stmt, body=()), "microkernel", how, stmt.loss if block.form == "fma" else None)
     epilogue = _Epilogue(stmt, ctx)
-    product = emit_product(_placed(stmt, ctx), _Tiles(ctx), ctx.target.has_fma, epilogue.emit)
-    form = DOT_FORMS.get(block.form)
+    gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.form)
+    if isinstance(form, TileForm):
+        return with_llvm(form.source, emit_tiles(form, gemm, memory, epilogue.emit))
+    product = emit_product(gemm, memory, ctx.target.has_fma, epilogue.emit)
     return product if form is None else with_llvm(form.source, product)
 
 
@@ -76,13 +80,21 @@ class _Tiles:
         raw = tirx.BufferLoad(storage.data, [span(storage.offset(indices), lanes)])
         return decode(raw, storage.dtype)
 
-    def word(self, buffer: Var, indices: tuple[Expr, ...]) -> Expr:
-        """The 32 bits in memory that start at an element, as int32."""
+    def word(self, buffer: Var, indices: tuple[Expr, ...], dtype: str) -> Expr:
+        """The bits in memory that start at an element, as the type of one or several words."""
+        storage, (word, _, lanes) = self.ctx.storage(buffer), dtype.partition("x")
+        count = element_bytes(word) * int(lanes or 1) // element_bytes(storage.dtype)
+        return tirx.reinterpret(dtype, tirx.BufferLoad(storage.data, [span(storage.offset(indices), count)]))
+
+    def address(self, buffer: Var, indices: tuple[Expr, ...]) -> Expr:
+        """Where an element lies."""
         storage = self.ctx.storage(buffer)
-        count = 4 // element_bytes(storage.dtype)
-        return tirx.reinterpret(
-            "int32", tirx.BufferLoad(storage.data, [span(storage.offset(indices), count)])
-        )
+        return tirx.address_of(tirx.BufferLoad(storage.data, [storage.offset(indices)]))
+
+    def pitch(self, buffer: Var, axis: int) -> Expr:
+        """Bytes from an element to the next along an axis."""
+        storage = self.ctx.storage(buffer)
+        return storage.strides[axis] * element_bytes(storage.dtype)
 
     def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
         """Writes the lanes of ``value`` along the last index."""

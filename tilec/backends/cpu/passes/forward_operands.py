@@ -15,6 +15,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.backends.cpu.passes.select_microkernel import across_block
+from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import static
@@ -33,6 +34,9 @@ _FEW_ROWS = 8
 
 #: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
 _ROWS_ACROSS = 32
+
+#: The same where a matrix unit would do the product.
+_ROWS_ACROSS_TILES = 4
 
 #: Rows of ``b`` up to this many elements are a panel as they are.
 _PANEL = 64
@@ -177,7 +181,8 @@ def _is_across(gemm: MicroGemm, moved: Matrix) -> bool:
     a, b = gemm.a.region, moved.region.buffer
     floats = str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
     side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
-    return floats and side_by_side and _has_unit_stride(b) and static(a.extent[gemm.a.row]) <= _ROWS_ACROSS
+    most = _ROWS_ACROSS_TILES if gemm.block.form in TILE_FORMS else _ROWS_ACROSS
+    return floats and side_by_side and _has_unit_stride(b) and static(a.extent[gemm.a.row]) <= most
 
 
 def _has_unit_stride(buffer: Var) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
-from tilec.backends.cpu.products.dot_forms import choose_form
+from tilec.backends.cpu.products.forms import word_forms
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
@@ -22,6 +22,7 @@ from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cpu.products.dot_forms import DotForm
     from tilec.targets import Target
 
 #: K steps per trip of the inner loop; more gave nothing on Zen 5.
@@ -85,31 +86,35 @@ def _select(gemm: Gemm, target: Target) -> MicroGemm:
 
 
 def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
-    """The target's block, with an instruction for several K elements where one fits types and extents."""
-    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
-    block, form = register_block(target, c), choose_form(target, a, b, c)
-    steps, columns = int_value(depth), int_value(gemm.c.extent[-1]) or 1
-    if form is not None and steps is not None and steps % form.group == 0 and columns % block.lanes == 0:
-        block = replace(block, form=form.name)
+    """The target's block, with the fastest instruction that fits types and extents."""
+    block, columns = register_block(target, str(gemm.c.buffer.dtype)), int_value(gemm.c.extent[-1]) or 1
+    rows, steps = int_value(gemm.c.extent[-2]), int_value(depth)
+    if rows is not None and steps is not None:
+        fitting = (form.block(block, rows, steps, columns) for form in _forms(gemm, target))
+        block = next((found for found in fitting if found is not None), block)
     width = min(block.cols, 1 << (columns.bit_length() - 1))
     return replace(block, cols=width, lanes=min(block.lanes, width))
 
 
+def _forms(gemm: Gemm, target: Target) -> tuple[DotForm, ...]:
+    return word_forms(target, *(str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c)))
+
+
 def _loss(gemm: Gemm, target: Target, depth: int | Expr) -> Loss | None:
-    """What keeps a product from vectors as wide as the target's, or from its instruction for several K
-    elements."""
-    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
-    columns, steps = int_value(gemm.c.extent[-1]) or 1, int_value(depth)
-    lanes, form = register_block(target, c).lanes, choose_form(target, a, b, c)
-    if form is not None and steps is not None and steps % form.group:
-        why = f"K = {steps} is no multiple of {form.group}, which {form.name} takes at once"
-        return Loss("microkernel", why, f"choose a K tile of a multiple of {form.group}")
-    if form is not None and columns % lanes:
-        why = f"{columns} columns are no multiple of the {lanes} of {form.name}"
-        return Loss("microkernel", why, f"choose an N tile of a multiple of {lanes}")
-    if columns < lanes:
-        why = f"{columns} columns do not fill a vector of {lanes}"
-        return Loss("microkernel", why, f"choose an N tile of a multiple of {2 * lanes}")
+    """What keeps a product from its target's fastest instruction, or from vectors as wide as the target's."""
+    block, columns = register_block(target, str(gemm.c.buffer.dtype)), int_value(gemm.c.extent[-1]) or 1
+    best, steps = next(iter(_forms(gemm, target)), None), int_value(depth)
+    if best is not None and steps is not None:
+        group, lanes = best.demands(block)
+        if steps % group:
+            why = f"K = {steps} is no multiple of {group}, which {best.name} takes at once"
+            return Loss("microkernel", why, f"choose a K tile of a multiple of {group}")
+        if columns % lanes:
+            why = f"{columns} columns are no multiple of the {lanes} of {best.name}"
+            return Loss("microkernel", why, f"choose an N tile of a multiple of {lanes}")
+    if columns < block.lanes:
+        why = f"{columns} columns do not fill a vector of {block.lanes}"
+        return Loss("microkernel", why, f"choose an N tile of a multiple of {2 * block.lanes}")
     return None
 
 

@@ -14,7 +14,9 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.across_tile import AcrossTile
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS
+from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.matrix_forms import MATRIX_FORMS
+from tilec.backends.cpu.products.matrix_tile import MatrixTile
 from tilec.backends.cpu.products.register_tile import ColumnOffsets, Memory, RegisterTile
 from tilec.backends.cpu.products.tir import index, loop, sequence, trips_of
 from tilec.ir.exprs import int_value
@@ -31,11 +33,11 @@ Epilogue = Callable[["Expr", "Expr", RegisterBlock, "Var"], "tirx.Stmt | None"]
 def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> tirx.Stmt:
     """The statement that computes ``gemm``; ``fused_multiply`` where the target has an FMA instruction."""
     builder = _Builder(gemm, memory, fused_multiply, epilogue)
-    parts = [builder.columns(block, start, count) for block, start, count in _column_blocks(gemm)]
+    parts = [builder.columns(block, start, count) for block, start, count in column_blocks(gemm)]
     return sequence(*parts)
 
 
-def _column_blocks(gemm: MicroGemm) -> Iterator[tuple[RegisterBlock, int, int]]:
+def column_blocks(gemm: MicroGemm) -> Iterator[tuple[RegisterBlock, int, int]]:
     """Block, first column and number of blocks: whole ones, then one for every power of two in the rest."""
     columns, block = static(gemm.c.extent[-1]), gemm.block
     whole = columns // block.cols
@@ -66,7 +68,7 @@ class _Builder:
 
     def _column(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """One column block over all rows, after what its rows have in common."""
-        form = DOT_FORMS.get(block.form)
+        form = word_form(block.form)
         if form is None or not form.offset:
             return self._rows(block, col)
         cleared = replace(self.gemm, clear=tirx.const(True, "bool"))
@@ -110,13 +112,21 @@ class _Builder:
 
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block from its first row and column: start value, K loop, write back, epilogue."""
-        kind = AcrossTile if block.form == "across" else RegisterTile
-        registers = kind(self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset)
+        registers = _tile_kind(block.form)(
+            self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset
+        )
         parts = [tirx.AllocBuffer(registers.data), registers.start(), registers.multiply()]
         if self.gemm.c.buffer not in self.gemm.registers:
             parts.append(registers.write_back())
         parts.append(self.epilogue(row, col, block, registers.data))
         return sequence(*(part for part in parts if part is not None))
+
+
+def _tile_kind(form: str) -> type[RegisterTile]:
+    """The class that emits a register block of a form."""
+    if form == "across":
+        return AcrossTile
+    return MatrixTile if form in MATRIX_FORMS else RegisterTile
 
 
 def _powers_below(limit: int) -> Iterator[int]:

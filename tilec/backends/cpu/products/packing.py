@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackWords, TransposePanels, element
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS, DotForm
+from tilec.backends.cpu.products.dot_forms import DotForm
+from tilec.backends.cpu.products.forms import word_form
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.regions import static, stretched
@@ -56,7 +57,7 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
     if gemm.block.form == "across":
         return None
-    form, region = DOT_FORMS.get(gemm.block.form), gemm.a.region
+    form, region = word_form(gemm.block.form), gemm.a.region
     wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.stored
     readable = form is None or gemm.a.col == len(region.start) - 1
     if readable and str(region.buffer.dtype) == wanted and not staged:
@@ -74,12 +75,13 @@ def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
     if gemm.block.form == "across":
         return None
-    form, region = DOT_FORMS.get(gemm.block.form), gemm.b.region
-    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else "int32"
+    form, region = word_form(gemm.block.form), gemm.b.region
+    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.word
     readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1
     if readable and (gemm.b.panel is not None or not staged):
         return None
-    width, columns = gemm.block.cols, static(gemm.c.extent[-1])
+    width = gemm.block.cols if form is None else form.panel(gemm.block)
+    columns = static(gemm.c.extent[-1])
     depth = static(region.extent[gemm.b.row]) // (1 if form is None else form.group)
     shape = (-(-columns // width), depth, width)
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_panels", scope="shared.dyn")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS, DotForm, dot, offset_word
+from tilec.backends.cpu.products.dot_forms import DotForm, dot, offset_word
+from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequence, trips_of, unrolled
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
@@ -25,8 +26,14 @@ class Memory(Protocol):
     def load(self, buffer: Var, indices: tuple[Expr, ...], lanes: int = 1) -> Expr:
         """The values of ``lanes`` consecutive elements along the last index."""
 
-    def word(self, buffer: Var, indices: tuple[Expr, ...]) -> Expr:
-        """The 32 bits in memory that start at an element, as int32."""
+    def word(self, buffer: Var, indices: tuple[Expr, ...], dtype: str) -> Expr:
+        """The bits in memory that start at an element, as the type of one or several words."""
+
+    def address(self, buffer: Var, indices: tuple[Expr, ...]) -> Expr:
+        """Where an element lies."""
+
+    def pitch(self, buffer: Var, axis: int) -> Expr:
+        """Bytes from an element to the next along an axis."""
 
     def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
         """Writes the lanes of ``value`` along the last index."""
@@ -56,7 +63,7 @@ class RegisterTile:
         self.row = row
         self.col = col
         self.dtype = compute_type(str(gemm.c.buffer.dtype))
-        self.form = DOT_FORMS.get(block.form)
+        self.form = word_form(block.form)
         self.offset = offset
         self.data = tirx.decl_buffer((block.rows * block.cols,), self.dtype, "acc", scope="local")
 
@@ -130,7 +137,7 @@ class RegisterTile:
     def _word(self, r: Expr, k: Expr, form: DotForm) -> Expr:
         """Word ``k`` of a row of ``a``, with the offset that its form asks for."""
         place = element(self.gemm.a, self.row + r, k * form.group)
-        word = self.memory.word(self.gemm.a.region.buffer, place)
+        word = self.memory.word(self.gemm.a.region.buffer, place, form.word)
         return tirx.bitwise_xor(word, offset_word(form)) if form.offset else word
 
     def _b(self, k: Expr, v: Expr) -> Expr:

@@ -1,0 +1,42 @@
+"""The matrix unit of x86 for machines without one: its instructions as calls of plain C (tile_unit.c)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from unittest.mock import patch
+
+from tilec.backends.cpu.codegen.foreign import llvm_text
+from tilec.backends.cpu.products.tile_forms import TILE_FORMS
+from tilec.targets import Target, parse_target, runs_here
+
+_SOURCE = Path(__file__).with_suffix(".c")
+_AVX2 = parse_target("x86-64-v3")
+_DECLARATION = re.compile(r"^declare void @llvm\.x86\..*$", re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def _emulator() -> str:
+    return llvm_text(_SOURCE.read_text(), _AVX2)
+
+
+@contextmanager
+def emulated_tiles() -> Iterator[None]:
+    """Within the context products on the matrix unit are compiled for the emulated one."""
+    forms = {name: replace(form, source=_with_calls(form.source)) for name, form in TILE_FORMS.items()}
+    with patch.dict(TILE_FORMS, forms):
+        yield
+
+
+def _with_calls(text: str) -> str:
+    """Its unit's state is static: a kernel of several products has one for each."""
+    return _emulator() + _DECLARATION.sub("", text).replace("@llvm.x86.", "@emulated_")
+
+
+def as_here(target: Target) -> Target:
+    """``target``, with what is told of the machine cut to AVX2 where this one is not of that kind."""
+    return target if runs_here(target) else replace(target, mcpu=_AVX2.mcpu, mattr=(), bits=_AVX2.bits)

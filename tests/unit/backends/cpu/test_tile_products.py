@@ -1,0 +1,69 @@
+"""Products on the matrix unit of x86: on the machine's own where it has one, always on an emulated one."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from compiled import Library
+from cpu_products import BIAS_RESIDUAL, ROW_SUM, STAGED, Product
+from tile_unit import as_here, emulated_tiles
+
+from tilec.targets import parse_target, runs_here
+
+TARGET = parse_target("x86-64-v4+amx")
+PRODUCTS = {
+    "bfloat16": Product(dtype="bfloat16", bM=64, bN=64, bK=32, out="bfloat16", epilogue=STAGED),
+    "whole": Product(dtype="bfloat16", bM=64, bN=96, bK=64),
+    "half_columns": Product(dtype="bfloat16", bM=32, bN=48, bK=32, trans_b=True),
+    "one_tile": Product(dtype="bfloat16", bM=16, bN=16, bK=32),
+    "short_rows": Product(dtype="bfloat16", bM=20, bN=32, bK=32, trans_b=True, K=64),
+    "short_words": Product(dtype="bfloat16", bM=40, bN=32, bK=24),
+    "trans_a": Product(dtype="bfloat16", bM=32, bN=32, bK=64, trans_a=True),
+    "panels": Product(dtype="bfloat16", bM=64, bN=64, bK=32, N=128, panel=32),
+    "clears": Product(dtype="bfloat16", bM=48, bN=32, bK=32, clears=True),
+    "epilogue": Product(dtype="bfloat16", bM=64, bN=64, bK=64, K=64, trans_b=True, epilogue=BIAS_RESIDUAL),
+    "epilogue_tail": Product(dtype="bfloat16", bM=37, bN=48, bK=64, K=64, epilogue=BIAS_RESIDUAL),
+    "rows_summed": Product(dtype="bfloat16", bM=32, bN=64, bK=32, N=64, epilogue=ROW_SUM),
+    "int8": Product(dtype="int8", acc="int32", out="int32", bM=64, bN=64, bK=64),
+    "int8_trans_b": Product(dtype="int8", acc="int32", out="int32", bM=33, bN=48, bK=64, trans_b=True),
+    "uint8_int8": Product(
+        dtype="uint8", b_dtype="int8", acc="int32", out="int32", bM=32, bN=32, bK=64, trans_b=True
+    ),
+    "int8_uint8": Product(dtype="int8", b_dtype="uint8", acc="int32", out="int32", bM=32, bN=32, bK=64),
+    "uint8": Product(dtype="uint8", acc="int32", out="int32", bM=32, bN=32, bK=32),
+}
+SHAPES = ((1, 64, 32), (5, 67, 33), (16, 16, 64), (37, 96, 96), (64, 130, 70), (97, 64, 64))
+
+
+@lru_cache(maxsize=2)
+def library(unit: str) -> Library:
+    """All products, for the machine's unit or the emulated one."""
+    texts = {name: product.text(name) for name, product in PRODUCTS.items()}
+    if unit == "machine":
+        return Library(texts, TARGET)
+    with emulated_tiles():
+        return Library(texts, as_here(TARGET))
+
+
+@pytest.mark.parametrize("unit", ["emulated", "machine"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_product(name: str, unit: str) -> None:
+    if unit == "machine" and not runs_here(TARGET):
+        pytest.skip(f"this machine does not run {TARGET.name}")
+    product, rng = PRODUCTS[name], np.random.default_rng(0)
+    assert any("tdpb" in line for line in library(unit).notes(name))
+    for m, n, k in SHAPES:
+        n = n // product.panel * product.panel if product.panel else n
+        shape = (product.M or m, product.N or max(n, product.panel), product.K or k)
+        args = product.arguments(*shape, rng)
+        library(unit).run(name, args, dict(zip("MNK", shape, strict=True)))
+        _compare(product, args, shape)
+
+
+def _compare(product: Product, args: list[np.ndarray], shape: tuple[int, int, int]) -> None:
+    scale = {"int32": 0, "float32": 1e-5, "bfloat16": 1.6e-2}[product.out] * shape[2] ** 0.5
+    relative = 0.05 if product.epilogue is ROW_SUM else scale
+    result, expected = args[-1].astype(np.float64), product.expected(args)
+    np.testing.assert_allclose(result, expected, rtol=relative, atol=4 * scale, err_msg=f"{shape}")
