@@ -62,8 +62,8 @@ class Library:
         return tuple(told(self.images[name].launches[0]))
 
     def run(self, name: str, args: Sequence[object], dims: Mapping[str, int]) -> None:
-        """Runs every launch of ``name``; arrays and scalars in kernel order, outputs in place. Skips the test on
-        a machine that lacks what the target has."""
+        """Runs every launch of ``name``; arrays and scalars in kernel order, outputs in place. Skips the test
+        on a machine that lacks what the target has."""
         if not runs_here(self.target):
             pytest.skip(f"this machine does not run {self.target.name}")
         kernel, image = self.kernels[name], self.images[name]

@@ -23,6 +23,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 FMA(fma_avx2, 32, __attribute__((target("avx2,fma"))))
 FMA(fma_avx512, 64, __attribute__((target("avx512f"))))
 FMA(fma_sse2, 16, )
@@ -47,6 +49,29 @@ __attribute__((target("avx512f,avx512vnni"))) EXPORT double dot_int8(int64_t tri
   for (int i = 1; i < LANES; i++) sums[0] = _mm512_add_epi32(sums[0], sums[i]);
   return (double)_mm512_reduce_add_epi32(sums[0]);
 }
+/* LANES products of full tiles into four tiles of sums in turn. The system grants
+ * tiles on request; -1 where it does not. */
+#define TILES(NAME, PRODUCT)                                                                \
+  __attribute__((target("amx-tile,amx-bf16,amx-int8"))) EXPORT double NAME(int64_t trips) { \
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };                                   \
+    if (syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA)) return -1;                  \
+    struct {                                                                                \
+      uint8_t palette, reserved[15];                                                        \
+      uint16_t bytes[16];                                                                   \
+      uint8_t rows[16];                                                                     \
+    } shapes = {.palette = 1};                                                              \
+    for (int i = 0; i < 8; i++) shapes.bytes[i] = 64, shapes.rows[i] = 16;                  \
+    _tile_loadconfig(&shapes);                                                              \
+    for (int64_t trip = 0; trip < trips; trip++) {                                          \
+      PRODUCT(0, 4, 6), PRODUCT(1, 4, 7), PRODUCT(2, 5, 6), PRODUCT(3, 5, 7);               \
+      PRODUCT(0, 4, 6), PRODUCT(1, 4, 7), PRODUCT(2, 5, 6), PRODUCT(3, 5, 7);               \
+      PRODUCT(0, 4, 6), PRODUCT(1, 4, 7), PRODUCT(2, 5, 6), PRODUCT(3, 5, 7);               \
+    }                                                                                       \
+    _tile_release();                                                                        \
+    return 0;                                                                               \
+  }
+TILES(tiles_bfloat16, _tile_dpbf16ps)
+TILES(tiles_int8, _tile_dpbssd)
 #else
 FMA(fma_neon, 16, )
 #endif

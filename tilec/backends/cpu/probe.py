@@ -46,6 +46,8 @@ _PROBES = (
     _Probe("fma_avx512", CpuBit.X86_64_V4, "float32", 16),
     _Probe("dot_bfloat16", CpuBit.AVX512BF16, "bfloat16", 32),
     _Probe("dot_int8", CpuBit.VNNI, "int8", 64),
+    _Probe("tiles_bfloat16", CpuBit.AMX, "bfloat16", 16 * 16 * 32),
+    _Probe("tiles_int8", CpuBit.AMX, "int8", 16 * 16 * 64),
 )
 
 
@@ -68,17 +70,25 @@ def _known(threads: int) -> Ceilings:
 def _measure(name: str, threads: int) -> Ceilings:
     with tempfile.TemporaryDirectory() as folder:
         library = _library(Path(folder))
-        flops = {probe.dtype: _rate(library, probe, threads) for probe in _usable()}
+        flops = {probe.dtype: _rate(library, probe, threads) for probe in _usable(library)}
         return Ceilings(name, flops, _copy_rate(library, threads))
 
 
-def _usable() -> list[_Probe]:
+def _usable(library: ctypes.CDLL) -> list[_Probe]:
     """The best probe of each type."""
     native = native_target()
     order = [CpuBit.X86_64_V2, CpuBit.X86_64_V3, CpuBit.X86_64_V4]
     present = set(native.bits)
     present |= {bit for at, bit in enumerate(order) if present & set(order[at:])}
-    return list({probe.dtype: probe for probe in _PROBES if probe.needs in present}.values())
+    usable = [probe for probe in _PROBES if probe.needs in present and _is_granted(library, probe)]
+    return list({probe.dtype: probe for probe in usable}.values())
+
+
+def _is_granted(library: ctypes.CDLL, probe: _Probe) -> bool:
+    """Whether the system lets this process use what the probe measures."""
+    function = library[probe.name]
+    function.argtypes, function.restype = [ctypes.c_int64], ctypes.c_double
+    return bool(function(0) >= 0)
 
 
 def _library(folder: Path) -> ctypes.CDLL:

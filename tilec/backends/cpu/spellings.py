@@ -16,10 +16,16 @@ _NAMES = {
     "cascadelake": "x86-64-v4+vnni",
     "icelake-server": "x86-64-v4+vnni",
     "cooperlake": "x86-64-v4+vnni+avx512bf16",
-    "sapphirerapids": "x86-64-v4+vnni+avx512bf16",
+    "alderlake": "x86-64-v3+avxvnni",
+    "sapphirerapids": "x86-64-v4+vnni+avx512bf16+amx",
+    "emeraldrapids": "x86-64-v4+vnni+avx512bf16+amx",
+    "graniterapids": "x86-64-v4+vnni+avx512bf16+amx",
     "znver4": "x86-64-v4+vnni+avx512bf16",
     "znver5": "x86-64-v4+vnni+avx512bf16",
     "neoverse-n1": "aarch64+dotprod",
+    "neoverse-n2": "aarch64+dotprod+bf16+i8mm",
+    "neoverse-v1": "aarch64+dotprod+bf16+i8mm",
+    "neoverse-v2": "aarch64+dotprod+bf16+i8mm",
 }
 
 
