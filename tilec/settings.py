@@ -62,8 +62,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class LibrarySettings:
-    """What a built library would take from the environment when it chooses variants. ``cpu``: TILEC_CPU, one
-    of its targets; ``forced``: the ids of TILEC_FORCE_VARIANT, up to what the runtime ignores."""
+    """What a built library would take from the environment when it chooses variants. ``cpu``: TILEC_CPU, a
+    target of a processor; ``forced``: the ids of TILEC_FORCE_VARIANT, up to what the runtime ignores."""
 
     cpu: str | None = None
     forced: tuple[int, ...] = ()

@@ -15,6 +15,7 @@ import difflib
 import enum
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -266,13 +267,7 @@ class Target:
     @property
     def required_mask(self) -> int:
         """``bits`` with everything that they require in turn, as the mask that dispatch compares."""
-        requires = {item.bit: item.requires for item in DETECTION}
-        pending, needs = list(self.bits), 0
-        while pending:
-            bit = pending.pop()
-            needs |= bit.mask
-            pending.extend(requires[bit])
-        return needs
+        return required_mask(self.bits)
 
     def lanes(self, bits: int) -> int:
         """How many elements of ``bits`` bits one vector register holds."""
@@ -320,6 +315,25 @@ def cpu_target(name: str, names: list[str], place: Place | None) -> Target:
         bits=bits,
         rank=(level.order, *_feature_rank(features)),
     )
+
+
+def cpu_names(arch: str) -> list[tuple[str, CpuBit, bool]]:
+    """What names of an architecture's CPU targets are made of, with the bit of each and whether it is a
+    level, which comes first."""
+    levels = [(level.name, level.bit, True) for level in _LEVELS if level.arch == arch]
+    own = {name for name, _, _ in levels}
+    return levels + [(each.name, each.bit, False) for each in _FEATURES if own.intersection(each.levels)]
+
+
+def required_mask(bits: Sequence[CpuBit]) -> int:
+    """``bits`` with everything that they require in turn, as a mask."""
+    requires = {item.bit: item.requires for item in DETECTION}
+    pending, needs = list(bits), 0
+    while pending:
+        bit = pending.pop()
+        needs |= bit.mask
+        pending.extend(requires[bit])
+    return needs
 
 
 def _feature_rank(features: tuple[_Feature, ...]) -> tuple[int, int]:

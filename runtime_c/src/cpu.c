@@ -1,6 +1,8 @@
 /* What the CPU and the operating system offer: evaluates the rows of the generated detection table. */
 #include "cpu.h"
 
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -60,4 +62,24 @@ LOCAL uint64_t cpu_detect(uint64_t wanted) {
     if (feature_present(feature, found, state, wanted)) found |= feature->bit;
   }
   return found;
+}
+
+static uint64_t part_needs(const char* text, size_t length, bool level) {
+  for (const cpu_name* name = cpu_names; name->text; name++) {
+    if (name->level == level && strlen(name->text) == length && memcmp(name->text, text, length) == 0)
+      return name->needs;
+  }
+  return 0;
+}
+
+LOCAL uint64_t cpu_named(const char* target) {
+  uint64_t all = 0;
+  for (const char* part = target;; part++) {
+    size_t length = strcspn(part, "+");
+    uint64_t needs = part_needs(part, length, part == target);
+    if (!needs) return 0;
+    all |= needs;
+    part += length;
+    if (!*part) return all;
+  }
 }

@@ -2,6 +2,8 @@
  * architecture. */
 #ifndef TILEC_CPU_H_
 #define TILEC_CPU_H_
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "compiler.h"
@@ -23,6 +25,16 @@ typedef struct cpu_feature {
   const cpu_test* tests;
   uint32_t num_tests;
 } cpu_feature;
+
+/* A part of a target's name, "x86-64-v4" or "vnni", and the features that it stands for. */
+typedef struct cpu_name {
+  const char* text; /* NULL: the end of cpu_names, a table beside the one of features */
+  uint64_t needs;
+  bool level; /* a name begins with one */
+} cpu_name;
+
+/* The features that a machine of this target has; 0 where it is the name of none. */
+LOCAL uint64_t cpu_named(const char* target);
 
 /* The features that hold, of the table that is written before runtime.c: cpu_features[NUM_CPU_FEATURES].
  * Permission makes the frames of signals larger: it is asked for a feature that is `wanted` alone. */

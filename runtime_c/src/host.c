@@ -25,25 +25,6 @@ static arch_list host_archs;
 static pthread_once_t host_once = PTHREAD_ONCE_INIT;
 static atomic_bool host_ready;
 
-/* The features that TILEC_CPU leaves of those the machine has; the reason says why it leaves none. */
-static uint64_t limited_features(const char* asked, uint64_t machine) {
-  if (!asked) return machine;
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    const arch_record* arch = &this_library.archs[i];
-    if (arch->device_type != kDLCPU || strcmp(arch->name, asked) != 0) continue;
-    if ((arch->needs & ~machine) == 0) return arch->needs;
-    snprintf(host_archs.reason, sizeof(host_archs.reason), "this CPU lacks what TILEC_CPU=%s needs", asked);
-    return 0;
-  }
-  size_t used = 0, size = sizeof(host_archs.reason);
-  text_append(host_archs.reason, size, &used, "TILEC_CPU=%s names no architecture of this library:", asked);
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    if (this_library.archs[i].device_type == kDLCPU)
-      text_append(host_archs.reason, size, &used, " %s", this_library.archs[i].name);
-  }
-  return 0;
-}
-
 /* The features that code of this library needs; 0 where it has none for CPUs. */
 static uint64_t wanted_features(void) {
   uint64_t wanted = 0;
@@ -53,6 +34,21 @@ static uint64_t wanted_features(void) {
   return wanted;
 }
 
+/* The features of the machine that TILEC_CPU names, none where this one lacks some. */
+static uint64_t limited_features(const char* asked, uint64_t wanted) {
+  uint64_t named = cpu_named(asked), missing = named & ~cpu_detect(wanted | named);
+  const char* why = !named    ? "names no CPU target"
+                    : missing ? "needs what this CPU lacks"
+                              : "has less than any of its code needs";
+  size_t used = 0, size = sizeof(host_archs.reason);
+  text_append(host_archs.reason, size, &used, "TILEC_CPU=%s %s; the library is for", asked, why);
+  for (uint32_t i = 0; i < this_library.num_archs; i++) {
+    if (this_library.archs[i].device_type == kDLCPU)
+      text_append(host_archs.reason, size, &used, " %s", this_library.archs[i].name);
+  }
+  return missing ? 0 : named;
+}
+
 static void find_host_archs(const settings* now) {
   arch_list* list = &host_archs;
   list->device_type = kDLCPU;
@@ -60,7 +56,8 @@ static void find_host_archs(const settings* now) {
   snprintf(list->reason, sizeof(list->reason), "%s",
            wanted ? "every architecture in the library needs features that this CPU lacks"
                   : "the library has no code for CPUs, and the tensors are in host memory");
-  uint64_t features = limited_features(now->cpu, cpu_detect(wanted));
+  bool limited = now->cpu && wanted;
+  uint64_t features = limited ? limited_features(now->cpu, wanted) : cpu_detect(wanted);
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
     if (arch->device_type == kDLCPU && !(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import image
 
 from tilec.cli.main import run
-from tilec.package.write import BuildReport
+from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
+from tilec.package.write import BuildReport, write_package
 from tilec.portable.loader import LaunchError, Library, _Device, load
-from tilec.targets import native_target, parse_target, runs_here
+from tilec.targets import native_host, native_target, parse_target, runs_here
 
 DIM = st.one_of(st.sampled_from([0, 1, 3, 4, 8, 16, 64, 65, 100, 128]), st.integers(0, 200))
 
@@ -153,9 +155,24 @@ def test_tilec_cpu_forces_a_level(sample: BuildReport, library: Library) -> None
         assert probe(sample, TILEC_CPU=level)[1] == level
 
 
+@pytest.mark.skipif(not runs_here(parse_target("x86-64-v3")), reason="needs a machine of x86-64-v3")
+def test_tilec_cpu_may_name_a_target_that_the_library_lacks(tmp_path: Path) -> None:
+    host = native_host()
+    made = image("small", "void {p}_0(void) {{}}", [("N",)], "x86-64-v2", host)
+    kernel = KernelRecord("matmul", (), tuple(map(DimRecord, "MNK")), (VariantRecord("x86-64-v2", (), made),))
+    small = write_package(PackageSpec("small", "1", host, (kernel,)), tmp_path)
+    assert probe(small, TILEC_CPU="x86-64-v3") == [0, "x86-64-v2"]
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3+", "x86-64-v3+nothing", "avxvnni", "x86-64"])
+def test_tilec_cpu_names_a_whole_target(sample: BuildReport, name: str) -> None:
+    status, text = probe(sample, TILEC_CPU=name)
+    assert (status, f"TILEC_CPU={name} names no CPU target" in text) == ("TILEC_ERR_NO_ARCH", True)
+
+
 def test_tilec_cpu_of_no_architecture_is_an_error(sample: BuildReport) -> None:
     name, text = probe(sample, TILEC_CPU="x86-64-v9")
-    assert (name, "x86-64-v9 names no architecture" in text) == ("TILEC_ERR_NO_ARCH", True)
+    assert (name, "x86-64-v9 names no CPU target" in text) == ("TILEC_ERR_NO_ARCH", True)
     assert all(level in text for level in levels(load(sample.out_dir)))
 
 

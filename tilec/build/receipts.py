@@ -53,10 +53,10 @@ def keep_package(store: Store, spec: PackageSpec, static: bool, report: BuildRep
 
 
 def require_writable(folder: Path) -> None:
-    """Raises PackageError before anything is compiled when the output folder cannot be written."""
+    """Raises PackageError before anything is compiled when the output folder cannot be written or made."""
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=there):
             return
     except OSError as error:
         raise PackageError(

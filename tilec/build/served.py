@@ -29,8 +29,9 @@ def without_served(kernel: KernelRecord) -> KernelRecord:
     runs = [_Run(ordered[run.start : run.stop]) for run in dict.fromkeys(found)]
     by_target = [_without_narrow(list(each)) for _, each in groupby(runs, lambda run: run.first.target)]
     held = [variant for run in _without_features(by_target) for variant in run.variants]
-    kept = (each for each in kernel.variants if any(each is one for one in held))
-    return replace(kernel, variants=tuple(kept))
+    kept = tuple(each for each in kernel.variants if any(each is one for one in held))
+    left = (each for each in kernel.variants if not any(each is one for one in kept))
+    return replace(kernel, variants=kept, left_out=tuple((each.target, each.guards) for each in left))
 
 
 def _without_narrow(runs: Sequence[_Run]) -> list[_Run]:

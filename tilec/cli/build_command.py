@@ -101,7 +101,7 @@ def _print_summary(result: BuildResult) -> None:
     )
     if result.left_out:
         left = counted(result.left_out, "variant")
-        click.echo(f"{left} left out: their calls get the same code from others")
+        click.echo(f"{left} left out: their calls get the same code from others (`tilec inspect` lists them)")
     if result.sources:
         click.echo(f"{result.sources[0].parent}: {counted(len(result.sources), 'source file')}")
     if result.wheel is not None:

@@ -125,20 +125,19 @@ def _explain(
 
 def _this_cpu(info: LibraryInfo, limit: str | None) -> str:
     """This machine's target, or the one in TILEC_CPU. Raises InputError where the library would refuse it."""
-    from tilec.families import family_of
-    from tilec.targets import native_target, parse_target, runs_here
+    from tilec.targets import CPU_LEVELS, native_target, parse_target, runs_here
 
     if limit is None:
         return native_target().name
-    known = [name for name in info.metadata["targets"] if family_of(parse_target(name)).on_host]
-    if limit in known and runs_here(parse_target(limit)):
+    is_level = limit.partition("+")[0] in CPU_LEVELS
+    if is_level and runs_here(parse_target(limit)):
         return limit
-    why = "this CPU lacks what it needs" if limit in known else "it names no architecture of this library"
+    why = "this CPU lacks what it needs" if is_level else "it names no CPU target"
     raise InputError(
         f"every call would be refused: TILEC_CPU is {limit}",
         place=Place(str(info.path)),
         why=why,
-        remedy=f"unset it, or set it to one of {', '.join(known)}",
+        remedy=f"unset it, or set it to a target that runs here: {native_target().name} or less",
     )
 
 
@@ -188,6 +187,20 @@ def _print_kernel(kernel: dict[str, Any]) -> None:
         columns.append("on the GPU")
         rows = [[*row, _gpu_text(variant)] for row, variant in zip(rows, kernel["variants"], strict=True)]
     print_table(columns, rows)
+    for target, guards in _left_out(kernel).items():
+        click.echo(f"  left out, as others run the same code: {target} {', '.join(guards)}")
+
+
+def _left_out(kernel: dict[str, Any]) -> dict[str, list[str]]:
+    """By target, the guards of variants that the build did without."""
+    found: dict[str, list[str]] = {}
+    for each in kernel.get("left_out", ()):
+        found.setdefault(each["target"], []).append(_guards_text(each))
+    return {target: list(dict.fromkeys(guards)) for target, guards in found.items()}
+
+
+def _guards_text(variant: dict[str, Any]) -> str:
+    return " ".join(f"{name}={guard['text']}" for name, guard in variant["guards"].items()) or "-"
 
 
 def _parameter(param: dict[str, Any]) -> str:
@@ -196,13 +209,12 @@ def _parameter(param: dict[str, Any]) -> str:
 
 
 def _variant_row(variant: dict[str, Any]) -> list[object]:
-    guards = " ".join(f"{name}={guard['text']}" for name, guard in variant["guards"].items())
     config = " ".join(f"{key}={json.dumps(value)}" for key, value in variant["config"].items())
     scratch = max((launch["scratch_bytes"] for launch in variant["launches"]), default=0)
     return [
         variant["id"],
         variant["target"],
-        guards or "-",
+        _guards_text(variant),
         f"{config} ({variant['config_source']})" if config else "-",
         size_text(variant["image"]["bytes"]),
         size_text(scratch),

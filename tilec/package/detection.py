@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilec.package.ctext import array, record
-from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit
+from tilec.package.escape import c_string
+from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit, cpu_names, required_mask
 
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
@@ -16,7 +17,17 @@ def detection_source(arch: str) -> tuple[str, int]:
     rows = [
         _row(item, index, len(rows)) for index, (item, rows) in enumerate(zip(items, tests, strict=False))
     ]
-    return "".join(arrays) + array("cpu_feature", "cpu_features", rows), len(items)
+    tables = array("cpu_feature", "cpu_features", rows) + array("cpu_name", "cpu_names", _names(arch))
+    return "".join(arrays) + tables, len(items)
+
+
+def _names(arch: str) -> list[str]:
+    """What names of targets are made of, and an end."""
+    named = [
+        record(text=c_string(name), needs=f"UINT64_C({required_mask([bit])})", level=int(level))
+        for name, bit, level in cpu_names(arch)
+    ]
+    return [*named, record(text="NULL")]
 
 
 def _tests(item: Detection) -> list[str]:

@@ -21,9 +21,9 @@ def scratch_folder(out_dir: Path) -> Iterator[Path]:
     """A folder on the file system of ``out_dir``, removed at the end. What a killed build left there goes
     too. File errors become PackageErrors, those of a full disk EnvironmentErrors."""
     try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(out_dir)
         with contextlib.ExitStack() as stack:
+            stack.enter_context(_made(out_dir))
+            _remove_abandoned(out_dir)
             stack.enter_context(full_disks_said(f"writing to {out_dir}", out_dir))
             yield _locked_folder(stack, out_dir)
     except OSError as error:
@@ -33,6 +33,20 @@ def scratch_folder(out_dir: Path) -> Iterator[Path]:
             why=error.strerror or str(error),
             remedy="choose a folder with -o that can be written and has space",
         ) from error
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Makes a folder. What had to be made for it goes again where the block fails and leaves it empty."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for each in missing:
+                each.rmdir()
+        raise
 
 
 def _locked_folder(stack: contextlib.ExitStack, out_dir: Path) -> Path:

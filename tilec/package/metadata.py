@@ -13,7 +13,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -129,7 +129,12 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
         "tolerance": dict(kernel.tolerance),
         **({} if kernel.backward is None else {"backward": dict(kernel.backward)}),
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
+        **({"left_out": [_left_out(*each) for each in kernel.left_out]} if kernel.left_out else {}),
     }
+
+
+def _left_out(target: str, guards: Sequence[tuple[str, Guard]]) -> dict[str, object]:
+    return {"target": target, "guards": {name: _guard(guard) for name, guard in guards}}
 
 
 def _param(param: ParamRecord) -> dict[str, object]:

@@ -134,7 +134,8 @@ class VariantRecord:
 class KernelRecord:
     """One entry of the library; ``variants`` in manifest order. ``tolerance``: what the manifest says about
     checking results, any of rtol, atol, max_mismatch. ``backward``: the kernel of its backward pass, as the
-    manifest's table has it."""
+    manifest's table has it. ``left_out``: target and guards of variants that were planned, and in whose place
+    others run the same code."""
 
     name: str
     params: tuple[ParamRecord, ...]
@@ -143,6 +144,7 @@ class KernelRecord:
     doc: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)
     backward: Mapping[str, Any] | None = None
+    left_out: tuple[tuple[str, tuple[tuple[str, Guard], ...]], ...] = ()
 
 
 @dataclass(frozen=True)

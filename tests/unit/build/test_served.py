@@ -137,5 +137,8 @@ def test_builds_make_and_hold_the_same_code_once(tmp_path: Path) -> None:
     (kernel,) = built.spec.kernels
     assert [variant.target for variant in kernel.variants] == [V3, V4]
     assert built.left_out == 4
+    left = {(target, str(dict(guards).get("M"))) for target, guards in kernel.left_out}
+    vnni = f"{V4}+vnni"
+    assert left == {(V3, "1..16"), (V4, "1..16"), (vnni, "1..16"), (vnni, "None")}
     again = build(manifest, tmp_path / "out", jobs=1)
     assert (again.compiled, again.left_out, again.package_reused) == (0, 4, True)

@@ -19,7 +19,15 @@ def interrupted(out_dir: Path) -> None:
 def test_a_scratch_folder_goes_whatever_happens(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted(tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_there_stays_where_a_build_fails(tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "dist" / "engine")
+    assert list(tmp_path.iterdir()) == [tmp_path / "dist"]
+    assert list((tmp_path / "dist").iterdir()) == []
 
 
 def test_what_a_killed_build_left_goes_and_what_runs_stays(tmp_path: Path) -> None:

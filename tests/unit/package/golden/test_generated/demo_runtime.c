@@ -52,5 +52,16 @@ static const cpu_feature cpu_features[] = {
   {.bit = UINT64_C(64), .requires = UINT64_C(4), .xcr0 = 393216, .permission = 18, .tests = cpu_tests_6, .num_tests = 1},
   {.bit = UINT64_C(128), .requires = UINT64_C(2), .xcr0 = 0, .permission = 0, .tests = cpu_tests_7, .num_tests = 1},
 };
+static const cpu_name cpu_names[] = {
+  {.text = "x86-64-v2", .needs = UINT64_C(1), .level = 1},
+  {.text = "x86-64-v3", .needs = UINT64_C(3), .level = 1},
+  {.text = "x86-64-v4", .needs = UINT64_C(7), .level = 1},
+  {.text = "avxvnni", .needs = UINT64_C(131), .level = 0},
+  {.text = "vnni", .needs = UINT64_C(15), .level = 0},
+  {.text = "avx512bf16", .needs = UINT64_C(23), .level = 0},
+  {.text = "avx512fp16", .needs = UINT64_C(39), .level = 0},
+  {.text = "amx", .needs = UINT64_C(71), .level = 0},
+  {.text = NULL},
+};
 
 #include "runtime.c"
