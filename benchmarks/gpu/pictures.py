@@ -1,6 +1,6 @@
 """Draws what `random_shapes.py`'s folder measured, as PNG files.
 
-    python benchmarks/gpu/pictures.py SHAPES.json... [--rows ROWS.json] [-o DIR]
+    python benchmarks/gpu/pictures.py [SHAPES.json...] [--rows ROWS.json] [-o DIR]
 
 shapes.png: how many times faster than its peer each shape is, by the peer's time, a colour for each family.
 rows.png: microseconds by the number of rows, a line for each kernel and size of the weights.
@@ -29,13 +29,14 @@ _WIDE = (7.6, 3.6)
 def main() -> None:
     """Draws what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("shapes", type=Path, nargs="+")
+    parser.add_argument("shapes", type=Path, nargs="*")
     parser.add_argument("--rows", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=Path())
     options = parser.parse_args()
     require_matplotlib()
     shapes = [row for path in options.shapes for row in json.loads(path.read_text())["shapes"]]
-    (options.out / "shapes.png").write_bytes(ratios(shapes))
+    if shapes:
+        (options.out / "shapes.png").write_bytes(ratios(shapes))
     if options.rows is not None:
         (options.out / "rows.png").write_bytes(sweeps(json.loads(options.rows.read_text())["sweeps"]))
 

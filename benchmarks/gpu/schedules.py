@@ -43,7 +43,7 @@ rows. Tiles of 128 x 192 in fp8_blocks are fitted to 22 shapes of their own ("Wi
 docs/performance/random-shapes-h200-2026-11-21.md), each time as a share of what tiles of 128 x 128 took in
 that run, times what their cost says; the term of K that is no multiple of 32 is theirs by bytes of a trip.
 Costs of all that fp8 holds, and in int8 of tiles of 128 x 128 and pairs of 256 x 128, are fitted once more to
-schedules_rows_h200.json: times of the lists themselves after boxes of pairs and early starts changed (115
+schedules_rows_h200.json: times of the lists themselves after boxes of pairs and early starts changed (120
 random shapes each, and 41 numbers of rows at seven sizes). linear_16_few has one schedule of linear_16_some.
 """
 
