@@ -77,6 +77,20 @@ class TransposePanels(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class PackPanels(Stmt):
+    """``dst[c // width, k, c % width] = src[k, c]`` for k < ``rows`` and c < ``columns``.
+
+    ``src`` has all of these, its columns side by side. The last panel holds 0 behind them, panels and rows
+    beyond are left alone."""
+
+    src: Matrix
+    dst: Writes[Region]
+    rows: int | Expr
+    columns: int | Expr
+    lanes: int
+
+
+@dataclass(frozen=True, eq=False)
 class PackWords(Stmt):
     """``dst[c // width, k, c % width]`` = the word of elements ``src[k * group : +group, c]``.
 
@@ -94,20 +108,22 @@ class PackWords(Stmt):
 class MicroGemm(Stmt):
     """``c = (clear ? 0 : c) + a @ b`` by register blocks, each finished by the epilogue ``body``.
 
-    ``a`` is (rows, depth), ``b`` (depth, columns), ``c`` (rows, columns); columns are a build-time
-    integer, rows and depth may be run-time expressions (no more than the tile has, possibly below zero:
-    nothing is done). ``body`` runs once per element, with ``vars`` = (row, column) counted from the start
-    of ``c``'s region. It reads and writes the buffers in ``registers`` at that element alone; they exist
-    per register block and never reach memory. A ``c`` outside of ``registers`` is loaded before and stored
-    after. ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
+    ``a`` is (rows, depth), ``b`` (depth, columns), ``c`` (rows, columns); all three may be run-time
+    expressions (no more than the tile has, possibly below zero: nothing is done). Where ``b`` is in panels
+    the last one is computed to its end, which holds zeros. ``body`` runs once per element, with ``vars`` =
+    (row, column) counted from the start of ``c``'s region. It reads and writes the buffers in ``registers``
+    at that element alone; they exist per register block and never reach memory. A ``c`` outside of
+    ``registers`` is loaded before and stored after. ``loss``: why the plain multiply-adds ("fma") are not
+    faster instructions."""
 
-    syntax = "product(a, b, c, clear=, rows=, depth=, block=, registers=)"
+    syntax = "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=)"
 
     a: Matrix
     b: Matrix
     c: Updates[Region]
     clear: Expr
     rows: int | Expr
+    columns: int | Expr
     depth: int | Expr
     block: RegisterBlock
     vars: Defines[tuple[Var, Var]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import sym
+from tvm import sym, tirx
 
 from tilec.errors import CompileError
 from tilec.ir.exprs import int_value, substitute, uses
@@ -57,6 +57,13 @@ def steps_of(region: Region, var: Var, analyzer: Analyzer) -> dict[int, int] | N
 def stretched(region: Region, axis: int, extent: int | Expr) -> Region:
     """``region`` with another extent on ``axis``."""
     return replace(region, extent=(*region.extent[:axis], extent, *region.extent[axis + 1 :]))
+
+
+def minima(count: int | Expr) -> list[int | Expr]:
+    """What a count is the least of: itself where it is no minimum."""
+    if isinstance(count, tirx.Min):
+        return [*minima(count.a), *minima(count.b)]
+    return [count]
 
 
 def may_overlap(first: Region, second: Region) -> bool:

@@ -12,6 +12,7 @@ from tvm import tirx
 import tilec.backends.cpu.emit.atomic
 import tilec.backends.cpu.emit.lines
 import tilec.backends.cpu.emit.loops.parallel
+import tilec.backends.cpu.emit.pack_panels
 import tilec.backends.cpu.emit.pack_words
 import tilec.backends.cpu.emit.product
 import tilec.backends.cpu.emit.transpose_panels  # noqa: F401

@@ -64,6 +64,7 @@ def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:
         c=region(gemm.c),
         clear=ctx.value(gemm.clear),
         rows=number(gemm.rows),
+        columns=number(gemm.columns),
         depth=number(gemm.depth),
     )
 

@@ -1,9 +1,10 @@
 """Operands that a Copy only stages are read where they came from.
 
 A tile that one Copy fills from a buffer the launch never writes, and that only products read, is dropped; the
-products read the source. Rows of ``a`` beyond the source are not computed (they would add zeros), K beyond it
-is not walked; columns of ``b`` must be provably inside. ``b`` is forwarded where its columns are as good to
-read in place as a packed panel is: narrow panels, or so few rows that packing would cost more than it saves.
+products read the source. Rows of ``a`` and columns of ``b`` beyond the sources are not computed (they would
+add zeros), K beyond them is not walked, whether or not the tiles are dropped. ``b`` is forwarded where its
+columns are as good to read in place as a packed panel is: narrow panels, or so few rows that packing would
+cost more than it saves.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.nodes import Matrix, MicroGemm
-from tilec.backends.cpu.passes.select_microkernel import across_block
+from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
+from tilec.backends.cpu.products.packing import has_unit_stride
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
@@ -63,6 +65,7 @@ class _Forward(ScopedRewrite):
         self.users = users(launch.body)
         self.written = changed_in(launch)
         self.sources: dict[Var, Copy] = {}
+        self.filled: set[Var] = set()
 
     def result(self) -> Launch:
         """The launch with products rewritten, then without what nobody reads."""
@@ -79,9 +82,10 @@ class _Forward(ScopedRewrite):
 
     def block(self, block: Block) -> Block:
         """A copy is known from where it stands to the end of its block."""
-        before = dict(self.sources)
+        before = dict(self.sources), self.filled
+        self.filled = {stmt.dst.buffer for stmt in block if isinstance(stmt, Fill)}
         result = super().block(block)
-        self.sources = before
+        self.sources, self.filled = before
         return result
 
     def _stages(self, copy: Copy) -> bool:
@@ -98,7 +102,8 @@ class _Forward(ScopedRewrite):
         return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape, strict=True))
 
     def _rows(self, gemm: MicroGemm) -> MicroGemm:
-        """``gemm`` limited to the rows that ``a`` has, with ``a`` read in place where that pays."""
+        """``gemm`` limited to the rows and the depth that ``a`` has, with ``a`` read in place where that
+        pays."""
         moved = self._source_of(gemm.a)
         if moved is None:
             return gemm
@@ -109,25 +114,38 @@ class _Forward(ScopedRewrite):
         depth = self._limit(gemm.depth, moved, moved.col)
         inside = all(self._inside(moved.region, axis) for axis in _others(moved))
         if depth is None or not inside or not _is_worth_rows(gemm, moved):
-            return gemm
+            return _less_deep(gemm, depth)
         return replace(gemm, a=moved, depth=depth)
 
     def _columns(self, gemm: MicroGemm) -> MicroGemm:
-        """``gemm`` with ``b`` read in place where that pays and no column is missing."""
+        """``gemm`` limited to the columns and the depth that ``b`` has, with ``b`` read in place where that
+        pays."""
         moved = self._source_of(gemm.b)
         if moved is None:
             return gemm
-        across = _is_across(gemm, moved)
-        if not across and not _is_worth_columns(gemm, moved):
-            return gemm
         depth = self._limit(gemm.depth, moved, moved.row)
-        cols = self._limit(moved.region.extent[moved.col], moved, moved.col)
+        columns = self._limit(gemm.columns, moved, moved.col)
+        if columns is None or not (_same_count(columns, gemm.columns) or self._goes_on(gemm)):
+            return _less_deep(gemm, depth)
+        across = _is_across(gemm, moved)
         inside = all(self._inside(moved.region, axis) for axis in _others(moved))
-        whole = cols is not None and int_value(cols) == int_value(moved.region.extent[moved.col])
-        if depth is None or not whole or not inside:
-            return gemm
-        block = across_block(self.target) if across else gemm.block
-        return replace(gemm, b=moved, depth=depth, block=block)
+        if depth is None or not inside or not (across or _is_worth_columns(gemm, moved)):
+            return _less_deep(_narrower(gemm, columns), depth)
+        block = self._block(gemm, across)
+        return replace(gemm, b=moved, columns=columns, depth=depth, block=block)
+
+    def _block(self, gemm: MicroGemm, across: bool) -> RegisterBlock:
+        """The block for a ``b`` that is read in place."""
+        if across:
+            return across_block(self.target)
+        rows = static(gemm.a.region.extent[gemm.a.row])
+        return low_block(self.target, str(gemm.c.buffer.dtype), rows)
+
+    def _goes_on(self, gemm: MicroGemm) -> bool:
+        """Whether ``gemm`` may end at any column, and adds to sums of an earlier trip, so that nothing is
+        fused with it alone."""
+        adds = int_value(gemm.clear) == 0 and gemm.c.buffer not in self.filled
+        return adds and gemm.block.form == "fma"
 
     def _source_of(self, matrix: Matrix) -> Matrix | None:
         """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
@@ -160,12 +178,26 @@ class _Forward(ScopedRewrite):
         return self.facts.prove(tirx.And(start >= 0, start < region.buffer.shape[axis])) is True
 
 
+def _less_deep(gemm: MicroGemm, depth: int | Expr | None) -> MicroGemm:
+    """``gemm`` on staged tiles without the K beyond their sources, where its form takes any K."""
+    return gemm if depth is None or gemm.block.form != "fma" else replace(gemm, depth=depth)
+
+
+def _same_count(count: int | Expr, other: int | Expr) -> bool:
+    return int_value(count) is not None and int_value(count) == int_value(other)
+
+
+def _narrower(gemm: MicroGemm, columns: int | Expr) -> MicroGemm:
+    """``gemm`` on staged tiles without the columns beyond their sources, where panels fill its tile."""
+    return replace(gemm, columns=columns) if static(gemm.columns) % gemm.block.cols == 0 else gemm
+
+
 def _is_worth_rows(gemm: MicroGemm, moved: Matrix) -> bool:
     """Whether reading ``a`` in place beats copying it: always where K steps may then be merged; otherwise the
     copy is cheap, and avoids rows whose distance makes them fight for the same cache lines."""
     buffer = moved.region.buffer
     if gemm.block.form == "across":
-        return moved.col == len(buffer.shape) - 1 and _has_unit_stride(buffer)
+        return moved.col == len(buffer.shape) - 1 and has_unit_stride(buffer)
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
     if gemm.b.region.buffer.scope().startswith("global"):
@@ -182,12 +214,7 @@ def _is_across(gemm: MicroGemm, moved: Matrix) -> bool:
     floats = str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
     side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
     most = _ROWS_ACROSS_TILES if gemm.block.form in TILE_FORMS else _ROWS_ACROSS
-    return floats and side_by_side and _has_unit_stride(b) and static(a.extent[gemm.a.row]) <= most
-
-
-def _has_unit_stride(buffer: Var) -> bool:
-    """Whether elements along the last axis are neighbours."""
-    return not len(buffer.strides) or int_value(buffer.strides[-1]) == 1
+    return floats and side_by_side and has_unit_stride(b) and static(a.extent[gemm.a.row]) <= most
 
 
 def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
@@ -197,10 +224,19 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
         return False
     if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
         return False
-    if static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS:
-        return True
-    width = int_value(region.buffer.shape[-1])
+    return static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS or _is_panel(region.buffer)
+
+
+def _is_panel(buffer: Var) -> bool:
+    width = int_value(buffer.shape[-1])
     return width is not None and width <= _PANEL
+
+
+def reads_rows(gemm: MicroGemm) -> bool:
+    """Whether a ``b`` read in place has rows that are longer than a panel."""
+    b = gemm.b.region.buffer
+    in_place = gemm.block.form == "fma" and gemm.b.panel is None and b.scope().startswith("global")
+    return in_place and not _is_panel(b)
 
 
 def _only_reads(user: Stmt, tile: Var) -> bool:

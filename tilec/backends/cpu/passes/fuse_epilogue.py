@@ -17,7 +17,7 @@ from tilec.backends.cpu.passes.privatise_tiles import is_written_first
 from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
 from tilec.ir.exprs import dtype_of, int_value, same_all, substitute, uses
 from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Launch, Region, Stmt, walk
-from tilec.lowering.analysis.regions import static
+from tilec.lowering.analysis.regions import minima, static
 from tilec.lowering.analysis.uses import users
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -73,7 +73,7 @@ class _Fuser:
         following = slice(position, position + 1 + taken)
         own = [*block[following], *([block[fill]] if fill is not None else [])]
         registers = self._registers(gemm, body, set(walk(tuple(own)))) if cleared else ()
-        if int_value(gemm.rows) is None and not _is_private_work(gemm, body, registers):
+        if _is_limited(gemm) and not _is_private_work(gemm, body, registers):
             return position
         self.registers.update(registers)
         clear = tirx.const(True, "bool") if cleared else gemm.clear
@@ -93,7 +93,7 @@ class _Fuser:
             if part is None:
                 break
             joined = body + map_expressions(part, self.analyzer.simplify)
-            if not self._is_pointwise(joined, gemm) or not self._ends_with_rows(joined, gemm):
+            if not self._is_pointwise(joined, gemm) or not self._ends_with_limits(joined, gemm):
                 break
             taken, body = taken + 1, joined
         return taken, body
@@ -136,20 +136,22 @@ class _Fuser:
         wide = tirx.Cast(dtype_of(index), var) if dtype_of(index) != dtype_of(var) else var
         return not uses(self.analyzer.simplify(index - wide), set(gemm.vars))
 
-    def _ends_with_rows(self, body: Block, gemm: MicroGemm) -> bool:
-        """Whether rows beyond a run-time limit would only write outside of global buffers."""
-        limits = _limits(gemm.rows)
+    def _ends_with_limits(self, body: Block, gemm: MicroGemm) -> bool:
+        """Whether rows and columns beyond run-time limits would only write outside of global buffers."""
+        row, col = gemm.vars
+        limits = [(row, limit) for limit in minima(gemm.rows) if int_value(limit) is None]
+        width = static(gemm.c.extent[-1])
+        limits += [(col, limit) for limit in minima(gemm.columns) if int_value(limit) != width]
         outside = [store for store in stores(body) if store.buffer.scope().startswith("global")]
         return all(
-            self._is_outside(store.buffer, store.indices, gemm, limit)
+            self._is_outside(store.buffer, store.indices, var, limit)
             for store in outside
-            for limit in limits
+            for var, limit in limits
         )
 
-    def _is_outside(self, buffer: Var, indices: tuple[Expr, ...], gemm: MicroGemm, limit: Expr) -> bool:
-        row = gemm.vars[0]
-        beyond = tirx.Var("beyond", dtype_of(row))
-        moved = {row: limit + beyond}
+    def _is_outside(self, buffer: Var, indices: tuple[Expr, ...], var: Var, limit: int | Expr) -> bool:
+        beyond = tirx.Var("beyond", dtype_of(var))
+        moved = {var: limit + beyond}
         return any(
             int_value(self.analyzer.simplify(substitute(index, moved) - size - beyond)) == 0
             for index, size in zip(indices, buffer.shape, strict=True)
@@ -201,8 +203,6 @@ def _is_private_work(gemm: MicroGemm, body: Block, registers: tuple[Var, ...]) -
     return all(buffer in registers or buffer.scope().startswith("global") for buffer in left)
 
 
-def _limits(rows: int | Expr) -> list[Expr]:
-    """The run-time parts of a number of rows."""
-    if isinstance(rows, tirx.Min):
-        return [*_limits(rows.a), *_limits(rows.b)]
-    return [] if int_value(rows) is not None else [rows]
+def _is_limited(gemm: MicroGemm) -> bool:
+    """Whether ``gemm`` leaves rows or columns of its tile out."""
+    return int_value(gemm.rows) is None or int_value(gemm.columns) != static(gemm.c.extent[-1])

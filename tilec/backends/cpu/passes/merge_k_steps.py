@@ -1,5 +1,6 @@
 """A K loop of nothing but products becomes products over the whole K, whose accumulators stay in
-registers."""
+registers. One whose ``b`` is read in place by long rows stays: memory is fastest where few rows are read far.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.cpu.passes.forward_operands import reads_rows
 from tilec.ir.exprs import int_value, substitute, uses
 from tilec.ir.nodes import Block, For, Kernel, Pipelined, Stmt
-from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
+from tilec.lowering.analysis.regions import depends, minima, moved, steps_of, stretched
 from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ def _whole(gemm: Stmt, loop: Pipelined | For, analyzer: sym.Analyzer) -> MicroGe
     """One product of the loop over all of its trips; None where the slices do not follow one another."""
     if not isinstance(gemm, MicroGemm) or int_value(gemm.clear) != 0 or gemm.body:
         return None
-    if depends(gemm.c, loop.var) or (not isinstance(gemm.rows, int) and uses(gemm.rows, {loop.var})):
+    if reads_rows(gemm):
+        return None
+    if depends(gemm.c, loop.var) or any(_varies(count, loop.var) for count in (gemm.rows, gemm.columns)):
         return None
     step = _step(gemm, loop.var, analyzer)
     if step is None:
@@ -67,6 +71,10 @@ def _whole(gemm: Stmt, loop: Pipelined | For, analyzer: sym.Analyzer) -> MicroGe
     a = replace(gemm.a, region=stretched(moved(gemm.a.region, first, analyzer), gemm.a.col, depth))
     b = replace(gemm.b, region=stretched(moved(gemm.b.region, first, analyzer), gemm.b.row, depth))
     return replace(gemm, a=a, b=b, depth=depth)
+
+
+def _varies(count: int | Expr, var: Var) -> bool:
+    return not isinstance(count, int) and uses(count, {var})
 
 
 def _step(gemm: MicroGemm, var: Var, analyzer: sym.Analyzer) -> int | None:
@@ -84,7 +92,7 @@ def _whole_depth(
     """The sum over all trips of min(step, what is left), given as `min` of integers and linear
     expressions."""
     parts = []
-    for part in _minima(depth):
+    for part in minima(depth):
         if int_value(part) is not None:
             if int_value(part) != step:
                 return None
@@ -98,9 +106,3 @@ def _whole_depth(
         total = tirx.min(total, part)
     simple = analyzer.simplify(total)
     return simple if int_value(simple) is None else int_value(simple)
-
-
-def _minima(depth: int | Expr) -> list[int | Expr]:
-    if isinstance(depth, tirx.Min):
-        return [*_minima(depth.a), *_minima(depth.b)]
-    return [depth]

@@ -41,6 +41,8 @@ def _merged(loop: Stmt, analyzer: sym.Analyzer) -> MicroGemm | None:
     width = int_value(gemm.b.width)
     if count is None or width is None or gemm.b.panel is not None or width % gemm.block.cols:
         return None
+    if int_value(gemm.columns) != width:
+        return None
     if not _fixed(gemm, loop.var):
         return None
     panel = _panel_axis(gemm.b, loop.var, analyzer)
@@ -53,6 +55,7 @@ def _merged(loop: Stmt, analyzer: sym.Analyzer) -> MicroGemm | None:
         gemm,
         b=Matrix(stretched(b, panel, count), gemm.b.row, gemm.b.col, panel),
         c=stretched(c, last, count * width),
+        columns=count * width,
     )
 
 
@@ -65,7 +68,7 @@ def _trips(loop: For) -> int | None:
 
 def _fixed(gemm: MicroGemm, var: Var) -> bool:
     """Whether all but the places of ``b`` and ``c`` is the same in every trip."""
-    parts = (gemm.clear, gemm.rows, gemm.depth)
+    parts = (gemm.clear, gemm.rows, gemm.columns, gemm.depth)
     varies = any(uses(part, {var}) for part in parts if not isinstance(part, int))
     return not varies and not depends(gemm.a.region, var)
 

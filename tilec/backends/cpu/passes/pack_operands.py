@@ -10,31 +10,39 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tvm.ir import Var
+
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
-from tilec.backends.cpu.products.packing import Packing, a_packing, b_packing, pack
+from tilec.backends.cpu.products.packing import Packing, a_packing, b_packing, pack, panels_of
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, Launch, Region, Stmt, walk
+from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt, walk
+from tilec.lowering.analysis.regions import minima
+from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import users
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr
+
+    from tilec.targets import Target
 
 
-class PackOperands(LaunchPass):
+class PackOperands(Pass):
     """In: ``MicroGemm`` on tiles as the author wrote them. Out: every ``b`` has unit stride along its
-    columns, every operand the accumulator's compute type; copies into such tiles write that form."""
+    columns, every operand the accumulator's compute type; copies into such tiles write that form, of the only
+    product's operand no more than it reads."""
 
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with packed operands."""
-        packer = _Packer(launch)
-        return replace(launch, body=rewrite_blocks(launch.body, packer.block))
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with packed operands."""
+        return rewrite_launches(kernel, lambda launch: _Packer(kernel, launch).result())
 
 
-class _Packer:
+class _Packer(ScopedRewrite):
     """Packs the operands of one launch. ``staged`` maps a tile to the packing that its Copy writes."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
         self.staged: dict[Var, Packing] = {}
         used = users(launch.body)
         for stmt in walk(launch.body):
@@ -43,23 +51,41 @@ class _Packer:
                 if packing is not None:
                     self.staged[stmt.buffer] = packing
 
-    def block(self, block: Block) -> list[Stmt]:
-        """The block with packed tiles in place of staged ones, and packing before other products."""
-        return [new for stmt in block for new in self._stmt(stmt)]
+    def result(self) -> Launch:
+        """The launch with packed operands."""
+        return self.launch_with(self.block(self.launch.body))
 
-    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Packed tiles in place of staged ones, and packing before other products."""
         if isinstance(stmt, Alloc) and stmt.buffer in self.staged:
             packing = self.staged[stmt.buffer]
             return [*([stmt] if packing.rearranges else []), replace(stmt, buffer=packing.buffer)]
         if isinstance(stmt, Copy) and stmt.dst.buffer in self.staged:
-            packing = self.staged[stmt.dst.buffer]
-            source = _source_matrix(stmt, packing)
-            if packing.rearranges or source is None:
-                return [stmt, *pack(packing, packing.source, stmt)]
-            return pack(packing, source, stmt)
+            return self._filled(stmt, self.staged[stmt.dst.buffer])
         if isinstance(stmt, MicroGemm):
             return self._product(stmt)
-        return [stmt]
+        return super().stmt(stmt)
+
+    def _filled(self, copy: Copy, packing: Packing) -> list[Stmt]:
+        """What stands for the Copy of a staged tile."""
+        source = _source_matrix(copy, packing)
+        if packing.rearranges or source is None:
+            return [copy, *pack(packing, packing.source, copy)]
+        panels = panels_of(packing, source) if self._has(source, packing) else None
+        return pack(packing, source, copy) if panels is None else [replace(panels, loc=copy.loc)]
+
+    def _has(self, source: Matrix, packing: Packing) -> bool:
+        """Whether all that products read of a packing is inside of its source."""
+        return packing.counts is not None and all(
+            self._reaches(source.region, axis, count)
+            for axis, count in zip((source.row, source.col), packing.counts, strict=True)
+        )
+
+    def _reaches(self, region: Region, axis: int, count: int | Expr) -> bool:
+        start, size = region.start[axis], region.buffer.shape[axis]
+        if self.facts.prove(start >= 0) is not True:
+            return False
+        return any(self.facts.prove(start + part <= size) is True for part in minima(count))
 
     def _product(self, gemm: MicroGemm) -> list[Stmt]:
         a, before_a = self._operand(gemm, gemm.a, a_packing(gemm, staged=False))
@@ -88,7 +114,26 @@ def _staged(tile: Var, users_of_tile: list[Stmt]) -> Packing | None:
     first = packings[0]
     if first is None or any(other is None or other.form != first.form for other in packings):
         return None
-    return first if _source_matrix(copies[0], first) is not None else None
+    if _source_matrix(copies[0], first) is None:
+        return None
+    return replace(first, counts=_counts(tile, products[0], copies[0]) if len(products) == 1 else None)
+
+
+def _counts(tile: Var, gemm: MicroGemm, copy: Copy) -> tuple[int | Expr, int | Expr] | None:
+    """Rows and columns of ``tile`` that its only product reads, where its Copy can tell them. Other forms than
+    "fma" may read beyond."""
+    if gemm.block.form != "fma":
+        return None
+    is_a = gemm.a.region.buffer.same_as(tile)
+    counts = (gemm.rows, gemm.depth) if is_a else (gemm.depth, gemm.columns)
+    known = _names(*copy.src.start, *copy.src.buffer.shape)
+    return counts if _names(*counts) <= known else None
+
+
+def _names(*exprs: int | Expr) -> set[Var]:
+    """The variables of expressions."""
+    nodes = [node for expr in exprs if not isinstance(expr, int) for node in walk_expr(expr)]
+    return {node for node in nodes if isinstance(node, Var)}
 
 
 def _role(tile: Var, gemm: MicroGemm) -> Packing | None:

@@ -67,6 +67,17 @@ def across_block(target: Target) -> RegisterBlock:
     return RegisterBlock(rows=rows, cols=4, lanes=4, unroll=target.lanes(32), form="across")
 
 
+def low_block(target: Target, dtype: str, rows: int) -> RegisterBlock:
+    """The block for so few rows that ``b`` is read in place: all of them where the target's block has as
+    many. It is as wide as three quarters of the registers and eight vectors allow, to read rows of ``b`` in
+    long pieces."""
+    block = register_block(target, dtype)
+    if rows > block.rows:
+        return block
+    vectors = min(8, 3 * target.vector_registers // 4 // rows)
+    return replace(block, rows=rows, cols=block.lanes << (vectors.bit_length() - 1))
+
+
 def _select(gemm: Gemm, target: Target) -> MicroGemm:
     _check(gemm)
     a_row, a_col = _axes(len(gemm.a.extent), gemm.trans_a)
@@ -77,6 +88,7 @@ def _select(gemm: Gemm, target: Target) -> MicroGemm:
         c=gemm.c,
         clear=gemm.clear,
         rows=gemm.a.extent[a_row],
+        columns=gemm.c.extent[-1],
         depth=gemm.a.extent[a_col],
         block=_block(gemm, target, gemm.a.extent[a_col]),
         loss=_loss(gemm, target, gemm.a.extent[a_col]),

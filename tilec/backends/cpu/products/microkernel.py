@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -20,7 +21,6 @@ from tilec.backends.cpu.products.matrix_tile import MatrixTile
 from tilec.backends.cpu.products.register_tile import ColumnOffsets, Memory, RegisterTile
 from tilec.backends.cpu.products.tir import index, loop, sequence, trips_of
 from tilec.ir.exprs import int_value
-from tilec.lowering.analysis.regions import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -33,20 +33,23 @@ Epilogue = Callable[["Expr", "Expr", RegisterBlock, "Var"], "tirx.Stmt | None"]
 def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> tirx.Stmt:
     """The statement that computes ``gemm``; ``fused_multiply`` where the target has an FMA instruction."""
     builder = _Builder(gemm, memory, fused_multiply, epilogue)
-    parts = [builder.columns(block, start, count) for block, start, count in column_blocks(gemm)]
+    columns = int_value(gemm.columns)
+    if columns is None:
+        return builder.limited_columns()
+    parts = [builder.columns(block, start, count) for block, start, count in column_blocks(gemm, columns)]
     return sequence(*parts)
 
 
-def column_blocks(gemm: MicroGemm) -> Iterator[tuple[RegisterBlock, int, int]]:
+def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock, int, int]]:
     """Block, first column and number of blocks: whole ones, then one for every power of two in the rest."""
-    columns, block = static(gemm.c.extent[-1]), gemm.block
+    block = gemm.block
     whole = columns // block.cols
     if whole:
         yield block, 0, whole
     start = whole * block.cols
     while start < columns:
         width = 1 << ((columns - start).bit_length() - 1)
-        yield replace(block, cols=width, lanes=min(block.lanes, width)), start, 1
+        yield _narrow(block, width), start, 1
         start += width
 
 
@@ -65,6 +68,30 @@ class _Builder:
         if count == 1:
             return self._column(block, index(start))
         return loop(count, lambda j: self._column(block, j * block.cols + start))
+
+    def limited_columns(self) -> tirx.Stmt:
+        """As many blocks as the run-time number of columns takes: whole panels, or whole blocks and then one
+        narrower block per power of two."""
+        block, limit = self.gemm.block, tirx.Var("columns", "int32")
+        bind = tirx.Bind(limit, trips_of(self.gemm.columns))
+        if self.gemm.b.panel is not None:
+            return sequence(bind, *self._panels(block, limit))
+        whole = tirx.truncdiv(limit, index(block.cols))
+        parts = [loop(whole, lambda j: self._column(block, j * block.cols))]
+        for width in _powers_below(block.cols):
+            part = partial(self._column, _narrow(block, width))
+            parts.append(_tail(width, whole * block.cols, limit, part))
+        return sequence(bind, *parts)
+
+    def _panels(self, block: RegisterBlock, limit: Var) -> list[tirx.Stmt]:
+        """Whole panels; of the last one only the first vector where that holds all of its columns."""
+        short = block.lanes if block.vectors > 1 else 0
+        count = tirx.truncdiv(limit + (block.cols - 1 - short), index(block.cols))
+        parts = [loop(count, lambda j: self._column(block, j * block.cols))]
+        if short:
+            last = self._column(_narrow(block, short), count * block.cols)
+            parts.append(tirx.IfThenElse(limit > count * block.cols, last, None))
+        return parts
 
     def _column(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """One column block over all rows, after what its rows have in common."""
@@ -89,16 +116,10 @@ class _Builder:
         parts = [loop(whole, lambda i: self._block(block, i * block.rows, col))]
         done = whole * block.rows
         for size in _powers_below(block.rows):
-            parts.append(self._tail(replace(block, rows=size), done, limit, col))
+            part = partial(self._block, replace(block, rows=size), col=col)
+            parts.append(_tail(size, done, limit, part))
         value = trips_of(self.gemm.rows)
         return sequence(tirx.Bind(limit, value), *parts)
-
-    def _tail(self, block: RegisterBlock, whole: Expr, limit: Expr, col: Expr) -> tirx.Stmt:
-        """The block of ``block.rows`` rows (a power of two), where the rows that remain have that bit."""
-        rest = limit - whole
-        bit = tirx.bitwise_and(rest, index(block.rows))
-        before = rest - tirx.bitwise_and(rest, index(2 * block.rows - 1))
-        return tirx.IfThenElse(bit != 0, self._block(block, whole + before, col), None)
 
     def _static_rows(self, block: RegisterBlock, col: Expr, rows: int) -> tirx.Stmt:
         whole = rows // block.rows
@@ -127,6 +148,18 @@ def _tile_kind(form: str) -> type[RegisterTile]:
     if form == "across":
         return AcrossTile
     return MatrixTile if form in MATRIX_FORMS else RegisterTile
+
+
+def _narrow(block: RegisterBlock, width: int) -> RegisterBlock:
+    return replace(block, cols=width, lanes=min(block.lanes, width))
+
+
+def _tail(size: int, whole: Expr, limit: Expr, part: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """``part`` at its first row or column, where those that remain behind ``whole`` have the bit ``size``."""
+    rest = limit - whole
+    bit = tirx.bitwise_and(rest, index(size))
+    before = rest - tirx.bitwise_and(rest, index(2 * size - 1))
+    return tirx.IfThenElse(bit != 0, part(whole + before), None)
 
 
 def _powers_below(limit: int) -> Iterator[int]:

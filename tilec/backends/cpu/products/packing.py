@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackWords, TransposePanels, element
+from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackPanels, PackWords, TransposePanels, element
 from tilec.backends.cpu.products.dot_forms import DotForm
 from tilec.backends.cpu.products.forms import word_form
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.regions import static, stretched
 from tilec.lowering.emission.storage import compute_type, element_bytes
@@ -27,7 +27,8 @@ _CACHE_LINE = 64
 class Packing:
     """A tile ``buffer`` in a packed form. ``source`` is the matrix that is packed, with its stored type;
     ``matrix`` is what products read. ``panel`` is the width of the panels of ``b``, None for ``a``; ``lanes``
-    the vector length of the products; ``words`` the form whose words the elements of ``buffer`` are."""
+    the vector length of the products; ``words`` the form whose words the elements of ``buffer`` are.
+    ``counts`` are the rows and columns that are read; None: all that the tile has."""
 
     buffer: Var
     source: Matrix
@@ -35,6 +36,7 @@ class Packing:
     panel: int | None
     lanes: int
     words: DotForm | None = None
+    counts: tuple[int | Expr, int | Expr] | None = None
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -88,6 +90,24 @@ def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     return Packing(buffer, gemm.b, Matrix(_first(buffer, shape), 1, 2, 0), width, gemm.block.lanes, form)
 
 
+def panels_of(packing: Packing, matrix: Matrix) -> PackPanels | None:
+    """The statement that writes the ``counts`` of ``matrix``, which has all of them, into panels; None where
+    that takes more than moving vectors."""
+    if packing.panel is None or packing.counts is None or packing.rearranges or matrix.panel is not None:
+        return None
+    buffer = matrix.region.buffer
+    if str(buffer.dtype) != str(packing.source.region.buffer.dtype) or not has_unit_stride(buffer):
+        return None
+    if matrix.col != len(matrix.region.start) - 1:
+        return None
+    return PackPanels(matrix, packing.matrix.region, *packing.counts, packing.lanes)
+
+
+def has_unit_stride(buffer: Var) -> bool:
+    """Whether elements along the last axis are neighbours."""
+    return not len(buffer.strides) or int_value(buffer.strides[-1]) == 1
+
+
 def _first(buffer: Var, extents: tuple[int, ...]) -> Region:
     """The first elements of a tile."""
     return Region(buffer, tuple(tirx.const(0, "int32") for _ in extents), extents)
@@ -113,12 +133,14 @@ def _packed(packing: Packing, matrix: Matrix) -> list[Stmt]:
 
 def _rows(packing: Packing, matrix: Matrix) -> Stmt:
     """Loops over the packed tile along its own axes."""
-    extents, own = packing.matrix.region.extent, packing.matrix
+    extents, own = list(packing.matrix.region.extent), packing.matrix
+    if packing.counts is not None:
+        extents[own.row], extents[own.col] = packing.counts
     x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
     zero = tirx.const(0, "int32")
     row, col = ((x, y)[axis] for axis in (own.row, own.col))
     return Parallel(
-        (x, y), extents, (Store(packing.buffer, (x, y), _value(packing, matrix, row, zero, col)),)
+        (x, y), tuple(extents), (Store(packing.buffer, (x, y), _value(packing, matrix, row, zero, col)),)
     )
 
 

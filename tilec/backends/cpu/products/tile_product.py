@@ -77,7 +77,9 @@ class _Builder:
 
     def _columns(self, body: Blocks) -> tirx.Stmt:
         """``body`` for every block of columns."""
-        return sequence(*(_side_by_side(body, *blocks) for blocks in column_blocks(self.gemm)))
+        return sequence(
+            *(_side_by_side(body, *blocks) for blocks in column_blocks(self.gemm, static(self.gemm.columns)))
+        )
 
     def _block(self, tiles: int, rows: Expr, row: Expr, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """``tiles`` x ``block.cols`` / 16 tiles of sums, ``rows`` of whose rows count."""

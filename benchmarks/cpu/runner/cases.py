@@ -1,0 +1,156 @@
+"""Tensors, dims and peers of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import peers
+import torch
+import torch_peers
+from table import Row
+
+Calls = Mapping[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``tensors`` in the order of the kernel's signature; ``out`` is the number of the one that is checked
+    beside ``expected`` (None: nothing to check against), ``peers`` what is timed beside the kernel."""
+
+    tensors: list[torch.Tensor]
+    dims: dict[str, int]
+    peers: Calls
+    expected: Callable[[], torch.Tensor] | None
+    tolerance: float = 1e-3
+    out: int = -1
+
+
+def case_of(row: Row) -> Case:
+    """The case of a row, its inputs drawn by a fixed seed."""
+    torch.manual_seed(0)
+    return _CASES[row.kernel](*row.shape)
+
+
+def _matmul(m: int, n: int, k: int) -> Case:
+    a, b, c = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
+    return Case([a, b, c], _mnk(m, n, k), peers.products(a, b), lambda: torch.mm(a, b), 1e-4 * k)
+
+
+def _linear_bfloat16(m: int, n: int, k: int) -> Case:
+    a, w, bias = (torch.randn(shape).bfloat16() for shape in ((m, k), (n, k), (n,)))
+    c = torch.empty(m, n, dtype=torch.bfloat16)
+    return _of_torch([a, w, bias, c], _mnk(m, n, k), torch_peers.linear, 0.02 * k**0.5)
+
+
+def _linear_int8(m: int, n: int, k: int) -> Case:
+    """Checked beside a product in float32: oneDNN saturates sums of two products on CPUs without VNNI."""
+    a, w = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((m, k), (n, k)))
+    scales = [torch.rand(count) / k for count in (m, n)]
+    peer = {"torch": lambda: torch_peers.linear_int8(a, w, *scales)}
+    tensors = [a, w, *scales, torch.empty(m, n)]
+
+    def expected() -> torch.Tensor:
+        return (a.float() @ w.float().T) * scales[0][:, None] * scales[1]
+
+    return Case(tensors, _mnk(m, n, k), peer, expected)
+
+
+def _linear_gelu(m: int, n: int, k: int) -> Case:
+    tensors = [torch.randn(m, k), torch.randn(n, k) / k**0.5, torch.randn(n), torch.empty(m, n)]
+    return _of_torch(tensors, _mnk(m, n, k), torch_peers.linear_gelu)
+
+
+def _packed_4(m: int, n: int, k: int) -> Case:
+    """Beside reading as many bytes as the weights and their scales have."""
+    a, scales = torch.randn(m, k).half(), torch.rand(k // 128, n).half()
+    w = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8)
+    words = torch.zeros((w.nbytes + scales.nbytes) // 4)
+    tensors = [a, w, scales, torch.empty(m, n, dtype=torch.float16)]
+    return Case(tensors, _mnk(m, n, k), {"reading": lambda: torch.sum(words)}, None)
+
+
+def _mnk(m: int, n: int, k: int) -> dict[str, int]:
+    return {"M": m, "N": n, "K": k}
+
+
+def _dense(b: int, sq: int, sk: int, h: int, d: int) -> Case:
+    q, k, v = _heads(b, sq, sk, h, d, torch.bfloat16)
+    tensors = [q, k, v, torch.empty_like(q), torch.empty(b, h, sq)]
+    calls = {"torch": lambda: torch_peers.attention_dense(q, k, v)}
+    return Case(tensors, _attention_dims(b, sq, sk, h, d), calls, calls["torch"], 3e-2, out=3)
+
+
+def _padded(b: int, sq: int, sk: int, h: int, d: int) -> Case:
+    q, k, v = _heads(b, sq, sk, h, d, torch.float32)
+    tensors = [q, k, v, torch.full((b,), sk, dtype=torch.int32), torch.empty_like(q)]
+    calls = {"torch": lambda: torch_peers.attention_dense(q, k, v)}
+    return Case(tensors, _attention_dims(b, sq, sk, h, d), calls, calls["torch"])
+
+
+def _heads(b: int, sq: int, sk: int, h: int, d: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.randn(b, length, h, d).to(dtype) for length in (sq, sk, sk)]
+
+
+def _attention_dims(b: int, sq: int, sk: int, h: int, d: int) -> dict[str, int]:
+    pitches = {"q_batch": sq * h * d, "q_row": h * d, "kv_batch": sk * h * d, "kv_row": h * d}
+    return {"B": b, "Sq": sq, "Sk": sk, "H": h, "Hkv": h, "D": d, **pitches}
+
+
+def _softmax(m: int, n: int) -> Case:
+    return _of_torch([torch.randn(m, n), torch.empty(m, n)], _row_dims(m, n), torch_peers.softmax)
+
+
+def _rmsnorm(m: int, n: int) -> Case:
+    return _of_torch(
+        [torch.randn(m, n), torch.randn(n), torch.empty(m, n)], _row_dims(m, n), torch_peers.rmsnorm
+    )
+
+
+def _layernorm(m: int, n: int) -> Case:
+    tensors = [torch.randn(m, n), torch.randn(n), torch.randn(n), torch.empty(m, n)]
+    return _of_torch(tensors, _row_dims(m, n), torch_peers.layernorm)
+
+
+def _row_dims(m: int, n: int) -> dict[str, int]:
+    return {"M": m, "N": n, "ldx": n}
+
+
+def _silu_mul(m: int, n: int) -> Case:
+    tensors = [torch.randn(m, n), torch.randn(m, n), torch.empty(m, n)]
+    return _of_torch(tensors, {"M": m, "N": n, "ldg": n, "ldu": n}, torch_peers.silu_mul)
+
+
+def _rotary(tokens: int, heads: int, d: int) -> Case:
+    x, angles = torch.randn(tokens, heads, d), torch.randn(tokens, d // 2)
+    cos, sin, places = angles.cos(), angles.sin(), torch.arange(tokens, dtype=torch.int32)
+    dims = {"tokens": tokens, "H": heads, "D": d, "S": tokens, "ldx": heads * d, "ldy": heads * d}
+    calls = {"torch": lambda: peers.rotary(x, cos, sin, places)}
+    return Case([x, cos, sin, places, torch.empty_like(x)], dims, calls, calls["torch"])
+
+
+def _of_torch(
+    tensors: list[torch.Tensor],
+    dims: dict[str, int],
+    twin: Callable[..., torch.Tensor],
+    tolerance: float = 1e-3,
+) -> Case:
+    """Beside a function of torch on the same inputs."""
+    calls = {"torch": lambda: twin(*tensors[:-1])}
+    return Case(tensors, dims, calls, calls["torch"], tolerance)
+
+
+_CASES: Mapping[str, Callable[..., Case]] = {
+    "matmul_float32": _matmul,
+    "linear_bfloat16": _linear_bfloat16,
+    "linear_int8": _linear_int8,
+    "linear_packed_w4a16": _packed_4,
+    "attention_dense_bfloat16": _dense,
+    "attention_float32": _padded,
+    "softmax_float32": _softmax,
+    "rmsnorm_float32": _rmsnorm,
+    "layernorm": _layernorm,
+    "silu_mul_float32": _silu_mul,
+    "linear_gelu_float32": _linear_gelu,
+    "rotary_float32": _rotary,
+}
