@@ -120,8 +120,8 @@ def _staged(tile: Var, users_of_tile: list[Stmt]) -> Packing | None:
 
 
 def _counts(tile: Var, gemm: MicroGemm, copy: Copy) -> tuple[int | Expr, int | Expr] | None:
-    """Rows and columns of ``tile`` that its only product reads, where its Copy can tell them. Other forms than
-    "fma" may read beyond."""
+    """Rows and columns of ``tile`` that its only product reads, where its Copy can tell them. Other forms
+    than "fma" may read beyond."""
     if gemm.block.form != "fma":
         return None
     is_a = gemm.a.region.buffer.same_as(tile)
