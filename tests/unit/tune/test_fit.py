@@ -112,6 +112,11 @@ def test_planted_costs_come_back(features: list[Features], times: list[Times]) -
         assert max(map(abs, errors)) < 0.01
 
 
+def test_terms_that_say_the_same_do_not_hinder(features: list[Features], times: list[Times]) -> None:
+    twice = replace(features[0], ragged=("1", "1"))
+    assert fit(twice, 0, times, UNITS) == fit(features[0], 0, times, UNITS)
+
+
 def test_few_times_tell_nothing(features: list[Features], times: list[Times]) -> None:
     assert fit(features[0], 0, times[:5], UNITS) is None
 
