@@ -5,28 +5,34 @@
     tilec fit benchmarks/gpu/schedules.toml times.json --kernel matmul_float16 --part NAME:M=1..16:4 ...
 
 What `tilec fit` writes is manifests/llm.schedules.toml, from which manifests/llm.toml takes the schedules of
-its 16-bit products. Its lists are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seeds
-21, 31, 32, 41 and 42, of rows that TMA does not take seed 22, of sizes that models have, ``--models``, seeds
-51 with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``), by
+its 16-bit products. Lists for up to 16 rows, and for rows that TMA does not take, are fitted to
+schedules_h200.json, times on an H200 of 21 November 2026 (seeds 21, 31, 32, 41 and 42, of rows that TMA does
+not take seed 22), by
 
     --kernel matmul_float16 --part matmul_16_few:M=1..16:5
-    --kernel matmul_float16 --gain 0.001 --part matmul_16_some:M=17..128:12 --part "matmul_16:M=>=129:20"
     --kernel linear_bfloat16 --part linear_16_few:M=1..16:5
-    --kernel linear_bfloat16 --gain 0.001 --part linear_16_some:M=17..64:10
-    --part linear_16_more:M=65..1024:22 --part "linear_16:M=>=1025:14"
     --kernel matmul_ragged_float16 --part matmul_16_ragged_few:M=1..16:6
     --part matmul_16_ragged_some:M=17..128:6
     --kernel linear_ragged_bfloat16 --part linear_16_ragged_few:M=1..16:6
     --part linear_16_ragged_some:M=17..64:6
 
+The others are fitted to schedules_22_h200.json, times of the day after (seeds 101 and 103, 30
+shapes that had been slow, ``--models`` seed 105; those of two runs brought together by what cuBLAS took), by
+
+    --kernel matmul_float16 --gain 0.0005 --part matmul_16_some:M=17..128:12 --part "matmul_16:M=>=129:32"
+    --kernel linear_bfloat16 --gain 0.0005 --part linear_16_some:M=17..64:10
+    --part linear_16_more:M=65..1024:22 --part "linear_16:M=>=1025:12"
+
 and, as rows are those of aligned copies where there are more of them,
 
-    --kernel matmul_float16 --part "matmul_16_ragged:M=>=129:5"
-    --kernel linear_bfloat16 --part linear_16_ragged_more:M=65..1024:5 --part "linear_16_ragged:M=>=1025:4"
+    --kernel matmul_float16 --gain 0.0005 --part "matmul_16_ragged:M=>=129:6"
+    --kernel linear_bfloat16 --gain 0.0005 --part linear_16_ragged_more:M=65..1024:6
+    --part "linear_16_ragged:M=>=1025:5"
 
-Those of 8-bit types, packed weights and attention are fitted to schedules_families_h200.json (seed 3, of
-packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types seeds 51 and 52 as above, of 129 to
-256 rows of scaled blocks seeds 61, with ``--models``, and 62), by
+Those of 8-bit types, packed weights and attention are fitted to schedules_families_h200.json (seed 3,
+of packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types, with ``--models``, seeds 51
+with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``, of 129 to 256 rows of scaled blocks seeds 61, with
+``--models``, and 62), by
 
     --kernel linear_fp8 --part "fp8:M=>=1:12"
     --kernel linear_packed_w4a16 --gain 0.0005 --part "packed_4:M=>=1:14"
