@@ -15,11 +15,22 @@ if TYPE_CHECKING:
 #: The attribute of a function that lists its pointers that may lead to the same memory, counted from its
 #: first parameter; all others lead to memory of their own.
 OVERLAPPING = "tilec.overlapping"
+#: The attribute that lists those that lead to tensors which a kernel writes and nobody reads.
+OUTPUTS = "tilec.outputs"
 
 
 def overlapping_pointers(func: PrimFunc) -> tuple[int, ...]:
     """The places of the parameters that may lead to the same memory."""
-    return tuple(int(place) for place in (func.attrs or {}).get(OVERLAPPING, ()))
+    return _places(func, OVERLAPPING)
+
+
+def output_pointers(func: PrimFunc) -> tuple[int, ...]:
+    """The places of the parameters that lead to tensors which are written and not read."""
+    return _places(func, OUTPUTS)
+
+
+def _places(func: PrimFunc, name: str) -> tuple[int, ...]:
+    return tuple(int(place) for place in (func.attrs or {}).get(name, ()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from tilec.lowering.emission.storage import (
     stored_type,
 )
 from tilec.lowering.emission.texts import int_text
-from tilec.lowering.lowered import OVERLAPPING
+from tilec.lowering.lowered import OUTPUTS, OVERLAPPING
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -128,11 +128,15 @@ class EntryParameters:
 
 
 def marked(func: tirx.PrimFunc, kernel: Kernel) -> tirx.PrimFunc:
-    """``func`` with the places of the pointers that may lead to the same memory, where there are some."""
+    """``func`` with the places of the pointers to outputs and of those that may lead to the same memory,
+    where there are some."""
     tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
     names = named_in(kernel)
-    places = [place for place, param in enumerate(tensors) if str(param.buffer.name) in names]
-    return func.with_attr(OVERLAPPING, places) if places else func
+    shared = [place for place, param in enumerate(tensors) if str(param.buffer.name) in names]
+    outputs = [place for place, param in enumerate(tensors) if param.access == "out"]
+    for name, places in ((OVERLAPPING, shared), (OUTPUTS, outputs)):
+        func = func.with_attr(name, places) if places else func
+    return func
 
 
 def declare_global(buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:

@@ -38,6 +38,13 @@ def test_it_waits_before_it_touches_memory(target):
     assert body.index(NEXT) < body.index(WAIT) < body.index("tilec_move")
 
 
+def test_what_it_reads_is_no_constant_that_could_be_loaded_in_front_of_the_wait():
+    _, early = compiled("elementwise.py:copy", "sm_90a", pdl=True)
+    _, late = compiled("elementwise.py:copy", "sm_90a")
+    assert "kernel_0(half* X_ptr, half* __restrict__ Y_ptr" in early
+    assert "kernel_0(half* __restrict__ X_ptr, half* __restrict__ Y_ptr" in late
+
+
 def test_a_launch_with_roles_waits_before_they_part():
     launch, text = compiled("gemm.py:matmul", "sm_90a", pdl=True, **PRODUCT)
     body = text[text.rindex("__global__") :]

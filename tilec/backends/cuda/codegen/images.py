@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
+
+from tvm.ir import PointerType
 
 from tilec.backends.cuda.codegen.compilers import Compiled, CudaCompiler, describe, find_compiler
 from tilec.backends.cuda.codegen.cubin import read_cubin
@@ -26,7 +28,7 @@ from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, Kind
 from tilec.ir import options
 from tilec.ir.roads import Road, encode, in_order, road_at
-from tilec.lowering.lowered import overlapping_pointers
+from tilec.lowering.lowered import output_pointers, overlapping_pointers
 from tilec.targets import GpuLimits, Target
 
 if TYPE_CHECKING:
@@ -79,12 +81,25 @@ def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         raise failure(lowered, target, problem) from problem
     if f"{SWAP_BYTE}(" in text:
         text = SWAP_BYTE_CODE + text
-    for index, launch in enumerate(lowered.launches):
-        text = _without_restrict(text, f"{symbol_prefix}_{index}", overlapping_pointers(launch.func))
+    for index, launch in enumerate(launches_of(lowered)):
+        text = _without_restrict(text, f"{symbol_prefix}_{index}", _plain_pointers(launch))
     return text
 
 
-def _without_restrict(text: str, symbol: str, places: Sequence[int]) -> str:
+def _plain_pointers(launch: LoweredCudaLaunch) -> set[int]:
+    """The places of the parameters of which no promise may be made. What is promised to be nobody else's and
+    is only read gets ld.global.nc, which compilers move in front of griddepcontrol.wait: a launch that begins
+    early would read what the one in front has yet to write."""
+    plain = set(overlapping_pointers(launch.func))
+    if launch.programmatic:
+        pointers = {
+            place for place, param in enumerate(launch.func.params) if isinstance(param.ty, PointerType)
+        }
+        plain |= pointers - set(output_pointers(launch.func))
+    return plain
+
+
+def _without_restrict(text: str, symbol: str, places: Collection[int]) -> str:
     """The declarations of a kernel without the promise for its parameters at ``places``: TVM makes it for all
     or none."""
 
