@@ -312,6 +312,7 @@ def test_pipelines_of_any_length(trips):
     agree(main, a, trips, expected=[a[: trips * 16].reshape(trips, 16).sum(0) if trips else np.zeros(16), c])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -321,12 +322,12 @@ def test_pipelines_of_any_length(trips):
         {"num_stages": 1},
     ],
 )
-def test_explicit_schedules_change_no_result(schedule):
+def test_explicit_schedules_change_no_result(schedule, dtype):
     @T.prim_func
-    def main(A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 64), "float16"), n: T.int32,
+    def main(A: T.Tensor((64, 32), dtype), B: T.Tensor((32, 64), dtype), n: T.int32,
              C: T.Tensor((64, 64), "float32")):  # fmt: skip
         with T.Kernel(1, threads=128):
-            a, b = T.alloc_shared((64, 16), "float16"), T.alloc_shared((16, 64), "float16")
+            a, b = T.alloc_shared((64, 16), dtype), T.alloc_shared((16, 64), dtype)
             c = T.alloc_fragment((64, 64), "float32")
             T.clear(c)
             for k in T.Pipelined(n, **{"num_stages": 2, **schedule}):
@@ -335,7 +336,7 @@ def test_explicit_schedules_change_no_result(schedule):
                 T.gemm(a, b, c)
             T.copy(c, C)
 
-    a, b = numbers(64, 32, dtype="float16"), numbers(32, 64, dtype="float16", seed=1)
+    a, b = numbers(64, 32, dtype=dtype), numbers(32, 64, dtype=dtype, seed=1)
     agree(main, a, b, 2, expected=a.astype(np.float64) @ b.astype(np.float64))
 
 

@@ -50,7 +50,9 @@ class TensorMap:
     def moved(self) -> tuple[int, ...]:
         """The box that moves at once."""
         left = self.extents[1] % self.rest if self.rest else 0
-        rows = -(-left // -(-self.rest // self.box[1])) if left else self.box[1]
+        if not left:
+            return self.box
+        rows = -(-left // -(-self.rest // self.box[1]))
         return (self.box[0], rows, *self.box[2:])
 
     @property
@@ -60,7 +62,7 @@ class TensorMap:
 
     def left_bytes(self, start: tuple[int, ...]) -> int:
         """Bytes of a tile behind the box at ``start``, where that is the last one of what is left."""
-        boxes = -(-self.rest // self.box[1])
+        boxes = -(-self.rest // self.box[1]) if self.rest else 0
         if not boxes or start[1] % self.rest // self.moved[1] + 1 < boxes:
             return 0
         return boxes * (int(np.prod(self.box)) * self.size - self.bytes)
