@@ -10,10 +10,10 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackPanels, PackWords, TransposePanels, element
 from tilec.backends.cpu.products.dot_forms import DotForm
 from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.tir import index
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.regions import static, stretched
-from tilec.lowering.emission.access import convert_index
 from tilec.lowering.emission.storage import compute_type, element_bytes
 
 if TYPE_CHECKING:
@@ -136,18 +136,13 @@ def _rows(packing: Packing, matrix: Matrix) -> Stmt:
     """Loops over the packed tile along its own axes."""
     extents, own = list(packing.matrix.region.extent), packing.matrix
     if packing.counts is not None:
-        extents[own.row], extents[own.col] = map(_narrow, packing.counts)
+        extents[own.row], extents[own.col] = map(index, packing.counts)
     x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
     zero = tirx.const(0, "int32")
     row, col = ((x, y)[axis] for axis in (own.row, own.col))
     return Parallel(
         (x, y), tuple(extents), (Store(packing.buffer, (x, y), _value(packing, matrix, row, zero, col)),)
     )
-
-
-def _narrow(count: int | Expr) -> int | Expr:
-    """A number of rows or columns of a tile, which loops count in 32 bits."""
-    return count if isinstance(count, int) else convert_index(count, "int32")
 
 
 def _panels(packing: Packing, matrix: Matrix, rows: tuple[int, int], columns: tuple[int, int]) -> Stmt:
