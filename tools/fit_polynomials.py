@@ -115,6 +115,12 @@ FITS = (
         mpf(-1), mpf(1), 6,
     ),
     Fit(
+        "exp2: 2^t = 1 + t Q(t), with AVX-512",
+        _series(lambda t: (2**t - 1) / t, _LN2),
+        lambda t: abs(t) / 2**t + mpf(10) ** -9,
+        mpf(0), mpf(1), 5,
+    ),
+    Fit(
         "log: log(1 + t) = t - t^2/2 + t^3 Q(t)",
         _series(lambda t: (mp.log1p(t) - t + t**2 / 2) / t**3, mpf(1) / 3),
         lambda t: t**2,

@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=Path())
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     require_matplotlib()
     shapes = [row for path in options.shapes for row in json.loads(path.read_text())["shapes"]]
     if shapes:
@@ -80,7 +81,7 @@ def sweeps(found: Sequence[dict[str, Any]]) -> bytes:
     axes.set_xlabel("rows")
     axes.set_ylabel("us")
     axes.set_yscale("log")
-    axes.legend(fontsize=5, loc="upper left", ncols=2)
+    figure.legend(fontsize=5, loc="outside right upper")
     return png(figure)
 
 

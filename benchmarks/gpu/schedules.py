@@ -23,6 +23,10 @@ shapes that had been slow, ``--models`` seed 105; those of two runs brought toge
     --kernel linear_bfloat16 --gain 0.0005 --part linear_16_some:M=17..64:10
     --part linear_16_more:M=65..1024:22 --part "linear_16:M=>=1025:12"
 
+without seven of matmul_16 that make the choice less than 0.1 % slower each, taken away one by one; schedules
+with `spread_k`, timed where tiles are at most 80, were fitted behind that and added to these lists, each
+where the choice gets 0.04 % faster (two of linear_16, none of linear_16_some);
+
 and, as rows are those of aligned copies where there are more of them,
 
     --kernel matmul_float16 --gain 0.0005 --part "matmul_16_ragged:M=>=129:6"
@@ -32,9 +36,10 @@ and, as rows are those of aligned copies where there are more of them,
 Those of 8-bit types, packed weights and attention are fitted to schedules_families_h200.json (seed 3,
 of packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types, with ``--models``, seeds 51
 with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``, of 129 to 256 rows of scaled blocks seeds 61, with
-``--models``, and 62), by
+``--models``, and 62, of linear_fp8 113 and 117, of the 22nd, and with ``--models`` 115, alone), by
 
-    --kernel linear_fp8 --part "fp8:M=>=1:12"
+    --kernel linear_fp8_few --gain 0.0005 --part fp8_few:M=1..64:8
+    --kernel linear_fp8 --gain 0.0005 --part "fp8:M=>=65:18"
     --kernel linear_packed_w4a16 --gain 0.0005 --part "packed_4:M=>=1:14"
     --kernel linear_packed_w8a16 --part "packed_8:M=>=1:12"
     --kernel linear_int8 --part int8_few:M=1..64:6 --part "int8:M=>=65:10"
@@ -42,15 +47,17 @@ with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``, of 129 to 256 rows of
     --kernel linear_fp8_blocks_some --gain 0.001 --part fp8_blocks_some:M=129..256:9
     --kernel attention_dense_d64_float16 --part "attention_64:Sq=>=1:5" (and _causal, and d128)
 
-without what added little (16 rows and eight parts in packed_4, 32 columns and a pair in fp8_blocks_some),
-with the tiles that large shapes had been tuned for in place of others like them (bands of 32 in fp8_blocks,
-attention), and with three or four tiles of attention; packed_4_few is packed_4 without tiles of more than 16
-rows. Tiles of 128 x 192 in fp8_blocks are fitted to 22 shapes of their own ("Wider tiles of scaled blocks" in
-docs/performance/random-shapes-h200-2026-11-21.md), each time as a share of what tiles of 128 x 128 took in
-that run, times what their cost says; the term of K that is no multiple of 32 is theirs by bytes of a trip.
-Costs of all that fp8 holds, and in int8 of tiles of 128 x 128 and pairs of 256 x 128, are fitted once more to
-schedules_rows_h200.json: times of the lists themselves after boxes of pairs and early starts changed (120
-random shapes each, and 41 numbers of rows at seven sizes). linear_16_few has one schedule of linear_16_some.
+without what added little (16 rows and eight parts in packed_4, 16 rows and four parts in packed_8, 32
+columns and a pair in fp8_blocks_some), with the tiles that large shapes had been tuned for in place of
+others like them (bands of 32 in fp8_blocks, attention), and with three or four tiles of attention;
+packed_4_few has the tiles of 8 rows, of which packed_4 keeps the
+one in four parts. Tiles of 128 x 192 in fp8_blocks are fitted to
+22 shapes of their own ("Wider tiles of scaled blocks" in docs/performance/random-shapes-h200-2026-11-21.md),
+each time as a share of what tiles of 128 x 128 took in that run, times what their cost says; the term of K
+that is no multiple of 32 is theirs by bytes of a trip. Costs in int8 of tiles of 128 x 128 and pairs of 256
+x 128 are fitted once more to schedules_rows_h200.json: times of the list itself after boxes of pairs and
+early starts changed (120 random shapes, and 41 numbers of rows at seven sizes). linear_16_few has one
+schedule of linear_16_some.
 """
 
 from __future__ import annotations

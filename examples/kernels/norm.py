@@ -3,6 +3,7 @@
 A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in; a
 cluster of ``parts`` blocks holds so many times ``bN``. Columns behind these are read again for each pass over
 the row; ``one_chunk`` promises that there are none (a guard of the manifest), which halves the registers.
+With ``reread`` a block holds nothing and reads its rows for each step: for CPUs, whose caches have them.
 Where a thread has few of them, gains and biases are then asked for together with the row. Statistics are
 float32, and the variance is one of centred values, so large means cost no digits; blocks of a cluster centre
 what they hold on means of their own, and meet once. Row strides are arguments, so that a slice can be
@@ -215,12 +216,45 @@ def join_parts(mean, squares, N, width, part, parts, rows):
             squares[i] = squares[i] + sums[p, i] + apart * apart * own_columns(N, width, p, parts)
 
 
+def element(X, R, i, j, mean=None):
+    """X[i, j] in float32, plus that of R, less the mean where there is one."""
+    value = T.cast(X[i, j], "float32")
+    value = value if R is None else value + T.cast(R[i, j], "float32")
+    return value if mean is None else value - mean
+
+
 @T.macro
-def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, threads):
+def normalise_in_place(X, R, G, B, H, Y, row, rows, N, eps, centred):
+    """:func:`normalise` of rows of any length that stay where they are."""
+    mean, scale = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
+    T.clear(mean)
+    T.clear(scale)
+    if centred:
+        for i, j in T.Parallel(rows, N):
+            mean[i] += element(X, R, row + i, j)
+        divide(mean, N, rows)
+    for i, j in T.Parallel(rows, N):
+        x = element(X, R, row + i, j, mean[i] if centred else None)
+        scale[i] += x * x
+    invert_roots(scale, rows, N, eps)
+    for i, j in T.Parallel(rows, N):
+        x = element(X, R, row + i, j, mean[i] if centred else None)
+        if B is None:
+            Y[row + i, j] = x * scale[i] * G[j]
+        else:
+            Y[row + i, j] = x * scale[i] * G[j] + B[j]
+        if H is not None:
+            H[row + i, j] = element(X, R, row + i, j)
+
+
+@T.macro
+def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, reread, threads):
     """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block."""
     pinned = isinstance(N, int) and parts == 1
     held = (pinned or one_chunk) and rows * (N if pinned else bN) <= FEW * threads
-    if pinned:
+    if reread:
+        normalise_in_place(X, R, G, B, H, Y, n * rows, rows, N, eps, centred)
+    elif pinned:
         normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, held)
     else:
         row, part = n // parts * rows, n % parts
@@ -243,6 +277,7 @@ def rmsnorm(
     bN: int = 256,
     parts: int = 1,
     one_chunk: bool = False,
+    reread: bool = False,
     threads: int = 128,
 ):
     """Y = X / rms(X) * G per row."""
@@ -251,7 +286,7 @@ def rmsnorm(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, threads)
+        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
     return Y
 
 
@@ -266,6 +301,7 @@ def rmsnorm_residual(
     bN: int = 256,
     parts: int = 1,
     one_chunk: bool = False,
+    reread: bool = False,
     threads: int = 128,
 ):
     """H = X + R, Y = H / rms(H) * G per row: one step of a pre-norm residual stream."""
@@ -276,7 +312,7 @@ def rmsnorm_residual(
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, threads)
+        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
     return Y, H
 
 
@@ -291,6 +327,7 @@ def layernorm(
     bN: int = 256,
     parts: int = 1,
     one_chunk: bool = False,
+    reread: bool = False,
     threads: int = 128,
 ):
     """Y = (X - mean) / std * G + B per row."""
@@ -300,7 +337,7 @@ def layernorm(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, threads)
+        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
     return Y
 
 
@@ -316,6 +353,7 @@ def layernorm_residual(
     bN: int = 256,
     parts: int = 1,
     one_chunk: bool = False,
+    reread: bool = False,
     threads: int = 128,
 ):
     """Y = layernorm(X + R) per row: the post-norm step of a BERT encoder."""
@@ -326,7 +364,7 @@ def layernorm_residual(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, threads)
+        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
     return Y
 
 

@@ -33,10 +33,72 @@ def place(k, bits):
     return lane * 32 + k // 32 * 8 + k // 16 % 2 * 2 + half + low * 4
 
 
+def weight(at, bits):
+    """Which weight of a group lies at ``at``: the inverse of :func:`place`."""
+    lane, low = at // 32, (at % 2 if bits == 8 else at // 4 % 2)
+    sixteenth = at // 4 % 8 if bits == 8 else at // 8 % 4 * 2 + at // 2 % 2
+    half = at // 2 % 2 if bits == 8 else at % 2
+    return sixteenth * 16 + half * 8 + lane * 2 + low
+
+
+def few_rows(M, N, K, bits, dtype, bM, bN, bK, threads):
+    """The product of :func:`linear_packed` for ``bM`` rows of A at a time, without a product of tiles: bytes
+    of W meet the activations of their weights, which change places once for ``bN`` rows of W."""
+    each = per_byte(bits)
+    run, groups = GROUP // each, bK // GROUP
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // each), stored_type(bits)),
+        scales: T.Tensor((T.ceildiv(K, GROUP), N), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
+        with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
+            As = T.alloc_shared((bM, bK), dtype)
+            packed = T.alloc_shared((bN, bK // each), stored_type(bits))
+            steps = T.alloc_shared((groups, bN), dtype)
+            taken = [T.alloc_fragment((bM, groups, run), "float32") for _ in range(each)]
+            shift = T.alloc_fragment((bM, groups, run), "float32")
+            terms = T.alloc_fragment((bM, bN, run), "float32")
+            total = T.alloc_fragment((bM, bN), "float32")
+            for mo in T.serial(T.ceildiv(M, bM)):
+                T.clear(terms)
+                for ko in T.serial(T.ceildiv(K, bK)):
+                    T.copy(A[mo * bM, ko * bK], As)
+                    T.copy(W[bx * bN, ko * (bK // each)], packed)
+                    T.copy(scales[ko * groups, bx * bN], steps)
+                    for i, g, p in T.Parallel(bM, groups, run):
+                        for number, part in enumerate(taken):
+                            part[i, g, p] = As[i, g * GROUP + weight(p * each + number, bits)]
+                        shift[i, g, p] = -8.0 * sum(part[i, g, p] for part in taken) if bits == 4 else 0.0
+                    for j in T.serial(bN):
+                        for g in T.serial(groups):
+                            for p in T.Parallel(run):
+                                byte = T.cast(packed[j, g * run + p], "int32")
+                                numbers = [byte & 15, byte >> 4] if bits == 4 else [byte]
+                                for i in T.unroll(bM):
+                                    value = shift[i, g, p]
+                                    for number, part in zip(numbers, taken, strict=True):
+                                        value = T.fma(T.cast(number, "float32"), part[i, g, p], value)
+                                    terms[i, j, p] = T.fma(value, steps[g, j], terms[i, j, p])
+                T.reduce_sum(terms, total, dim=2)
+                for i, j in T.Parallel(bM, bN):
+                    C[mo * bM + i, bx * bN + j] = total[i, j]
+
+    return main
+
+
 @tilec.jit(out_idx=[-1])
-def linear_packed(M, N, K, bits=4, dtype="float16", bM=64, bN=128, bK=256, num_stages=4, threads=256):
+def linear_packed(
+    M, N, K, bits=4, dtype="float16", bM=64, bN=128, bK=256, num_stages=4, threads=256, gemv=False
+):
     """C = A @ W.T with W packed: tiles of W become 16-bit numbers in registers, and rows of W rows of the
-    product, so that few rows of A cost little."""
+    product, so that few rows of A cost little. ``gemv``: without a product of tiles (:func:`few_rows`), for
+    one to four rows on processors whose products would take them for many."""
+    if gemv:
+        return few_rows(M, N, K, bits, dtype, bM, bN, bK, threads)
     each = per_byte(bits)
     groups = bK // GROUP
     assert bK % GROUP == 0, f"bK = {bK} is no multiple of {GROUP}"

@@ -55,18 +55,20 @@ def online(X, Y, row, N, rows, bN):
 
 
 @T.macro
-def one_pass(X, Y, row, N, rows, bN):
-    """Reads and exponentiates a row once; it stays in a fragment."""
+def one_pass(X, Y, row, N, rows, bN, cut):
+    """Reads and exponentiates a row once; it stays in a fragment, of which ``cut`` leaves the columns from N
+    on alone."""
     x = T.alloc_fragment((rows, bN), "float32")
     top, total = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
-    load_row(X, x, row, 0, N, rows, bN)
-    T.reduce_max(x, top, dim=1)
-    for i, j in T.Parallel(rows, bN):
+    width = N if cut else bN
+    load_row(X, x, row, 0, N, rows, width)
+    T.reduce_max(x[0:rows, 0:width], top, dim=1)
+    for i, j in T.Parallel(rows, width):
         x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
-    T.reduce_sum(x, total, dim=1)
+    T.reduce_sum(x[0:rows, 0:width], total, dim=1)
     for i in T.Parallel(rows):
         total[i] = 1.0 / total[i]
-    for i, j in T.Parallel(rows, bN):
+    for i, j in T.Parallel(rows, width):
         Y[row + i, j] = x[i, j] * total[i]
 
 
@@ -83,11 +85,7 @@ def held(X, Y, row, part, N, rows, bN, parts, one_chunk):
         T.reduce_sum(x, total, dim=1)
     else:
         add_up_all(X, x, top, total, row, part, N, rows, bN, parts)
-    if parts == 1:
-        for i in T.Parallel(rows):
-            scale[i] = 1.0 / total[i]
-    else:
-        scale_of_parts(top, total, scale, part, parts, rows)
+    scale_of_all(top, total, scale, part, parts, rows)
     for i, j in T.Parallel(rows, bN):
         Y[row + i, part * bN + j] = x[i, j] * scale[i]
     if not one_chunk:
@@ -99,12 +97,39 @@ def held(X, Y, row, part, N, rows, bN, parts, one_chunk):
 
 
 @T.macro
+def held_as_stored(X, Y, row, part, N, rows, bN, parts, dtype):
+    """:func:`held` of rows without further columns, as memory has them: 16-bit ones take half the registers,
+    and the powers of all are taken twice."""
+    x = T.alloc_fragment((rows, bN), dtype)
+    powers = T.alloc_fragment((rows, bN), "float32")
+    top, total, scale = [T.alloc_fragment((rows,), "float32") for _ in range(3)]
+    first = part * bN
+    for i, j in T.Parallel(rows, bN):
+        x[i, j] = T.if_then_else(first + j < N, X[row + i, first + j], -T.infinity(dtype))
+    T.reduce_max(x, top, dim=1)
+    raise_tops(top, rows)
+    for i, j in T.Parallel(rows, bN):
+        powers[i, j] = T.exp2((T.cast(x[i, j], "float32") - top[i]) * LOG2_E)
+    T.reduce_sum(powers, total, dim=1)
+    scale_of_all(top, total, scale, part, parts, rows)
+    for i, j in T.Parallel(rows, bN):
+        power = T.exp2((T.cast(x[i, j], "float32") - top[i]) * LOG2_E)
+        Y[row + i, first + j] = power * scale[i]
+
+
+@T.macro
 def exponentiate(x, top, rows, bN):
     """x = exp(x - top), where a row without a number above `LOWEST` has that for its maximum."""
-    for i in T.Parallel(rows):
-        top[i] = T.max(top[i], LOWEST)
+    raise_tops(top, rows)
     for i, j in T.Parallel(rows, bN):
         x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
+
+
+@T.macro
+def raise_tops(top, rows):
+    """top = `LOWEST` where it is less."""
+    for i in T.Parallel(rows):
+        top[i] = T.max(top[i], LOWEST)
 
 
 @T.macro
@@ -125,6 +150,16 @@ def add_up_all(X, x, top, total, row, part, N, rows, bN, parts):
         for i, j in T.Parallel(rows, bN):
             w[i, j] = w[i, j] + T.exp2((v[i, j] - top[i]) * LOG2_E)
     T.reduce_sum(w, total, dim=1)
+
+
+@T.macro
+def scale_of_all(top, total, scale, part, parts, rows):
+    """What the powers of a block are multiplied by: 1 / total, where it has no others."""
+    if parts == 1:
+        for i in T.Parallel(rows):
+            scale[i] = 1.0 / total[i]
+    else:
+        scale_of_parts(top, total, scale, part, parts, rows)
 
 
 @T.macro
@@ -193,14 +228,27 @@ def staged(X, Y, row, N, chunks, bN, dtype):
 
 @tilec.jit(out_idx=[-1])
 def softmax(
-    M, N, ldx, dtype="float32", rows=4, bN=1024, one_chunk=False, keep_row=False, parts=0, threads=128
+    M,
+    N,
+    ldx,
+    dtype="float32",
+    rows=4,
+    bN=1024,
+    one_chunk=False,
+    as_stored=False,
+    cut=False,
+    keep_row=False,
+    parts=0,
+    threads=128,
 ):
     """Y = softmax(X) per row; rows of X are ldx elements apart, N may be a runtime value.
 
-    ``one_chunk`` promises N <= bN (a guard of the manifest): the row is then read and exponentiated once.
+    ``one_chunk`` promises N <= bN (a guard of the manifest): the row is then read and exponentiated once,
+    with ``cut`` by loops over its own columns alone, which costs a CPU nothing.
     ``keep_row`` does that for longer rows, where N is compiled in and a row fits shared memory; a block then
     takes one row, and powers are rounded to ``dtype`` once more than otherwise. ``parts``: clusters of so
-    many blocks (1: blocks) hold ``bN`` columns each.
+    many blocks (1: blocks) hold ``bN`` columns each, 16-bit ones as they are with ``one_chunk`` and
+    ``as_stored``.
     """
 
     @T.prim_func
@@ -209,14 +257,18 @@ def softmax(
         if parts:
             clusters = {"cluster_dims": parts} if parts > 1 else {}
             with T.Kernel(T.ceildiv(M, rows) * parts, threads=threads, **clusters) as n:
-                held(X, Y, n // parts * rows, n % parts, N, rows, bN, parts, one_chunk)
+                row, part = n // parts * rows, n % parts
+                if one_chunk and as_stored and dtype != "float32":
+                    held_as_stored(X, Y, row, part, N, rows, bN, parts, dtype)
+                else:
+                    held(X, Y, row, part, N, rows, bN, parts, one_chunk)
         elif keep_row:
             with T.Kernel(M, threads=threads) as b:
                 staged(X, Y, b, N, -(-N // bN), bN, dtype)
         else:
             with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
                 if one_chunk:
-                    one_pass(X, Y, b * rows, N, rows, bN)
+                    one_pass(X, Y, b * rows, N, rows, bN, cut)
                 else:
                     online(X, Y, b * rows, N, rows, bN)
 

@@ -80,17 +80,23 @@ LOCAL uint32_t gomp_max_threads(void) {
 
 typedef struct gomp_job {
   work_queue queue;
+  uint32_t workers;
   int (*thread_num)(void);
 } gomp_job;
 
 static void gomp_body(void* data) {
   gomp_job* job = data;
-  work_queue_drain(&job->queue, (uint32_t)job->thread_num());
+  uint32_t worker = (uint32_t)job->thread_num();
+  if (worker < job->workers) work_queue_drain(&job->queue, worker);
 }
 
+/* The team has the size that the program's own have, however few of it work: GOMP ends the threads that a
+ * smaller team has no use for, and starts them again for the next larger one. */
 LOCAL void gomp_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
   const gomp_api* api = gomp_get();
   gomp_job job = {.queue = {.n = n, .grain = grain, .task = task, .closure = closure},
+                  .workers = workers,
                   .thread_num = api->thread_num};
-  api->parallel(gomp_body, &job, workers, 0);
+  uint32_t team = gomp_max_threads();
+  api->parallel(gomp_body, &job, team < workers ? workers : team, 0);
 }

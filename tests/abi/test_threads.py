@@ -71,6 +71,27 @@ def test_gomp_of_torch_is_used_and_left_in_a_forked_child(sample: BuildReport) -
     assert "libgomp" in done.stderr
 
 
+FEWER_WORKERS = """
+import os, sys
+import torch
+from tilec.portable.loader import load
+torch.set_num_threads(4)
+lib, a = load(sys.argv[1]), torch.ones(1 << 22)
+c = torch.empty_like(a)
+lib.add(a, a, c)
+before = set(os.listdir("/proc/self/task"))
+lib.add(a, a, c, num_workers=2)
+lib.add(a, a, c)
+assert len(before) >= 4 and before == set(os.listdir("/proc/self/task"))
+"""
+
+
+def test_threads_of_gomp_outlive_a_call_of_fewer_workers(sample: BuildReport) -> None:
+    pytest.importorskip("torch", reason="torch brings the GOMP of this test")
+    done = run([sys.executable, "-c", FEWER_WORKERS, sample.library])
+    assert done.returncode == 0, done.stderr
+
+
 INSIDE_A_REGION = """
 import ctypes, sys
 import torch

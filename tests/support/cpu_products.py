@@ -154,7 +154,7 @@ class Product:
         a, b = args[0].astype(wide), args[1].astype(wide)
         a = a.T if self.trans_a else a
         if self.panel:
-            b = b.transpose(1, 0, 2).reshape(b.shape[1], -1)
+            b = b.transpose(1, 0, 2).reshape(b.shape[1], b.shape[0] * b.shape[2])
         product = a @ (b.T if self.trans_b else b)
         if self.extended:
             return np.maximum(product + args[2], 0) + args[3]

@@ -24,6 +24,57 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
         y[i] = t[i] + 1.0
 """
 
+HIDDEN = """
+kernel("hidden")
+n = dim(int32)
+X = tensor(float32, (8, n), ("8", "n"), access="in")
+Y = tensor(float32, (8, n), ("8", "n"), access="out")
+R = tensor(float32, (8,), ("8",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    t = alloc(float32, (8, 16), "local.fragment")
+    r = alloc(float32, (8,), "local.fragment")
+    fill(r[0:+8], -2.0)
+    for k in serial(0, (n + 15) // 16, 1):
+        copy(X[0:+8, k * 16:+16], t[0:+8, 0:+16])
+        for i, j in parallel(8, 16):
+            seen = k * 16 + j < n and k * 16 + j <= i + 20
+            t[i, j] = if_then_else(seen, t[i, j], -1.0)
+        reduce_max(t[0:+8, 0:+16], r[0:+8], axis=1, clear=False)
+        copy(t[0:+8, 0:+16], Y[0:+8, k * 16:+16])
+    copy(r[0:+8], R[0:+8])
+"""
+
+ROWS = """
+kernel("rows")
+M = dim(int32)
+A = tensor(float32, (M, 16), ("M", "16"), access="in")
+B = tensor(float32, (16, 16), ("16", "16"), access="in")
+Y = tensor(float32, (M, 16), ("M", "16"), access="out")
+with launch((M + 31) // 32, threads=(128, 1, 1)) as (b,):
+    a = alloc(float32, (32, 16), "shared.dyn")
+    w = alloc(float32, (16, 16), "shared.dyn")
+    c = alloc(float32, (32, 16), "local.fragment")
+    top = alloc(float32, (32,), "local.fragment")
+    copy(A[b * 32:+32, 0:+16], a[0:+32, 0:+16])
+    copy(B[0:+16, 0:+16], w[0:+16, 0:+16])
+    gemm(a[0:+32, 0:+16], w[0:+16, 0:+16], c[0:+32, 0:+16], clear=True)
+    reduce_max(c[0:+32, 0:+16], top[0:+32], axis=1, clear=True)
+    for i, j in parallel(32, 16):
+        c[i, j] = exp(c[i, j] - top[i])
+    for i, j in parallel(32, 16):
+        Y[b * 32 + i, j] = c[i, j]
+"""
+
+ALL_ROWS = ROWS.replace('"rows"', '"all_rows"').replace(
+    "    for i, j in parallel(32, 16):\n        Y",
+    """    s = alloc(float32, (16,), "local.fragment")
+    reduce_sum(c[0:+32, 0:+16], s[0:+16], axis=0, clear=True)
+    for i, j in parallel(32, 16):
+        c[i, j] = c[i, j] / s[j]
+    for i, j in parallel(32, 16):
+        Y""",
+)
+
 SHIFTED = """
 kernel("shifted")
 n = dim(int32)

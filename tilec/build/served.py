@@ -2,7 +2,8 @@
 
 Guards and targets are there for code that uses them. Where it does not - a divisor that no loop of a CPU
 needs, a feature of a processor that no statement asks for - a wider variant, or the one of a lesser target,
-has the same machine code. That is seen once code is made; variants that lower to the same are not compiled
+has the same machine code, and dispatch, which goes from the best target of a machine down, comes to that
+where the variant is missing. That is seen once code is made; variants that lower to the same are not compiled
 twice (`tilec.build.images`)."""
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 
 from tilec.codegen.elf import without_names
 from tilec.codegen.image import Image
@@ -27,16 +27,15 @@ def without_served(kernel: KernelRecord) -> KernelRecord:
     ordered = dispatch_order(kernel.variants)
     found = choices([calls(each.target, each.guards, each.align, each.cost) for each in ordered])
     runs = [_Run(ordered[run.start : run.stop]) for run in dict.fromkeys(found)]
-    by_target = [_without_narrow(list(each)) for _, each in groupby(runs, lambda run: run.first.target)]
-    held = [variant for run in _without_features(by_target) for variant in run.variants]
+    held = [variant for run in _without_same(runs) for variant in run.variants]
     kept = tuple(each for each in kernel.variants if any(each is one for one in held))
     left = (each for each in kernel.variants if not any(each is one for one in kept))
     return replace(kernel, variants=kept, left_out=tuple((each.target, each.guards) for each in left))
 
 
-def _without_narrow(runs: Sequence[_Run]) -> list[_Run]:
-    """Those of one target, in the order of dispatch, but for the ones whose calls get the same code behind
-    them."""
+def _without_same(runs: Sequence[_Run]) -> list[_Run]:
+    """Those in the order of dispatch, but for the ones whose calls get the same code behind them, on every
+    machine."""
     sets = _admitting(runs)
     left = (1 << len(runs)) - 1
     for number in reversed(range(len(runs))):
@@ -55,8 +54,8 @@ def _first(numbers: int) -> int | None:
 
 
 def _admitting(runs: Sequence[_Run]) -> set[int]:
-    """For every call that there can be, the runs that take it, as bits."""
-    sets = {(1 << len(runs)) - 1}
+    """For every call that there can be on every machine, the runs that take it, as bits."""
+    sets = _machines(runs)
     for dim in dict.fromkeys(name for run in runs for name, _ in run.first.guards):
         guards = [run.first.guard(dim) for run in runs]
         taken = {_bits(guard.admits(value) for guard in guards) for value in _values(guards)}
@@ -65,6 +64,16 @@ def _admitting(runs: Sequence[_Run]) -> set[int]:
         if run.first.align:  # which pointers may have or not
             sets |= {each & ~(1 << number) for each in sets}
     return sets
+
+
+def _machines(runs: Sequence[_Run]) -> set[int]:
+    """The runs that a machine may run, as bits: of each target, and of those with the features of several."""
+    targets = [run.first.target for run in runs]
+    machines = set[int]()
+    for machine in dict.fromkeys(targets):
+        runnable = _bits(may_run(target, machine) for target in targets)
+        machines |= {runnable, *(runnable | other for other in machines)}
+    return machines
 
 
 def _bits(truths: Iterable[bool]) -> int:
@@ -78,23 +87,6 @@ def _values(guards: Sequence[Guard]) -> set[int]:
     return {value for edge in (0, *edges) for value in (edge, *range(edge + 1, edge + 1 + period))}
 
 
-def _without_features(by_target: Sequence[Sequence[_Run]]) -> Iterable[_Run]:
-    """Those of all targets, best first, without targets whose machines get the same from the next one."""
-    for runs, following in zip(by_target, [*by_target[1:], ()], strict=True):
-        if not following or not _is_same(runs, following):
-            yield from runs
-
-
-def _is_same(runs: Sequence[_Run], others: Sequence[_Run]) -> bool:
-    """Whether machines of a target run the next one's code, which is the same for the same calls."""
-    if len(runs) != len(others) or not may_run(others[0].first.target, runs[0].first.target):
-        return False
-    pairs = list(zip(runs, others, strict=True))
-    return all(one.demands == other.demands for one, other in pairs) and all(
-        one.code == other.code for one, other in pairs
-    )
-
-
 @dataclass(frozen=True)
 class _Run:
     """Variants that serve the same calls, among which costs choose; most often one."""
@@ -105,11 +97,6 @@ class _Run:
     def first(self) -> VariantRecord:
         """One of them, whose target and guards are those of all."""
         return self.variants[0]
-
-    @property
-    def demands(self) -> tuple[object, ...]:
-        """What calls must have."""
-        return self.first.guards, self.first.align
 
     @cached_property
     def code(self) -> tuple[object, ...]:

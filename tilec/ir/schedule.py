@@ -126,6 +126,13 @@ class Schedule:
         "products",
         "packed_weights",
     )
+    spread_k: int | None = _key(
+        COUNT,
+        "6",
+        "as many blocks as a usual device runs at once share the K of few tiles, each so many trips at least;"
+        " sums of parts pass through the workspace, and a launch behind adds them, always in the same order",
+        "products",
+    )
     align: bool | None = _key(
         SWITCH,
         "true, false",

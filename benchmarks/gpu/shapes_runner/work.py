@@ -43,7 +43,7 @@ def _quantised(kernel: str, dims: dict[str, int]) -> Row:
     shape = (dims["M"], dims["N"], dims["K"])
     if "packed" in kernel:
         return quantised.packed(kernel, 4 if "w4" in kernel else 8, torch.float16, shape)
-    if kernel == "linear_fp8":
+    if kernel in ("linear_fp8", "linear_fp8_few"):
         return gemm.narrow(kernel, shape, fast=True)
     return (quantised.integers if kernel == "linear_int8" else quantised.blocks)(*shape)
 

@@ -97,7 +97,17 @@ def test_a_feature_that_changes_no_code_is_left_out() -> None:
     features = f"{V4}+vnni"
     both = [of("a", N="%8", target=V4), of("b", target=V4)]
     assert left(of("a", N="%8", target=features), of("b", target=features), *both) == [2, 3]
-    assert left(of("c", N="%8", target=features), of("b", target=features), *both) == [0, 1, 2, 3]
+    assert left(of("c", N="%8", target=features), of("b", target=features), *both) == [0, 2, 3]
+    assert left(of("a", N="%8", target=features), of("c", target=features), *both) == [0, 1, 2, 3], (
+        "calls of the first would come to the second"
+    )
+
+
+def test_a_lesser_target_serves_what_machines_of_every_kind_bring_to_it() -> None:
+    """A machine with one of two features does not run the other's code, one with both runs either."""
+    vnni, bf16 = f"{V4}+vnni", f"{V4}+avx512bf16"
+    assert left(of("a", target=bf16), of("b", target=vnni), of("a", target=V4)) == [0, 1, 2]
+    assert left(of("a", target=bf16), of("a", target=vnni), of("a", target=V4)) == [2]
 
 
 def test_a_target_whose_machines_do_not_run_the_next_one_stays() -> None:

@@ -70,6 +70,8 @@ ROWS = [
     Case("softmax.py:softmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
     Case("softmax.py:softmax", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
     Case("softmax.py:softmax", {"M": 5, "N": 13, "ldx": 14}, config={"rows": 2, "bN": 16, "one_chunk": True}),
+    Case("softmax.py:softmax", {"M": 5, "N": 13, "ldx": 14}, (), HALF,
+         {"rows": 2, "bN": 16, "parts": 1, "one_chunk": True, "as_stored": True}, rtol=4e-3),
     Case("softmax.py:softmax", {"M": 3, "N": 37, "ldx": 40}, ("N",), config={"bN": 16, "keep_row": True}),
     Case("softmax.py:softmax", {"M": 2, "N": 32, "ldx": 32}, ("N",), HALF, {"bN": 16, "keep_row": True},
          rtol=4e-3),
@@ -153,6 +155,9 @@ EXPERTS = [
                            ("gemv_quantised", {"bN": 4, "bK": 256}))),
     *(Case("quantised_packed.py:linear_packed", {"M": 5, "N": 11, "K": 384}, (), {"bits": bits},
            {"bM": 4, "bN": 8, "bK": 256}, inputs="linear_packed_inputs", rtol=4e-3) for bits in (4, 8)),
+    *(Case("quantised_packed.py:linear_packed", {"M": 3, "N": 11, "K": 384}, (), {"bits": bits},
+           {"bM": 2, "bN": 8, "bK": 256, "gemv": True}, inputs="linear_packed_inputs", rtol=4e-3)
+      for bits in (4, 8)),
     Case("grouped.py:linear_grouped", {"tokens": 21, "N": 10, "K": 12, "G": 4}, (), F32, TILES,
          inputs="linear_grouped_inputs"),
     Case("attention_varlen.py:attention_varlen", VARLEN, HEADS, F32, BLOCKS,

@@ -78,11 +78,25 @@ def test_terms_come_from_the_tile_ir(features: list[Features]) -> None:
     assert len(set(large.terms(1)) - set(large.terms(2))) == 2
 
 
-def test_clusters_leave_multiprocessors_idle(features: list[Features]) -> None:
-    four = replace(features[1], blocks="M * 4", spread=1.1)
-    waves = four.terms(1)[1]
-    assert waves == "waves(M * 4 * 1.1)"
-    assert [cost(waves, {"M": clusters}, UNITS) for clusters in (30, 31, 60, 61)] == [1, 2, 2, 3]
+@pytest.mark.parametrize(("parts", "at_once"), [(2, 66), (3, 39), (4, 30), (6, 17), (8, 15)])
+def test_clusters_leave_multiprocessors_idle(manifest: Path, parts: int, at_once: int) -> None:
+    """As many blocks that share K run at once as times of an H200 say."""
+    manifest.write_text(MANIFEST.replace("split_k = 2", f"split_k = {parts}"))
+    (kernel,) = load_manifest(manifest).kernels
+    waves = features_of(kernel.variants[1]).terms(1)[1]
+    clusters = (at_once, at_once + 1, 2 * at_once, 2 * at_once + 1)
+    assert [cost(waves, {"M": 64 * each, "N": 64}, UNITS) for each in clusters] == [1, 2, 2, 3]
+
+
+def test_parts_through_the_workspace_divide_trips_by_idle_multiprocessors(manifest: Path) -> None:
+    """Of 132 multiprocessors two tiles have 66 parts each, 44 tiles three, 50 two, and 67 none."""
+    manifest.write_text(MANIFEST.replace("split_k = 2", "spread_k = 6"))
+    (kernel,) = load_manifest(manifest).kernels
+    found = features_of(kernel.variants[1])
+    shapes = [{"M": 64 * tiles, "N": 64, "K": 64 * 660} for tiles in (2, 44, 50)]
+    assert [cost(found.trips, dims, UNITS) for dims in shapes] == pytest.approx([10, 220, 330])
+    assert [cost(found.terms(1)[1], {"M": 64 * tiles, "N": 64}, UNITS) for tiles in (66, 67)] == [1, 2]
+    assert cost(found.trips, {"M": 64, "N": 64, "K": 256}, UNITS) == 6
 
 
 @pytest.mark.parametrize(

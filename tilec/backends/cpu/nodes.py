@@ -68,7 +68,7 @@ def element(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
 class TransposePanels(Stmt):
     """``dst[c // width, k, c % width] = src[k, c]`` for ``src`` whose rows index its fastest axis.
 
-    ``src`` lies in a tile, its extents are build-time multiples of ``lanes``; the width of ``dst`` is one
+    ``src`` has all of these, its extents are build-time multiples of ``lanes``; the width of ``dst`` is one
     too."""
 
     src: Matrix
@@ -94,7 +94,7 @@ class PackPanels(Stmt):
 class PackWords(Stmt):
     """``dst[c // width, k, c % width]`` = the word of elements ``src[k * group : +group, c]``.
 
-    ``src`` lies in a tile; its columns are a build-time multiple of ``lanes``, its rows of ``group``.
+    ``src`` has all of these; its columns are a build-time multiple of ``lanes``, its rows of ``group``.
     Elements are converted to ``stored`` first; words have the type of ``dst``."""
 
     src: Matrix
@@ -113,10 +113,11 @@ class MicroGemm(Stmt):
     the last one is computed to its end, which holds zeros. ``body`` runs once per element, with ``vars`` =
     (row, column) counted from the start of ``c``'s region. It reads and writes the buffers in ``registers``
     at that element alone; they exist per register block and never reach memory. A ``c`` outside of
-    ``registers`` is loaded before and stored after. ``loss``: why the plain multiply-adds ("fma") are not
-    faster instructions."""
+    ``registers`` is loaded before and stored after. Where ``last`` does not hold, sums are stored to ``c`` in
+    place of running ``body``, and loaded by a later product; None: it holds always. ``loss``: why the plain
+    multiply-adds ("fma") are not faster instructions."""
 
-    syntax = "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=)"
+    syntax = "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=, last=)"
 
     a: Matrix
     b: Matrix
@@ -129,4 +130,5 @@ class MicroGemm(Stmt):
     vars: Defines[tuple[Var, Var]]
     body: Block = ()
     registers: Scratch[tuple[Buffer, ...]] = ()
+    last: Expr | None = None
     loss: Aside[Loss | None] = None

@@ -43,6 +43,7 @@ from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
 from tilec.backends.cuda.passes.run_ahead import RunAhead
+from tilec.backends.cuda.passes.spread_depth import SpreadDepth
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.widen_indices import WidenIndices
@@ -56,6 +57,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
 
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
+    SpreadDepth(),
     AlignOperands(),
     *_FIRST,
     ReadTurnedTiles(),

@@ -9,7 +9,7 @@ bytes); bytes of all tensors. Each has a factor of 0 or more, which `tilec.build
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilec.build.frontend import elaborate_variant
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 _SECTOR, _LINE = 32, 128
 #: Blocks that a multiprocessor may hold at a time; which it is, the fit finds out.
 HELD = (1, 2, 3, 4)
-#: Blocks of a cluster share a part of the device, whose multiprocessors clusters of more than two do not take
-#: up: 30 of four blocks, or 15 of eight, run at once on the 132 of an H200.
-_FEW, _SPREAD = 2, 132 / 120
+#: Blocks of a cluster share a part of the device. So many multiprocessors have the parts of an H200 that
+#: clusters of more than two find room in, by how many run at once before times step up: 39 of three blocks,
+#: 30 of four, 17 of six, 15 of eight.
+_PARTS = (18, 18, 16, 16, 16, 16, 16, 8)
+_FEW, _UNITS = 2, 132
 
 
 @dataclass(frozen=True)
@@ -98,14 +100,23 @@ def features_of(variant: Variant) -> Features:
     blocks = _product([*map(cost_text, deepest.counts[:grid]), *([str(parts)] if parts > 1 else [])])
     trips = _trips(deepest.counts[grid:], parts, middles)
     is_clipped = family_of(variant.target).on_host
-    return Features(
+    found = Features(
         blocks,
         trips,
         _clipped(deepest, grid, middles) if is_clipped else f"rounds({blocks}) * {trips}",
         _bytes(params),
         tuple(dict.fromkeys(text for param in params for text in _ragged(param, kernel))),
-        _SPREAD if parts > _FEW else 1.0,
+        _spread(parts),
     )
+    if "spread_k" not in variant.config:
+        return found
+    tiles = _paired(list(map(cost_text, deepest.counts[:grid])), variant.config.get("cluster", ()))
+    return _parted(found, tiles, variant.config["spread_k"])
+
+
+def _spread(blocks: int) -> float:
+    """How many multiprocessors a block takes up in a cluster of so many."""
+    return _UNITS / (blocks * sum(part // blocks for part in _PARTS)) if blocks > _FEW else 1.0
 
 
 def _clipped(term: Term, grid: int, middles: Mapping[str, Node]) -> str:
@@ -118,6 +129,23 @@ def _trips(counts: Sequence[str], parts: int, middles: Mapping[str, Node]) -> st
     """Those of the block in the middle of the grid, where they depend on the block."""
     trips = _product([cost_text(count, middles) for count in counts])
     return trips if parts == 1 else f"ceil({trips} / {parts})"
+
+
+def _parted(of: Features, tiles: str, fewest: int) -> Features:
+    """Of a launch whose ``tiles`` are parted among all multiprocessors: a part has the ``fewest`` trips or
+    more, a half of them from a third of the multiprocessors on, which are too few for three parts. From a
+    half on nothing is parted, which the cost says by twice the blocks."""
+    half = f"(min(2, waves({tiles} * 3)) - 1) / 2"
+    trips = f"max({fewest}, max(rounds({tiles}), {half}) * {of.trips})"
+    return replace(of, blocks=f"{tiles} * 2", trips=trips, shared="0")
+
+
+def _paired(counts: Sequence[str], clusters: Sequence[int]) -> str:
+    """The tiles of a grid whose clusters are whole."""
+    sizes = (*clusters, *[1] * len(counts))
+    return _product(
+        [n if size == 1 else f"ceil({n} / {size}) * {size}" for n, size in zip(counts, sizes, strict=False)]
+    )
 
 
 def _bytes(params: Sequence[ParamRecord]) -> str:

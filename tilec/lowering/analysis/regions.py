@@ -27,6 +27,14 @@ def static(extent: int | Expr) -> int:
     return value
 
 
+def is_whole(region: Region) -> bool:
+    """Whether a region is all of its buffer, whose extents are known at build time."""
+    return all(
+        int_value(start) == 0 and int_value(extent) is not None and int_value(extent) == int_value(size)
+        for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True)
+    )
+
+
 def moved(region: Region, values: Mapping[Var, Expr], analyzer: Analyzer) -> Region:
     """``region`` with variables replaced in its start."""
     return replace(

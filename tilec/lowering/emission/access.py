@@ -61,7 +61,7 @@ def load_element(expr: TensorLoad, ctx: Context, raw: bool = False) -> Expr:
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
         return zero
-    value = tirx.BufferLoad(storage.data, [ctx.offset(storage, indices)])
+    value = ctx.read(storage, indices)
     value = value if raw else ctx.decode(value, storage.dtype)
     if not conds:
         return value

@@ -149,6 +149,10 @@ class Context(ABC):
         """Whether an operand of max or min is known not to be NaN, or NaN gives way to numbers anyway."""
         return isinstance(expr, tirx.FloatImm) and not math.isnan(float(expr.value))
 
+    def quotient(self, expr: Expr) -> Expr | None:
+        """The value of a quotient or remainder where a family has a faster way to it than to divide."""
+        return None
+
     def inverted(self, value: Expr) -> Expr:
         """``~value``."""
         return tirx.BitwiseNot(value)
@@ -180,6 +184,10 @@ class Context(ABC):
     def offset(self, storage: Storage, indices: Sequence[Expr]) -> Expr:
         """Where an element lies in ``storage.data``."""
         return storage.offset([self.value(index) for index in indices])
+
+    def read(self, storage: Storage, indices: Sequence[Expr]) -> Expr:
+        """What memory holds of elements that exist."""
+        return tirx.BufferLoad(storage.data, [self.offset(storage, indices)])
 
     def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
         """The run-time test that an element of ``buffer`` exists: that all of ``conds`` hold."""

@@ -59,8 +59,11 @@ def _compare(expr: Expr, ctx: Context) -> Expr:
 
 
 def _binary(expr: Expr, ctx: Context) -> Expr:
-    left, right = pair(expr.a, expr.b, ctx)
     kind = type(expr)
+    quotient = ctx.quotient(expr) if kind in (tirx.FloorDiv, tirx.FloorMod) else None
+    if quotient is not None:
+        return quotient
+    left, right = pair(expr.a, expr.b, ctx)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
         return _extreme(expr, left, right, ctx)
     if kind in (tirx.FloorDiv, tirx.FloorMod) and _is_natural_division(expr, ctx):

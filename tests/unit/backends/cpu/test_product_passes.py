@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
 
-from tilec.backends.cpu.nodes import MicroGemm, TransposePanels
+from tilec.backends.cpu.nodes import MicroGemm, PackWords, TransposePanels
 from tilec.backends.pipeline import lower
 from tilec.errors import UnsupportedError
-from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Pipelined, walk
+from tilec.ir.nodes import Alloc, Copy, Fill, If, Kernel, Pipelined, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
@@ -120,6 +120,34 @@ def test_few_rows_take_tiles_rather_than_vectors_along_k() -> None:
     assert (vectors.block.form, tiles.block.form) == ("across", "tdpbf16ps")
 
 
+@pytest.mark.parametrize(("depth", "read"), [(64, "B"), (None, "Bs_rows")])
+def test_few_rows_are_the_right_operand_of_tiles(depth: int | None, read: str) -> None:
+    """The left one, of which every element is read once, stays where it is, if tiles have all of their K."""
+    product = Product(dtype="bfloat16", K=depth, bM=16, bN=64, bK=32, trans_b=True)
+    (gemm,) = found(lowered(product, target="x86-64-v4+amx"), MicroGemm)
+    assert [int(extent) for extent in gemm.c.buffer.shape] == [64, 16]
+    assert (gemm.a.region.buffer.name, gemm.b.region.buffer.name) == (read, "As_panels")
+
+
+@pytest.mark.parametrize(
+    "other", [{"bM": 64}, {"trans_b": False}, {"epilogue": ROW_SUM}, {"dtype": "float32"}, {"bN": 32}]
+)
+def test_products_that_gain_nothing_by_it_are_not_turned(other: dict[str, object]) -> None:
+    product = Product(**{"dtype": "bfloat16", "bM": 16, "bN": 64, "bK": 32, "trans_b": True, **other})
+    (gemm,) = found(lowered(product, target="x86-64-v4+amx"), MicroGemm)
+    assert [int(extent) for extent in gemm.c.buffer.shape] == [product.bM, product.bN]
+
+
+def test_words_are_made_of_the_source_where_that_has_the_whole_tile() -> None:
+    sizes = {"dtype": "bfloat16", "bM": 64, "bN": 64, "bK": 32, "trans_b": True}
+    known = lowered(Product(N=128, K=64, **sizes), target="x86-64-v4+amx")
+    (words,) = found(known, PackWords)
+    assert words.src.region.buffer.name == "B"
+    assert "Bs" not in [alloc.buffer.name for alloc in found(known, Alloc)]
+    direct, staged = found(lowered(Product(**sizes), target="x86-64-v4+amx"), PackWords)
+    assert (direct.src.region.buffer.name, staged.src.region.buffer.name) == ("B", "Bs")
+
+
 def test_types_without_a_product_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="no CPU product of float16 and float16 into int32"):
         lowered(Product(dtype="float16", acc="int32", out="int32"))
@@ -147,10 +175,36 @@ def test_run_time_depth_limits_a_merged_loop() -> None:
 
 
 def test_rows_that_alias_are_copied() -> None:
-    (near,) = found(lowered(Product(K=100, N=128)), MicroGemm)
-    (far,) = found(lowered(Product(K=4096, N=128)), MicroGemm)
+    (near,) = found(lowered(Product(K=100, N=512, bN=512)), MicroGemm)
+    (far,) = found(lowered(Product(K=4096, N=512, bN=512)), MicroGemm)
     assert near.a.region.buffer.name == "A"
     assert far.a.region.buffer.name == "As_rows"
+
+
+def test_rows_that_few_panels_read_are_read_in_place() -> None:
+    for width, name in ((128, "A"), (160, "As_rows")):
+        (gemm,) = found(lowered(Product(bN=width)), MicroGemm)
+        assert gemm.a.region.buffer.name == name
+
+
+def test_the_last_step_of_a_loop_finishes_what_the_first_one_cleared() -> None:
+    kernel = lowered(Product(K=64), "fuse_epilogue")
+    (loop,), (gemm,) = found(kernel, Pipelined), found(kernel, MicroGemm)
+    assert loop.body[-1] is gemm
+    assert [stmt.buffer.name for stmt in gemm.body] == ["C"]
+    assert not found(kernel, Fill)
+    assert all(alloc.place is None for alloc in found(kernel, Alloc))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4+amx", "x86-64-v4"])
+def test_sums_of_a_matrix_unit_are_finished_behind_the_loop(target: str) -> None:
+    kernel = lowered(Product(K=64, bM=64, dtype="bfloat16", bK=32, trans_b=True), "fuse_epilogue", target)
+    assert bool(found(kernel, Fill)) == target.endswith("amx")
+
+
+def test_a_loop_that_may_have_no_trip_leaves_zeros() -> None:
+    (branch,) = found(lowered(Product(), "fuse_epilogue"), If)
+    assert [type(stmt) for stmt in branch.then] == [Fill, Copy]
 
 
 def test_few_rows_read_b_in_place() -> None:
@@ -166,7 +220,7 @@ def test_few_rows_multiply_along_k(rows: int, form: str) -> None:
 
 
 def test_transposed_tiles_go_through_registers() -> None:
-    assert len(found(lowered(Product(bM=64, trans_b=True, N=128)), TransposePanels)) == 1
+    assert len(found(lowered(Product(bM=64, trans_b=True, N=128, K=64)), TransposePanels)) == 1
 
 
 @pytest.mark.parametrize("epilogue", [ROW_SUM, ROW_MAX], ids=["reduce", "parallel"])

@@ -60,8 +60,17 @@ PRODUCTS = {
     "int8_panels": Product(dtype="int8", acc="int32", out="int32", N=128, panel=32),
 }
 
-#: (M, N, K): below, at and above every block size, and primes.
-SHAPES = ((1, 64, 16), (2, 67, 33), (3, 1, 1), (31, 65, 17), (32, 128, 64), (45, 96, 47), (64, 130, 5))
+#: (M, N, K): below, at and above every block size, and primes; a sum of nothing.
+SHAPES = (
+    (1, 64, 16),
+    (2, 67, 33),
+    (3, 1, 1),
+    (31, 65, 17),
+    (32, 128, 64),
+    (45, 96, 47),
+    (64, 130, 5),
+    (5, 40, 0),
+)
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
 LEVELS_HERE = (*LEVELS, "x86-64-v3+avxvnni", "x86-64-v4+vnni+avx512bf16")
@@ -100,9 +109,12 @@ def _relative(product: Product, scale: float) -> float:
 
 
 def _shapes(product: Product) -> set[tuple[int, int, int]]:
-    """The shapes that a product admits; its pinned extents replace those of `SHAPES`."""
+    """The shapes that a product admits; its pinned extents replace those of `SHAPES`. One that clears in its
+    first step has no sums without a step."""
     found = set()
     for m, n, k in SHAPES:
+        if product.clears and not k:
+            continue
         n = max(n // product.panel, 1) * product.panel if product.panel else n
         found.add((product.M or m, product.N or n, product.K or k))
     return found

@@ -17,6 +17,8 @@ TAILS = tuple(range(1, 41))
 CASES = {
     "copy_2d": [{"M": m, "N": n} for m, n in ((1, 1), (8, 16), (9, 17), (7, 40), (25, 31))],
     "zero_fill": [{"n": n} for n in (*TAILS, 48, 60)],
+    "rows": [{"M": m} for m in (1, 5, 31, 32, 33, 70)],
+    "all_rows": [{"M": m} for m in (1, 32, 37)],
     "shifted": [{"n": n} for n in TAILS],
     "transpose": [{"M": m, "N": n} for m, n in ((1, 1), (16, 16), (17, 5), (33, 20))],
     "strided": [{"M": 3, "N": n, "ld": n + 5} for n in (1, 7, 8, 19)],
@@ -24,6 +26,7 @@ CASES = {
     "reduce_columns": [{"M": m} for m in (1, 5, 9)],
     "accumulate": [{"n": n} for n in (*TAILS, 64, 100)],
     "masked": [{"n": n} for n in TAILS],
+    "hidden": [{"n": n} for n in (1, 15, 16, 17, 32, 37, 48)],
     "guarded": [{"n": n} for n in TAILS],
     "gather": [{"T": t, "V": 11, "H": h} for t, h in ((1, 1), (4, 32), (7, 45))],
     "gather_lanes": [{"n": n} for n in (1, 16, 37, 64)],

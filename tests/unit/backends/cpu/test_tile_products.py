@@ -20,6 +20,14 @@ PRODUCTS = {
     "one_tile": Product(dtype="bfloat16", bM=16, bN=16, bK=32),
     "short_rows": Product(dtype="bfloat16", bM=20, bN=32, bK=32, trans_b=True, K=64),
     "short_words": Product(dtype="bfloat16", bM=40, bN=32, bK=24),
+    "few_rows": Product(dtype="bfloat16", bM=16, bN=64, bK=32, trans_b=True, K=64),
+    "few_rows_epilogue": Product(dtype="bfloat16", bM=32, bN=48, bK=64, trans_b=True, epilogue=BIAS_RESIDUAL),
+    "few_rows_staged": Product(
+        dtype="bfloat16", bM=16, bN=48, bK=32, trans_b=True, out="bfloat16", epilogue=STAGED
+    ),
+    "few_rows_int8": Product(
+        dtype="uint8", b_dtype="int8", acc="int32", out="int32", bM=16, bN=64, bK=64, trans_b=True
+    ),
     "trans_a": Product(dtype="bfloat16", bM=32, bN=32, bK=64, trans_a=True),
     "panels": Product(dtype="bfloat16", bM=64, bN=64, bK=32, N=128, panel=32),
     "clears": Product(dtype="bfloat16", bM=48, bN=32, bK=32, clears=True),

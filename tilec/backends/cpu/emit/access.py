@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.emit.context import LaneContext
 
 
-def store_element(buffer: Var, indices: Sequence[Expr], value: Expr, ctx: LaneContext) -> tirx.Stmt | None:
-    """Writes a compute value; dropped outside of the buffer (None where that is certain)."""
+def store_element(
+    buffer: Var, indices: Sequence[Expr], value: Expr, ctx: LaneContext, raw: bool = False
+) -> tirx.Stmt | None:
+    """Writes a compute value, or what memory is to hold (``raw``); dropped outside of the buffer (None where
+    that is certain)."""
     storage = ctx.storage(buffer)
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
@@ -31,7 +34,7 @@ def store_element(buffer: Var, indices: Sequence[Expr], value: Expr, ctx: LaneCo
         raise NotVectorisable(
             f"all lanes write one element of {buffer.name}", "write it once, outside of the loop"
         )
-    stored = spread(encode(value, storage.dtype), lanes)
+    stored = spread(value if raw else encode(value, storage.dtype), lanes)
     if ctx.mask is not None:
         stored = _kept(storage, index, stored, ctx)
     write = tirx.BufferStore(storage.data, stored, [index])

@@ -11,9 +11,11 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import flat_index
+from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.never_nan import stays_number
+from tilec.backends.cpu.emit.pieces import read_pieces
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
@@ -42,7 +44,8 @@ class LaneContext(Context):
 
     ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the
     vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is
-    emitted is kept: bounds that remain open are collected there. ``accumulators`` holds what stores
+    emitted is kept: bounds that remain open are collected there, in ``choices`` the conditions of values that
+    lanes choose for themselves. ``accumulators`` holds what stores
     accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of
     functions that the code calls, by their names."""
 
@@ -52,6 +55,7 @@ class LaneContext(Context):
     mask: Expr | None = None
     scratch: Expr | None = None
     recorder: list[Expr] | None = None
+    choices: list[Expr] = field(default_factory=list)
     accumulators: dict[Store, Accumulator] = field(default_factory=dict)
     numbers: set[Var] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
@@ -108,6 +112,7 @@ class LaneContext(Context):
         condition = self.value(cond)
         chooses = self.lanes is not None or self.recorder is not None
         if chooses and is_speculable([true, false], self):
+            self.choices.append(cond)
             return blend(condition, *pair(true, false, self))
         if lanes_of(condition) > 1:
             raise NotVectorisable(
@@ -134,6 +139,10 @@ class LaneContext(Context):
             return made
         return wrapping(kind, left, right, self.functions)
 
+    def quotient(self, expr: Expr) -> Expr | None:
+        """A quotient or remainder of lanes: that of the first one and numbers, where these are known."""
+        return digits(expr, self)
+
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, one element at a time."""
         if self.lanes is not None:
@@ -159,6 +168,11 @@ class LaneContext(Context):
         """Where elements lie in ``storage.data``: a scalar, a ramp along the lanes, or one index per lane."""
         return flat_index(storage, indices, self)
 
+    def read(self, storage: Storage, indices: Sequence[Expr]) -> Expr:
+        """What memory holds of elements: of neighbours in another order, vectors that change places."""
+        pieces = read_pieces(storage, indices, self)
+        return super().read(storage, indices) if pieces is None else pieces
+
     def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
         """The run-time test of open bounds, the same for all lanes."""
         self.record(conds)
@@ -174,7 +188,13 @@ class LaneContext(Context):
     def recording(self) -> LaneContext:
         """A context for a dry run that collects open bounds; `recorder` of it is the result."""
         return replace(
-            self, recorder=[], roads=[], lanes=None, env=dict(self.env), storages=dict(self.storages)
+            self,
+            recorder=[],
+            choices=[],
+            roads=[],
+            lanes=None,
+            env=dict(self.env),
+            storages=dict(self.storages),
         )
 
     def record(self, conds: Iterable[Expr]) -> None:

@@ -63,6 +63,7 @@ def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:
         b=matrix(gemm.b),
         c=region(gemm.c),
         clear=ctx.value(gemm.clear),
+        last=None if gemm.last is None else ctx.value(gemm.last),
         rows=number(gemm.rows),
         columns=number(gemm.columns),
         depth=number(gemm.depth),
@@ -114,8 +115,11 @@ class _Epilogue:
         self.gemm = gemm
         self.ctx = ctx
 
-    def emit(self, row: Expr, col: Expr, block: RegisterBlock, accumulators: Var) -> tirx.Stmt | None:
-        """The epilogue of the block whose first element is (row, col); None where there is none."""
+    def emit(
+        self, row: Expr, col: Expr, block: RegisterBlock, accumulators: Var, whole: bool
+    ) -> tirx.Stmt | None:
+        """The epilogue of the block whose first element is (row, col), all of whose columns count where it is
+        ``whole``; None where there is none."""
         if not self.gemm.body:
             return None
         with self.ctx.scope():
@@ -123,7 +127,7 @@ class _Epilogue:
             parts = [tirx.AllocBuffer(self.ctx.storage(tile).data) for tile in tiles.values()]
             if self.gemm.c.buffer in tiles:
                 parts.append(self._spilled(tiles[self.gemm.c.buffer], block, accumulators))
-            work = emit(self._work(row, col, block, tiles), self.ctx)
+            work = emit(self._work(row, col, block, tiles, whole), self.ctx)
             return sequence([*parts, *([work] if work is not None else [])])
 
     def _tile(self, buffer: Var, block: RegisterBlock) -> Var:
@@ -145,12 +149,14 @@ class _Epilogue:
 
         return each_vector(block, moved)
 
-    def _work(self, row: Expr, col: Expr, block: RegisterBlock, tiles: dict[Var, Var]) -> Parallel:
+    def _work(
+        self, row: Expr, col: Expr, block: RegisterBlock, tiles: dict[Var, Var], whole: bool
+    ) -> Parallel:
         """The body over the elements of one block, its registers replaced by their arrays."""
         inner = tuple(tirx.Var(var.name, "int32") for var in self.gemm.vars)
         outer = (
             self._origin(row, self.gemm.rows, block.rows),
-            self._origin(col, self._columns(), block.cols),
+            self._origin(col, self.gemm.columns if whole else self._columns(), block.cols),
         )
         places = {var: first + step for var, first, step in zip(self.gemm.vars, outer, inner, strict=True)}
 

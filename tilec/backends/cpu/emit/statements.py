@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
@@ -19,6 +20,7 @@ from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
+from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
 from tilec.lowering.emission.memory import elements, first_value, flat_memory
 from tilec.lowering.emission.parameters import declare_at_address
@@ -72,8 +74,17 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     call = void_call(stmt, ctx)
     if call is not None:
         return call
+    if _moves(stmt):
+        return store_element(
+            stmt.buffer, stmt.indices, load_element(stmt.value, ctx, raw=True), ctx, raw=True
+        )
     value = ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
     return store_element(stmt.buffer, stmt.indices, value, ctx)
+
+
+def _moves(stmt: Store) -> bool:
+    """Whether an element goes from one place to another as memory holds it."""
+    return isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == str(stmt.buffer.dtype)
 
 
 @emit.register(If)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
-_FEW_ROWS = 8
+_FEW_ROWS = 16
 
 #: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
 _ROWS_ACROSS = 32
@@ -43,8 +43,14 @@ _ROWS_ACROSS_TILES = 4
 #: Rows of ``b`` up to this many elements are a panel as they are.
 _PANEL = 64
 
+#: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
+_FEW_PANELS = 4
+
 #: Rows of ``a`` that are a multiple of this many bytes apart share a few sets of every cache.
 _ALIASING = 2048
+
+#: The same of large caches: on a Xeon of model 207, 1024^3 was faster in place, 4096^3 slower by a third.
+_ALIASING_FAR = 4096
 
 
 class ForwardOperands(Pass):
@@ -113,7 +119,7 @@ class _Forward(ScopedRewrite):
         gemm = replace(gemm, rows=rows)
         depth = self._limit(gemm.depth, moved, moved.col)
         inside = all(self._inside(moved.region, axis) for axis in _others(moved))
-        if depth is None or not inside or not _is_worth_rows(gemm, moved):
+        if depth is None or not inside or not _is_worth_rows(gemm, moved, depth):
             return _less_deep(gemm, depth)
         return replace(gemm, a=moved, depth=depth)
 
@@ -192,19 +198,35 @@ def _narrower(gemm: MicroGemm, columns: int | Expr) -> MicroGemm:
     return replace(gemm, columns=columns) if static(gemm.columns) % gemm.block.cols == 0 else gemm
 
 
-def _is_worth_rows(gemm: MicroGemm, moved: Matrix) -> bool:
-    """Whether reading ``a`` in place beats copying it: always where K steps may then be merged; otherwise the
-    copy is cheap, and avoids rows whose distance makes them fight for the same cache lines."""
+def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
+    """Whether reading ``a`` in place beats copying it: always where K steps may then be merged or it is read
+    a few times, often where a matrix unit, which knows its K ahead, does; otherwise the copy is cheap, and
+    avoids rows whose distance makes them fight for the same cache lines."""
     buffer = moved.region.buffer
+    side_by_side = moved.col == len(buffer.shape) - 1 and has_unit_stride(buffer)
     if gemm.block.form == "across":
-        return moved.col == len(buffer.shape) - 1 and has_unit_stride(buffer)
+        return side_by_side
+    if gemm.block.form in TILE_FORMS:
+        return side_by_side and int_value(depth) is not None and _suits_tiles(gemm, buffer)
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
     if gemm.b.region.buffer.scope().startswith("global"):
         return True
+    if moved.row != len(buffer.shape) - 2 or len(buffer.strides):
+        return False
+    if static(gemm.c.extent[-1]) <= _FEW_PANELS * gemm.block.cols:
+        return True
     pitch = int_value(buffer.shape[-1])
-    whole_rows = moved.row == len(buffer.shape) - 2 and not len(buffer.strides)
-    return whole_rows and pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
+    return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
+
+
+def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:
+    """Whether a matrix unit may as well read rows of ``buffer`` as those of a copy: once, or from a cache."""
+    if str(buffer.dtype) != TILE_FORMS[gemm.block.form].stored:
+        return False
+    pitch = int_value(buffer.shape[-1])
+    apart = pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING_FAR != 0
+    return apart or static(gemm.columns) <= gemm.block.cols
 
 
 def _is_across(gemm: MicroGemm, moved: Matrix) -> bool:

@@ -15,8 +15,9 @@ from tvm import sym, tirx
 from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.privatise_tiles import is_written_first
 from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
+from tilec.backends.cpu.products.steps import in_steps, product_of
 from tilec.ir.exprs import dtype_of, int_value, same_all, substitute, uses
-from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Launch, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, For, Launch, Pipelined, Region, Stmt, walk
 from tilec.lowering.analysis.regions import minima, static
 from tilec.lowering.analysis.uses import users
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -51,8 +52,9 @@ class _Fuser:
         result, position = list(block), 0
         while position < len(result):
             stmt = result[position]
-            if isinstance(stmt, MicroGemm) and _is_whole(stmt.c):
-                position = self._fuse(result, position, stmt)
+            gemm = stmt if isinstance(stmt, MicroGemm) else product_of(stmt)
+            if gemm is not None and _is_whole(gemm.c):
+                position = self._fuse(result, position, gemm)
             position += 1
         return result
 
@@ -66,22 +68,33 @@ class _Fuser:
         return stmt
 
     def _fuse(self, block: list[Stmt], position: int, gemm: MicroGemm) -> int:
-        """Replaces ``gemm`` at ``position`` and what it takes in; its new position."""
+        """Replaces ``gemm`` at ``position``, or a loop there that ends with it, and what it takes in; its new
+        position."""
         fill = _fill_before(block, position, gemm)
-        cleared = fill is not None or int_value(gemm.clear) == 1
         taken, body = self._epilogue(block[position + 1 :], gemm)
-        following = slice(position, position + 1 + taken)
-        own = [*block[following], *([block[fill]] if fill is not None else [])]
-        registers = self._registers(gemm, body, set(walk(tuple(own)))) if cleared else ()
-        if _is_limited(gemm) and not _is_private_work(gemm, body, registers):
+        stmt, cleared = block[position], fill is not None or int_value(gemm.clear) == 1
+        if not taken and (fill is None or stmt is not gemm):
             return position
-        self.registers.update(registers)
-        clear = tirx.const(True, "bool") if cleared else gemm.clear
-        block[following] = [replace(gemm, clear=clear, body=gemm.body + body, registers=registers)]
+        behind = tuple(block[position + 1 : position + 1 + taken])
+        before = () if fill is None else (block[fill],)
+        registers = self._registers(gemm, body, set(walk((gemm, *before, *behind)))) if cleared else ()
+        if (_is_limited(gemm) or stmt is not gemm) and not _is_private_work(gemm, body, registers):
+            return position
+        made = replace(gemm, body=gemm.body + body, registers=registers)
+        if isinstance(stmt, (For, Pipelined)):
+            new = in_steps(stmt, made, (*before, *behind), self.analyzer)
+        else:
+            new = [self._cleared(made) if cleared else made]
+        block[position : position + 1 + taken] = new
         if fill is None:
             return position
         del block[fill]
         return position - 1
+
+    def _cleared(self, gemm: MicroGemm) -> MicroGemm:
+        """``gemm`` as the first that its sums see, its registers noted."""
+        self.registers.update(gemm.registers)
+        return replace(gemm, clear=tirx.const(True, "bool"))
 
     def _epilogue(self, following: list[Stmt], gemm: MicroGemm) -> tuple[int, Block]:
         """How many of the ``following`` statements join, and their work per element."""

@@ -7,6 +7,7 @@ from tilec.backends.cpu.passes.forward_operands import ForwardOperands
 from tilec.backends.cpu.passes.fuse_elementwise import FuseElementwise
 from tilec.backends.cpu.passes.fuse_epilogue import FuseEpilogue
 from tilec.backends.cpu.passes.fuse_rows import FuseRows
+from tilec.backends.cpu.passes.limit_rows import LimitRows
 from tilec.backends.cpu.passes.merge_k_steps import MergeKSteps
 from tilec.backends.cpu.passes.merge_panels import MergePanels
 from tilec.backends.cpu.passes.pack_operands import PackOperands
@@ -15,6 +16,7 @@ from tilec.backends.cpu.passes.privatise_tiles import PrivatiseTiles
 from tilec.backends.cpu.passes.run_in_order import RunInOrder
 from tilec.backends.cpu.passes.select_microkernel import SelectMicrokernel
 from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
+from tilec.backends.cpu.passes.turn_few_rows import TurnFewRows
 from tilec.backends.cpu.threads.expand_products import ExpandLaneProducts
 from tilec.backends.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.passes.base import Pass
@@ -34,6 +36,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     ThreadsToTiles(),
     ExpandSparse(),
     BoundProducts(),
+    TurnFewRows(),
     SelectMicrokernel(),
     ForwardOperands(),
     MergePanels(),
@@ -48,5 +51,6 @@ CPU_PASSES: tuple[Pass, ...] = (
     PrivatiseTiles(),
     UnlessOverlapping(FuseRows()),
     ShrinkRows(),
+    LimitRows(),
     PlaceTiles(),
 )

@@ -2,7 +2,8 @@
 in.
 
 A tile that one Copy fills and only products read is filled in that form at once. Any other is brought into it
-right before the product.
+right before the product. What takes vectors apart reads the source itself where the whole tile lies inside,
+which is tested at run time where it is not known; else the tile, which has zeros outside.
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ from typing import TYPE_CHECKING
 from tvm.ir import Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
-from tilec.backends.cpu.products.packing import Packing, a_packing, b_packing, pack, panels_of
-from tilec.ir.exprs import int_value
+from tilec.backends.cpu.products.packing import (
+    Packing,
+    a_packing,
+    b_packing,
+    has_unit_stride,
+    pack,
+    panels_of,
+)
+from tilec.ir.exprs import all_of, int_value
 from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt, walk
-from tilec.lowering.analysis.regions import minima
+from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Region, Stmt, walk
+from tilec.lowering.analysis.regions import is_whole, minima
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import users
-from tilec.lowering.passes.base import Pass, rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tvm.ir import Expr
 
     from tilec.targets import Target
@@ -52,8 +62,8 @@ class _Packer(ScopedRewrite):
                     self.staged[stmt.buffer] = packing
 
     def result(self) -> Launch:
-        """The launch with packed operands."""
-        return self.launch_with(self.block(self.launch.body))
+        """The launch with packed operands, without tiles that these have no use for."""
+        return self.launch_with(_without_unused(self.block(self.launch.body), self.staged))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Packed tiles in place of staged ones, and packing before other products."""
@@ -70,9 +80,30 @@ class _Packer(ScopedRewrite):
         """What stands for the Copy of a staged tile."""
         source = _source_matrix(copy, packing)
         if packing.rearranges or source is None:
-            return [copy, *pack(packing, packing.source, copy)]
+            return self._rearranged(copy, source, packing)
         panels = panels_of(packing, source) if self._has(source, packing) else None
         return pack(packing, source, copy) if panels is None else [replace(panels, loc=copy.loc)]
+
+    def _rearranged(self, copy: Copy, source: Matrix | None, packing: Packing) -> list[Stmt]:
+        """A tile that is taken apart: its source is, where that has all of it."""
+        staged = [copy, *pack(packing, packing.source, copy)]
+        if source is None or not _has_runs(source, packing):
+            return staged
+        outside = self._open_ends(copy.src)
+        if outside is None:
+            return staged
+        direct = pack(packing, source, copy)
+        return [If(all_of(outside), tuple(direct), tuple(staged), loc=copy.loc)] if outside else direct
+
+    def _open_ends(self, region: Region) -> list[Expr] | None:
+        """The conditions under which a region lies in its buffer; None where it may start below zero."""
+        ends = []
+        for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
+            if self.facts.prove(start >= 0) is not True:
+                return None
+            if self.facts.prove(start + extent <= size) is not True:
+                ends.append(self.facts.simplify(size - start) >= extent)
+        return ends
 
     def _has(self, source: Matrix, packing: Packing) -> bool:
         """Whether all that products read of a packing is inside of its source."""
@@ -102,13 +133,34 @@ class _Packer(ScopedRewrite):
         return packing.matrix, [Alloc(packing.buffer), *pack(packing, matrix, gemm)]
 
 
+def _without_unused(body: Block, tiles: Mapping[Var, Packing]) -> Block:
+    """``body`` without those of ``tiles`` that nothing names."""
+    used = users(body)
+
+    def needed(stmt: Stmt) -> bool:
+        return not isinstance(stmt, Alloc) or stmt.buffer not in tiles or stmt.buffer in used
+
+    return rewrite_blocks(body, lambda block: [stmt for stmt in block if needed(stmt)])
+
+
+def _has_runs(source: Matrix, packing: Packing) -> bool:
+    """Whether the source of a packing has the tile's type, and elements that are neighbours along the same
+    axis."""
+    own, buffer = packing.source, source.region.buffer
+    if str(buffer.dtype) != str(own.region.buffer.dtype) or not has_unit_stride(buffer):
+        return False
+    last = len(own.region.start) - 1
+    axis = source.row if own.row == last else source.col
+    return last in (own.row, own.col) and axis == len(source.region.start) - 1
+
+
 def _staged(tile: Var, users_of_tile: list[Stmt]) -> Packing | None:
     """The packing for a tile that one whole Copy fills and the same operand of products reads."""
     copies = [user for user in users_of_tile if isinstance(user, Copy)]
     products = [user for user in users_of_tile if isinstance(user, MicroGemm)]
     if len(copies) != 1 or not products or len(copies) + len(products) != len(users_of_tile):
         return None
-    if not copies[0].dst.buffer.same_as(tile) or not _is_whole(copies[0].dst):
+    if not copies[0].dst.buffer.same_as(tile) or not is_whole(copies[0].dst):
         return None
     packings = [_role(tile, product) for product in products]
     first = packings[0]
@@ -142,16 +194,9 @@ def _role(tile: Var, gemm: MicroGemm) -> Packing | None:
         return None
     is_a = gemm.a.region.buffer.same_as(tile)
     matrix = gemm.a if is_a else gemm.b
-    if not _is_whole(matrix.region):
+    if not is_whole(matrix.region):
         return None
     return a_packing(gemm, staged=True) if is_a else b_packing(gemm, staged=True)
-
-
-def _is_whole(region: Region) -> bool:
-    return all(
-        int_value(start) == 0 and int_value(extent) == int_value(size)
-        for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True)
-    )
 
 
 def _source_matrix(copy: Copy, packing: Packing) -> Matrix | None:

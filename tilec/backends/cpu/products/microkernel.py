@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
-#: Emits the epilogue of one register block: (row, col, block, accumulators) -> statement.
-Epilogue = Callable[["Expr", "Expr", RegisterBlock, "Var"], "tirx.Stmt | None"]
+#: Emits the epilogue of one register block: (row, col, block, accumulators, whether all columns of the block
+#: count) -> statement.
+Epilogue = Callable[["Expr", "Expr", RegisterBlock, "Var", bool], "tirx.Stmt | None"]
 
 
 def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> tirx.Stmt:
@@ -54,7 +55,7 @@ def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock
 
 
 class _Builder:
-    """Emits the loops of one product."""
+    """Emits the loops of one product. ``whole``: all columns of the blocks at hand count."""
 
     def __init__(self, gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> None:
         self.gemm = gemm
@@ -62,6 +63,7 @@ class _Builder:
         self.fused_multiply = fused_multiply
         self.epilogue = epilogue
         self.offset: Var | None = None
+        self.whole = True
 
     def columns(self, block: RegisterBlock, start: int, count: int) -> tirx.Stmt:
         """``count`` blocks side by side, each over all rows."""
@@ -85,13 +87,15 @@ class _Builder:
 
     def _panels(self, block: RegisterBlock, limit: Var) -> list[tirx.Stmt]:
         """Whole panels; of the last one only the first vector where that holds all of its columns."""
-        short = block.lanes if block.vectors > 1 else 0
-        count = tirx.truncdiv(limit + (block.cols - 1 - short), index(block.cols))
+        count = tirx.truncdiv(limit, index(block.cols))
+        rest, start = limit - count * block.cols, count * block.cols
         parts = [loop(count, lambda j: self._column(block, j * block.cols))]
-        if short:
-            last = self._column(_narrow(block, short), count * block.cols)
-            parts.append(tirx.IfThenElse(limit > count * block.cols, last, None))
-        return parts
+        self.whole = False
+        last = self._column(block, start)
+        if block.vectors > 1:
+            first = self._column(_narrow(block, block.lanes), start)
+            last = tirx.IfThenElse(rest > block.lanes, last, first)
+        return [*parts, tirx.IfThenElse(rest > 0, last, None)]
 
     def _column(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """One column block over all rows, after what its rows have in common."""
@@ -107,7 +111,8 @@ class _Builder:
         )
 
     def _rows(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
-        """All rows of one column block: whole row blocks, then one narrower block per power of two."""
+        """All rows of one column block: whole row blocks, then one block of what is left, or one for every
+        power of two in it."""
         rows = int_value(self.gemm.rows)
         if rows is not None:
             return self._static_rows(block, col, rows)
@@ -115,11 +120,20 @@ class _Builder:
         whole = tirx.truncdiv(limit, index(block.rows))
         parts = [loop(whole, lambda i: self._block(block, i * block.rows, col))]
         done = whole * block.rows
-        for size in _powers_below(block.rows):
-            part = partial(self._block, replace(block, rows=size), col=col)
-            parts.append(_tail(size, done, limit, part))
+        if self.whole and block == self.gemm.block and block.form not in MATRIX_FORMS:
+            parts += [
+                self._rest(replace(block, rows=rest), done, limit, col) for rest in range(1, block.rows)
+            ]
+        else:
+            for size in _powers_below(block.rows):
+                part = partial(self._block, replace(block, rows=size), col=col)
+                parts.append(_tail(size, done, limit, part))
         value = trips_of(self.gemm.rows)
         return sequence(tirx.Bind(limit, value), *parts)
+
+    def _rest(self, block: RegisterBlock, done: Expr, limit: Expr, col: Expr) -> tirx.Stmt:
+        """``block`` behind ``done`` rows, where exactly its rows are left."""
+        return tirx.IfThenElse(limit - done == block.rows, self._block(block, done, col), None)
 
     def _static_rows(self, block: RegisterBlock, col: Expr, rows: int) -> tirx.Stmt:
         whole = rows // block.rows
@@ -137,10 +151,12 @@ class _Builder:
             self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset
         )
         parts = [tirx.AllocBuffer(registers.data), registers.start(), registers.multiply()]
+        finish = self.epilogue(row, col, block, registers.data, self.whole)
+        if self.gemm.last is not None:
+            return sequence(*parts, tirx.IfThenElse(self.gemm.last, finish, registers.write_back()))
         if self.gemm.c.buffer not in self.gemm.registers:
             parts.append(registers.write_back())
-        parts.append(self.epilogue(row, col, block, registers.data))
-        return sequence(*(part for part in parts if part is not None))
+        return sequence(*parts, *([finish] if finish is not None else []))
 
 
 def _tile_kind(form: str) -> type[RegisterTile]:

@@ -51,7 +51,8 @@ class Packing:
 
     @property
     def rearranges(self) -> bool:
-        """Whether vectors of the source are taken apart: it then has to be a tile, without bounds to test."""
+        """Whether vectors of the source are taken apart: it then has to have all of them, without bounds to
+        test."""
         return self.transposes or self.words is not None
 
 

@@ -1,7 +1,8 @@
 """TIR of a `MicroGemm` on a matrix unit: blocks of up to two by two register tiles.
 
-All whole blocks first, columns outermost, then the rows that fill none: their tiles have as many rows as are
-left. Sums that an epilogue takes lie in a small array in between, others in ``c`` itself.
+All whole blocks first, rows outermost, then the rows that fill none: their tiles have as many rows as are
+left. The rows of ``a`` stay in the first cache, ``b`` passes by as it lies in memory. Sums that an epilogue
+takes lie in a small array in between, others in ``c`` itself.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ class _Builder:
         high = self.gemm.block.rows
         tiles, full = high // TILE, index(TILE)
 
-        def column(block: RegisterBlock, col: Expr) -> tirx.Stmt:
-            return loop(count, lambda i: self._block(tiles, index(high), i * high, block, col))
+        def row(i: Expr) -> tirx.Stmt:
+            return self._columns(partial(self._block, tiles, index(high), i * high))
 
-        return sequence(self.form.configure(full, full, self.words), self._columns(column))
+        return sequence(self.form.configure(full, full, self.words), loop(count, row))
 
     def _rest(self, first: Expr, count: Expr) -> tirx.Stmt:
         """``count`` rows, fewer than a block has, from ``first`` on."""
@@ -140,7 +141,7 @@ class _Builder:
                     lambda v: put(sums, lane(block, index(0), v), get(data, lane(block, r, v), block.lanes)),
                 )
             )
-        done = self.epilogue(row, col, block, sums)
+        done = self.epilogue(row, col, block, sums, True)
         return sequence(*parts, *([] if done is None else [done]))
 
 

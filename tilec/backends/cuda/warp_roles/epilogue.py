@@ -8,6 +8,7 @@ from tvm import sym, tirx
 from tvm.ir import Call
 
 from tilec.backends.cuda.warp_roles.neighbours import stays_in_pairs
+from tilec.backends.cuda.warp_roles.tma import TENSORS
 from tilec.backends.cuda.warp_roles.unfit import about, need
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, walk
 from tilec.ir.nodes import Atomic, Parallel, Stmt, Store
@@ -41,7 +42,7 @@ def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
     if isinstance(stmt, (Store, Atomic)):
         touched.append((stmt.buffer, stmt.indices))
     for buffer, indices in touched:
-        known = buffer in fragments or buffer.scope() == "global"
+        known = buffer in fragments or buffer.scope() in TENSORS
         need(
             known,
             f"its epilogue uses {buffer.name}, which is neither the accumulator's fragment nor a tensor",

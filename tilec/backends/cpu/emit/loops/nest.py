@@ -84,16 +84,21 @@ def open_conditions(nest: Nest, ctx: LaneContext) -> list[Expr]:
     leaves them where they are."""
     if nest.general or nest.closed:
         return []
-    dry = ctx.recording()
-    for var in nest.vars:
-        dry.define(var)
-    dry.block(nest.body)
     unique: list[Expr] = []
-    for cond in dry.recorder or ():
+    for cond in dry_run(nest, ctx).recorder or ():
         cond = ctx.facts.inline(cond)
         if not any(same(cond, other) for other in unique):
             unique.append(cond)
     return unique
+
+
+def dry_run(nest: Nest, ctx: LaneContext) -> LaneContext:
+    """A context in which the body was emitted once, to see what it asks for."""
+    dry = ctx.recording()
+    for var in nest.vars:
+        dry.define(var)
+    dry.block(nest.body)
+    return dry
 
 
 def _unswitched(nest: Nest, conds: list[Expr], ctx: LaneContext) -> tirx.Stmt | None:

@@ -8,7 +8,8 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
-from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest
+from tilec.backends.cpu.emit.loops.nest import Nest
+from tilec.backends.cpu.emit.loops.versions import emit_versions, without_named_conditions
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def _emit_parallel(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
     if ctx.lanes is not None:
         raise NotVectorisable("the loop inside runs over the lanes", "join the loops in one T.Parallel")
-    body = without_continue(stmt.body)
+    body = without_named_conditions(without_continue(stmt.body))
     if any(isinstance(inner, Break) for inner in walk(body)) and _leaves_nest(body):
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
                                remedy="use a serial loop, or an if around the rest of the body")  # fmt: skip
@@ -40,7 +41,7 @@ def _emit_parallel(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
         loops.append((var, tirx.const(0, dtype_of(var)), extent))
     _bind_indices(body, ctx)
     with ctx.scope(), ctx.lane_scope(None):
-        return emit_nest(Nest(tuple(loops), body), ctx)
+        return emit_versions(Nest(tuple(loops), body), ctx)
 
 
 def _leaves_nest(body: Block) -> bool:

@@ -1,0 +1,89 @@
+"""Lanes that read neighbours, but not in order: short vectors, whose elements change places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.digits import distances, has_digits, in_first_lane
+from tilec.ir.exprs import int_value
+from tilec.lowering.emission.storage import Storage, convert
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.backends.cpu.emit.context import LaneContext
+
+
+#: Elements between two that lanes read that are read along with them rather than apart.
+_WIDEST_GAP = 4
+
+
+def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> Expr | None:
+    """The elements at ``indices``; None where a vector of neighbours, or one element a lane, is as good."""
+    if storage.layout is not None or storage.copies > 1:
+        return None
+    if not any(has_digits(index, ctx) for index in indices):
+        return None
+    places = _places(storage, indices, ctx)
+    if places is None or _is_even(places):
+        return None
+    runs = _runs(sorted(set(places)))
+    if len(runs) >= len(set(places)):
+        return None
+    first = _first(storage, indices, ctx)
+    vectors = [tirx.BufferLoad(storage.data, [_span(first, start, count)]) for start, count in runs]
+    order = [start + number for start, count in runs for number in range(count)]
+    copies = -(-len(places) // len(order))  # a shuffle has no more lanes than it takes
+    return tirx.Shuffle(vectors * copies, [order.index(place) for place in places])
+
+
+def _places(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> list[int] | None:
+    """How far the element of each lane lies from that of the first one; None where that is not known."""
+    total = [0] * ctx.width
+    for index, stride in zip(indices, storage.strides, strict=True):
+        steps, factor = distances(index, ctx), int_value(stride)
+        if steps is None or (factor is None and any(steps)):
+            return None
+        total = [place + step * (factor or 0) for place, step in zip(total, steps, strict=True)]
+    return total
+
+
+def _is_even(places: list[int]) -> bool:
+    """Whether the lanes lie as far apart as the first two, as a ramp says."""
+    return all(place == number * places[1] for number, place in enumerate(places))
+
+
+def _runs(places: list[int]) -> list[tuple[int, int]]:
+    """Vectors, first place and length, that have all ``places`` and lie between the first and the last."""
+    runs: list[tuple[int, int]] = []
+    low, high = places[0], places[-1]
+    while places:
+        near = [place for place in places if place - places[0] < _reach(places)]
+        count = min(1 << (near[-1] - near[0]).bit_length(), 1 << ((high - low + 1).bit_length() - 1))
+        start = min(near[0], high - count + 1)
+        runs.append((start, count))
+        places = [place for place in places if place >= start + count]
+    return runs
+
+
+def _reach(places: list[int]) -> int:
+    """How far from the first of ``places`` the next ones lie, without a gap that is too wide to read."""
+    gaps = pairwise(places)
+    return next((last for last, place in gaps if place - last > _WIDEST_GAP), places[-1]) - places[0] + 1
+
+
+def _first(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> Expr:
+    """Where the element of the first lane lies."""
+    total = tirx.const(0, storage.index_type)
+    for index, stride in zip(indices, storage.strides, strict=True):
+        total = total + convert(in_first_lane(index, ctx), storage.index_type) * stride
+    return total
+
+
+def _span(first: Expr, start: int, count: int) -> Expr:
+    place = first + start
+    return place if count == 1 else tirx.Ramp(place, tirx.const(1, "int32"), count)
