@@ -107,6 +107,14 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
             {"M": 73, "N": 72, "K": 72},
         ),
         (
+            gemm("linear", dims={**DIMS, "M": Guard(min=1, max=64)}, cluster=[2, 1]),
+            {"M": 17, "N": 136, "K": 72},
+        ),
+        (
+            gemm("linear", dims={**DIMS, "N": Guard(div=8, max=64)}, cluster=[1, 2]),
+            {"M": 40, "N": 24, "K": 72},
+        ),
+        (
             gemm(
                 dims={**DIMS, "M": Guard(min=1, max=32)},
                 bM=16,
@@ -126,6 +134,8 @@ def test_rows_of_the_result_behind_those_of_an_operand_are_zeros():
         "a pair that shares rows",
         "pairs along rows, the last across",
         "padded tiles of pairs",
+        "an only tile of rows beside a block outside",
+        "an only tile of columns beside a block outside",
         "parts, loads ahead",
     ),
 )

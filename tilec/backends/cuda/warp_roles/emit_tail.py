@@ -83,8 +83,12 @@ class Whole(Tails):
 
 
 def _rows(load: TmaLoad, ctx: RoleContext) -> Expr:
-    """How many rows of the tile are brought: all, too, of one that lies outside altogether."""
+    """How many rows of the tile are brought: all, too, of one that lies outside altogether. The map of an
+    only tile brings those of its tensor wherever a block stands: the second of a pair may be outside of the
+    grid."""
     extent = coordinate(ctx.value(load.map.buffer.shape[-2]))
+    if load.tail is load.map:
+        return let(f"{load.map.buffer.name}_rows", extent)
     left = let(f"{load.map.buffer.name}_left", extent - coordinate(ctx.value(load.start[-2])))
     ends = tirx.And(left > 0, left < i32(load.rows))
     return let(f"{load.map.buffer.name}_rows", tirx.Select(ends, left, i32(load.rows)))
