@@ -279,6 +279,11 @@ class Target:
             (name, _FEATURE_BY_NAME[name].idle) for name in self.features if _FEATURE_BY_NAME[name].idle
         )
 
+    @property
+    def has_lane_products(self) -> bool:
+        """Whether an instruction multiplies a vector by one lane of another (aarch64's "by element")."""
+        return self.arch == "aarch64"
+
     def lanes(self, bits: int) -> int:
         """How many elements of ``bits`` bits one vector register holds."""
         return self.vector_bits // bits

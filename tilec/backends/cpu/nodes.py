@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilec.ir.exprs import int_value
 from tilec.ir.roads import Loss
 from tilec.ir.stmt import Aside, Block, Defines, Region, Scratch, Stmt, Updates, Writes
 
@@ -20,13 +21,15 @@ class RegisterBlock:
 
     ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form`` names
     what one step is: "fma" multiplies one K element, "across" has its vectors along K and takes ``unroll``
-    elements a trip (`across_tile`), the others are those of `dot_forms`."""
+    elements a trip (`across_tile`), the others are those of `dot_forms`. ``ahead`` K elements or words of a
+    row of ``a`` are read at once, where they lie side by side: products take them by lane."""
 
     rows: int
     cols: int
     lanes: int
     unroll: int
     form: str = "fma"
+    ahead: int = 1
 
     @property
     def vectors(self) -> int:
@@ -50,6 +53,12 @@ class Matrix:
     def width(self) -> int | Expr:
         """Columns of one panel; all of them without a panel axis."""
         return self.region.extent[self.col]
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the elements of a row are neighbours in memory."""
+        strides = self.region.buffer.strides
+        return self.col == len(self.region.start) - 1 and (not len(strides) or int_value(strides[-1]) == 1)
 
 
 def element(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
@@ -94,8 +103,8 @@ class PackPanels(Stmt):
 class PackWords(Stmt):
     """``dst[c // width, k, c % width]`` = the word of elements ``src[k * group : +group, c]``.
 
-    ``src`` has all of these; its columns are a build-time multiple of ``lanes``, its rows of ``group``.
-    Elements are converted to ``stored`` first; words have the type of ``dst``."""
+    ``src`` has all of these; its rows are a build-time multiple of ``group``. Elements are converted to
+    ``stored`` first; words have the type of ``dst``."""
 
     src: Matrix
     dst: Writes[Region]

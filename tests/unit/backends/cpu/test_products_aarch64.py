@@ -12,8 +12,10 @@ from cpu_products import BIAS_RESIDUAL, STAGED, Product
 TARGETS = ("aarch64", "aarch64+dotprod", "aarch64+dotprod+bf16+i8mm")
 PRODUCTS = {
     "float32": Product(),
+    "float32_trans_a": Product(trans_a=True, bM=13),
     "bfloat16": Product(dtype="bfloat16", out="bfloat16", epilogue=STAGED),
     "bfloat16_trans_b": Product(dtype="bfloat16", trans_b=True, bM=37, bN=40, bK=24, epilogue=BIAS_RESIDUAL),
+    "bfloat16_trans_a": Product(dtype="bfloat16", trans_a=True, bM=13),
     "int8": Product(dtype="int8", acc="int32", out="int32", bM=13),
     "int8_trans_b": Product(dtype="int8", acc="int32", out="int32", trans_b=True, bK=32),
     "one_row": Product(dtype="bfloat16", bM=1),

@@ -46,14 +46,18 @@ class _Words:
         self.columns = width if stmt.src.panel is None else width * static(extent[stmt.src.panel])
 
     def interleaved(self) -> tirx.Stmt:
-        """Vectors along the columns, ``group`` rows at a time."""
-        lanes = self.stmt.lanes
-        return loop(
-            self.depth, lambda k: loop(self.columns // lanes, lambda c: self._interleaved(k, c * lanes))
-        )
+        """Vectors along the columns, then columns that fill none, ``group`` rows at a time."""
+        return loop(self.depth, lambda k: sequence(*self._row(k)))
 
-    def _interleaved(self, k: Expr, col: Expr) -> tirx.Stmt:
-        group, lanes = self.stmt.group, self.stmt.lanes
+    def _row(self, k: Expr) -> list[tirx.Stmt]:
+        lanes = self.stmt.lanes
+        vectors, rest = divmod(self.columns, lanes)
+        whole = vectors * lanes
+        parts = [loop(vectors, lambda c: self._interleaved(k, c * lanes, lanes))] if vectors else []
+        return [*parts, *([loop(rest, lambda c: self._interleaved(k, c + whole, 1))] if rest else [])]
+
+    def _interleaved(self, k: Expr, col: Expr, lanes: int) -> tirx.Stmt:
+        group = self.stmt.group
         rows = [self._elements(k * group + number, col, lanes) for number in range(group)]
         order = [number * lanes + lane for lane in range(lanes) for number in range(group)]
         mixed = tirx.Shuffle(rows, [index(place) for place in order])
@@ -62,18 +66,20 @@ class _Words:
     def transposed(self) -> tirx.Stmt:
         """Square blocks of words, then the words that are left, one by one."""
         lanes = self.stmt.lanes
-        deep = self.depth // lanes * lanes
-        blocks = self.columns // lanes
-        parts = []
-        if deep:
-            parts.append(
-                loop(blocks, lambda c: loop(deep // lanes, lambda k: self._block(k * lanes, c * lanes)))
-            )
-        if deep < self.depth:
-            parts.append(
-                loop(self.depth - deep, lambda k: loop(self.columns, lambda c: self._word(k + deep, c)))
-            )
-        return sequence(*parts)
+        deep, wide = (count // lanes * lanes for count in (self.depth, self.columns))
+        blocks = loop(
+            wide // lanes, lambda c: loop(deep // lanes, lambda k: self._block(k * lanes, c * lanes))
+        )
+        parts = [blocks] if deep and wide else []
+        parts += self._one_by_one((deep, self.depth), (0, wide))
+        return sequence(*parts, *self._one_by_one((0, self.depth), (wide, self.columns)))
+
+    def _one_by_one(self, depth: tuple[int, int], columns: tuple[int, int]) -> list[tirx.Stmt]:
+        """Words whose numbers lie in two ranges."""
+        deep, wide = depth[1] - depth[0], columns[1] - columns[0]
+        if not deep or not wide:
+            return []
+        return [loop(deep, lambda k: loop(wide, lambda c: self._word(k + depth[0], c + columns[0])))]
 
     def _block(self, k: Expr, col: Expr) -> tirx.Stmt:
         lanes = self.stmt.lanes

@@ -51,14 +51,21 @@ class SelectMicrokernel(Pass):
 
 
 def register_block(target: Target, dtype: str) -> RegisterBlock:
-    """The block for accumulators of ``dtype``: two vectors wide, so high that operands still fit beside it.
+    """The block for accumulators of ``dtype``: two vectors wide, so high that operands still fit beside it;
+    four wide where products take ``a`` by lane, which then has a register for each row.
 
-    8x32, 6x16 and 4x8 for float32 with AVX-512, AVX2 and SSE4; 8x8 with 128 bits and 32 registers."""
+    8x32, 6x16 and 4x8 for float32 with AVX-512, AVX2 and SSE4; 6x16 on aarch64, the block with
+    the fewest loads for its products where ``a`` is read row by row."""
     lanes = target.lanes(8 * max(element_bytes(dtype), 4))
+    if target.has_lane_products:
+        return RegisterBlock(rows=6, cols=4 * lanes, lanes=lanes, unroll=_UNROLL, ahead=lanes)
+    return RegisterBlock(rows=_most_rows(target), cols=2 * lanes, lanes=lanes, unroll=_UNROLL)
+
+
+def _most_rows(target: Target) -> int:
+    """Rows of a block of two vectors beside whose sums operands still fit."""
     few = 6 if target.has_fma else 4
-    return RegisterBlock(
-        rows=8 if target.vector_registers >= 32 else few, cols=2 * lanes, lanes=lanes, unroll=_UNROLL
-    )
+    return 8 if target.vector_registers >= 32 else few
 
 
 def across_block(target: Target) -> RegisterBlock:
@@ -72,7 +79,7 @@ def low_block(target: Target, dtype: str, rows: int) -> RegisterBlock:
     many. It is as wide as three quarters of the registers and eight vectors allow, to read rows of ``b`` in
     long pieces."""
     block = register_block(target, dtype)
-    if rows > block.rows:
+    if rows > _most_rows(target):
         return block
     vectors = min(8, 3 * target.vector_registers // 4 // rows)
     return replace(block, rows=rows, cols=block.lanes << (vectors.bit_length() - 1))

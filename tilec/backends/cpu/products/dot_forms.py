@@ -38,7 +38,8 @@ define linkonce_odr hidden <{lanes} x float> @tilec_{name}(<{lanes} x float> %su
 class DotForm:
     """``stored`` is the element type inside words; ``offset`` is added to every element of ``a`` (which the
     instruction takes as unsigned) and its share, offset * sum of ``b``, taken off the accumulators.
-    ``source`` is the LLVM text of the function that `dot` calls, ``word`` the type of a word."""
+    ``source`` is the LLVM text of the function that `dot` calls, ``word`` the type of a word; ``by_lane``:
+    its last operand may be one lane of a vector, as words of ``a`` are."""
 
     name: str
     group: int
@@ -46,6 +47,7 @@ class DotForm:
     offset: int = 0
     source: str = ""
     word: str = "int32"
+    by_lane: bool = False
 
     def block(self, vectors: RegisterBlock, rows: int, depth: int, columns: int) -> RegisterBlock | None:
         """The register block for a product of these extents, made from that of plain vectors; None where
@@ -63,9 +65,9 @@ class DotForm:
         return self.group, vectors.lanes
 
 
-def _bfloat16_form(name: str, intrinsic: str, lanes: int) -> DotForm:
+def _bfloat16_form(name: str, intrinsic: str, lanes: int, by_lane: bool = False) -> DotForm:
     source = _BFLOAT16_SOURCE.format(name=name, intrinsic=intrinsic, lanes=lanes, pairs=2 * lanes)
-    return DotForm(name, 2, "bfloat16", source=source)
+    return DotForm(name, 2, "bfloat16", source=source, by_lane=by_lane)
 
 
 #: vdpbf16ps: bfloat16 pairs, sums in float32; products are exact, subnormals count as zero (Intel SDM).
@@ -76,10 +78,10 @@ DOT_FORMS = {
     form.name: form
     for form in (
         _bfloat16_form("vdpbf16ps", "llvm.x86.avx512bf16.dpbf16ps.512", 16),
-        _bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4),
+        _bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4, by_lane=True),
         DotForm("vpdpbusd", 4, "int8", offset=128),
-        DotForm("sdot", 4, "int8"),
-        DotForm("udot", 4, "uint8"),
+        DotForm("sdot", 4, "int8", by_lane=True),
+        DotForm("udot", 4, "uint8", by_lane=True),
         DotForm("pmaddwd", 2, "int16"),
     )
 }
@@ -121,10 +123,11 @@ def _bfloat16_dot(target: Target) -> DotForm | None:
 
 def dot(form: DotForm, a: Expr, b: Expr, total: Expr, lanes: int) -> Expr:
     """``total`` plus the products of the words in ``a`` and ``b``, all vectors of ``lanes`` words."""
+    first, second = (b, a) if form.by_lane else (a, b)
     if form.source:
-        return tirx.call_extern(f"float32x{lanes}", f"tilec_{form.name}", total, a, b)
+        return tirx.call_extern(f"float32x{lanes}", f"tilec_{form.name}", total, first, second)
     kind = f"{form.stored}x{lanes * form.group}"
-    left, right = tirx.reinterpret(kind, a), tirx.reinterpret(kind, b)
+    left, right = tirx.reinterpret(kind, first), tirx.reinterpret(kind, second)
     if (form.name, lanes) in _BYTE_SUMS:
         return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _BYTE_SUMS[form.name, lanes], total, left, right)
     return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", _PAIR_SUMS[lanes], left, right)

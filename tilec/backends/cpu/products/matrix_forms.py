@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.nodes import RegisterBlock
     from tilec.targets import Target
 
+#: Rows of ``a``, or columns of ``b``, of one instruction.
+PAIR = 2
+
 _SOURCE = """
 declare <4 x {sum}> @{intrinsic}(<4 x {sum}>, <{count} x {element}>, <{count} x {element}>)
 define linkonce_odr hidden <4 x {sum}> @tilec_{name}(<4 x {sum}> %sum, <2 x i64> %a, <2 x i64> %b)

@@ -10,21 +10,22 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import element
 from tilec.backends.cpu.products.register_tile import RegisterTile, lane
 from tilec.backends.cpu.products.tir import get, index, put, sequence, unrolled
-from tilec.lowering.math.vectors import literal, with_lanes
+from tilec.lowering.math.vectors import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.nodes import Matrix
     from tilec.backends.cpu.products.matrix_forms import MatrixForm
 
 _LANES = 4
 
 
 class MatrixTile(RegisterTile):
-    """As `RegisterTile`; pairs of rows and of columns share a vector until K is done. A row without a
-    neighbour stands in for it."""
+    """As `RegisterTile`; pairs of rows and of columns share a vector until K is done. Both operands are in
+    panels of words, ``a`` turned: its panels are pairs of rows. Beside a last row stands any value."""
 
     form: MatrixForm
     sums: Var
@@ -51,40 +52,29 @@ class MatrixTile(RegisterTile):
         return self.block.cols // 2
 
     def _each_pair(self, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
-        """``body(row pair, column pair)`` for every vector of sums, unrolled."""
-        return unrolled(self._high, lambda r: unrolled(self._wide, lambda c: body(r, c)))
+        """``body(row pair, column pair)`` for every vector of sums, unrolled; rows come innermost, so that
+        one vector of ``b`` is at hand at a time."""
+        return unrolled(self._wide, lambda c: unrolled(self._high, lambda r: body(r, c)))
 
     def _at(self, r: Expr, c: Expr) -> Expr:
         return (r * self._wide + c) * _LANES
 
     def _steps(self, k: Expr, count: int) -> tirx.Stmt:
-        """``count`` words from ``k`` on; those of ``a`` are read two at a time."""
-        parts = []
-        for first in range(0, count, 2):
-            together = min(2, count - first)
-            parts += [self._step(k + first, number, together) for number in range(together)]
-        return sequence(*parts)
+        """``count`` words from ``k`` on."""
+        return sequence(*(self._each_pair(partial(self._multiplied, k + number)) for number in range(count)))
 
-    def _step(self, k: Expr, number: int, together: int) -> tirx.Stmt:
-        """The word ``number`` of ``together`` from ``k`` on."""
+    def _multiplied(self, k: Expr, r: Expr, c: Expr) -> tirx.Stmt:
+        """Word ``k`` of a pair of rows by that of a pair of columns."""
+        rows, columns = (
+            self._pair(self.gemm.a, k, self.row + r * 2),
+            self._pair(self.gemm.b, k, self.col + c * 2),
+        )
+        old = get(self.sums, self._at(r, c), _LANES)
+        return put(self.sums, self._at(r, c), self.form.multiplied(rows, columns, old))
 
-        def multiplied(r: Expr, c: Expr) -> tirx.Stmt:
-            place = element(self.gemm.b, k + number, self.col + c * 2)
-            columns = self.memory.load(self.gemm.b.region.buffer, place, 2)
-            old = get(self.sums, self._at(r, c), _LANES)
-            rows = self._pair(r, k, number, together)
-            return put(self.sums, self._at(r, c), self.form.multiplied(rows, columns, old))
-
-        return self._each_pair(multiplied)
-
-    def _pair(self, r: Expr, k: Expr, number: int, together: int) -> Expr:
-        """One word of both rows of a pair."""
-        rows = [self._words(r * 2 + low, k, together) for low in (0, min(1, self.block.rows - 1))]
-        return tirx.Shuffle(rows, [index(number), index(number + together)])
-
-    def _words(self, r: Expr, k: Expr, count: int) -> Expr:
-        place = element(self.gemm.a, self.row + r, k * self.form.group)
-        return self.memory.word(self.gemm.a.region.buffer, place, with_lanes(self.form.word, count))
+    def _pair(self, words: Matrix, k: Expr, first: Expr) -> Expr:
+        """Word ``k`` of two neighbours in a panel."""
+        return self.memory.load(words.region.buffer, element(words, k, first), 2)
 
     def _added(self, r: Expr) -> tirx.Stmt:
         """The sums of a pair of rows, each row by itself, onto the accumulators."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackPanels, PackWords, TransposePanels, element
 from tilec.backends.cpu.products.dot_forms import DotForm
 from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.matrix_forms import PAIR, MatrixForm
 from tilec.backends.cpu.products.tir import index
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
@@ -57,11 +59,14 @@ class Packing:
 
 
 def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
-    """``a`` in the type that products take, its rows in memory a cache line longer; None where it is best
-    read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    """``a`` in the type that products take, its rows in memory a cache line longer, or in pairs of rows where
+    an instruction takes two; None where it is best read as it is. ``staged``: the packing replaces a copy,
+    and costs nothing that the copy would not."""
     if gemm.block.form == "across":
         return None
     form, region = word_form(gemm.block.form), gemm.a.region
+    if isinstance(form, MatrixForm):
+        return _in_panels(replace(gemm.a, row=gemm.a.col, col=gemm.a.row), form.word, PAIR, PAIR, form)
     wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.stored
     readable = form is None or gemm.a.col == len(region.start) - 1
     if readable and str(region.buffer.dtype) == wanted and not staged:
@@ -85,11 +90,17 @@ def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     if readable and (gemm.b.panel is not None or not staged):
         return None
     width = gemm.block.cols if form is None else form.panel(gemm.block)
-    columns = static(gemm.c.extent[-1])
-    depth = static(region.extent[gemm.b.row]) // (1 if form is None else form.group)
+    return _in_panels(gemm.b, wanted, width, gemm.block.lanes, form)
+
+
+def _in_panels(source: Matrix, wanted: str, width: int, lanes: int, form: DotForm | None) -> Packing:
+    """All of ``source`` in panels of ``width`` columns; ``wanted`` is the type of what they hold."""
+    extent = source.region.extent
+    columns = math.prod(static(extent[axis]) for axis in (source.col, source.panel) if axis is not None)
+    depth = static(extent[source.row]) // (1 if form is None else form.group)
     shape = (-(-columns // width), depth, width)
-    buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_panels", scope="shared.dyn")
-    return Packing(buffer, gemm.b, Matrix(_first(buffer, shape), 1, 2, 0), width, gemm.block.lanes, form)
+    buffer = tirx.decl_buffer(shape, wanted, f"{source.region.buffer.name}_panels", scope="shared.dyn")
+    return Packing(buffer, source, Matrix(_first(buffer, shape), 1, 2, 0), width, lanes, form)
 
 
 def panels_of(packing: Packing, matrix: Matrix) -> PackPanels | None:

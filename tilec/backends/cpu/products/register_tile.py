@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tvm import tirx
@@ -14,7 +15,7 @@ from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequen
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import compute_type, convert
-from tilec.lowering.math.vectors import literal, spread
+from tilec.lowering.math.vectors import literal, spread, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -119,26 +120,40 @@ class RegisterTile:
 
     def _steps(self, k: Expr, count: int) -> tirx.Stmt:
         """``count`` consecutive K steps from ``k``."""
-        return unrolled(count, lambda u: each_vector(self.block, lambda r, v: self._step(k + u, r, v)))
+        ahead = self.block.ahead
+        if ahead == 1 or count % ahead or not self.gemm.a.side_by_side:
+            return unrolled(count, lambda u: self._products(k + u, lambda r: self._a(r, k + u, 1)))
+        return sequence(*(self._by_lane(k, u // ahead * ahead, u % ahead) for u in range(count)))
 
-    def _step(self, k: Expr, r: Expr, v: Expr) -> tirx.Stmt:
-        """Vector ``v`` of row ``r`` += a[r, k] * b[k, v]."""
-        at = lane(self.block, r, v)
-        old = get(self.data, at, self.block.lanes)
-        return put(self.data, at, self._multiply_add(self._a(r, k), self._b(k, v), old))
+    def _by_lane(self, k: Expr, first: int, number: int) -> tirx.Stmt:
+        """Step ``number`` of those whose elements of ``a`` are read together at ``first`` from ``k`` on."""
+        lanes = [index(number)] * self.block.lanes
+        read = partial(self._a, k=k + first, count=self.block.ahead)
+        return self._products(k + (first + number), lambda r: tirx.Shuffle([read(r)], lanes))
 
-    def _a(self, r: Expr, k: Expr) -> Expr:
+    def _products(self, k: Expr, a: Callable[[Expr], Expr]) -> tirx.Stmt:
+        """One step: every vector of every row += a(row) * b[k, vector]."""
+
+        def multiplied(r: Expr, v: Expr) -> tirx.Stmt:
+            at = lane(self.block, r, v)
+            old = get(self.data, at, self.block.lanes)
+            left = spread(a(r), self.block.lanes)
+            return put(self.data, at, self._multiply_add(left, self._b(k, v), old))
+
+        return each_vector(self.block, multiplied)
+
+    def _a(self, r: Expr, k: Expr, count: int) -> Expr:
+        """``count`` elements or words of a row of ``a``."""
         if self.form is not None:
-            return spread(self._word(r, k, self.form), self.block.lanes)
+            return self._words(r, k, count, self.form)
         place = element(self.gemm.a, self.row + r, k)
-        value = convert(self.memory.load(self.gemm.a.region.buffer, place), self.dtype)
-        return spread(value, self.block.lanes)
+        return convert(self.memory.load(self.gemm.a.region.buffer, place, count), self.dtype)
 
-    def _word(self, r: Expr, k: Expr, form: DotForm) -> Expr:
-        """Word ``k`` of a row of ``a``, with the offset that its form asks for."""
+    def _words(self, r: Expr, k: Expr, count: int, form: DotForm) -> Expr:
+        """Words from ``k`` on of a row of ``a``, with the offset that their form asks for."""
         place = element(self.gemm.a, self.row + r, k * form.group)
-        word = self.memory.word(self.gemm.a.region.buffer, place, form.word)
-        return tirx.bitwise_xor(word, offset_word(form)) if form.offset else word
+        words = self.memory.word(self.gemm.a.region.buffer, place, with_lanes(form.word, count))
+        return tirx.bitwise_xor(words, spread(offset_word(form), count)) if form.offset else words
 
     def _b(self, k: Expr, v: Expr) -> Expr:
         place = element(self.gemm.b, k, self.col + v * self.block.lanes)
@@ -161,8 +176,8 @@ class RegisterTile:
 class ColumnOffsets(RegisterTile):
     """What the form's offset of ``a`` adds to each column of a block: one row of that offset times ``b``."""
 
-    def _word(self, r: Expr, k: Expr, form: DotForm) -> Expr:
-        return offset_word(form)
+    def _words(self, r: Expr, k: Expr, count: int, form: DotForm) -> Expr:
+        return spread(offset_word(form), count)
 
 
 def lane(block: RegisterBlock, r: Expr, v: Expr) -> Expr:
@@ -172,4 +187,6 @@ def lane(block: RegisterBlock, r: Expr, v: Expr) -> Expr:
 
 def each_vector(block: RegisterBlock, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
     """``body(row, vector)`` for every vector of a block, unrolled."""
+    if block.ahead > 1:
+        return unrolled(block.vectors, lambda v: unrolled(block.rows, lambda r: body(r, v)))
     return unrolled(block.rows, lambda r: unrolled(block.vectors, lambda v: body(r, v)))
