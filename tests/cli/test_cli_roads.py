@@ -167,6 +167,17 @@ def test_build_says_what_is_lost_and_inspect_finds_it_in_the_library(
     assert tilec("build", scalar(), "-j", "1", "--strict").code == 0, "who asks for nothing misses nothing"
 
 
+def test_inspect_says_what_multiplies_on_each_target(tilec: Callable, gemm: Callable[..., Path]) -> None:
+    path = gemm("config = { bM = 16, bN = 16, bK = 16 }", targets='cpu = ["x86-64-v2", "x86-64-v3"]')
+    assert tilec("build", path, "-j", "1").code == 0
+    lines = [line.split() for line in tilec("inspect", "dist/roads").out.splitlines()]
+    head, *rows = [line for line in lines if line and (line[0] == "id" or line[0].isdigit())]
+    assert head[-2:] == ["products", "by"]
+    assert [(row[1], row[-1]) for row in rows] == [("x86-64-v3", "vfmadd231ps"), ("x86-64-v2", "mulps")]
+    (kernel,) = json.loads(tilec("inspect", "dist/roads", "--json").out)["kernels"]
+    assert [each["launches"][0]["products"] for each in kernel["variants"]] == [["vfmadd231ps"], ["mulps"]]
+
+
 def test_every_road_is_on_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "roads.md").read_text()
     assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")} == set(ROADS)

@@ -153,6 +153,7 @@ def read_image(fields: dict[str, Any], code: bytes) -> Image:
                 "grid": tuple(one["grid"]),
                 "threads": tuple(one["threads"]),
                 "notes": tuple(one["notes"]),
+                "products": tuple(one["products"]),
                 "gpu": None if one["gpu"] is None else family.read_launch(one["gpu"]),
             }
         )

@@ -183,6 +183,9 @@ def _print_kernel(kernel: dict[str, Any]) -> None:
         click.echo(f"  {kernel['doc']}")
     rows = [_variant_row(variant) for variant in kernel["variants"]]
     columns = ["id", "target", "guards", "config", "code", "scratch", "source"]
+    if any(map(_products, kernel["variants"])):
+        columns.append("products by")
+        rows = [[*row, _products(each) or "-"] for row, each in zip(rows, kernel["variants"], strict=True)]
     if any("compiler" in variant["image"] for variant in kernel["variants"]):
         columns.append("on the GPU")
         rows = [[*row, _gpu_text(variant)] for row, variant in zip(rows, kernel["variants"], strict=True)]
@@ -220,6 +223,12 @@ def _variant_row(variant: dict[str, Any]) -> list[object]:
         size_text(scratch),
         variant["source_sha256"][:12],
     ]
+
+
+def _products(variant: dict[str, Any]) -> str:
+    """The instructions that multiply tiles, each once; nothing where there are none."""
+    named = (name for launch in variant["launches"] for name in launch.get("products", ()))
+    return " ".join(dict.fromkeys(named))
 
 
 def _gpu_text(variant: dict[str, Any]) -> str:

@@ -57,7 +57,8 @@ class DeviceLaunch:
 class LaunchCode:
     """One launch of a variant. ``grid`` has 1 to 3 integer texts; ``scratch_bytes`` is per worker (multiple
     of 64); ``notes`` are lines that `explain` shows, ``roads`` the text of those that statements take
-    (`tilec.ir.roads.encode`). ``gpu`` is what a launch on a device beside the host needs."""
+    (`tilec.ir.roads.encode`), ``products`` the instructions that multiply tiles. ``gpu`` is what a launch on
+    a device beside the host needs."""
 
     symbol: str
     grid: tuple[str, ...]
@@ -66,6 +67,7 @@ class LaunchCode:
     notes: tuple[str, ...] = ()
     gpu: DeviceLaunch | None = None
     roads: str = ""
+    products: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,8 @@ class Loss:
 class Road:
     """The ``statement`` (what it reads -> what it writes) in ``line`` of ``file`` is carried out by
     ``instruction``. ``kind`` is that in one word: "wgmma", "mma.sync", "tma", "cp.async", "vectors",
-    "elements" and so on. Line 0: none is known."""
+    "elements" and so on. Line 0: none is known. ``product`` is the instruction that multiplies, where the
+    kind does not say it; libraries keep it by launch."""
 
     statement: str
     kind: str
@@ -63,6 +64,7 @@ class Road:
     file: str = ""
     line: int = 0
     loss: Loss | None = None
+    product: str = field(default="", compare=False)
 
     @property
     def place(self) -> str:
@@ -86,6 +88,12 @@ def road_at(place: Place | None, kind: str, instruction: str, loss: Loss | None 
 def in_order(roads: Iterable[Road]) -> tuple[Road, ...]:
     """Each once, by line; those of one line as they were decided."""
     return tuple(sorted(dict.fromkeys(roads), key=lambda road: road.line))
+
+
+def multipliers(roads: Iterable[Road]) -> tuple[str, ...]:
+    """The instructions of products, each once, by name."""
+    found = {road.kind if road.kind in _TAKEN["tensor_cores"] else road.product for road in roads}
+    return tuple(sorted(found - {""}))
 
 
 def without(kind: str, roads: Iterable[Road]) -> tuple[Road, ...]:

@@ -189,6 +189,7 @@ def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
                 "threads": list(launch.threads),
                 "scratch_bytes": launch.scratch_bytes,
                 "notes": list(launch.notes),
+                **({"products": list(launch.products)} if launch.products else {}),
                 **({"gpu": asdict(launch.gpu)} if launch.gpu else {}),
             }
             for launch in image.launches

@@ -39,7 +39,7 @@ def plan_of(*variants: Variant) -> KernelPlan:
 
 def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
     code = b"machine\ncode\0"
-    launch = LaunchCode("k_0", ("(M + 31) // 32", "2"), (128, 1, 1), 64, ("a note",))
+    launch = LaunchCode("k_0", ("(M + 31) // 32", "2"), (128, 1, 1), 64, ("a note",), products=("fmla",))
     image = Image(
         "x86-64-v3", code, hashlib.sha256(code).hexdigest(), (launch,), (WorkspaceSlice("w", "M * 4"),)
     )

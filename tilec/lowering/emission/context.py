@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tvm import tirx
@@ -108,9 +108,11 @@ class Context(ABC):
         """Gives a TIR value the name of ``var``."""
         return tirx.Bind(self.define(var, value), value)
 
-    def take(self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None) -> None:
-        """Says which road a statement, or a block of them, takes; once."""
-        road = road_of(what, kind, instruction, loss)
+    def take(
+        self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None, product: str = ""
+    ) -> None:
+        """Says which road a statement, or a block of them, takes; once. ``product`` as in `Road`."""
+        road = replace(road_of(what, kind, instruction, loss), product=product)
         road = road if self.current is None else in_line_of(road, self.current)
         if road not in self.roads:
             self.roads.append(road)

@@ -23,7 +23,7 @@ from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
 from tilec.disk import require_room
 from tilec.errors import UnsupportedError
 from tilec.ir.options import FAST_MATH, IMPORTED
-from tilec.ir.roads import Loss, encode, in_order, road_at
+from tilec.ir.roads import Loss, encode, in_order, multipliers, road_at
 from tilec.lowering.lowered import overlapping_pointers
 from tilec.targets import Target
 
@@ -242,8 +242,8 @@ def _launch_code(launch: LoweredLaunch, symbol: str, calls: tuple[str, ...]) -> 
         how = f"calls libm, one element at a time: {', '.join(calls)}"
         roads.append(road_at(launch.place, "libm", how, loss))
     text = encode(in_order(roads))
-    size = launch.scratch_bytes
-    return LaunchCode(symbol, launch.grid, launch.threads, size, launch.notes, roads=text)
+    size, products = launch.scratch_bytes, multipliers(launch.roads)
+    return LaunchCode(symbol, launch.grid, launch.threads, size, launch.notes, roads=text, products=products)
 
 
 def _is_debug_line(line: str) -> bool:

@@ -202,10 +202,12 @@ class LaneContext(Context):
         if self.recorder is not None:
             self.recorder.extend(cond for cond in conds if self.facts.prove(cond) is None)
 
-    def take(self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None) -> None:
+    def take(
+        self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None, product: str = ""
+    ) -> None:
         """Says which road a statement, or a block of them, takes; nothing in a dry run."""
         if self.recorder is None:
-            super().take(what, kind, instruction, loss)
+            super().take(what, kind, instruction, loss, product)
 
     # ---- scopes ----
 

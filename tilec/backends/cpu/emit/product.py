@@ -13,6 +13,7 @@ from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.elementwise import map_expressions
 from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.instructions import instruction_of
 from tilec.backends.cpu.products.microkernel import emit_product
 from tilec.backends.cpu.products.register_tile import each_vector, lane
 from tilec.backends.cpu.products.tile_forms import TileForm
@@ -35,8 +36,14 @@ if TYPE_CHECKING:
 @emit.register(MicroGemm)
 def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     block = stmt.block
-    how = f"product by {block.rows} x {block.cols} blocks of {stmt.c.buffer.dtype}, {block.form}"
-    ctx.take(replace(stmt, body=()), "microkernel", how, stmt.loss if block.form == "fma" else None)
+    dtype = str(stmt.c.buffer.dtype)
+    instruction, along = (
+        instruction_of(block, dtype, ctx.target),
+        " along K" if block.form == "across" else "",
+    )
+    how = f"product by {block.rows} x {block.cols} blocks of {dtype}, {instruction}{along}"
+    loss = stmt.loss if block.form == "fma" else None
+    ctx.take(replace(stmt, body=()), "microkernel", how, loss, product=instruction)
     epilogue = _Epilogue(stmt, ctx)
     gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.form)
     if isinstance(form, TileForm):

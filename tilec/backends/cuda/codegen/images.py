@@ -27,7 +27,7 @@ from tilec.codegen.failures import failure
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, Kind
 from tilec.ir import options
-from tilec.ir.roads import Road, encode, in_order, road_at
+from tilec.ir.roads import Road, encode, in_order, multipliers, road_at
 from tilec.lowering.lowered import output_pointers, overlapping_pointers
 from tilec.targets import GpuLimits, Target
 
@@ -261,9 +261,11 @@ def _launch_code(
     reports: dict[str, KernelReport],
 ) -> LaunchCode:
     launch = launches_of(lowered)[index]
+    products = multipliers(launch.roads)
     if _gpu(target).is_ptx:
         roads = encode(launch.roads)
-        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch), roads)
+        gpu = _gpu_launch(launch)
+        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, gpu, roads, products)
     if symbol not in reports:
         raise failure(lowered, target, f"neither the assembler nor its cubin says anything of {symbol}")
     report = reports[symbol]
@@ -279,7 +281,8 @@ def _launch_code(
         spills=report.spills,
     )
     roads = encode(in_order((*launch.roads, *_losses(launch, report))))
-    return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu, roads)
+    notes = _notes(launch, report)
+    return LaunchCode(symbol, launch.grid, launch.threads, 0, notes, gpu, roads, products)
 
 
 def _gpu_launch(launch: LoweredCudaLaunch) -> CudaLaunch:
