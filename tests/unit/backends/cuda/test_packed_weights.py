@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel
+from tilec.ir.nodes import Kernel, Pipelined, Stmt
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
@@ -224,6 +225,20 @@ def test_pairs_of_blocks_share_activations():
     assert product(packed()).cluster == 1
     assert "not clusters of (1, 2)" in product(packed(cluster=[1, 2]))
     assert "load nothing in common" in product(packed(cluster=[2, 1], bM=8))
+
+
+def test_blocks_with_trips_of_their_own_share_nothing():
+    kernel = packed(cluster=[2, 1])
+    (launch,) = kernel.launches
+    until = launch.block_vars[0] + 1
+
+    def cut(stmt: Stmt) -> Stmt:
+        return replace(stmt, stop=tirx.min(stmt.stop, until)) if isinstance(stmt, Pipelined) else stmt
+
+    body = tuple(
+        replace(launch, body=tuple(map(cut, launch.body))) if stmt is launch else stmt for stmt in kernel.body
+    )
+    assert "trips of their own" in product(replace(kernel, body=body))
 
 
 def test_constant_tensors_are_read_early():

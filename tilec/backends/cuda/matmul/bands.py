@@ -50,7 +50,7 @@ def bands(launch: Launch, found: Match, facts: Facts, pair: int | None) -> TileO
         return TileOrder(1 - rows, _BAND // 2)
     if axis != rows:
         return TileOrder(axis, 2 * _BAND if asked is None else _BAND // 2)
-    return TileOrder(axis, _BAND, narrows=_is_known(found.loop.stop - found.loop.start, launch, facts))
+    return TileOrder(axis, _BAND, narrows=_is_known(found, launch))
 
 
 def _axis_of_rows(launch: Launch, found: Match, facts: Facts) -> int:
@@ -93,7 +93,6 @@ def _loads_much(found: Match) -> bool:
     return 2 * (found.rows + found.columns) >= _LOADS * size
 
 
-def _is_known(trips: Expr, launch: Launch, facts: Facts) -> bool:
+def _is_known(found: Match, launch: Launch) -> bool:
     """Whether the trips of all tiles follow from dims."""
-    value = facts.inline(trips)
-    return not uses(value, launch.block_vars) and not any(True for _ in loads(value))
+    return not any(uses(end, launch.block_vars) or any(True for _ in loads(end)) for end in found.ends)

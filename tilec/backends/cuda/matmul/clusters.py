@@ -22,12 +22,14 @@ from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS, tile_bytes
 from tilec.backends.cuda.warp_roles.tma import element_strides, has_aligned_rows
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
-from tilec.ir.exprs import int_value, uses
+from tilec.ir.exprs import inlined, int_value, loads, uses
 from tilec.ir.nodes import Copy, Launch
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
 
     from tilec.lowering.analysis.facts import Facts
 
@@ -53,26 +55,47 @@ def crosses(launch: Launch, found: Match, facts: Facts, pair: int | None) -> boo
     the others do not, and everything comes in halves."""
     if pair is None or len(launch.grid) != 2:
         return False
-    axes = (launch.block_vars[pair], launch.block_vars[1 - pair])
-    shared = [[is_shared(copy, var, facts, padded=True) for copy in (found.a, found.b)] for var in axes]
+    axes, names = (launch.block_vars[pair], launch.block_vars[1 - pair]), found.names
+    if not _go_together(found, axes[1]) or _looks_up(found, axes[1]):
+        return False
+    shared = [
+        [is_shared(copy, var, names, facts, padded=True) for copy in (found.a, found.b)] for var in axes
+    ]
     return any(shared[0]) and shared[1] == [not each for each in shared[0]]
 
 
-def is_shared(copy: Copy | WindowCopy, var: Var, facts: Facts, padded: bool) -> bool:
-    """Whether neighbours along the grid axis of ``var`` load the same by TMA, in halves that keep the
-    swizzle: those of ``padded`` tiles all do."""
+def _go_together(found: Match, var: Var) -> bool:
+    """Whether neighbours along the grid axis of ``var`` have the same trips: each fills stages of both."""
+    return not any(uses(end, (var,)) for end in found.ends)
+
+
+def _looks_up(found: Match, var: Var) -> bool:
+    """Whether a block reads elements for addresses that hang on its place along the grid axis of ``var``: a
+    second block outside of the grid would read behind their tensor."""
+    starts = (start for copy in (found.a, found.b) for start in copy.src.start)
+    values = (inlined(value, found.names) for value in (*found.names.values(), *starts))
+    return any(uses(load, (var,)) for value in values for load in loads(value))
+
+
+def is_shared(
+    copy: Copy | WindowCopy, var: Var, names: Mapping[Var, Expr], facts: Facts, padded: bool
+) -> bool:
+    """Whether neighbours along the grid axis of ``var`` load the same by TMA in a trip, in halves that keep
+    the swizzle: those of ``padded`` tiles all do. ``names``: what the copy's start is written with."""
     if isinstance(copy, WindowCopy):  # where the second half begins depends on where rows of pixels end
         return False
     rows = int_value(copy.dst.extent[-2]) or 0
     if not has_aligned_rows(copy.src.buffer, facts) or (not padded and rows % (2 * GROUP_ROWS)):
         return False
-    return not any(uses(facts.inline(start), (var,)) for start in copy.src.start)
+    return not any(uses(inlined(start, names), (var,)) for start in copy.src.start)
 
 
 def _shared_bytes(launch: Launch, found: Match, facts: Facts, axis: int) -> int:
     """Bytes of a stage that neighbours along an axis share."""
     var, padded = launch.block_vars[axis], crosses(launch, found, facts, axis)
-    shared = [copy for copy in (found.a, found.b) if is_shared(copy, var, facts, padded)]
+    if not _go_together(found, var) or (_looks_up(found, var) and not padded):
+        return 0
+    shared = [copy for copy in (found.a, found.b) if is_shared(copy, var, found.names, facts, padded)]
     return sum(tile_bytes(copy.dst.buffer) for copy in shared)
 
 

@@ -63,6 +63,17 @@ class Match:
     guard: Expr | None = None
 
     @property
+    def names(self) -> dict[Var, Expr]:
+        """The values of all names, those of elements that are read too."""
+        return names_in((*self.head, *self.inner))
+
+    @property
+    def ends(self) -> tuple[Expr, Expr]:
+        """Where the trips of a tile start and stop, without names."""
+        names = self.names
+        return inlined(self.loop.start, names), inlined(self.loop.stop, names)
+
+    @property
     def rows(self) -> int:
         """Rows of the accumulator."""
         return _size(self.gemm.c, 0)
@@ -109,6 +120,11 @@ def match(launch: Launch) -> Match:
     _check_tail(found, launch)
     _check_sources(found, launch)
     return found
+
+
+def names_in(block: Block) -> dict[Var, Expr]:
+    """The values of the names that statements bind, and those inside of them."""
+    return {stmt.var: stmt.value for stmt in walk_statements(block) if isinstance(stmt, Bind)}
 
 
 def all_expressions(stmt: Stmt) -> Iterator[Expr]:

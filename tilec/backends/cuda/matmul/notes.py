@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Launch
 
 _NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
-_PAIRS = "blocks form pairs along one axis of the grid, of which neighbours load an operand in common"
+_PAIRS = (
+    "blocks form pairs along one axis of the grid, of which neighbours have the same trips and load an"
+    " operand in common"
+)
 _BEGINS = ", beginning early where its blocks are few, or load little"
 _LATE = "that takes pdl, an operand by TMA, no pairs of blocks and nothing to compute before"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING
@@ -27,14 +27,13 @@ _NOTE = "as many blocks as the device runs share the K of few tiles; a launch be
 
 @dataclass(frozen=True)
 class Parted:
-    """A product, the parts of its launch, how many ``parts`` its tiles have, the tensor of their ``sums``
-    (place, row and column of a tile), and the names in front of its loop."""
+    """A product, the parts of its launch, how many ``parts`` its tiles have, and the tensor of their ``sums``
+    (place, row and column of a tile)."""
 
     launch: Launch
     found: Match
     parts: Expr
     sums: Var
-    names: Mapping[Var, Expr]
 
     # ---- the launch that multiplies ----
 
@@ -103,7 +102,7 @@ class Parted:
         places = {**dict(zip(self.launch.block_vars, own, strict=True)), i: slab * held.shape[0] + row}
 
         def moved(expr: Expr) -> Expr:
-            expr = read_from(inlined(expr, self.names), self.found.gemm.c.buffer, held, (row, j))
+            expr = read_from(inlined(expr, self.found.names), self.found.gemm.c.buffer, held, (row, j))
             return substitute(expr, places)
 
         return map_stmt(replace(loop, vars=(row, j), extents=tuple(held.shape)), moved)

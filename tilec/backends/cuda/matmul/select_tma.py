@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -11,6 +11,7 @@ from tvm import tirx
 from tilec.backends.cuda.emit.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
+from tilec.backends.cuda.matmul.match import names_in
 from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, RingDrain, RingFill, WindowCopy
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.stores import parts_bytes, plan_store, staging_room
@@ -23,8 +24,9 @@ from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
+    from tilec.backends.cuda.warp_roles.nodes import TensorMap
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
@@ -52,8 +54,8 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     parts = consumers * parts_bytes(tile, split)
     room = staging_room(ring.stages * ring.bytes + parts, consumers, target)
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
-    crosses = roles.order.crosses
-    found = tuple(made for stmt in roles.producer for made in _loads(stmt, scope.facts, pair, crosses, evict))
+    shared = _Shared(pair, roles.order.crosses, names_in(roles.producer), scope.facts)
+    found = tuple(made for stmt in roles.producer for made in _loads(stmt, shared, evict))
     made = replace(
         roles,
         producer=_with_tails(found, gemm, roles.consumer, scope.facts),
@@ -102,13 +104,33 @@ def _with_early_loads(roles: MatmulRoles, launch: Launch) -> MatmulRoles:
     return replace(roles, producer=(replace(fill, body=tuple(body)),))
 
 
-def _loads(stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]) -> list[Stmt]:
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """What pairs of blocks along the grid axis of ``pair``, if there are some, bring once; ``crosses`` as
+    `TileOrder` says, ``names`` those of starts."""
+
+    pair: Var | None
+    crosses: bool
+    names: Mapping[Var, Expr]
+    facts: Facts
+
+    def has(self, copy: Copy | WindowCopy) -> bool:
+        """Whether both blocks of a pair want the same."""
+        pair = self.pair
+        return pair is not None and is_shared(copy, pair, self.names, self.facts, padded=self.crosses)
+
+    def map_of(self, copy: Copy | WindowCopy) -> TensorMap:
+        """The tensor map of a copy, of half of its rows where pairs may bring it once."""
+        return load_map(copy, self.facts, halves=self.crosses or self.has(copy))
+
+
+def _loads(stmt: Stmt, shared: _Shared, evict: Mapping[str, str]) -> list[Stmt]:
     if not isinstance(stmt, RingFill):
         return [stmt]
     ahead: list[Stmt] = []
     body: list[Stmt] = []
     for inner in stmt.body:
-        load = _load(inner, facts, pair, crosses, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
+        load = _load(inner, shared, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
         body.append(_with_fixed_place(load, stmt, ahead))
     return [*ahead, replace(stmt, body=tuple(body))]
 
@@ -129,14 +151,11 @@ def _with_fixed_place(stmt: Stmt, ring: RingFill, ahead: list[Stmt]) -> Stmt:
     return replace(stmt, start=tuple(start))
 
 
-def _load(
-    copy: Copy | WindowCopy, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]
-) -> TmaLoad | GatherLoad:
-    if is_gathered(copy, facts):
+def _load(copy: Copy | WindowCopy, shared: _Shared, evict: Mapping[str, str]) -> TmaLoad | GatherLoad:
+    if is_gathered(copy, shared.facts):
         return GatherLoad(copy.src.buffer, copy.src.start, copy.dst, loc=copy.loc)
-    shared = pair is not None and is_shared(copy, pair, facts, padded=crosses)
-    found = load_map(copy, facts, halves=shared or crosses)
     asked = copy.hints.eviction if isinstance(copy, Copy) else None
     when = asked or evict.get(str(copy.src.buffer.name))
     offsets = copy.offsets if isinstance(copy, WindowCopy) else ()
-    return TmaLoad(found, copy.src.start, copy.dst, shared, when, offsets, crosses, loc=copy.loc)
+    both, found = shared.has(copy), shared.map_of(copy)
+    return TmaLoad(found, copy.src.start, copy.dst, both, when, offsets, shared.crosses, loc=copy.loc)

@@ -153,6 +153,8 @@ def _paired(product: PackedProduct, launch: Launch, facts: Facts) -> PackedProdu
     if asked_group(launch) is not None:
         raise Unfit("pairs of blocks go in no bands")
     var = launch.block_vars[0]
+    if any(uses(facts.inline(end), (var,)) for end in (product.start, product.stop)):
+        raise Unfit("neighbours along the first axis of the grid have trips of their own")
     loads = tuple(replace(load, shared=_is_shared(load, var, facts)) for load in product.loads)
     if not any(load.shared for load in loads):
         raise Unfit("neighbours along the first axis of the grid load nothing in common")

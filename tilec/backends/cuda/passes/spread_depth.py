@@ -21,8 +21,8 @@ from tilec.backends.cuda.matmul.match import Match, match
 from tilec.backends.cuda.matmul.parted import Parted
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of, inlined, loads, uses
-from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Stmt
+from tilec.ir.exprs import dtype_of, loads, uses
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt
 from tilec.ir.options import NO_ROLES
 from tilec.ir.places import place_of
 from tilec.lowering.passes.base import Pass
@@ -72,8 +72,8 @@ def _parted(launch: Launch, target: Target) -> Block:
 def _product(launch: Launch, found: Match, target: Target) -> Parted:
     """The product that a launch is. Unfit where its parts cannot be added by a launch of their own."""
     _check(launch, found)
-    names = {bind.var: bind.value for bind in found.head if isinstance(bind, Bind)}
-    trips = inlined(found.loop.stop - found.loop.start, names)
+    start, stop = found.ends
+    trips = stop - start
     varies = uses(trips, launch.block_vars) or any(True for _ in loads(trips))
     need(not varies, "its tiles differ in their trips")
     one = tirx.const(1, dtype_of(trips))
@@ -82,7 +82,7 @@ def _product(launch: Launch, found: Match, target: Target) -> Parted:
     sums = found.gemm.c.buffer
     shape = (tirx.max(units, tiles), found.rows, found.columns)
     held = tirx.decl_buffer(shape, str(sums.dtype), f"{sums.name}_parts", scope="global.workspace")
-    return Parted(launch, found, _parts(launch, trips, paired, units), held, names)
+    return Parted(launch, found, _parts(launch, trips, paired, units), held)
 
 
 def _check(launch: Launch, found: Match) -> None:
