@@ -181,8 +181,9 @@ def _is_shared(load: TmaLoad, var: Var, facts: Facts) -> bool:
 
 
 def _halved(found: TensorMap) -> TensorMap:
+    """A map of half of the rows, those outside of the tensor too."""
     *lead, rows, columns = found.box
-    return replace(found, box=(*lead, rows // 2, columns))
+    return replace(found, box=(*lead, rows // 2, columns), rest=0)
 
 
 def _packed_width(found: Match) -> int:
