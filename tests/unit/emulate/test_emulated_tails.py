@@ -173,8 +173,8 @@ def test_scaled_sums_of_tiles_that_begin_earlier(rows, config):
     assert Beside(kernel, SM90A, author).run({"M": rows, "N": 144, "K": 272}) == []
 
 
-def packed(most: int, **config: object) -> Kernel:
-    dims = {"M": Guard(min=1, max=most), "N": Guard(div=8), "K": Guard(div=128)}
+def packed(most: int, columns: Guard | None = None, **config: object) -> Kernel:
+    dims = {"M": Guard(min=1, max=most), "N": columns or Guard(div=8), "K": Guard(div=128)}
     tiles = {"bM": 16, "bN": 64, "bK": 128, "num_stages": 2, "threads": 128}
     return kernel_of("quantised_packed.py:linear_packed", dims, {"bits": 4}, **{**tiles, **config})
 
@@ -190,3 +190,8 @@ def test_packed_weights_of_what_is_left(tokens):
 @pytest.mark.parametrize("most", [16, 32])
 def test_pairs_that_share_an_only_tile_beside_packed_weights_bring_all_of_it(most):
     assert Beside(packed(most, cluster=[2, 1]), SM90A).run({"M": 3, "N": 72, "K": 256}) == []
+
+
+def test_packed_weights_of_pinned_columns_that_end_within_a_tile():
+    kernel = packed(32, Guard(eq=136), bN=128)
+    assert Beside(kernel, SM90A).run({"M": 3, "N": 136, "K": 256}) == []

@@ -48,12 +48,13 @@ class Tails:
                 emit(self)
 
     def bytes(self, whole: int) -> Expr:
-        """The bytes of a stage, of which whole tiles have ``whole``."""
-        total = u32(whole)
+        """The bytes of a stage, of which whole tiles have ``whole``. Their name is signed: TVM follows the
+        range of names, and has no unsigned number for a bound that is negative before a choice is made."""
+        total: Expr = i32(whole)
         for load in self._loads:
             height, rows = load.map.box[-2], self._boxes[load.dst.buffer]
-            total = total - u32(height - rows) * u32(stage_bytes(load.dst.buffer) // height)
-        return let("bytes", total) if self._loads else total
+            total = total - (height - rows) * i32(stage_bytes(load.dst.buffer) // height)
+        return u32(let("bytes", total)) if self._loads else u32(whole)
 
     def bring(self, load: TmaLoad, emit: Emit) -> None:
         """``emit(load, rows)`` with the boxes that the tile has, each of so many ``rows``."""
