@@ -151,17 +151,14 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Feature:
-    """An addition to the levels in ``levels``; ``mattr`` is LLVM's spelling, of each of its parts. ``idle``:
-    why no statement asks for it, where none does; LLVM may still convert by it."""
+    """An addition to the levels in ``levels``; ``mattr`` is LLVM's spelling, of each of its parts."""
 
     name: str
     levels: tuple[str, ...]
     bit: CpuBit
     mattr: tuple[str, ...]
-    idle: str = ""
 
 
-_WIDE_HALVES = "float16 is multiplied in float32"
 _LEVELS = (
     _Level("x86-64-v2", "x86_64", 2, CpuBit.X86_64_V2, "x86-64-v2", (), 128, 16, False),
     _Level("x86-64-v3", "x86_64", 3, CpuBit.X86_64_V3, "x86-64-v3", (), 256, 16, True),
@@ -172,10 +169,10 @@ _FEATURES = (
     _Feature("avxvnni", ("x86-64-v3",), CpuBit.AVXVNNI, ("+avxvnni",)),
     _Feature("vnni", ("x86-64-v4",), CpuBit.VNNI, ("+avx512vnni",)),
     _Feature("avx512bf16", ("x86-64-v4",), CpuBit.AVX512BF16, ("+avx512bf16",)),
-    _Feature("avx512fp16", ("x86-64-v4",), CpuBit.AVX512FP16, ("+avx512fp16",), _WIDE_HALVES),
+    _Feature("avx512fp16", ("x86-64-v4",), CpuBit.AVX512FP16, ("+avx512fp16",)),
     _Feature("amx", ("x86-64-v4",), CpuBit.AMX, ("+amx-tile", "+amx-bf16", "+amx-int8")),
     _Feature("dotprod", ("aarch64",), CpuBit.DOTPROD, ("+dotprod",)),
-    _Feature("fp16", ("aarch64",), CpuBit.FP16, ("+fullfp16",), _WIDE_HALVES),
+    _Feature("fp16", ("aarch64",), CpuBit.FP16, ("+fullfp16",)),
     _Feature("bf16", ("aarch64",), CpuBit.BF16, ("+bf16",)),
     _Feature("i8mm", ("aarch64",), CpuBit.I8MM, ("+i8mm",)),
 )
@@ -273,16 +270,14 @@ class Target:
         return required_mask(self.bits)
 
     @property
-    def idle_features(self) -> tuple[tuple[str, str], ...]:
-        """Its features that no statement asks for, each with the reason."""
-        return tuple(
-            (name, _FEATURE_BY_NAME[name].idle) for name in self.features if _FEATURE_BY_NAME[name].idle
-        )
-
-    @property
     def has_lane_products(self) -> bool:
         """Whether an instruction multiplies a vector by one lane of another (aarch64's "by element")."""
         return self.arch == "aarch64"
+
+    @property
+    def has_half_products(self) -> bool:
+        """Whether an instruction multiplies float16 and adds to float16."""
+        return self.has("fp16") or self.has("avx512fp16")
 
     def lanes(self, bits: int) -> int:
         """How many elements of ``bits`` bits one vector register holds."""

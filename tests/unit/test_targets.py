@@ -61,12 +61,6 @@ def test_features_of_a_lower_level_are_there_on_higher_ones(tmp_path):
         assert targets.runs_here(parse_target("x86-64-v3+avxvnni"), cpuinfo) == runs
 
 
-def test_features_that_no_statement_asks_for_say_why():
-    assert parse_target("x86-64-v4+vnni+amx").idle_features == ()
-    for name, feature in (("x86-64-v4+vnni+avx512fp16", "avx512fp16"), ("aarch64+fp16", "fp16")):
-        assert parse_target(name).idle_features == ((feature, "float16 is multiplied in float32"),)
-
-
 @pytest.mark.parametrize("feature", ["sve", "sve2"])
 def test_vectors_of_no_fixed_length_are_refused(feature):
     with pytest.raises(InputError, match=f"no code for the feature '{feature}'") as caught:

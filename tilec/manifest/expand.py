@@ -59,18 +59,8 @@ def load_manifest(
     check_symbols(plans)
     check_backward(document, plans)
     warnings = tuned.warnings(path.parent, [variant for plan in plans for variant in plan.variants])
-    plan = Plan(path, manifest, host, plans, (*warnings, *_idle_features(plans)))
+    plan = Plan(path, manifest, host, plans, warnings)
     return _select(plan, declared, targets, kernels)
-
-
-def _idle_features(plans: Sequence[KernelPlan]) -> list[str]:
-    """A line for each target of a manifest and feature of it that changes no statement of any kernel."""
-    targets = dict.fromkeys(variant.target for plan in plans for variant in plan.variants)
-    return [
-        f"target {target.name}: {name} changes nothing but conversions, as {why}"
-        for target in targets
-        for name, why in target.idle_features
-    ]
 
 
 def _validate(document: Document) -> Manifest:

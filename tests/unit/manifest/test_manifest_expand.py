@@ -159,15 +159,6 @@ def test_stale_tuned_configs_are_used_with_a_warning(project: Callable[..., Path
     assert "k on x86-64-v3 M=1..16" in warning
 
 
-def test_features_without_effect_are_named_once_a_target(project: Callable[..., Path], head: str) -> None:
-    targets = '"x86-64-v3", "x86-64-v4+vnni+avx512fp16"'
-    manifest = project(MATMUL, head.replace('"x86-64-v2", "x86-64-v3"', targets))
-    assert load_manifest(manifest).warnings == (
-        "target x86-64-v4+vnni+avx512fp16: avx512fp16 changes nothing but conversions, as float16 is "
-        "multiplied in float32",
-    )
-
-
 def test_tuned_configs_of_no_variant_are_named(project: Callable[..., Path], tmp_path: Path) -> None:
     manifest = project(TUNABLE)
     (tmp_path / "demo.tuned.toml").write_text(TUNED.replace("1..16", "1..17"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.exprs import int_value
 from tilec.ir.roads import Loss
 from tilec.ir.stmt import Aside, Block, Defines, Region, Scratch, Stmt, Updates, Writes
+from tilec.lowering.emission.storage import compute_type
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -22,7 +23,8 @@ class RegisterBlock:
     ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form`` names
     what one step is: "fma" multiplies one K element, "across" has its vectors along K and takes ``unroll``
     elements a trip (`across_tile`), the others are those of `dot_forms`. ``ahead`` K elements or words of a
-    row of ``a`` are read at once, where they lie side by side: products take them by lane."""
+    row of ``a`` are read at once, where they lie side by side: products take them by lane. ``halves``:
+    float16 is multiplied and summed as it is."""
 
     rows: int
     cols: int
@@ -30,6 +32,7 @@ class RegisterBlock:
     unroll: int
     form: str = "fma"
     ahead: int = 1
+    halves: bool = False
 
     @property
     def vectors(self) -> int:
@@ -141,3 +144,8 @@ class MicroGemm(Stmt):
     registers: Scratch[tuple[Buffer, ...]] = ()
     last: Expr | None = None
     loss: Aside[Loss | None] = None
+
+    @property
+    def computed(self) -> str:
+        """The type of the sums in registers, and of both operands of a plain multiply-add."""
+        return "float16" if self.block.halves else compute_type(str(self.c.buffer.dtype))

@@ -20,6 +20,7 @@ HALVES, NUMBERS = (
     Product(dtype="bfloat16", **SMALL),
     Product(dtype="int32", acc="int32", out="int32", **SMALL),
 )
+SUMS16 = Product(dtype="float16", acc="float16", out="float16", **SMALL)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,9 @@ HALVES, NUMBERS = (
         ("x86-64-v3+avxvnni", BYTES, "vpdpbusd"),
         ("x86-64-v4+avx512bf16", HALVES, "vdpbf16ps"),
         ("x86-64-v4+amx", HALVES, "tdpbf16ps"),
+        ("x86-64-v4+avx512fp16", SUMS16, "vfmadd231ph"),
         ("aarch64", FLOATS, "fmla"),
+        ("aarch64+fp16", SUMS16, "fmla"),
         ("aarch64", NUMBERS, "mla"),
         ("aarch64+dotprod", BYTES, "sdot"),
         ("aarch64+bf16", HALVES, "bfmmla"),

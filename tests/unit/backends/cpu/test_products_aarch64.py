@@ -9,7 +9,7 @@ import pytest
 from aarch64 import QEMU, EmulatedLibrary
 from cpu_products import BIAS_RESIDUAL, STAGED, Product
 
-TARGETS = ("aarch64", "aarch64+dotprod", "aarch64+dotprod+bf16+i8mm")
+TARGETS = ("aarch64", "aarch64+dotprod", "aarch64+dotprod+fp16+bf16+i8mm")
 PRODUCTS = {
     "float32": Product(),
     "float32_trans_a": Product(trans_a=True, bM=13),
@@ -21,10 +21,11 @@ PRODUCTS = {
     "one_row": Product(dtype="bfloat16", bM=1),
     "odd_words": Product(dtype="bfloat16", bM=7, bK=20),
     "uint8_int8": Product(dtype="uint8", b_dtype="int8", acc="int32", out="int32", trans_b=True),
+    "float16": Product(dtype="float16", acc="float16", out="float16"),
     "uint8": Product(dtype="uint8", acc="int32", out="int32"),
 }
 SHAPES = ((1, 64, 16), (31, 65, 17), (45, 96, 47))
-TOLERANCE = {"float32": 1e-5, "bfloat16": 1.6e-2, "int32": 0}
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
 
 pytestmark = pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 (package qemu-user) is not installed")
 

@@ -145,7 +145,7 @@ class _Forward(ScopedRewrite):
         if across:
             return across_block(self.target)
         rows = static(gemm.a.region.extent[gemm.a.row])
-        return low_block(self.target, str(gemm.c.buffer.dtype), rows)
+        return low_block(self.target, str(gemm.c.buffer.dtype), rows, gemm.block.halves)
 
     def _goes_on(self, gemm: MicroGemm) -> bool:
         """Whether ``gemm`` may end at any column, and adds to sums of an earlier trip, so that nothing is

@@ -50,16 +50,18 @@ class SelectMicrokernel(Pass):
         return rewrite_launch_blocks(kernel, rewrite)
 
 
-def register_block(target: Target, dtype: str) -> RegisterBlock:
+def register_block(target: Target, dtype: str, halves: bool = False) -> RegisterBlock:
     """The block for accumulators of ``dtype``: two vectors wide, so high that operands still fit beside it;
     four wide where products take ``a`` by lane, which then has a register for each row.
 
     8x32, 6x16 and 4x8 for float32 with AVX-512, AVX2 and SSE4; 6x16 on aarch64, the block with
-    the fewest loads for its products where ``a`` is read row by row."""
-    lanes = target.lanes(8 * max(element_bytes(dtype), 4))
+    the fewest loads for its products where ``a`` is read row by row. ``halves``: sums stay float16, two in
+    the place of each."""
+    lanes = target.lanes(16 if halves else 8 * max(element_bytes(dtype), 4))
     if target.has_lane_products:
-        return RegisterBlock(rows=6, cols=4 * lanes, lanes=lanes, unroll=_UNROLL, ahead=lanes)
-    return RegisterBlock(rows=_most_rows(target), cols=2 * lanes, lanes=lanes, unroll=_UNROLL)
+        ahead = min(lanes, _UNROLL)
+        return RegisterBlock(rows=6, cols=4 * lanes, lanes=lanes, unroll=_UNROLL, ahead=ahead, halves=halves)
+    return RegisterBlock(rows=_most_rows(target), cols=2 * lanes, lanes=lanes, unroll=_UNROLL, halves=halves)
 
 
 def _most_rows(target: Target) -> int:
@@ -74,11 +76,11 @@ def across_block(target: Target) -> RegisterBlock:
     return RegisterBlock(rows=rows, cols=4, lanes=4, unroll=target.lanes(32), form="across")
 
 
-def low_block(target: Target, dtype: str, rows: int) -> RegisterBlock:
+def low_block(target: Target, dtype: str, rows: int, halves: bool = False) -> RegisterBlock:
     """The block for so few rows that ``b`` is read in place: all of them where the target's block has as
     many. It is as wide as three quarters of the registers and eight vectors allow, to read rows of ``b`` in
     long pieces."""
-    block = register_block(target, dtype)
+    block = register_block(target, dtype, halves)
     if rows > _most_rows(target):
         return block
     vectors = min(8, 3 * target.vector_registers // 4 // rows)
@@ -106,7 +108,7 @@ def _select(gemm: Gemm, target: Target) -> MicroGemm:
 
 def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
     """The target's block, with the fastest instruction that fits types and extents."""
-    block, columns = register_block(target, str(gemm.c.buffer.dtype)), int_value(gemm.c.extent[-1]) or 1
+    block, columns = _plain_block(gemm, target), int_value(gemm.c.extent[-1]) or 1
     rows, steps = int_value(gemm.c.extent[-2]), int_value(depth)
     if rows is not None and steps is not None:
         fitting = (form.block(block, rows, steps, columns) for form in _forms(gemm, target))
@@ -115,13 +117,20 @@ def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
     return replace(block, cols=width, lanes=min(block.lanes, width))
 
 
+def _plain_block(gemm: Gemm, target: Target) -> RegisterBlock:
+    """The block for multiply-adds; of float16 where all three matrices and the target have it."""
+    types = {str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c)}
+    halves = types == {"float16"} and target.has_half_products
+    return register_block(target, str(gemm.c.buffer.dtype), halves)
+
+
 def _forms(gemm: Gemm, target: Target) -> tuple[DotForm, ...]:
     return word_forms(target, *(str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c)))
 
 
 def _loss(gemm: Gemm, target: Target, depth: int | Expr) -> Loss | None:
     """What keeps a product from its target's fastest instruction, or from vectors as wide as the target's."""
-    block, columns = register_block(target, str(gemm.c.buffer.dtype)), int_value(gemm.c.extent[-1]) or 1
+    block, columns = _plain_block(gemm, target), int_value(gemm.c.extent[-1]) or 1
     best, steps = next(iter(_forms(gemm, target)), None), int_value(depth)
     if best is not None and steps is not None:
         group, lanes = best.demands(block)

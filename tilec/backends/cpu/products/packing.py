@@ -16,7 +16,7 @@ from tilec.backends.cpu.products.tir import index
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.regions import static, stretched
-from tilec.lowering.emission.storage import compute_type, element_bytes
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -67,7 +67,7 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     form, region = word_form(gemm.block.form), gemm.a.region
     if isinstance(form, MatrixForm):
         return _in_panels(replace(gemm.a, row=gemm.a.col, col=gemm.a.row), form.word, PAIR, PAIR, form)
-    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.stored
+    wanted = gemm.computed if form is None else form.stored
     readable = form is None or gemm.a.col == len(region.start) - 1
     if readable and str(region.buffer.dtype) == wanted and not staged:
         return None
@@ -85,7 +85,7 @@ def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     if gemm.block.form == "across":
         return None
     form, region = word_form(gemm.block.form), gemm.b.region
-    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.word
+    wanted = gemm.computed if form is None else form.word
     readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1
     if readable and (gemm.b.panel is not None or not staged):
         return None

@@ -14,7 +14,7 @@ from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequence, trips_of, unrolled
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
-from tilec.lowering.emission.storage import compute_type, convert
+from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, spread, with_lanes
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RegisterTile:
         self.block = block
         self.row = row
         self.col = col
-        self.dtype = compute_type(str(gemm.c.buffer.dtype))
+        self.dtype = gemm.computed
         self.form = word_form(block.form)
         self.offset = offset
         self.data = tirx.decl_buffer((block.rows * block.cols,), self.dtype, "acc", scope="local")
@@ -80,8 +80,13 @@ class RegisterTile:
         )
 
     def _loaded(self, r: Expr, v: Expr) -> tirx.Stmt:
-        value = self.memory.load(self.gemm.c.buffer, self._c(r, v), self.block.lanes)
-        return self._begin(r, v, value)
+        return self._begin(r, v, self._read(self.gemm.c.buffer, self._c(r, v), self.block.lanes))
+
+    def _read(self, buffer: Var, place: tuple[Expr, ...], count: int) -> Expr:
+        """Elements in the type of the sums; float16 that stays so passes through no other."""
+        if self.block.halves and str(buffer.dtype) == self.dtype:
+            return self.memory.word(buffer, place, with_lanes(self.dtype, count))
+        return convert(self.memory.load(buffer, place, count), self.dtype)
 
     def _begin(self, r: Expr, v: Expr, value: Expr) -> tirx.Stmt:
         if self.offset is not None:
@@ -127,9 +132,8 @@ class RegisterTile:
 
     def _by_lane(self, k: Expr, first: int, number: int) -> tirx.Stmt:
         """Step ``number`` of those whose elements of ``a`` are read together at ``first`` from ``k`` on."""
-        lanes = [index(number)] * self.block.lanes
         read = partial(self._a, k=k + first, count=self.block.ahead)
-        return self._products(k + (first + number), lambda r: tirx.Shuffle([read(r)], lanes))
+        return self._products(k + (first + number), lambda r: tirx.Shuffle([read(r)], [index(number)]))
 
     def _products(self, k: Expr, a: Callable[[Expr], Expr]) -> tirx.Stmt:
         """One step: every vector of every row += a(row) * b[k, vector]."""
@@ -147,7 +151,7 @@ class RegisterTile:
         if self.form is not None:
             return self._words(r, k, count, self.form)
         place = element(self.gemm.a, self.row + r, k)
-        return convert(self.memory.load(self.gemm.a.region.buffer, place, count), self.dtype)
+        return self._read(self.gemm.a.region.buffer, place, count)
 
     def _words(self, r: Expr, k: Expr, count: int, form: DotForm) -> Expr:
         """Words from ``k`` on of a row of ``a``, with the offset that their form asks for."""
@@ -157,8 +161,10 @@ class RegisterTile:
 
     def _b(self, k: Expr, v: Expr) -> Expr:
         place = element(self.gemm.b, k, self.col + v * self.block.lanes)
-        value = self.memory.load(self.gemm.b.region.buffer, place, self.block.lanes)
-        return value if self.form is not None else convert(value, self.dtype)
+        buffer, lanes = self.gemm.b.region.buffer, self.block.lanes
+        return (
+            self._read(buffer, place, lanes) if self.form is None else self.memory.load(buffer, place, lanes)
+        )
 
     def _multiply_add(self, a: Expr, b: Expr, old: Expr) -> Expr:
         if self.form is not None:

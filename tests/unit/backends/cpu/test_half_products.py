@@ -1,0 +1,83 @@
+"""Products of float16 into float16, multiplied as they are where a target can; what LLVM makes of them for
+processors that cannot is run here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from compiled import Library
+from cpu_products import STAGED, Product
+
+from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import walk
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import Target, parse_target
+
+HALF = {"dtype": "float16", "acc": "float16", "out": "float16"}
+PRODUCTS = {
+    "plain": Product(**HALF),
+    "pinned": Product(M=32, N=128, K=64, **HALF),
+    "trans_a": Product(trans_a=True, **HALF),
+    "trans_b": Product(trans_b=True, bM=13, bN=43, bK=7, **HALF),
+    "one_row": Product(bM=1, bN=256, bK=8, **HALF),
+    "few_rows": Product(bM=7, bN=128, bK=8, **HALF),
+    "panels": Product(N=128, panel=32, **HALF),
+    "staged": Product(epilogue=STAGED, **HALF),
+}
+SHAPES = ((1, 64, 16), (3, 1, 1), (31, 65, 17), (45, 96, 47))
+
+
+def without_the_instructions(level: str) -> Target:
+    """A level whose products are made as if it had those of float16, and whose code does without them."""
+    return replace(parse_target(level), features=("avx512fp16",))
+
+
+@lru_cache(maxsize=1)
+def library(level: str) -> Library:
+    texts = {name: product.text(name) for name, product in PRODUCTS.items()}
+    return Library(texts, without_the_instructions(level))
+
+
+@pytest.mark.parametrize(
+    ("level", "name"), [(level, name) for level in ("x86-64-v3", "x86-64-v4") for name in PRODUCTS]
+)
+def test_product(level: str, name: str) -> None:
+    product, rng = PRODUCTS[name], np.random.default_rng(0)
+    for shape in SHAPES:
+        pinned = [getattr(product, axis) for axis in "MNK"]
+        M, N, K = (own or size for own, size in zip(pinned, shape, strict=True))
+        args = product.arguments(M, N, K, rng)
+        library(level).run(name, args, {"M": M, "N": N, "K": K})
+        scale = 2e-3 * K**0.5
+        np.testing.assert_allclose(
+            args[-1], product.expected(args), rtol=scale, atol=4 * scale, err_msg=f"{shape}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("target", "sums", "halves", "block"),
+    [
+        ("aarch64+fp16", "float16", True, (6, 32)),
+        ("x86-64-v4+avx512fp16", "float16", True, (8, 64)),
+        ("aarch64+fp16", "float32", False, (6, 16)),
+        ("x86-64-v4+avx512fp16", "float32", False, (8, 32)),
+        ("aarch64", "float16", False, (6, 16)),
+        ("x86-64-v4", "float16", False, (8, 32)),
+    ],
+)
+def test_sums_decide(target: str, sums: str, halves: bool, block: tuple[int, int]) -> None:
+    product = Product(dtype="float16", acc=sums, out="float16")
+    kernel = lower(parse_kernel(product.text("k")), parse_target(target))
+    (gemm,) = (stmt for stmt in walk(kernel.body) if isinstance(stmt, MicroGemm))
+    assert (gemm.block.halves, (gemm.block.rows, gemm.block.cols)) == (halves, block)
+
+
+def test_float8_into_float16_is_multiplied_in_float32() -> None:
+    text = Product(dtype="float8_e4m3fn", acc="float16", out="float16").text("k")
+    kernel = lower(parse_kernel(text), parse_target("aarch64+fp16"))
+    (gemm,) = (stmt for stmt in walk(kernel.body) if isinstance(stmt, MicroGemm))
+    assert not gemm.block.halves
