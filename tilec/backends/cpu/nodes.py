@@ -107,13 +107,14 @@ class PackWords(Stmt):
     """``dst[c // width, k, c % width]`` = the word of elements ``src[k * group : +group, c]``.
 
     ``src`` has all of these; its rows are a build-time multiple of ``group``. Elements are converted to
-    ``stored`` first; words have the type of ``dst``."""
+    ``stored`` first; words have the type of ``dst``. ``columns`` are packed; None: all."""
 
     src: Matrix
     dst: Writes[Region]
     lanes: int
     group: int
     stored: str
+    columns: int | Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)

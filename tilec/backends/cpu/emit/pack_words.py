@@ -13,13 +13,15 @@ from tvm import tirx
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.transpose_panels import named, transposed
 from tilec.backends.cpu.nodes import PackWords, element
-from tilec.backends.cpu.products.tir import index, loop, sequence, span
-from tilec.ir.exprs import dtype_of
+from tilec.backends.cpu.products.tir import index, loop, sequence, span, trips_of
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert, stored_type
 from tilec.lowering.math.vectors import with_lanes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
@@ -42,19 +44,30 @@ class _Words:
         self.stmt = stmt
         self.ctx = ctx
         self.depth = static(extent[stmt.src.row]) // stmt.group
-        width = static(extent[stmt.src.col])
-        self.columns = width if stmt.src.panel is None else width * static(extent[stmt.src.panel])
+        self.columns = self._count(stmt)
+
+    def _count(self, stmt: PackWords) -> int | Expr:
+        """Columns to pack."""
+        if stmt.columns is not None:
+            return trips_of(stmt.columns if isinstance(stmt.columns, int) else self.ctx.value(stmt.columns))
+        extent, panel = stmt.src.region.extent, stmt.src.panel
+        return static(extent[stmt.src.col]) * (1 if panel is None else static(extent[panel]))
 
     def interleaved(self) -> tirx.Stmt:
         """Vectors along the columns, then columns that fill none, ``group`` rows at a time."""
-        return loop(self.depth, lambda k: sequence(*self._row(k)))
-
-    def _row(self, k: Expr) -> list[tirx.Stmt]:
-        lanes = self.stmt.lanes
-        vectors, rest = divmod(self.columns, lanes)
+        lanes, (vectors, rest) = self.stmt.lanes, self._vectors(self.columns)
         whole = vectors * lanes
-        parts = [loop(vectors, lambda c: self._interleaved(k, c * lanes, lanes))] if vectors else []
-        return [*parts, *([loop(rest, lambda c: self._interleaved(k, c + whole, 1))] if rest else [])]
+        return _sequence(
+            _nest(self.depth, vectors, lambda k, c: self._interleaved(k, c * lanes, lanes)),
+            _nest(self.depth, rest, lambda k, c: self._interleaved(k, c + whole, 1)),
+        )
+
+    def _vectors(self, count: int | Expr) -> tuple[int | Expr, int | Expr]:
+        """Whole vectors, and what is left."""
+        if isinstance(count, int):
+            return divmod(count, self.stmt.lanes)
+        vectors = tirx.truncdiv(count, index(self.stmt.lanes))
+        return vectors, count - vectors * self.stmt.lanes
 
     def _interleaved(self, k: Expr, col: Expr, lanes: int) -> tirx.Stmt:
         group = self.stmt.group
@@ -66,20 +79,13 @@ class _Words:
     def transposed(self) -> tirx.Stmt:
         """Square blocks of words, then the words that are left, one by one."""
         lanes = self.stmt.lanes
-        deep, wide = (count // lanes * lanes for count in (self.depth, self.columns))
-        blocks = loop(
-            wide // lanes, lambda c: loop(deep // lanes, lambda k: self._block(k * lanes, c * lanes))
+        (blocks, left), (vectors, rest) = self._vectors(self.depth), self._vectors(self.columns)
+        deep, wide = blocks * lanes, vectors * lanes
+        return _sequence(
+            _nest(vectors, blocks, lambda c, k: self._block(k * lanes, c * lanes)),
+            _nest(left, wide, lambda k, c: self._word(k + deep, c)),
+            _nest(self.depth, rest, lambda k, c: self._word(k, c + wide)),
         )
-        parts = [blocks] if deep and wide else []
-        parts += self._one_by_one((deep, self.depth), (0, wide))
-        return sequence(*parts, *self._one_by_one((0, self.depth), (wide, self.columns)))
-
-    def _one_by_one(self, depth: tuple[int, int], columns: tuple[int, int]) -> list[tirx.Stmt]:
-        """Words whose numbers lie in two ranges."""
-        deep, wide = depth[1] - depth[0], columns[1] - columns[0]
-        if not deep or not wide:
-            return []
-        return [loop(deep, lambda k: loop(wide, lambda c: self._word(k + depth[0], c + columns[0])))]
 
     def _block(self, k: Expr, col: Expr) -> tirx.Stmt:
         lanes = self.stmt.lanes
@@ -113,3 +119,14 @@ class _Words:
         width = index(static(self.stmt.dst.extent[-1]))
         place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
         return tirx.BufferStore(storage.data, words, [span(place, words.ty.dtype.lanes)])
+
+
+def _nest(outer: int | Expr, inner: int | Expr, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt | None:
+    """``body`` in two loops; None where one is known to have no trip."""
+    if 0 in (int_value(outer), int_value(inner)):
+        return None
+    return loop(outer, lambda x: loop(inner, lambda y: body(x, y)))
+
+
+def _sequence(*parts: tirx.Stmt | None) -> tirx.Stmt:
+    return sequence(*(part for part in parts if part is not None))

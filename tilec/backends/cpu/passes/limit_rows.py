@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.cpu.nodes import MicroGemm, PackWords
 from tilec.ir.exprs import dtype_of, int_value, same, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import (
@@ -148,6 +148,8 @@ class _Rows:
     def _keeps_to_rows(self, stmt: Stmt) -> bool:
         if isinstance(stmt, MicroGemm):
             return self._is_product_of_rows(stmt)
+        if isinstance(stmt, PackWords):
+            return self._is_packing_of_rows(stmt)
         if not isinstance(stmt, Parallel):
             return isinstance(stmt, Alloc)
         row = self._row(stmt)
@@ -177,6 +179,21 @@ class _Rows:
         straight = a.buffer not in self.tiles or (gemm.a.row == 0 and int_value(a.start[0]) == 0)
         return rows and straight
 
+    def _is_packing_of_rows(self, stmt: PackWords) -> bool:
+        """Whether rows of a tile become words that are the left operand of products of rows alone."""
+        source, words = stmt.src, stmt.dst.buffer
+        whole = source.col == 0 and int_value(source.region.start[0]) == 0
+        others = [each for each in self.outer if each is not stmt and words in buffers(each)]
+        return whole and all(isinstance(each, Alloc) or self._multiplies(each, words) for each in others)
+
+    def _multiplies(self, stmt: Stmt, words: Var) -> bool:
+        """Whether a product into the tiles has ``words`` as its left operand."""
+        return (
+            isinstance(stmt, MicroGemm)
+            and stmt.c.buffer in self.tiles
+            and not stmt.b.region.buffer.same_as(words)
+        )
+
     def _is_beyond(self, loop: Parallel) -> bool:
         """Whether a loop touches nothing but rows behind those that count."""
         items = accesses((loop,))
@@ -202,6 +219,8 @@ class _Rows:
             return stmt
         if isinstance(stmt, MicroGemm):
             return replace(stmt, rows=self._fewer(stmt.rows))
+        if isinstance(stmt, PackWords):
+            return replace(stmt, columns=self._fewer(stmt.src.region.extent[0]))
         row = self._row(stmt)
         if row is None or not isinstance(stmt, Parallel) or dtype_of(row) != dtype_of(self.limit.count):
             return stmt

@@ -130,7 +130,7 @@ class _Packer(ScopedRewrite):
             return staged.matrix, []
         if packing is None:
             return matrix, []
-        return packing.matrix, [Alloc(packing.buffer), *pack(packing, matrix, gemm)]
+        return packing.matrix, [Alloc(packing.buffer), *pack(packing, packing.source, gemm)]
 
 
 def _without_unused(body: Block, tiles: Mapping[Var, Packing]) -> Block:
