@@ -327,12 +327,13 @@ def cpu_target(name: str, names: list[str], place: Place | None) -> Target:
     )
 
 
-def cpu_names(arch: str) -> list[tuple[str, CpuBit, bool]]:
-    """What names of an architecture's CPU targets are made of, with the bit of each and whether it is a
-    level, which comes first."""
-    levels = [(level.name, level.bit, True) for level in _LEVELS if level.arch == arch]
-    own = {name for name, _, _ in levels}
-    return levels + [(each.name, each.bit, False) for each in _FEATURES if own.intersection(each.levels)]
+def cpu_names(arch: str) -> list[tuple[str, CpuBit, tuple[CpuBit, ...]]]:
+    """What names of an architecture's CPU targets are made of, with the bit of each and those of the levels
+    that it is an addition to; a level has none, and comes first."""
+    own = {level.name: level.bit for level in _LEVELS if level.arch == arch}
+    levels: list[tuple[str, CpuBit, tuple[CpuBit, ...]]] = [(name, bit, ()) for name, bit in own.items()]
+    features = [each for each in _FEATURES if not own.keys().isdisjoint(each.levels)]
+    return levels + [(each.name, each.bit, tuple(own[name] for name in each.levels)) for each in features]
 
 
 def required_mask(bits: Sequence[CpuBit]) -> int:

@@ -64,22 +64,23 @@ LOCAL uint64_t cpu_detect(uint64_t wanted) {
   return found;
 }
 
-static uint64_t part_needs(const char* text, size_t length, bool level) {
+/* The part of a target's name that begins at `text`; NULL where it is none. */
+static const cpu_name* part_at(const char* text) {
+  size_t length = strcspn(text, "+");
   for (const cpu_name* name = cpu_names; name->text; name++) {
-    if (name->level == level && strlen(name->text) == length && memcmp(name->text, text, length) == 0)
-      return name->needs;
+    if (strlen(name->text) == length && memcmp(name->text, text, length) == 0) return name;
   }
-  return 0;
+  return NULL;
 }
 
 LOCAL uint64_t cpu_named(const char* target) {
-  uint64_t all = 0;
-  for (const char* part = target;; part++) {
-    size_t length = strcspn(part, "+");
-    uint64_t needs = part_needs(part, length, part == target);
-    if (!needs) return 0;
-    all |= needs;
-    part += length;
-    if (!*part) return all;
+  const cpu_name* level = part_at(target);
+  if (!level || level->levels) return 0;
+  uint64_t all = level->needs;
+  for (const char* rest = strchr(target, '+'); rest; rest = strchr(rest + 1, '+')) {
+    const cpu_name* feature = part_at(rest + 1);
+    if (!feature || !(feature->levels & level->bit)) return 0;
+    all |= feature->needs;
   }
+  return all;
 }

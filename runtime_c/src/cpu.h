@@ -29,8 +29,8 @@ typedef struct cpu_feature {
 /* A part of a target's name, "x86-64-v4" or "vnni", and the features that it stands for. */
 typedef struct cpu_name {
   const char* text; /* NULL: the end of cpu_names, a table beside the one of features */
-  uint64_t needs;
-  bool level; /* a name begins with one */
+  uint64_t bit, needs;
+  uint64_t levels; /* that it may follow; none of a level, which a name begins with */
 } cpu_name;
 
 /* The features that a machine of this target has; 0 where it is the name of none. */

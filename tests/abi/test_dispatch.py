@@ -164,7 +164,18 @@ def test_tilec_cpu_may_name_a_target_that_the_library_lacks(tmp_path: Path) -> N
     assert probe(small, TILEC_CPU="x86-64-v3") == [0, "x86-64-v2"]
 
 
-@pytest.mark.parametrize("name", ["x86-64-v3+", "x86-64-v3+nothing", "avxvnni", "x86-64"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x86-64-v3+",
+        "x86-64-v3+nothing",
+        "avxvnni",
+        "x86-64",
+        "x86-64-v2+vnni",
+        "x86-64-v4+avxvnni",
+        "x86-64-v3+x86-64-v2",
+    ],
+)
 def test_tilec_cpu_names_a_whole_target(sample: BuildReport, name: str) -> None:
     status, text = probe(sample, TILEC_CPU=name)
     assert (status, f"TILEC_CPU={name} names no CPU target" in text) == ("TILEC_ERR_NO_ARCH", True)

@@ -24,8 +24,13 @@ def detection_source(arch: str) -> tuple[str, int]:
 def _names(arch: str) -> list[str]:
     """What names of targets are made of, and an end."""
     named = [
-        record(text=c_string(name), needs=f"UINT64_C({required_mask([bit])})", level=int(level))
-        for name, bit, level in cpu_names(arch)
+        record(
+            text=c_string(name),
+            bit=f"UINT64_C({bit.mask})",
+            needs=f"UINT64_C({required_mask([bit])})",
+            levels=f"UINT64_C({_mask(levels)})",
+        )
+        for name, bit, levels in cpu_names(arch)
     ]
     return [*named, record(text="NULL")]
 

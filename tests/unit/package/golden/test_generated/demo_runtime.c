@@ -53,14 +53,14 @@ static const cpu_feature cpu_features[] = {
   {.bit = UINT64_C(128), .requires = UINT64_C(2), .xcr0 = 0, .permission = 0, .tests = cpu_tests_7, .num_tests = 1},
 };
 static const cpu_name cpu_names[] = {
-  {.text = "x86-64-v2", .needs = UINT64_C(1), .level = 1},
-  {.text = "x86-64-v3", .needs = UINT64_C(3), .level = 1},
-  {.text = "x86-64-v4", .needs = UINT64_C(7), .level = 1},
-  {.text = "avxvnni", .needs = UINT64_C(131), .level = 0},
-  {.text = "vnni", .needs = UINT64_C(15), .level = 0},
-  {.text = "avx512bf16", .needs = UINT64_C(23), .level = 0},
-  {.text = "avx512fp16", .needs = UINT64_C(39), .level = 0},
-  {.text = "amx", .needs = UINT64_C(71), .level = 0},
+  {.text = "x86-64-v2", .bit = UINT64_C(1), .needs = UINT64_C(1), .levels = UINT64_C(0)},
+  {.text = "x86-64-v3", .bit = UINT64_C(2), .needs = UINT64_C(3), .levels = UINT64_C(0)},
+  {.text = "x86-64-v4", .bit = UINT64_C(4), .needs = UINT64_C(7), .levels = UINT64_C(0)},
+  {.text = "avxvnni", .bit = UINT64_C(128), .needs = UINT64_C(131), .levels = UINT64_C(2)},
+  {.text = "vnni", .bit = UINT64_C(8), .needs = UINT64_C(15), .levels = UINT64_C(4)},
+  {.text = "avx512bf16", .bit = UINT64_C(16), .needs = UINT64_C(23), .levels = UINT64_C(4)},
+  {.text = "avx512fp16", .bit = UINT64_C(32), .needs = UINT64_C(39), .levels = UINT64_C(4)},
+  {.text = "amx", .bit = UINT64_C(64), .needs = UINT64_C(71), .levels = UINT64_C(4)},
   {.text = NULL},
 };
 
