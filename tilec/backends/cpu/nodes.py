@@ -22,9 +22,10 @@ class RegisterBlock:
 
     ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form`` names
     what one step is: "fma" multiplies one K element, "across" has its vectors along K and takes ``unroll``
-    elements a trip (`across_tile`), the others are those of `dot_forms`. ``ahead`` K elements or words of a
-    row of ``a`` are read at once, where they lie side by side: products take them by lane. ``halves``:
-    float16 is multiplied and summed as it is."""
+    elements a trip (`across_tile`), by the instruction of the dot form ``along`` or by multiply-adds; the
+    others are those of `dot_forms`. ``ahead`` K elements or words of a row of ``a`` are read at once, where
+    they lie side by side: products take them by lane. ``halves``: float16 is multiplied and summed as it
+    is."""
 
     rows: int
     cols: int
@@ -33,6 +34,7 @@ class RegisterBlock:
     form: str = "fma"
     ahead: int = 1
     halves: bool = False
+    along: str = ""
 
     @property
     def vectors(self) -> int:
@@ -106,14 +108,14 @@ class PackPanels(Stmt):
 class PackWords(Stmt):
     """``dst[c // width, k, c % width]`` = the word of elements ``src[k * group : +group, c]``.
 
-    ``src`` has all of these; its rows are a build-time multiple of ``group``. Elements are converted to
-    ``stored`` first; words have the type of ``dst``. ``columns`` are packed; None: all."""
+    ``src`` has all of these; its rows are a build-time multiple of the word's ``group``. Elements are
+    converted first, as the word form ``form`` has them; words have the type of ``dst``. ``columns`` are
+    packed; None: all."""
 
     src: Matrix
     dst: Writes[Region]
     lanes: int
-    group: int
-    stored: str
+    form: str
     columns: int | Expr | None = None
 
 

@@ -219,6 +219,41 @@ def test_few_rows_multiply_along_k(rows: int, form: str) -> None:
     assert (gemm.b.region.buffer.name == "B") == (form == "across")
 
 
+@pytest.mark.parametrize(
+    ("target", "dtype", "along", "steps"),
+    [
+        ("x86-64-v4+avx512bf16", "bfloat16", "vdpbf16ps", 32),
+        ("x86-64-v4", "bfloat16", "", 16),
+        ("x86-64-v4+vnni", "int8", "vpdpbusd", 64),
+        ("x86-64-v3", "uint8", "pmaddwd", 16),
+        ("aarch64+dotprod", "int8", "sdot", 16),
+        ("aarch64+bf16", "bfloat16", "bfdot", 8),
+    ],
+)
+def test_vectors_along_k_take_words_of_the_target(target: str, dtype: str, along: str, steps: int) -> None:
+    """Of any number of columns, in place."""
+    acc = "int32" if dtype.endswith("int8") else "float32"
+    product = Product(dtype=dtype, acc=acc, out=acc, bM=4, trans_b=True)
+    (gemm,) = found(lowered(product, target=target), MicroGemm)
+    assert (gemm.block.form, gemm.block.along, gemm.block.unroll) == ("across", along, steps)
+    assert gemm.b.region.buffer.name == "B"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "form", "read"),
+    [
+        ({"bM": 16, "K": 64}, "vpdpbusd", "B"),
+        ({"bM": 8, "K": 64}, "across", "A"),
+        ({"bM": 16}, "across", "A"),
+    ],
+)
+def test_rows_that_fill_vectors_are_the_right_operand(sizes: dict[str, int], form: str, read: str) -> None:
+    """Where the left one can stay where it is."""
+    product = Product(dtype="int8", acc="int32", out="int32", bN=64, bK=32, trans_b=True, **sizes)
+    (gemm,) = found(lowered(product, target="x86-64-v4+vnni"), MicroGemm)
+    assert (gemm.block.form, gemm.a.region.buffer.name) == (form, read)
+
+
 def test_transposed_tiles_go_through_registers() -> None:
     assert len(found(lowered(Product(bM=64, trans_b=True, N=128, K=64)), TransposePanels)) == 1
 

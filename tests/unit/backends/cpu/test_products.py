@@ -29,6 +29,14 @@ PRODUCTS = {
     "across_staged_a": Product(bM=1, N=64, trans_b=True, bK=24),
     "across_float16": Product(dtype="float16", bM=8, N=128, trans_b=True),
     "across_bfloat16": Product(dtype="bfloat16", bM=8, N=64, K=40, trans_b=True),
+    "across_int8": Product(dtype="int8", acc="int32", out="int32", bM=8, N=64, trans_b=True),
+    "across_int8_deep": Product(dtype="int8", acc="int32", out="int32", bM=4, K=200, trans_b=True),
+    "across_uint8": Product(dtype="uint8", acc="int32", out="int32", bM=1, K=75, bK=25, trans_b=True),
+    "across_bfloat16_deep": Product(
+        dtype="bfloat16", bM=6, K=120, bK=40, trans_b=True, epilogue=BIAS_RESIDUAL
+    ),
+    "turned_int8": Product(dtype="int8", acc="int32", out="int32", bM=16, K=160, bK=80, trans_b=True),
+    "turned_bfloat16": Product(dtype="bfloat16", bM=32, K=96, bK=48, trans_b=True, epilogue=BIAS_RESIDUAL),
     "panels": Product(N=128, K=80, panel=32, bN=128),
     "panels_dynamic": Product(panel=32),
     "panels_of_16": Product(N=128, panel=16, bN=64),

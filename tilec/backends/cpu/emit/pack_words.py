@@ -6,13 +6,15 @@ its words are already there and change places in square blocks, as in `emit_tran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tvm import tirx
 
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.transpose_panels import named, transposed
 from tilec.backends.cpu.nodes import PackWords, element
+from tilec.backends.cpu.products.dot_forms import add_offset
+from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.tir import index, loop, sequence, span, trips_of
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.backends.cpu.products.dot_forms import DotForm
 
 
 @emit.register(PackWords)
 def _(stmt: PackWords, ctx: LaneContext) -> tirx.Stmt:
     words = _Words(stmt, ctx)
-    ctx.take(stmt, "vectors", f"words of {stmt.group} elements in vectors of {stmt.lanes}")
+    ctx.take(stmt, "vectors", f"words of {words.form.group} elements in vectors of {stmt.lanes}")
     if stmt.src.col == len(stmt.src.region.start) - 1:
         return words.interleaved()
     return words.transposed()
@@ -43,7 +46,8 @@ class _Words:
         extent = stmt.src.region.extent
         self.stmt = stmt
         self.ctx = ctx
-        self.depth = static(extent[stmt.src.row]) // stmt.group
+        self.form = cast("DotForm", word_form(stmt.form))
+        self.depth = static(extent[stmt.src.row]) // self.form.group
         self.columns = self._count(stmt)
 
     def _count(self, stmt: PackWords) -> int | Expr:
@@ -70,7 +74,7 @@ class _Words:
         return vectors, count - vectors * self.stmt.lanes
 
     def _interleaved(self, k: Expr, col: Expr, lanes: int) -> tirx.Stmt:
-        group = self.stmt.group
+        group = self.form.group
         rows = [self._elements(k * group + number, col, lanes) for number in range(group)]
         order = [number * lanes + lane for lane in range(lanes) for number in range(group)]
         mixed = tirx.Shuffle(rows, [index(place) for place in order])
@@ -100,7 +104,7 @@ class _Words:
 
     def _along_k(self, k: Expr, col: Expr, count: int) -> Expr:
         """``count`` words of one column."""
-        group = self.stmt.group
+        group = self.form.group
         return self._as_words(self._elements(k * group, col, count * group), count)
 
     def _elements(self, row: Expr, col: Expr, count: int) -> Expr:
@@ -108,7 +112,7 @@ class _Words:
         storage = self.ctx.storage(self.stmt.src.region.buffer)
         place = storage.offset([self.ctx.value(part) for part in element(self.stmt.src, row, col)])
         raw = tirx.BufferLoad(storage.data, [span(place, count)])
-        return convert(raw, stored_type(self.stmt.stored))
+        return convert(raw, stored_type(self.form.stored))
 
     def _as_words(self, value: Expr, count: int) -> Expr:
         kind = with_lanes(str(self.stmt.dst.buffer.dtype), count)
@@ -118,7 +122,8 @@ class _Words:
         storage = self.ctx.storage(self.stmt.dst.buffer)
         width = index(static(self.stmt.dst.extent[-1]))
         place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
-        return tirx.BufferStore(storage.data, words, [span(place, words.ty.dtype.lanes)])
+        value = add_offset(self.form, words)
+        return tirx.BufferStore(storage.data, value, [span(place, words.ty.dtype.lanes)])
 
 
 def _nest(outer: int | Expr, inner: int | Expr, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt | None:

@@ -45,7 +45,7 @@ def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     loss = stmt.loss if block.form == "fma" else None
     ctx.take(replace(stmt, body=()), "microkernel", how, loss, product=instruction)
     epilogue = _Epilogue(stmt, ctx)
-    gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.form)
+    gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.along or block.form)
     if isinstance(form, TileForm):
         return with_llvm(form.source, emit_tiles(form, gemm, memory, epilogue.emit))
     product = emit_product(gemm, memory, ctx.target.has_fma, epilogue.emit)

@@ -16,6 +16,8 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
+from tilec.backends.cpu.products.dot_forms import dot_form
+from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.packing import has_unit_stride
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, loads
@@ -29,6 +31,7 @@ from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.products.dot_forms import DotForm
     from tilec.targets import Target
 
 #: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
@@ -131,27 +134,28 @@ class _Forward(ScopedRewrite):
             return gemm
         depth = self._limit(gemm.depth, moved, moved.row)
         columns = self._limit(gemm.columns, moved, moved.col)
-        if columns is None or not (_same_count(columns, gemm.columns) or self._goes_on(gemm)):
+        dot = dot_form(
+            self.target, *(str(region.buffer.dtype) for region in (gemm.a.region, moved.region, gemm.c))
+        )
+        across = _is_across(gemm, moved, dot)
+        if columns is None or not (_same_count(columns, gemm.columns) or self._goes_on(gemm, across)):
             return _less_deep(gemm, depth)
-        across = _is_across(gemm, moved)
         inside = all(self._inside(moved.region, axis) for axis in _others(moved))
         if depth is None or not inside or not (across or _is_worth_columns(gemm, moved)):
             return _less_deep(_narrower(gemm, columns), depth)
-        block = self._block(gemm, across)
+        block = across_block(self.target, dot) if across else self._low_block(gemm)
         return replace(gemm, b=moved, columns=columns, depth=depth, block=block)
 
-    def _block(self, gemm: MicroGemm, across: bool) -> RegisterBlock:
-        """The block for a ``b`` that is read in place."""
-        if across:
-            return across_block(self.target)
+    def _low_block(self, gemm: MicroGemm) -> RegisterBlock:
+        """The block for a ``b`` whose rows are read in place."""
         rows = static(gemm.a.region.extent[gemm.a.row])
         return low_block(self.target, str(gemm.c.buffer.dtype), rows, gemm.block.halves)
 
-    def _goes_on(self, gemm: MicroGemm) -> bool:
+    def _goes_on(self, gemm: MicroGemm, across: bool) -> bool:
         """Whether ``gemm`` may end at any column, and adds to sums of an earlier trip, so that nothing is
         fused with it alone."""
         adds = int_value(gemm.clear) == 0 and gemm.c.buffer not in self.filled
-        return adds and gemm.block.form == "fma"
+        return adds and (across or gemm.block.form == "fma")
 
     def _source_of(self, matrix: Matrix) -> Matrix | None:
         """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
@@ -208,6 +212,9 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
         return side_by_side
     if gemm.block.form in TILE_FORMS:
         return side_by_side and int_value(depth) is not None and _suits_tiles(gemm, buffer)
+    if (form := word_form(gemm.block.form)) is not None:
+        whole = int_value(depth) is not None and str(buffer.dtype) == form.stored
+        return side_by_side and whole and static(gemm.columns) <= gemm.block.cols
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
     if gemm.b.region.buffer.scope().startswith("global"):
@@ -229,14 +236,14 @@ def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:
     return apart or static(gemm.columns) <= gemm.block.cols
 
 
-def _is_across(gemm: MicroGemm, moved: Matrix) -> bool:
+def _is_across(gemm: MicroGemm, moved: Matrix, dot: DotForm | None) -> bool:
     """Whether ``gemm`` on ``moved`` as ``b`` suits vectors along K: few rows, K side by side in both
-    operands, floats that are summed in float32."""
+    operands, floats that are summed in float32 or types that ``dot`` multiplies."""
     a, b = gemm.a.region, moved.region.buffer
-    floats = str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
+    known = dot is not None or str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
     side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
     most = _ROWS_ACROSS_TILES if gemm.block.form in TILE_FORMS else _ROWS_ACROSS
-    return floats and side_by_side and has_unit_stride(b) and static(a.extent[gemm.a.row]) <= most
+    return known and side_by_side and has_unit_stride(b) and static(a.extent[gemm.a.row]) <= most
 
 
 def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:

@@ -70,10 +70,12 @@ def _most_rows(target: Target) -> int:
     return 8 if target.vector_registers >= 32 else few
 
 
-def across_block(target: Target) -> RegisterBlock:
-    """The block for few rows and a ``b`` with K side by side: its vectors run along K (form "across")."""
+def across_block(target: Target, dot: DotForm | None) -> RegisterBlock:
+    """The block for few rows and a ``b`` with K side by side: its vectors run along K (form "across"), in the
+    words of ``dot`` where the target has that for the types."""
     rows = 4 if target.vector_registers >= 32 else 2
-    return RegisterBlock(rows=rows, cols=4, lanes=4, unroll=target.lanes(32), form="across")
+    group, along = (1, "") if dot is None else (dot.group, dot.name)
+    return RegisterBlock(rows, cols=4, lanes=4, unroll=group * target.lanes(32), form="across", along=along)
 
 
 def low_block(target: Target, dtype: str, rows: int, halves: bool = False) -> RegisterBlock:

@@ -11,54 +11,107 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import element
+from tilec.backends.cpu.products.dot_forms import add_offset, dot
+from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.register_tile import RegisterTile
-from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequence, trips_of, unrolled
-from tilec.ir.exprs import dtype_of
+from tilec.backends.cpu.products.tir import (
+    INDEX,
+    get,
+    index,
+    lanes_total,
+    loop,
+    put,
+    sequence,
+    trips_of,
+    unrolled,
+)
 from tilec.lowering.emission.storage import convert
-from tilec.lowering.math.vectors import literal
+from tilec.lowering.math.vectors import literal, with_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from tvm.ir import Expr, Var
 
     from tilec.backends.cpu.nodes import Matrix
+    from tilec.backends.cpu.products.dot_forms import DotForm
 
 
 class AcrossTile(RegisterTile):
-    """As `RegisterTile`, for the form "across": ``block.unroll`` is the length of the vectors along K."""
+    """As `RegisterTile`, for the form "across": ``block.unroll`` elements along K are a vector."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.dot = word_form(self.block.along)
+        self.wide = self.block.unroll
+        self.sums_wide = self.wide // (1 if self.dot is None else self.dot.group)
+        size = self.block.rows * self.block.cols * self.sums_wide
+        self.sums = tirx.decl_buffer((size,), self.dtype, "sums", scope="local")
 
     def multiply(self) -> tirx.Stmt:
         """Whole vectors of K into partial sums, those into the accumulators, then what is left of K."""
-        block, wide = self.block, self.block.unroll
-        sums = tirx.decl_buffer((block.rows * block.cols * wide,), self.dtype, "sums", scope="local")
-        zero = literal(0, self.dtype, wide)
-        depth, trips = tirx.Var("depth", INDEX), tirx.Var("trips", INDEX)
+        zero = literal(0, self.dtype, self.sums_wide)
+        depth, done = tirx.Var("depth", INDEX), tirx.Var("done", INDEX)
+        trips = tirx.truncdiv(depth, index(self.wide))
         return sequence(
             tirx.Bind(depth, trips_of(self.gemm.depth)),
-            tirx.Bind(trips, tirx.truncdiv(depth, index(wide))),
-            tirx.AllocBuffer(sums),
-            self._each(lambda at, r, c: put(sums, at * wide, zero)),
-            loop(trips, lambda k: self._vectors(sums, k * wide)),
-            self._each(lambda at, r, c: self._add(at, _total(get(sums, at * wide, wide)))),
-            loop(depth - trips * wide, lambda k: self._rest(trips * wide + k)),
+            tirx.AllocBuffer(self.sums),
+            self._each(lambda at, r, c: put(self.sums, at * self.sums_wide, zero)),
+            loop(trips, lambda k: self._vectors(k * self.wide)),
+            *self._narrow_vectors(trips * self.wide, depth, done),
+            self._each(lambda at, r, c: self._add(at, lanes_total(self._sums(at)))),
+            loop(depth - done, lambda k: self._rest(done + k)),
         )
+
+    def _narrow_vectors(self, first: Expr, depth: Expr, done: Var) -> list[tirx.Stmt]:
+        """Multiply-adds of as many elements as there are partial sums, behind those that words hold."""
+        if self.dot is None:
+            return [tirx.Bind(done, first)]
+        trips = tirx.truncdiv(depth - first, index(self.sums_wide))
+        step = loop(trips, lambda k: self._narrow(first + k * self.sums_wide))
+        return [step, tirx.Bind(done, first + trips * self.sums_wide)]
 
     def _each(self, body: Callable[[Expr, Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
         """``body(place, row, column)`` for every element of the block, unrolled."""
         cols = self.block.cols
         return unrolled(self.block.rows, lambda r: unrolled(cols, lambda c: body(r * cols + c, r, c)))
 
-    def _vectors(self, sums: Var, k: Expr) -> tirx.Stmt:
-        wide = self.block.unroll
+    def _vectors(self, k: Expr) -> tirx.Stmt:
+        """``wide`` elements of K."""
+        if self.dot is None:
+            return self._narrow(k)
+        form = self.dot
+        return self._each(lambda at, r, c: self._into(at, self._dot(form, at, r, c, k)))
+
+    def _dot(self, form: DotForm, at: Expr, r: Expr, c: Expr, k: Expr) -> Expr:
+        """The partial sums of an element and the products of the words from ``k`` on."""
+        left = self._vector(form, self.gemm.a, element(self.gemm.a, self.row + r, k))
+        right = self._vector(form, self.gemm.b, element(self.gemm.b, k, self.col + c))
+        return dot(form, left, add_offset(form, right), self._sums(at), self.sums_wide)
+
+    def _vector(self, form: DotForm, matrix: Matrix, place: tuple[Expr, ...]) -> Expr:
+        kind, buffer = with_lanes(form.word, self.sums_wide), matrix.region.buffer
+        if str(buffer.dtype) == form.stored:
+            return self.memory.word(buffer, place, kind)
+        return tirx.reinterpret(kind, convert(self.memory.load(buffer, place, self.wide), form.stored))
+
+    def _narrow(self, k: Expr) -> tirx.Stmt:
+        """As many elements of K as there are partial sums."""
+        count = self.sums_wide
 
         def multiplied(at: Expr, r: Expr, c: Expr) -> tirx.Stmt:
-            old = get(sums, at * wide, wide)
-            return put(
-                sums, at * wide, self._multiply_add(self._row(r, k, wide), self._column(c, k, wide), old)
-            )
+            row, column = self._row(r, k, count), self._column(c, k, count)
+            return self._into(at, self._multiply_add(row, column, self._sums(at)))
 
         return self._each(multiplied)
+
+    def _sums(self, at: Expr) -> Expr:
+        """The partial sums of an element."""
+        return get(self.sums, at * self.sums_wide, self.sums_wide)
+
+    def _into(self, at: Expr, sums: Expr) -> tirx.Stmt:
+        return put(self.sums, at * self.sums_wide, sums)
 
     def _rest(self, k: Expr) -> tirx.Stmt:
         return self._each(lambda at, r, c: self._add(at, self._row(r, k, 1) * self._column(c, k, 1)))
@@ -74,14 +127,3 @@ class AcrossTile(RegisterTile):
 
     def _along_k(self, matrix: Matrix, place: tuple[Expr, ...], count: int) -> Expr:
         return convert(self.memory.load(matrix.region.buffer, place, count), self.dtype)
-
-
-def _total(vector: Expr) -> Expr:
-    """The sum of the lanes of a vector, halves first."""
-    lanes = vector.ty.dtype.lanes
-    while lanes > 1:
-        lanes //= 2
-        name = tirx.Var("v", dtype_of(vector))
-        low, high = ([index(lane) for lane in range(start, start + lanes)] for start in (0, lanes))
-        vector = tirx.Let(name, vector, tirx.Shuffle([name], low) + tirx.Shuffle([name], high))
-    return vector

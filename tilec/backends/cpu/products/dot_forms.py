@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.lowering.math.vectors import spread
+
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
@@ -36,8 +38,8 @@ define linkonce_odr hidden <{lanes} x float> @tilec_{name}(<{lanes} x float> %su
 
 @dataclass(frozen=True)
 class DotForm:
-    """``stored`` is the element type inside words; ``offset`` is added to every element of ``a`` (which the
-    instruction takes as unsigned) and its share, offset * sum of ``b``, taken off the accumulators.
+    """``stored`` is the element type inside words; ``offset`` is added to every element of ``b`` (which the
+    instruction takes as unsigned) and its share, offset * sum of ``a``, taken off the accumulators.
     ``source`` is the LLVM text of the function that `dot` calls, ``word`` the type of a word; ``by_lane``:
     its last operand may be one lane of a vector, as words of ``a`` are."""
 
@@ -123,7 +125,7 @@ def _bfloat16_dot(target: Target) -> DotForm | None:
 
 def dot(form: DotForm, a: Expr, b: Expr, total: Expr, lanes: int) -> Expr:
     """``total`` plus the products of the words in ``a`` and ``b``, all vectors of ``lanes`` words."""
-    first, second = (b, a) if form.by_lane else (a, b)
+    first, second = (b, a) if form.by_lane or form.offset else (a, b)
     if form.source:
         return tirx.call_extern(f"float32x{lanes}", f"tilec_{form.name}", total, first, second)
     kind = f"{form.stored}x{lanes * form.group}"
@@ -137,3 +139,9 @@ def offset_word(form: DotForm) -> Expr:
     """A word whose elements all are ``offset``, which as a mask flips the sign of 8-bit elements."""
     word = sum(form.offset << (32 // form.group * place) for place in range(form.group))
     return tirx.const(word - (1 << 32) if word >> 31 else word, "int32")
+
+
+def add_offset(form: DotForm, words: Expr) -> Expr:
+    """Words of ``b`` as the instruction takes them."""
+    lanes = words.ty.dtype.lanes
+    return tirx.bitwise_xor(words, spread(offset_word(form), lanes)) if form.offset else words

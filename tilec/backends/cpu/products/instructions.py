@@ -18,7 +18,8 @@ _PLAIN = {"float32": "mulps", "float64": "mulpd", "int32": "pmulld"}
 
 def instruction_of(block: RegisterBlock, dtype: str, target: Target) -> str:
     """The instruction of products into sums of ``dtype`` by ``block``, as assemblers name it."""
-    form, kind = word_form(block.form), "float16" if block.halves else compute_type(dtype)
+    kind = "float16" if block.halves else compute_type(dtype)
+    form = word_form(block.along or block.form)
     if form is not None:
         return f"v{form.name}" if form.name.startswith("pm") and target.has_fma else form.name
     if target.arch == "aarch64":

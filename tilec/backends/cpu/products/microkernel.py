@@ -18,7 +18,8 @@ from tilec.backends.cpu.products.across_tile import AcrossTile
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.matrix_forms import MATRIX_FORMS
 from tilec.backends.cpu.products.matrix_tile import MatrixTile
-from tilec.backends.cpu.products.register_tile import ColumnOffsets, Memory, RegisterTile
+from tilec.backends.cpu.products.register_tile import Memory, RegisterTile
+from tilec.backends.cpu.products.row_offsets import RowOffsets
 from tilec.backends.cpu.products.tir import index, loop, sequence, trips_of
 from tilec.ir.exprs import int_value
 
@@ -34,11 +35,11 @@ Epilogue = Callable[["Expr", "Expr", RegisterBlock, "Var", bool], "tirx.Stmt | N
 def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> tirx.Stmt:
     """The statement that computes ``gemm``; ``fused_multiply`` where the target has an FMA instruction."""
     builder = _Builder(gemm, memory, fused_multiply, epilogue)
-    columns = int_value(gemm.columns)
+    columns, shared = int_value(gemm.columns), builder.shared()
     if columns is None:
-        return builder.limited_columns()
+        return sequence(*shared, builder.limited_columns())
     parts = [builder.columns(block, start, count) for block, start, count in column_blocks(gemm, columns)]
-    return sequence(*parts)
+    return sequence(*shared, *parts)
 
 
 def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock, int, int]]:
@@ -65,11 +66,23 @@ class _Builder:
         self.offset: Var | None = None
         self.whole = True
 
+    def shared(self) -> list[tirx.Stmt]:
+        """What all columns have in common: what the form's offset adds to rows."""
+        block = self.gemm.block
+        across = block.form == "across"
+        form = word_form(block.along if across else block.form)
+        if form is None or not form.offset:
+            return []
+        lanes = block.unroll // form.group if across else block.lanes
+        offsets = RowOffsets(self.gemm, self.memory, form, lanes, across)
+        self.offset = offsets.table
+        return [offsets.fill()]
+
     def columns(self, block: RegisterBlock, start: int, count: int) -> tirx.Stmt:
         """``count`` blocks side by side, each over all rows."""
         if count == 1:
-            return self._column(block, index(start))
-        return loop(count, lambda j: self._column(block, j * block.cols + start))
+            return self._rows(block, index(start))
+        return loop(count, lambda j: self._rows(block, j * block.cols + start))
 
     def limited_columns(self) -> tirx.Stmt:
         """As many blocks as the run-time number of columns takes: whole panels, or whole blocks and then one
@@ -79,9 +92,9 @@ class _Builder:
         if self.gemm.b.panel is not None:
             return sequence(bind, *self._panels(block, limit))
         whole = tirx.truncdiv(limit, index(block.cols))
-        parts = [loop(whole, lambda j: self._column(block, j * block.cols))]
+        parts = [loop(whole, lambda j: self._rows(block, j * block.cols))]
         for width in _powers_below(block.cols):
-            part = partial(self._column, _narrow(block, width))
+            part = partial(self._rows, _narrow(block, width))
             parts.append(_tail(width, whole * block.cols, limit, part))
         return sequence(bind, *parts)
 
@@ -89,26 +102,13 @@ class _Builder:
         """Whole panels; of the last one only the first vector where that holds all of its columns."""
         count = tirx.truncdiv(limit, index(block.cols))
         rest, start = limit - count * block.cols, count * block.cols
-        parts = [loop(count, lambda j: self._column(block, j * block.cols))]
+        parts = [loop(count, lambda j: self._rows(block, j * block.cols))]
         self.whole = False
-        last = self._column(block, start)
+        last = self._rows(block, start)
         if block.vectors > 1:
-            first = self._column(_narrow(block, block.lanes), start)
+            first = self._rows(_narrow(block, block.lanes), start)
             last = tirx.IfThenElse(rest > block.lanes, last, first)
         return [*parts, tirx.IfThenElse(rest > 0, last, None)]
-
-    def _column(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
-        """One column block over all rows, after what its rows have in common."""
-        form = word_form(block.form)
-        if form is None or not form.offset:
-            return self._rows(block, col)
-        cleared = replace(self.gemm, clear=tirx.const(True, "bool"))
-        row = replace(block, rows=1)
-        offsets = ColumnOffsets(cleared, self.memory, self.fused_multiply, row, index(0), col)
-        self.offset = offsets.data
-        return sequence(
-            tirx.AllocBuffer(offsets.data), offsets.start(), offsets.multiply(), self._rows(block, col)
-        )
 
     def _rows(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """All rows of one column block: whole row blocks, then one block of what is left, or one for every

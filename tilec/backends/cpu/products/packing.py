@@ -137,7 +137,7 @@ def _packed(packing: Packing, matrix: Matrix) -> list[Stmt]:
         return [_rows(packing, matrix)]
     if packing.words is not None:
         form = packing.words
-        return [PackWords(matrix, packing.matrix.region, packing.lanes, form.group, form.stored)]
+        return [PackWords(matrix, packing.matrix.region, packing.lanes, form.name)]
     if packing.transposes:
         return _transposed(packing, matrix)
     depth, columns = _extents(packing)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
-from tilec.backends.cpu.products.dot_forms import DotForm, dot, offset_word
+from tilec.backends.cpu.products.dot_forms import DotForm, dot
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequence, trips_of, unrolled
 from tilec.ir.exprs import dtype_of, int_value
@@ -43,7 +43,7 @@ class Memory(Protocol):
 class RegisterTile:
     """The block of ``gemm`` whose first element is (``row``, ``col``); ``data`` holds it row by row.
 
-    ``offset`` holds what the form's offset of ``a`` adds to each column, which is taken off at the start.
+    ``offset`` holds what the form's offset of ``b`` adds to each row, which is taken off at the start.
     Blocks of one or two rows leave the multipliers waiting for each other, but then reading ``b`` is what
     takes the time: more accumulators gained nothing."""
 
@@ -90,7 +90,7 @@ class RegisterTile:
 
     def _begin(self, r: Expr, v: Expr, value: Expr) -> tirx.Stmt:
         if self.offset is not None:
-            value = value - get(self.offset, v * self.block.lanes, self.block.lanes)
+            value = value - spread(get(self.offset, self.row + r, 1), self.block.lanes)
         return put(self.data, lane(self.block, r, v), value)
 
     def write_back(self) -> tirx.Stmt:
@@ -154,10 +154,9 @@ class RegisterTile:
         return self._read(self.gemm.a.region.buffer, place, count)
 
     def _words(self, r: Expr, k: Expr, count: int, form: DotForm) -> Expr:
-        """Words from ``k`` on of a row of ``a``, with the offset that their form asks for."""
+        """Words from ``k`` on of a row of ``a``."""
         place = element(self.gemm.a, self.row + r, k * form.group)
-        words = self.memory.word(self.gemm.a.region.buffer, place, with_lanes(form.word, count))
-        return tirx.bitwise_xor(words, spread(offset_word(form), count)) if form.offset else words
+        return self.memory.word(self.gemm.a.region.buffer, place, with_lanes(form.word, count))
 
     def _b(self, k: Expr, v: Expr) -> Expr:
         place = element(self.gemm.b, k, self.col + v * self.block.lanes)
@@ -177,13 +176,6 @@ class RegisterTile:
         """Where vector ``v`` of row ``r`` lies in ``c``."""
         *leading, row, col = self.gemm.c.start
         return (*leading, row + (self.row + r), col + (self.col + v * self.block.lanes))
-
-
-class ColumnOffsets(RegisterTile):
-    """What the form's offset of ``a`` adds to each column of a block: one row of that offset times ``b``."""
-
-    def _words(self, r: Expr, k: Expr, count: int, form: DotForm) -> Expr:
-        return spread(offset_word(form), count)
 
 
 def lane(block: RegisterBlock, r: Expr, v: Expr) -> Expr:

@@ -61,3 +61,14 @@ def loop(
 def sequence(*parts: tirx.Stmt) -> tirx.Stmt:
     """Statements one after another."""
     return parts[0] if len(parts) == 1 else tirx.SeqStmt(list(parts))
+
+
+def lanes_total(vector: Expr) -> Expr:
+    """The sum of the lanes of a vector, halves first."""
+    lanes = vector.ty.dtype.lanes
+    while lanes > 1:
+        lanes //= 2
+        name = tirx.Var("v", dtype_of(vector))
+        low, high = ([index(lane) for lane in range(start, start + lanes)] for start in (0, lanes))
+        vector = tirx.Let(name, vector, tirx.Shuffle([name], low) + tirx.Shuffle([name], high))
+    return vector
