@@ -33,9 +33,14 @@ def main() -> None:
     """Writes the folder, and runs it unless it is for another machine."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("-o", "--out", type=Path, help="write the folder and stop")
-    parser.add_argument("--target", action="append", help="CPU targets; default: this machine's level")
+    parser.add_argument(
+        "--target",
+        action="append",
+        help="CPU targets; default: this machine's level, alone and with its features",
+    )
     options, rest = parser.parse_known_args()
-    targets = options.target or [native_target().level]
+    native = native_target()
+    targets = options.target or list(dict.fromkeys((native.level, native.name)))
     if options.out is not None:
         return write_folder(options.out, targets)
     with tempfile.TemporaryDirectory() as folder:

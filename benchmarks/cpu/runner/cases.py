@@ -47,13 +47,12 @@ def _linear_int8(m: int, n: int, k: int) -> Case:
     """Checked beside a product in float32: oneDNN saturates sums of two products on CPUs without VNNI."""
     a, w = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((m, k), (n, k)))
     scales = [torch.rand(count) / k for count in (m, n)]
-    peer = {"torch": lambda: torch_peers.linear_int8(a, w, *scales)}
     tensors = [a, w, *scales, torch.empty(m, n)]
 
     def expected() -> torch.Tensor:
         return (a.float() @ w.float().T) * scales[0][:, None] * scales[1]
 
-    return Case(tensors, _mnk(m, n, k), peer, expected)
+    return Case(tensors, _mnk(m, n, k), peers.products_int8(a, w, *scales), expected)
 
 
 def _linear_gelu(m: int, n: int, k: int) -> Case:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+import torch_peers
 
 try:
     import onnx
@@ -27,14 +28,47 @@ def products(a: torch.Tensor, b: torch.Tensor) -> dict[str, Callable[[], object]
     return calls
 
 
+def products_int8(
+    a: torch.Tensor, w: torch.Tensor, a_scale: torch.Tensor, w_scale: torch.Tensor
+) -> dict[str, Callable[[], object]]:
+    """``a @ w.T`` of int8, the weights packed ahead and ``a`` stored as uint8 with zero at 128: scaled by
+    oneDNN (torch), int32 sums alone of oneDNN's int8 product, which takes more than 16 rows, and of
+    onnxruntime."""
+    moved = torch_peers.shifted(a)
+    calls: dict[str, Callable[[], object]] = {
+        "torch": lambda: torch_peers.linear_shifted(moved, w, a_scale, w_scale)
+    }
+    if len(a) > 16:
+        calls["_int_mm"] = lambda: torch._int_mm(a, w.t())
+    if onnxruntime is not None:
+        calls["onnxruntime"] = _onnx_product_int8(moved.numpy(), w.numpy())
+    return calls
+
+
 def _onnx_product(a: np.ndarray, b: np.ndarray) -> Callable[[], object]:
-    """A graph of one product, both operands its inputs. Its threads sleep between calls: they would take the
-    processors of the other sides else."""
+    """A graph of one product, both operands its inputs."""
     value, number = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
     shapes = {"A": a.shape, "B": b.shape, "C": (a.shape[0], b.shape[1])}
     infos = {name: value(name, number, shape) for name, shape in shapes.items()}
     node = onnx.helper.make_node("MatMul", ["A", "B"], ["C"])
     graph = onnx.helper.make_graph([node], "product", [infos["A"], infos["B"]], [infos["C"]])
+    return _onnx_call(graph, {"A": a, "B": b})
+
+
+def _onnx_product_int8(a: np.ndarray, w: np.ndarray) -> Callable[[], object]:
+    """A graph of one product of ``a``, zero at 128, with weights that are part of it."""
+    value, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    constants = {"B": np.ascontiguousarray(w.T), "zero": np.array(128, np.uint8)}
+    initializers = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    node = onnx.helper.make_node("MatMulInteger", ["A", "B", "zero"], ["C"])
+    inputs, outputs = value("A", kinds.UINT8, a.shape), value("C", kinds.INT32, (len(a), len(w)))
+    graph = onnx.helper.make_graph([node], "product", [inputs], [outputs], initializer=initializers)
+    return _onnx_call(graph, {"A": a})
+
+
+def _onnx_call(graph: onnx.GraphProto, inputs: dict[str, np.ndarray]) -> Callable[[], object]:
+    """A session of ``graph``. Its threads sleep between calls: they would take the processors of the other
+    sides else."""
     model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -42,7 +76,7 @@ def _onnx_product(a: np.ndarray, b: np.ndarray) -> Callable[[], object]:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return lambda: session.run(None, {"A": a, "B": b})
+    return lambda: session.run(None, inputs)
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
