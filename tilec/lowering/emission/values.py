@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
@@ -12,9 +11,10 @@ from tvm import tirx
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import SHORT, bounds
-from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same, scalar_dtype
+from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
+from tilec.lowering.emission.divisions import DIVISIONS, division
 from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
 from tilec.lowering.math.vectors import lanes_of, spread, with_lanes
 
@@ -66,41 +66,9 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
     left, right = pair(expr.a, expr.b, ctx)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
         return _extreme(expr, left, right, ctx)
-    if kind in (tirx.FloorDiv, tirx.FloorMod) and _is_natural_division(expr, ctx):
-        kind = tirx.Div if kind is tirx.FloorDiv else tirx.Mod
-    if kind in _DIVISIONS and not dtype_of(left).startswith("float"):
-        return _division(kind, expr.b, left, right, ctx)
+    if kind in DIVISIONS and not dtype_of(left).startswith("float"):
+        return division(expr, left, right, ctx)
     return ctx.combined(kind, left, right)
-
-
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-
-
-def _division(kind: type, divisor: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
-    """An integer division that never traps: by 0 it gives 0, and the lowest number by -1 wraps around. Lanes
-    that read outside of a tensor, or whose condition is false, divide by whatever they find."""
-    dtype = dtype_of(divisor)
-    number = partial(tirx.const, dtype=dtype)
-    if int_value(divisor) not in (None, 0, -1) or ctx.facts.prove(tirx.GT(divisor, number(0))) is True:
-        return kind(left, right)
-    lanes = lanes_of(right)
-    zero, one = spread(number(0), lanes), spread(number(1), lanes)
-    is_zero, quotient = tirx.EQ(right, zero), kind in (tirx.FloorDiv, tirx.Div)
-    if dtype.startswith("u"):
-        return tirx.Select(is_zero, zero, kind(left, tirx.Select(is_zero, one, right)))
-    is_minus = tirx.EQ(right, spread(number(-1), lanes))
-    safe = kind(left, tirx.Select(tirx.Or(is_zero, is_minus), one, right))
-    return tirx.Select(is_zero, zero, tirx.Select(is_minus, zero - left, safe) if quotient else safe)
-
-
-def _is_natural_division(expr: Expr, ctx: Context) -> bool:
-    """Whether floor division needs no fix for signs."""
-    divisor = int_value(expr.b)
-    if divisor is None and ctx.facts.prove(tirx.GT(expr.b, tirx.const(0, dtype_of(expr.b)))) is not True:
-        return False
-    if divisor is not None and divisor <= 0:
-        return False
-    return ctx.facts.prove(tirx.GE(expr.a, tirx.const(0, dtype_of(expr.a)))) is True
 
 
 def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:

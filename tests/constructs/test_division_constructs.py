@@ -1,0 +1,70 @@
+"""Quotients and remainders of operands that may be negative and of some that cannot: by 0 they are 0, that of
+the lowest number by -1 wraps around, and nothing is tested that cannot be. The interpreter refuses 0."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.targets import parse_target
+
+NUMBERS = {
+    "int32": (-(2**31), -7, -1, 0, 1, 7, 2**31 - 1),
+    "uint8": (0, 1, 7, 255),
+}
+
+
+def divisions(left, right, count):
+    @T.prim_func
+    def main(A: T.Tensor((count,), left), B: T.Tensor((count,), right), C: T.Tensor((4, count), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(count):
+                a, b = T.cast(A[i], "int32"), T.cast(B[i], "int32")
+                C[0, i] = a // b
+                C[1, i] = a % b
+                C[2, i] = T.truncdiv(a, b)
+                C[3, i] = T.truncmod(a, b)
+
+    return main
+
+
+def meant(a, b):
+    """What the four are of two integers."""
+    if b == 0:
+        return (0, 0, 0, 0)
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    wrapped = [(value + 2**31) % 2**32 - 2**31 for value in (a // b, quotient)]
+    return (wrapped[0], a % b, wrapped[1], a - quotient * b)
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(NUMBERS, NUMBERS)))
+def test_no_operands_trap(left, right):
+    pairs = list(itertools.product(NUMBERS[left], NUMBERS[right]))
+    a, b = (np.array(side, kind) for side, kind in zip(zip(*pairs, strict=True), (left, right), strict=True))
+    expected = np.array([meant(*pair) for pair in pairs], "int32").T
+    agree(divisions(left, right, len(pairs)), a, b, expected=expected, interpreted=False)
+
+
+@T.prim_func
+def grouped(
+    A: T.Tensor((T.dynamic("H"), 8), "float32"),
+    K: T.Tensor((T.dynamic("Hkv"), 8), "float32"),
+    C: T.Tensor((T.dynamic("H"), 8), "float32"),
+):
+    with T.Kernel(A.shape[0], threads=32) as h:
+        for i in T.Parallel(8):
+            C[h, i] = K[h // (A.shape[0] // K.shape[0]), i]
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "sm_80"])
+def test_quotients_of_what_counts_are_tested_for_0_alone(target):
+    made = to_tir(lower(elaborated(grouped, (), {}, {}, {}), parse_target(target)), parse_target(target))
+    text = str(made.launches[0].func)
+    assert "== 0" in text
+    assert "-1" not in text

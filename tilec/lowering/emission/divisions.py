@@ -1,0 +1,65 @@
+"""Integer divisions in TIR that never trap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.exprs import dtype_of, int_value, scalar_dtype
+from tilec.lowering.math.vectors import lanes_of, spread
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.lowering.emission.context import Context
+
+DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+#: What gives the same where neither operand is negative, without a fix for signs.
+_TRUNCATED = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
+
+
+def division(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
+    """The quotient or remainder ``expr`` of two values: by 0 it is 0, and that of the lowest number by -1
+    wraps around. Lanes that read outside of a tensor, or whose condition is false, divide by whatever they
+    find.
+
+    Tests cost more than their instructions: a divisor stands in each, and it may be a quotient itself."""
+    positive = _proves(tirx.GT, expr.b, ctx)
+    left_natural = _proves(tirx.GE, expr.a, ctx)
+    right_natural = positive or _proves(tirx.GE, expr.b, ctx)
+    kind = type(expr)
+    if left_natural and right_natural:
+        kind = _TRUNCATED.get(kind, kind)
+    if positive or int_value(expr.b) not in (None, 0, -1):
+        return kind(left, right)
+    if left_natural or right_natural:
+        return _but_by_zero(kind, left, right)
+    return _but_by_zero_and_minus_one(kind, left, right)
+
+
+def _proves(comparison: type, expr: Expr, ctx: Context) -> bool:
+    """Whether an integer always compares so with 0."""
+    dtype = dtype_of(expr)
+    if comparison is tirx.GE and dtype.startswith("u"):
+        return True
+    return ctx.facts.prove(comparison(expr, tirx.const(0, dtype))) is True
+
+
+def _but_by_zero(kind: type, left: Expr, right: Expr) -> Expr:
+    is_zero = tirx.EQ(right, _number(0, right))
+    return tirx.Select(is_zero, _number(0, right), kind(left, tirx.Select(is_zero, _number(1, right), right)))
+
+
+def _but_by_zero_and_minus_one(kind: type, left: Expr, right: Expr) -> Expr:
+    zero, one = _number(0, right), _number(1, right)
+    is_zero, is_minus = tirx.EQ(right, zero), tirx.EQ(right, _number(-1, right))
+    found = kind(left, tirx.Select(tirx.Or(is_zero, is_minus), one, right))
+    if kind in (tirx.FloorDiv, tirx.Div):
+        found = tirx.Select(is_minus, zero - left, found)
+    return tirx.Select(is_zero, zero, found)
+
+
+def _number(value: int, like: Expr) -> Expr:
+    """An integer in all lanes of ``like``."""
+    return spread(tirx.const(value, scalar_dtype(like)), lanes_of(like))
