@@ -65,6 +65,10 @@ class Backend(PackageFamily):
     def generator(self) -> CodeGenerator:
         """The module that makes machine code."""
 
+    def load(self) -> None:
+        """Imports what makes its code, which the methods do otherwise when they are called: once for all
+        processes that are forked from this one."""
+
     def text(self, stage: str, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         """The code of all launches after one of `late_stages`."""
         made: str = getattr(self.generator(), self.late_stages[stage])(lowered, target, symbol_prefix)

@@ -2,6 +2,7 @@
 
 TVM imports torch where it finds it, to take torch's tensors. Compilation passes none, and torch takes longer
 to import than all the rest: it looks absent while TVM is imported. A kernel's own import of it works as ever.
+What tilec itself is made of takes as long to import as a small kernel to compile.
 """
 
 from __future__ import annotations
@@ -35,4 +36,19 @@ with _absent("torch"):
     import tvm  # noqa: F401
 
 
+def _load() -> None:
+    """Imports tilec's own way from a variant to its code, with the part of every family."""
+    import tilec.backends.pipeline
+    import tilec.backends.to_tir
+    import tilec.build.images
+    import tilec.build.records
+    import tilec.ir.text.printer
+    import tilec.language.frontend.elaborate  # noqa: F401
+    from tilec.backends.base import backends
+
+    for backend in backends():
+        backend.load()
+
+
+_load()
 gc.freeze()  # nothing of this becomes garbage: collections need not walk it in every process

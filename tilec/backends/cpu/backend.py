@@ -73,6 +73,13 @@ class CpuBackend(Backend):
 
         return objects
 
+    def load(self) -> None:
+        """Passes, emission and LLVM's part."""
+        import tilec.backends.cpu.codegen.objects
+        import tilec.backends.cpu.emit.entry
+        import tilec.backends.cpu.math
+        import tilec.backends.cpu.passes.order  # noqa: F401
+
     def source_suffix(self, text: str) -> str:
         """What C has no words for is LLVM IR."""
         return ".ll" if text.startswith(";") else ".c"

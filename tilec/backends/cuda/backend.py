@@ -135,6 +135,13 @@ class CudaBackend(Backend):
 
         return images
 
+    def load(self) -> None:
+        """Passes, strategies, emission and the compilers' part."""
+        import tilec.backends.cuda.codegen.images
+        import tilec.backends.cuda.emit.entry
+        import tilec.backends.cuda.passes.order
+        import tilec.backends.cuda.strategies  # noqa: F401
+
     def source_suffix(self, text: str) -> str:
         """Of CUDA C++."""
         return ".cu"
