@@ -1,4 +1,5 @@
-"""Kernels of manifests/llm.toml on a CPU, each beside the best of torch, NumPy and onnxruntime in one run.
+"""Kernels of manifests/llm.toml on a CPU, each beside the best of its peers in one run: float32 products
+beside torch, oneDNN, NumPy and onnxruntime, the rest beside torch.
 
     python benchmarks/cpu/run.py [--random 40 --seed 1] [--only products] [--json times.json]
     python benchmarks/cpu/run.py -o DIR [--target x86-64-v4]      # a folder for another machine

@@ -1,10 +1,11 @@
-"""Kernels of a library on this CPU beside the best of torch, NumPy and onnxruntime (where it is installed).
+"""Kernels of a library on this CPU beside the best of torch, oneDNN, NumPy and onnxruntime (where installed).
 
 Each thread count has a process of its own, in which the sides take turns; of each the least time of several
 rounds counts: CPU seconds of the thread where there is one, else seconds on the clock, after a pause in which
 threads of the side before stop waiting for work. A ratio is the time of the best peer over that of the
-library. NumPy's OpenBLAS is made to use the widest vectors that the CPU has, and its threads to sleep some
-2 ms after a call: else they spin for 150, and sides whose threads all meet at a barrier wait for processors.
+library. NumPy's OpenBLAS is made to use the widest vectors that the CPU has, whatever the environment asks
+of it, and its threads to sleep some 2 ms after a call: else they spin for 150, and sides whose threads all
+meet at a barrier wait for processors.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def _measured(options: argparse.Namespace, threads: int) -> Iterator[dict[str, A
     command += ["--large"] * options.large + [part for name in options.only for part in ("--only", name)]
     counts = dict.fromkeys(_COUNTS, str(threads))
     openblas = {"OPENBLAS_CORETYPE": _openblas_core(), "OPENBLAS_THREAD_TIMEOUT": "22"}
-    environment = {**openblas, **os.environ, **counts}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+    environment = {**others, **openblas, **counts}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         for line in process.stdout:
