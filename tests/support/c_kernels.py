@@ -54,6 +54,24 @@ def matmul(dtype, accumulated="float32", M=40, N=56, K=48):
     return main
 
 
+def few_rows(M=5, N="n", K=48):
+    N = T.dynamic(N)
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float32"), B: T.Tensor((K, N), "float32"), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(N, 64), threads=128) as bx:
+            As, Bs = T.alloc_shared((8, 32), "float32"), T.alloc_shared((32, 64), "float32")
+            acc = T.alloc_fragment((8, 64), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(T.ceildiv(K, 32), num_stages=2):
+                T.copy(A[0, k * 32], As)
+                T.copy(B[k * 32, bx * 64], Bs)
+                T.gemm(As, Bs, acc)
+            T.copy(acc, C[0, bx * 64])
+
+    return main
+
+
 @T.prim_func
 def softmax(X: T.Tensor((10, 40), "float32"), Y: T.Tensor((10, 40), "float16")):
     with T.Kernel(5, threads=32) as bx:
@@ -224,6 +242,12 @@ CASES = [
             args={"dtype": name, "accumulated": "int32"},
         )
         for name, dtype, low in (("int8", np.int8, -100), ("uint8", np.uint8, 0))
+    ),
+    Case(
+        "few_rows",
+        few_rows,
+        lambda: [numbers(5, 48), numbers(48, 107), np.zeros((5, 107), np.float32)],
+        {"n": 107},
     ),
     Case("softmax", softmax, lambda: [numbers(10, 40), np.zeros((10, 40), np.float16)]),
     Case("functions", functions, lambda: [numbers(64), np.zeros((16, 64), np.float32)]),

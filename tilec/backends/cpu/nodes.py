@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from tilec.ir.stmt import Buffer
 
+#: Rows of ``b`` up to this many elements are a panel as they are.
+_PANEL = 64
+
 
 @dataclass(frozen=True)
 class RegisterBlock:
@@ -152,3 +155,16 @@ class MicroGemm(Stmt):
     def computed(self) -> str:
         """The type of the sums in registers, and of both operands of a plain multiply-add."""
         return "float16" if self.block.halves else compute_type(str(self.c.buffer.dtype))
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether a ``b`` that is read in place has rows that are longer than a panel."""
+        b = self.b.region.buffer
+        in_place = self.block.form == "fma" and self.b.panel is None and b.scope().startswith("global")
+        return in_place and not is_panel(b)
+
+
+def is_panel(b: Var) -> bool:
+    """Whether rows of ``b`` are so short that it is a panel as it is."""
+    width = int_value(b.shape[-1])
+    return width is not None and width <= _PANEL

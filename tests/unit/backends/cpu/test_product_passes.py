@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
 
+from tilec.backends.cpu.codegen.objects import tir_text
 from tilec.backends.cpu.nodes import MicroGemm, PackWords, TransposePanels
 from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Copy, Fill, If, Kernel, Pipelined, walk
 from tilec.ir.text.parser import parse_kernel
@@ -35,6 +37,12 @@ STAGES = (
 def lowered(product: Product, until: str = "pack_operands", target: str = "x86-64-v4") -> Kernel:
     """The kernel of ``product`` after the pass ``until``."""
     return lower(parse_kernel(product.text("product")), parse_target(target), until=until)
+
+
+def code(product: Product, target: str = "x86-64-v4") -> str:
+    """The TIR that LLVM gets of ``product``."""
+    kernel = lower(parse_kernel(product.text("product")), parse_target(target))
+    return tir_text(to_tir(kernel, parse_target(target)), parse_target(target), "k")
 
 
 def found(kernel: Kernel, kind: type) -> list:
@@ -175,15 +183,15 @@ def test_run_time_depth_limits_a_merged_loop() -> None:
 
 
 def test_rows_that_alias_are_copied() -> None:
-    (near,) = found(lowered(Product(K=100, N=512, bN=512)), MicroGemm)
-    (far,) = found(lowered(Product(K=4096, N=512, bN=512)), MicroGemm)
+    (near,) = found(lowered(Product(bM=128, K=100, N=512, bN=512)), MicroGemm)
+    (far,) = found(lowered(Product(bM=128, K=4096, N=512, bN=512)), MicroGemm)
     assert near.a.region.buffer.name == "A"
     assert far.a.region.buffer.name == "As_rows"
 
 
 def test_rows_that_few_panels_read_are_read_in_place() -> None:
     for width, name in ((128, "A"), (160, "As_rows")):
-        (gemm,) = found(lowered(Product(bN=width)), MicroGemm)
+        (gemm,) = found(lowered(Product(bM=128, bN=width)), MicroGemm)
         assert gemm.a.region.buffer.name == name
 
 
@@ -207,9 +215,45 @@ def test_a_loop_that_may_have_no_trip_leaves_zeros() -> None:
     assert [type(stmt) for stmt in branch.then] == [Fill, Copy]
 
 
-def test_few_rows_read_b_in_place() -> None:
-    (gemm,) = found(lowered(Product(bM=4, N=128, K=64)), MicroGemm)
-    assert gemm.b.region.buffer.name == "B"
+@pytest.mark.parametrize(("rows", "name"), [(4, "B"), (64, "B"), (65, "Bs_panels")])
+def test_few_rows_read_b_in_place(rows: int, name: str) -> None:
+    (gemm,) = found(lowered(Product(bM=rows, N=128, K=64)), MicroGemm)
+    assert gemm.b.region.buffer.name == name
+
+
+@pytest.mark.parametrize(
+    ("product", "asks"),
+    [
+        (Product(bM=16, bN=256), True),
+        (Product(bM=1, bN=256), False),
+        (Product(bM=128, bN=256), False),
+        (Product(bM=16, N=64), False),
+    ],
+    ids=["in_place", "one_row", "packed", "panel"],
+)
+def test_blocks_ask_for_the_columns_of_the_next_one(product: Product, asks: bool) -> None:
+    assert ("prefetch" in code(product)) == asks
+
+
+@pytest.mark.parametrize(
+    ("target", "function"),
+    [("x86-64-v4", "tilec_first_float32x16"), ("x86-64-v3", "tilec_first_float32x8"), ("x86-64-v2", None)],
+)
+def test_the_last_columns_are_read_by_a_mask(target: str, function: str | None) -> None:
+    text = code(Product(bM=4, bN=128), target)
+    assert function in text if function is not None else "tilec_first" not in text
+    assert "tilec_first" not in code(Product(bM=4, N=128, bN=128), target)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "x86-64-v2"])
+def test_last_columns_are_packed_and_written_by_a_mask(target: str) -> None:
+    text = code(Product(bM=128, bN=64), target)
+    masked = target != "x86-64-v2"
+    assert [f"tilec_{what}first" in text for what in ("", "store_")] == [masked, masked]
+
+
+def test_whole_columns_are_written_without_a_mask() -> None:
+    assert "store_first" not in code(Product(bM=128, N=128, bN=64))
 
 
 @pytest.mark.parametrize(("rows", "form"), [(16, "across"), (64, "fma")])

@@ -13,6 +13,8 @@ _ATOMIC = re.compile(r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)")
 _EXCHANGE = re.compile(r"tilec_atomic_exchange_(\d+)_(\w+)")
 _PLACE = re.compile(r"tilec_atomic_(load|store)_(\d+)_(\w+)")
 _WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_uint\d+(?:x\d+)?")
+_FIRST = re.compile(r"tilec_first_[a-z]+\d+x\d+")
+_STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
@@ -55,6 +57,11 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _WRAPPING.fullmatch(name)
     if found is not None and result is not None:
         return _wrapping(name, _SYMBOLS[found[1]], result, helpers)
+    if _FIRST.fullmatch(name) and result is not None:
+        return _first_lanes(name, result, helpers)
+    found = _STORE_FIRST.fullmatch(name)
+    if found is not None:
+        return _store_first_lanes(name, c_type(found[1]), helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     if name in ("tilec_vdpbf16ps", "tilec_bfdot") and result is not None:
@@ -112,6 +119,30 @@ def _place(name: str, what: str, kind: CType, order: str, helpers: Helpers) -> s
         call = f"__atomic_store_n(({kind.name} *)p, v, __ATOMIC_{order})"
         text = f"int32_t {name}(void *p, {kind.name} v) {{ {call}; return 0; }}"
     return helpers.function(name, lambda: text)
+
+
+def _first_lanes(name: str, result: CType, helpers: Helpers) -> str:
+    """Elements at a place, as many as count, and zeros."""
+    helpers.type(result)
+    return helpers.function(
+        name,
+        lambda: (
+            f"{result.name} {name}(const {result.element} *p, int32_t count) {{\n  {result.name} v = {{0}};\n"
+            f"  for (int i = 0; i < {result.lanes} && i < count; i++) v[i] = p[i];\n  return v;\n}}"
+        ),
+    )
+
+
+def _store_first_lanes(name: str, kind: CType, helpers: Helpers) -> str:
+    """As many lanes as count."""
+    helpers.type(kind)
+    return helpers.function(
+        name,
+        lambda: (
+            f"int32_t {name}({kind.element} *p, int32_t count, {kind.name} v) {{\n"
+            f"  for (int i = 0; i < {kind.lanes} && i < count; i++) p[i] = v[i];\n  return 0;\n}}"
+        ),
+    )
 
 
 def _bfloat16_pairs(name: str, result: CType, helpers: Helpers) -> str:

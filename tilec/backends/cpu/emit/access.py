@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.first_lanes import first_lanes, has_first_lanes, store_first_lanes
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.ir.exprs import int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
@@ -37,10 +38,35 @@ def store_element(
     stored = spread(value if raw else encode(value, storage.dtype), lanes)
     if ctx.mask is not None:
         stored = _kept(storage, index, stored, ctx)
-    write = tirx.BufferStore(storage.data, stored, [index])
+    write = _written(storage, index, stored, ctx)
     if not conds:
         return write
     return tirx.IfThenElse(ctx.bounds(buffer, conds), write, None)
+
+
+def _written(storage: Storage, index: Expr, stored: Expr, ctx: LaneContext) -> tirx.Stmt:
+    """The store of all lanes, or of the first ones where these alone take part."""
+    if ctx.first is None:
+        return tirx.BufferStore(storage.data, stored, [index])
+    place = _place_of_run(storage, index, ctx)
+    return store_first_lanes(place, ctx.first, stored, storage.dtype, ctx.functions)
+
+
+def read_first(storage: Storage, indices: Sequence[Expr], count: Expr, ctx: LaneContext) -> Expr:
+    """What memory holds of an element that all lanes read, or of the first ``count`` of a run of them."""
+    index = flat_index(storage, indices, ctx)
+    if lanes_of(index) == 1:
+        return tirx.BufferLoad(storage.data, [index])
+    place = _place_of_run(storage, index, ctx)
+    return first_lanes(place, count, storage.dtype, lanes_of(index), ctx.functions)
+
+
+def _place_of_run(storage: Storage, index: Expr, ctx: LaneContext) -> Expr:
+    """The address of the first of elements side by side."""
+    runs = isinstance(index, tirx.Ramp) and int_value(index.stride) == 1
+    if not runs or not has_first_lanes(ctx.target, storage.dtype):
+        raise NotVectorisable("the last lanes lie apart, or have no masks")
+    return tirx.address_of(tirx.BufferLoad(storage.data, [index.base]))
 
 
 def _kept(storage: Storage, index: Expr, stored: Expr, ctx: LaneContext) -> Expr:

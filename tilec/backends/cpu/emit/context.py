@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.emit.access import flat_index
+from tilec.backends.cpu.emit.access import flat_index, read_first
 from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.lanes import NotVectorisable
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 class LaneContext(Context):
     """State of the emission of one launch; values have one element per lane.
 
-    ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the
-    vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is
-    emitted is kept: bounds that remain open are collected there, in ``choices`` the conditions of values that
-    lanes choose for themselves. ``accumulators`` holds what stores
-    accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of
-    functions that the code calls, by their names."""
+    ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``first`` where so
+    many of the first ones touch memory alone, ``slot`` counts the vectors of one trip. ``scratch`` points to
+    the worker's scratch. While ``recorder`` is set nothing that is emitted is kept: bounds that remain open
+    are collected there, in ``choices`` the conditions of values that lanes choose for themselves.
+    ``accumulators`` holds what stores accumulate into, ``numbers`` the variables that are never NaN,
+    ``functions`` the LLVM text of functions that the code calls, by their names."""
 
     processor = "CPU"
 
@@ -60,6 +60,7 @@ class LaneContext(Context):
     numbers: set[Var] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     slot: int = 0
+    first: Expr | None = None
 
     @property
     def width(self) -> int:
@@ -170,6 +171,8 @@ class LaneContext(Context):
 
     def read(self, storage: Storage, indices: Sequence[Expr]) -> Expr:
         """What memory holds of elements: of neighbours in another order, vectors that change places."""
+        if self.first is not None:
+            return read_first(storage, indices, self.first, self)
         pieces = read_pieces(storage, indices, self)
         return super().read(storage, indices) if pieces is None else pieces
 
@@ -229,6 +232,15 @@ class LaneContext(Context):
             yield
         finally:
             self.mask = before
+
+    @contextmanager
+    def first_scope(self, count: Expr) -> Iterator[None]:
+        """Within the context the first ``count`` lanes alone touch memory."""
+        self.first = count
+        try:
+            yield
+        finally:
+            self.first = None
 
     @contextmanager
     def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.first_lanes import first_lanes, has_first_lanes
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import PackPanels, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span, trips_of, unrolled
@@ -58,19 +59,32 @@ class _Panels:
         return unrolled(self.width // lanes, moved)
 
     def _part(self, panel: Expr, k: Expr, rest: Expr) -> tirx.Stmt:
-        """``rest`` columns, one after the other, after zeros in the whole row of the panel."""
+        """``rest`` columns and zeros behind them: by masks, or one column after the other."""
         lanes = self.stmt.lanes
+        if has_first_lanes(self.ctx.target, self.ctx.storage(self.stmt.src.region.buffer).dtype):
+            return unrolled(self.width // lanes, lambda v: self._first(panel, k, v * lanes, rest))
         zero = literal(0, str(self.stmt.dst.buffer.dtype), lanes)
         return sequence(
             unrolled(self.width // lanes, lambda v: self._write(panel, k, v * lanes, zero)),
             loop(rest, lambda c: self._write(panel, k, c, self._read(k, panel * self.width + c, 1))),
         )
 
+    def _first(self, panel: Expr, k: Expr, at: Expr, rest: Expr) -> tirx.Stmt:
+        """The vector ``at`` of a row of a panel that has ``rest`` columns."""
+        storage, lanes = self.ctx.storage(self.stmt.src.region.buffer), self.stmt.lanes
+        place = tirx.address_of(tirx.BufferLoad(storage.data, [self._offset(k, panel * self.width + at)]))
+        value = first_lanes(place, rest - at, storage.dtype, lanes, self.ctx.functions)
+        return self._write(panel, k, at, convert(value, str(self.stmt.dst.buffer.dtype)))
+
     def _read(self, k: Expr, col: Expr, lanes: int) -> Expr:
         storage = self.ctx.storage(self.stmt.src.region.buffer)
-        place = storage.offset([self.ctx.value(part) for part in element(self.stmt.src, k, col)])
-        value = decode(tirx.BufferLoad(storage.data, [span(place, lanes)]), storage.dtype)
+        value = decode(tirx.BufferLoad(storage.data, [span(self._offset(k, col), lanes)]), storage.dtype)
         return convert(value, str(self.stmt.dst.buffer.dtype))
+
+    def _offset(self, k: Expr, col: Expr) -> Expr:
+        """Where an element of the source lies."""
+        indices = [self.ctx.value(part) for part in element(self.stmt.src, k, col)]
+        return self.ctx.storage(self.stmt.src.region.buffer).offset(indices)
 
     def _write(self, panel: Expr, k: Expr, at: Expr, value: Expr) -> tirx.Stmt:
         storage = self.ctx.storage(self.stmt.dst.buffer)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from tilec.backends.cpu.emit.first_lanes import first_lanes, has_first_lanes
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
@@ -88,6 +89,15 @@ class _Tiles:
         storage = self.ctx.storage(buffer)
         raw = tirx.BufferLoad(storage.data, [span(storage.offset(indices), lanes)])
         return decode(raw, storage.dtype)
+
+    def has_first(self, buffer: Var) -> bool:
+        """Whether `first` takes elements of ``buffer``."""
+        return has_first_lanes(self.ctx.target, self.ctx.storage(buffer).dtype)
+
+    def first(self, buffer: Var, indices: tuple[Expr, ...], lanes: int, count: Expr) -> Expr:
+        """As `load`, but of ``count`` elements, and zeros behind them."""
+        dtype = self.ctx.storage(buffer).dtype
+        return first_lanes(self.address(buffer, indices), count, dtype, lanes, self.ctx.functions)
 
     def word(self, buffer: Var, indices: tuple[Expr, ...], dtype: str) -> Expr:
         """The bits in memory that start at an element, as the type of one or several words."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
 from tilec.backends.cpu.products.dot_forms import dot_form
 from tilec.backends.cpu.products.forms import word_form
@@ -35,16 +35,13 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
-_FEW_ROWS = 16
+_FEW_ROWS = 64
 
 #: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
 _ROWS_ACROSS = 32
 
 #: The same where a matrix unit would do the product.
 _ROWS_ACROSS_TILES = 4
-
-#: Rows of ``b`` up to this many elements are a panel as they are.
-_PANEL = 64
 
 #: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
 _FEW_PANELS = 4
@@ -253,19 +250,7 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
         return False
     if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
         return False
-    return static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS or _is_panel(region.buffer)
-
-
-def _is_panel(buffer: Var) -> bool:
-    width = int_value(buffer.shape[-1])
-    return width is not None and width <= _PANEL
-
-
-def reads_rows(gemm: MicroGemm) -> bool:
-    """Whether a ``b`` read in place has rows that are longer than a panel."""
-    b = gemm.b.region.buffer
-    in_place = gemm.block.form == "fma" and gemm.b.panel is None and b.scope().startswith("global")
-    return in_place and not _is_panel(b)
+    return static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS or is_panel(region.buffer)
 
 
 def _only_reads(user: Stmt, tile: Var) -> bool:

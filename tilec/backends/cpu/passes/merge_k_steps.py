@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
-from tilec.backends.cpu.passes.forward_operands import reads_rows
 from tilec.ir.exprs import int_value, substitute, uses
 from tilec.ir.nodes import Block, For, Kernel, Pipelined, Stmt
 from tilec.lowering.analysis.regions import depends, minima, moved, steps_of, stretched
@@ -57,7 +56,7 @@ def _whole(gemm: Stmt, loop: Pipelined | For, analyzer: sym.Analyzer) -> MicroGe
     """One product of the loop over all of its trips; None where the slices do not follow one another."""
     if not isinstance(gemm, MicroGemm) or int_value(gemm.clear) != 0 or gemm.body:
         return None
-    if reads_rows(gemm):
+    if gemm.reads_rows:
         return None
     if depends(gemm.c, loop.var) or any(_varies(count, loop.var) for count in (gemm.rows, gemm.columns)):
         return None

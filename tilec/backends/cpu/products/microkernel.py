@@ -22,6 +22,7 @@ from tilec.backends.cpu.products.register_tile import Memory, RegisterTile
 from tilec.backends.cpu.products.row_offsets import RowOffsets
 from tilec.backends.cpu.products.tir import index, loop, sequence, trips_of
 from tilec.ir.exprs import int_value
+from tilec.lowering.analysis.regions import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -56,7 +57,8 @@ def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock
 
 
 class _Builder:
-    """Emits the loops of one product. ``whole``: all columns of the blocks at hand count."""
+    """Emits the loops of one product. ``whole``: all columns of the blocks at hand count; ``rest``: how many
+    of them ``b`` has, where that is not all."""
 
     def __init__(self, gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> None:
         self.gemm = gemm
@@ -65,6 +67,7 @@ class _Builder:
         self.epilogue = epilogue
         self.offset: Var | None = None
         self.whole = True
+        self.rest: Expr | None = None
 
     def shared(self) -> list[tirx.Stmt]:
         """What all columns have in common: what the form's offset adds to rows."""
@@ -85,12 +88,14 @@ class _Builder:
         return loop(count, lambda j: self._rows(block, j * block.cols + start))
 
     def limited_columns(self) -> tirx.Stmt:
-        """As many blocks as the run-time number of columns takes: whole panels, or whole blocks and then one
-        narrower block per power of two."""
+        """As many blocks as the run-time number of columns takes: whole panels; or whole blocks, and then one
+        that reads no more than there is or a narrower one per power of two."""
         block, limit = self.gemm.block, tirx.Var("columns", "int32")
         bind = tirx.Bind(limit, trips_of(self.gemm.columns))
         if self.gemm.b.panel is not None:
             return sequence(bind, *self._panels(block, limit))
+        if self._reads_parts(block):
+            return sequence(bind, *self._parts(block, limit))
         whole = tirx.truncdiv(limit, index(block.cols))
         parts = [loop(whole, lambda j: self._rows(block, j * block.cols))]
         for width in _powers_below(block.cols):
@@ -110,6 +115,28 @@ class _Builder:
             last = tirx.IfThenElse(rest > block.lanes, last, first)
         return [*parts, tirx.IfThenElse(rest > 0, last, None)]
 
+    def _reads_parts(self, block: RegisterBlock) -> bool:
+        """Whether the last block may have fewer columns than it computes."""
+        fills = static(self.gemm.c.extent[-1]) % block.cols == 0
+        return (
+            block.form == "fma"
+            and block.lanes >= 4
+            and fills
+            and self.memory.has_first(self.gemm.b.region.buffer)
+        )
+
+    def _parts(self, block: RegisterBlock, limit: Var) -> list[tirx.Stmt]:
+        """Whole blocks; behind them one of the fewest vectors, a power of two, that have all columns."""
+        count = tirx.truncdiv(limit, index(block.cols))
+        start = count * block.cols
+        parts = [loop(count, lambda j: self._rows(block, j * block.cols))]
+        self.whole, self.rest = False, limit - start
+        last, width = self._rows(block, start), block.cols
+        while width > block.lanes:
+            width //= 2
+            last = tirx.IfThenElse(self.rest > width, last, self._rows(_narrow(block, width), start))
+        return [*parts, tirx.IfThenElse(self.rest > 0, last, None)]
+
     def _rows(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """All rows of one column block: whole row blocks, then one block of what is left, or one for every
         power of two in it."""
@@ -120,7 +147,8 @@ class _Builder:
         whole = tirx.truncdiv(limit, index(block.rows))
         parts = [loop(whole, lambda i: self._block(block, i * block.rows, col))]
         done = whole * block.rows
-        if self.whole and block == self.gemm.block and block.form not in MATRIX_FORMS:
+        exact = self.whole or self.rest is not None
+        if exact and block == self.gemm.block and block.form not in MATRIX_FORMS:
             parts += [
                 self._rest(replace(block, rows=rest), done, limit, col) for rest in range(1, block.rows)
             ]
@@ -148,7 +176,7 @@ class _Builder:
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block from its first row and column: start value, K loop, write back, epilogue."""
         registers = _tile_kind(block.form)(
-            self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset
+            self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset, self.rest
         )
         parts = [tirx.AllocBuffer(registers.data), registers.start(), registers.multiply()]
         finish = self.epilogue(row, col, block, registers.data, self.whole)

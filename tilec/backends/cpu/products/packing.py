@@ -12,7 +12,7 @@ from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackPanels, PackWords, T
 from tilec.backends.cpu.products.dot_forms import DotForm
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.matrix_forms import PAIR, MatrixForm
-from tilec.backends.cpu.products.tir import index
+from tilec.backends.cpu.products.tir import CACHE_LINE, index
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.regions import static, stretched
@@ -20,10 +20,6 @@ from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-
-#: Bytes by which packed rows are longer than their elements, so that they start in different cache sets.
-_CACHE_LINE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +69,8 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
         return None
     axes = [gemm.a.row, gemm.a.col] if form is not None else sorted((gemm.a.row, gemm.a.col))
     extents = tuple(static(region.extent[axis]) for axis in axes)
-    shape = (extents[0], extents[1] + _CACHE_LINE // element_bytes(wanted))
+    # Packed rows are a cache line longer than their elements, so that they start in different cache sets.
+    shape = (extents[0], extents[1] + CACHE_LINE // element_bytes(wanted))
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_rows", scope="shared.dyn")
     matrix = Matrix(_first(buffer, extents), axes.index(gemm.a.row), axes.index(gemm.a.col))
     return Packing(buffer, gemm.a, matrix, None, gemm.block.lanes)

@@ -11,10 +11,20 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
 from tilec.backends.cpu.products.dot_forms import DotForm, dot
 from tilec.backends.cpu.products.forms import word_form
-from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequence, trips_of, unrolled
+from tilec.backends.cpu.products.tir import (
+    CACHE_LINE,
+    INDEX,
+    get,
+    index,
+    loop,
+    put,
+    sequence,
+    trips_of,
+    unrolled,
+)
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
-from tilec.lowering.emission.storage import convert
+from tilec.lowering.emission.storage import convert, element_bytes
 from tilec.lowering.math.vectors import literal, spread, with_lanes
 
 if TYPE_CHECKING:
@@ -26,6 +36,12 @@ class Memory(Protocol):
 
     def load(self, buffer: Var, indices: tuple[Expr, ...], lanes: int = 1) -> Expr:
         """The values of ``lanes`` consecutive elements along the last index."""
+
+    def has_first(self, buffer: Var) -> bool:
+        """Whether `first` takes elements of ``buffer``."""
+
+    def first(self, buffer: Var, indices: tuple[Expr, ...], lanes: int, count: Expr) -> Expr:
+        """As `load`, but of ``count`` elements, and zeros behind them."""
 
     def word(self, buffer: Var, indices: tuple[Expr, ...], dtype: str) -> Expr:
         """The bits in memory that start at an element, as the type of one or several words."""
@@ -44,6 +60,7 @@ class RegisterTile:
     """The block of ``gemm`` whose first element is (``row``, ``col``); ``data`` holds it row by row.
 
     ``offset`` holds what the form's offset of ``b`` adds to each row, which is taken off at the start.
+    ``rest`` is how many of its columns ``b`` has, at least half of them or one; None: all.
     Blocks of one or two rows leave the multipliers waiting for each other, but then reading ``b`` is what
     takes the time: more accumulators gained nothing."""
 
@@ -56,6 +73,7 @@ class RegisterTile:
         row: Expr,
         col: Expr,
         offset: Var | None = None,
+        rest: Expr | None = None,
     ) -> None:
         self.gemm = gemm
         self.memory = memory
@@ -66,6 +84,7 @@ class RegisterTile:
         self.dtype = gemm.computed
         self.form = word_form(block.form)
         self.offset = offset
+        self.rest = rest
         self.data = tirx.decl_buffer((block.rows * block.cols,), self.dtype, "acc", scope="local")
 
     def start(self) -> tirx.Stmt:
@@ -144,7 +163,27 @@ class RegisterTile:
             left = spread(a(r), self.block.lanes)
             return put(self.data, at, self._multiply_add(left, self._b(k, v), old))
 
-        return each_vector(self.block, multiplied)
+        if not self._runs_ahead():
+            return each_vector(self.block, multiplied)
+        return sequence(self._fetched(k), each_vector(self.block, multiplied))
+
+    def _runs_ahead(self) -> bool:
+        """Whether the next block's columns are asked for while this one is computed: those of a ``b`` that is
+        read where it lies, row by row in short pieces, which no prefetcher of a CPU follows. One row has no
+        time for that: it would ask as often as it multiplies."""
+        whole = self.rest is None and self.block.cols == self.gemm.block.cols
+        return whole and self.block.rows > 1 and self.gemm.reads_rows
+
+    def _fetched(self, k: Expr) -> tirx.Stmt:
+        """Asks for row ``k`` of ``b`` in the next block of columns, a cache line at a time."""
+        b, line = self.gemm.b, CACHE_LINE // element_bytes(str(self.gemm.b.region.buffer.dtype))
+
+        def asked(number: Expr) -> tirx.Stmt:
+            place = element(b, k, self.col + (self.block.cols + number * line))
+            where = self.memory.address(b.region.buffer, place)
+            return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", where, 0, 3, 1))
+
+        return unrolled(-(-self.block.cols // line), asked)
 
     def _a(self, r: Expr, k: Expr, count: int) -> Expr:
         """``count`` elements or words of a row of ``a``."""
@@ -160,6 +199,16 @@ class RegisterTile:
 
     def _b(self, k: Expr, v: Expr) -> Expr:
         place = element(self.gemm.b, k, self.col + v * self.block.lanes)
+        if self.rest is None or self.form is not None:
+            return self._all_of_b(place)
+        buffer, lanes = self.gemm.b.region.buffer, self.block.lanes
+        part = convert(self.memory.first(buffer, place, lanes, self.rest - v * lanes), self.dtype)
+        if self.block.vectors == 1:
+            return part
+        return tirx.if_then_else(v < self.block.vectors // 2, self._all_of_b(place), part)
+
+    def _all_of_b(self, place: tuple[Expr, ...]) -> Expr:
+        """The vector of ``b`` at a place."""
         buffer, lanes = self.gemm.b.region.buffer, self.block.lanes
         return (
             self._read(buffer, place, lanes) if self.form is None else self.memory.load(buffer, place, lanes)

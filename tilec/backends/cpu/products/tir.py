@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Type of loop variables: tiles are small, and LLVM widens them where an address needs it.
 INDEX = "int32"
 
+#: Bytes of a cache line of the processors here.
+CACHE_LINE = 64
+
 
 def index(value: Expr | int) -> Expr:
     """``value`` in the type of the loops here."""

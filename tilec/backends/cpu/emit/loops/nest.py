@@ -178,13 +178,22 @@ def _emit_segments(
     value = ctx.value(ctx.facts.simplify(clamped(bound, start, stop)))
     parts = []
     with ctx.scope():
-        bind = tirx.Bind(ctx.define(limit, value), value)
+        name = ctx.define(limit, value)
+        bind = tirx.Bind(name, value)
+        _learn_range(name, start, stop, ctx)
         for begin, end, holds in ((start, limit, holds_below), (limit, stop, not holds_below)):
             with ctx.facts.assume(cond, holds):
                 part = replace(nest, loops=((var, begin, end), *nest.loops[1:]))
                 emitted = _emit_range(part, open_conditions(part, ctx), ctx)
             parts += [emitted] if emitted is not None else []
     return sequence([bind, *parts]) if parts else None
+
+
+def _learn_range(name: Var, start: Expr, stop: Expr, ctx: LaneContext) -> None:
+    """What is known of a limit within a range between two numbers."""
+    low, high = int_value(start), int_value(stop)
+    if low is not None and high is not None and low <= high:
+        ctx.facts.bind_range(name, low, high + 1)
 
 
 def _emit_loop(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:

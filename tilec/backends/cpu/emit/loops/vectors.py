@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
+from tilec.backends.cpu.emit.loops.last_vector import suits_last_vector
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss
@@ -75,7 +77,11 @@ def _static(
 def _dynamic(
     var: Var, start: Expr, extent: Expr, body: Block, width: int, ctx: LaneContext
 ) -> tirx.Stmt | None:
-    """Run-time extents: vectors, short vectors of four, single elements."""
+    """Run-time extents: vectors, then one of the lanes that are left where there are few vectors, or short
+    vectors of four and single elements."""
+    if suits_last_vector(extent, body, width, ctx):
+        with suppress(NotVectorisable):
+            return _with_last_vector(var, start, extent, body, width, ctx)
     parts: list[tirx.Stmt] = []
     dtype = dtype_of(var)
     steps = [(lanes, slots) for lanes in _dynamic_widths(width) for slots in _unrolling(ctx, lanes)]
@@ -90,6 +96,27 @@ def _dynamic(
         parts += [tirx.Bind(next_start, start + trips * size), tirx.Bind(next_extent, extent - trips * size)]
         start, extent = next_start, next_extent
     return sequence(parts)
+
+
+def _with_last_vector(
+    var: Var, start: Expr, extent: Expr, body: Block, width: int, ctx: LaneContext
+) -> tirx.Stmt | None:
+    dtype = dtype_of(var)
+    trips, left = ctx.fresh(f"{var.name}_trips", dtype), ctx.fresh(f"{var.name}_left", dtype)
+    whole = _repeat(var, start, trips, width, 1, body, ctx)
+    with ctx.first_scope(tirx.Cast("int32", left)):
+        last = _one_vector(var, start + trips * width, width, 0, body, ctx)
+    if whole is None or last is None:
+        return None
+    size = tirx.const(width, dtype)
+    return tirx.SeqStmt(
+        [
+            tirx.Bind(trips, tirx.truncdiv(extent, size)),
+            whole,
+            tirx.Bind(left, extent - trips * size),
+            tirx.IfThenElse(left > 0, last, None),
+        ]
+    )
 
 
 def _dynamic_widths(width: int) -> list[int]:

@@ -1,0 +1,79 @@
+"""Loads and stores of the first lanes of a vector, for which TIR has no nodes: functions in LLVM's language,
+inlined where they are called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.math.vectors import lanes_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.targets import Target
+
+_ELEMENTS = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "i32",
+    "uint32": "i32",
+    "int64": "i64",
+    "uint64": "i64",
+}
+
+_LOAD = """
+declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32 immarg, <{lanes} x i1>, {vector})
+define linkonce_odr hidden {vector} @{name}(ptr %place, i32 %count) alwaysinline nounwind {{
+{mask}
+  %loaded = call {vector} @llvm.masked.load.{suffix}.p0(ptr %place, i32 {bytes}, <{lanes} x i1> %mask,
+                                                        {vector} zeroinitializer)
+  ret {vector} %loaded
+}}
+"""
+
+_STORE = """
+declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32 immarg, <{lanes} x i1>)
+define linkonce_odr hidden i32 @{name}(ptr %place, i32 %count, {vector} %value) alwaysinline nounwind {{
+{mask}
+  call void @llvm.masked.store.{suffix}.p0({vector} %value, ptr %place, i32 {bytes}, <{lanes} x i1> %mask)
+  ret i32 0
+}}
+"""
+
+_MASK = """  %first = insertelement <{lanes} x i32> poison, i32 %count, i64 0
+  %counts = shufflevector <{lanes} x i32> %first, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer
+  %mask = icmp sgt <{lanes} x i32> %counts, <{numbers}>"""
+
+
+def has_first_lanes(target: Target, dtype: str) -> bool:
+    """Whether one instruction moves so many elements of ``dtype`` and no more: with AVX2 and AVX-512 those of
+    words."""
+    return target.vector_bits >= 256 and dtype in _ELEMENTS
+
+
+def first_lanes(place: Expr, count: Expr, dtype: str, lanes: int, functions: dict[str, str]) -> Expr:
+    """``lanes`` elements of ``dtype`` at an address, those from ``count`` on zero and not read; ``functions``
+    gets the text of what is called."""
+    name = f"tilec_first_{dtype}x{lanes}"
+    functions[name] = _text(_LOAD, name, dtype, lanes)
+    return tirx.call_extern(f"{dtype}x{lanes}", name, place, count)
+
+
+def store_first_lanes(
+    place: Expr, count: Expr, value: Expr, dtype: str, functions: dict[str, str]
+) -> tirx.Stmt:
+    """Writes ``count`` lanes of a vector of ``dtype`` to an address."""
+    lanes = lanes_of(value)
+    name = f"tilec_store_first_{dtype}x{lanes}"
+    functions[name] = _text(_STORE, name, dtype, lanes)
+    return tirx.Evaluate(tirx.call_extern("int32", name, place, count, value))
+
+
+def _text(form: str, name: str, dtype: str, lanes: int) -> str:
+    kind, size = "f" if dtype.startswith("float") else "i", element_bytes(dtype)
+    mask = _MASK.format(lanes=lanes, numbers=", ".join(f"i32 {number}" for number in range(lanes)))
+    vector, suffix = f"<{lanes} x {_ELEMENTS[dtype]}>", f"v{lanes}{kind}{8 * size}"
+    return form.format(vector=vector, suffix=suffix, name=name, lanes=lanes, mask=mask, bytes=size)
