@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
+from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, STORE, Product
 
 from tilec.backends.cpu.codegen.objects import tir_text
 from tilec.backends.cpu.nodes import MicroGemm, PackWords, TransposePanels
@@ -296,6 +297,30 @@ def test_rows_that_fill_vectors_are_the_right_operand(sizes: dict[str, int], for
     product = Product(dtype="int8", acc="int32", out="int32", bN=64, bK=32, trans_b=True, **sizes)
     (gemm,) = found(lowered(product, target="x86-64-v4+vnni"), MicroGemm)
     assert (gemm.block.form, gemm.a.region.buffer.name) == (form, read)
+
+
+SCORES = Product(N=40, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 4), ("bfloat16", 2)])
+def test_rows_that_turn_out_few_multiply_along_k(dtype: str, most: int) -> None:
+    """Up to as many as vectors of K have steps; columns that ``b`` lacks are cleared."""
+    kernel = lowered(replace(SCORES, dtype=dtype), "forward_operands", "x86-64-v4+avx512bf16")
+    (branch,) = found(kernel, If)
+    fill, few = branch.then
+    assert f"<= {most}" in str(branch.cond)
+    assert (few.block.form, few.b.region.buffer.name, few.a.region.buffer.name) == ("across", "B", "A")
+    assert isinstance(fill, Fill)
+    assert fill.dst.buffer.same_as(few.c.buffer)
+    assert [type(stmt) for stmt in branch.orelse][:1] == [Copy]
+
+
+@pytest.mark.parametrize(
+    "other", [{"epilogue": STORE}, {"clears": False}, {"trans_b": False}, {"M": 32}, {"bM": 4}]
+)
+def test_products_that_gain_nothing_by_it_have_no_branch(other: dict[str, object]) -> None:
+    """Sums that are finished in registers, steps of K that may be merged, rows never or always few."""
+    assert not found(lowered(replace(SCORES, **other), "branch_few_rows"), If)
 
 
 def test_transposed_tiles_go_through_registers() -> None:

@@ -37,6 +37,8 @@ PRODUCTS = {
     ),
     "turned_int8": Product(dtype="int8", acc="int32", out="int32", bM=16, K=160, bK=80, trans_b=True),
     "turned_bfloat16": Product(dtype="bfloat16", bM=32, K=96, bK=48, trans_b=True, epilogue=BIAS_RESIDUAL),
+    "across_if_few": Product(N=64, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
+    "across_if_few_ends": Product(N=40, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
     "panels": Product(N=128, K=80, panel=32, bN=128),
     "panels_dynamic": Product(panel=32),
     "panels_of_16": Product(N=128, panel=16, bN=64),

@@ -16,32 +16,29 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
-from tilec.backends.cpu.products.dot_forms import dot_form
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.packing import has_unit_stride
+from tilec.backends.cpu.products.staged_operands import (
+    StagedOperands,
+    dot_of,
+    other_axes,
+    suits_vectors_along_k,
+)
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
-from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, If, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import static
-from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import changed_in, users
-from tilec.lowering.emission.storage import compute_type, element_bytes
+from tilec.lowering.analysis.uses import users
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.products.dot_forms import DotForm
     from tilec.targets import Target
 
 #: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
 _FEW_ROWS = 64
-
-#: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
-_ROWS_ACROSS = 32
-
-#: The same where a matrix unit would do the product.
-_ROWS_ACROSS_TILES = 4
 
 #: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
 _FEW_PANELS = 4
@@ -62,15 +59,12 @@ class ForwardOperands(Pass):
         return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch, target).result())
 
 
-class _Forward(ScopedRewrite):
-    """Rewrites one launch. ``sources`` maps a staged tile to the copy that fills it, while in scope."""
+class _Forward(StagedOperands):
+    """Rewrites one launch. ``filled`` are the tiles that the block at hand fills."""
 
     def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
         super().__init__(kernel, launch)
         self.target = target
-        self.users = users(launch.body)
-        self.written = changed_in(launch)
-        self.sources: dict[Var, Copy] = {}
         self.filled: set[Var] = set()
 
     def result(self) -> Launch:
@@ -79,38 +73,31 @@ class _Forward(ScopedRewrite):
         return replace(launch, body=_without_unread(launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """Collects copies on the way down, rewrites products."""
-        if isinstance(stmt, Copy) and self._stages(stmt):
-            self.sources[stmt.dst.buffer] = stmt
+        """Rewrites products; in a branch its condition is known."""
+        if isinstance(stmt, If):
+            return [self._branch(stmt)]
         if not isinstance(stmt, MicroGemm):
             return super().stmt(stmt)
         return _with_rest_cleared(self._rows(self._columns(stmt)))
 
+    def _branch(self, stmt: If) -> If:
+        with self.facts.remember(stmt.cond):
+            then = self.block(stmt.then)
+        with self.facts.remember(stmt.cond, False):
+            return replace(stmt, then=then, orelse=self.block(stmt.orelse))
+
     def block(self, block: Block) -> Block:
-        """A copy is known from where it stands to the end of its block."""
-        before = dict(self.sources), self.filled
+        """A Fill counts for the block that it stands in."""
+        before = self.filled
         self.filled = {stmt.dst.buffer for stmt in block if isinstance(stmt, Fill)}
         result = super().block(block)
-        self.sources, self.filled = before
+        self.filled = before
         return result
-
-    def _stages(self, copy: Copy) -> bool:
-        """Whether the tile that ``copy`` fills is nothing but a window on its source."""
-        tile, source = copy.dst.buffer, copy.src.buffer
-        if not source.scope().startswith("global") or source in self.written:
-            return False
-        if tile.scope().startswith("global") or str(tile.dtype) != str(source.dtype):
-            return False
-        if not all(_only_reads(user, tile) for user in self.users[tile] if user is not copy):
-            return False
-        if any(True for start in copy.src.start for _ in loads(start)):
-            return False
-        return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape, strict=True))
 
     def _rows(self, gemm: MicroGemm) -> MicroGemm:
         """``gemm`` limited to the rows and the depth that ``a`` has, with ``a`` read in place where that
         pays."""
-        moved = self._source_of(gemm.a)
+        moved = self.source_of(gemm.a)
         if moved is None:
             return gemm
         rows = self._limit(gemm.rows, moved, moved.row)
@@ -118,7 +105,7 @@ class _Forward(ScopedRewrite):
             return gemm
         gemm = replace(gemm, rows=rows)
         depth = self._limit(gemm.depth, moved, moved.col)
-        inside = all(self._inside(moved.region, axis) for axis in _others(moved))
+        inside = all(self._inside(moved.region, axis) for axis in other_axes(moved))
         if depth is None or not inside or not _is_worth_rows(gemm, moved, depth):
             return _less_deep(gemm, depth)
         return replace(gemm, a=moved, depth=depth)
@@ -126,18 +113,16 @@ class _Forward(ScopedRewrite):
     def _columns(self, gemm: MicroGemm) -> MicroGemm:
         """``gemm`` limited to the columns and the depth that ``b`` has, with ``b`` read in place where that
         pays."""
-        moved = self._source_of(gemm.b)
+        moved = self.source_of(gemm.b)
         if moved is None:
             return gemm
         depth = self._limit(gemm.depth, moved, moved.row)
         columns = self._limit(gemm.columns, moved, moved.col)
-        dot = dot_form(
-            self.target, *(str(region.buffer.dtype) for region in (gemm.a.region, moved.region, gemm.c))
-        )
-        across = _is_across(gemm, moved, dot)
-        if columns is None or not (_same_count(columns, gemm.columns) or self._goes_on(gemm, across)):
+        inside = depth is not None and all(self._inside(moved.region, axis) for axis in other_axes(moved))
+        dot = dot_of(gemm, moved, self.target)
+        across = inside and self._is_across(gemm, moved)
+        if columns is None or not (_same_count(columns, gemm.columns) or self._may_end(gemm, across)):
             return _less_deep(gemm, depth)
-        inside = all(self._inside(moved.region, axis) for axis in _others(moved))
         if depth is None or not inside or not (across or _is_worth_columns(gemm, moved)):
             return _less_deep(_narrower(gemm, columns), depth)
         block = across_block(self.target, dot) if across else self._low_block(gemm)
@@ -148,28 +133,22 @@ class _Forward(ScopedRewrite):
         rows = static(gemm.a.region.extent[gemm.a.row])
         return low_block(self.target, str(gemm.c.buffer.dtype), rows, gemm.block.halves)
 
-    def _goes_on(self, gemm: MicroGemm, across: bool) -> bool:
-        """Whether ``gemm`` may end at any column, and adds to sums of an earlier trip, so that nothing is
-        fused with it alone."""
+    def _is_across(self, gemm: MicroGemm, moved: Matrix) -> bool:
+        """Whether ``gemm`` on ``moved`` as ``b`` has its vectors along K."""
+        few = self.few_rows(gemm)
+        return (
+            few is not None
+            and self.facts.prove(few) is True
+            and suits_vectors_along_k(gemm, moved, self.target)
+        )
+
+    def _may_end(self, gemm: MicroGemm, across: bool) -> bool:
+        """Whether ``gemm`` may end at any column: where it clears few sums, which then are cleared before it,
+        or adds to those of an earlier trip, so that nothing is fused with it alone."""
+        if int_value(gemm.clear) == 1:
+            return across
         adds = int_value(gemm.clear) == 0 and gemm.c.buffer not in self.filled
         return adds and (across or gemm.block.form == "fma")
-
-    def _source_of(self, matrix: Matrix) -> Matrix | None:
-        """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
-        copy = self.sources.get(matrix.region.buffer)
-        if copy is None:
-            return None
-        axes = _pairs(copy)
-        if axes is None or matrix.row not in axes or matrix.col not in axes:
-            return None
-        start, extent = list(copy.src.start), [1] * len(copy.src.start)
-        for axis, offset in enumerate(matrix.region.start):
-            if axis in axes:
-                start[axes[axis]] = self.facts.simplify(start[axes[axis]] + offset)
-                extent[axes[axis]] = matrix.region.extent[axis]
-        return Matrix(
-            Region(copy.src.buffer, tuple(start), tuple(extent)), axes[matrix.row], axes[matrix.col]
-        )
 
     def _limit(self, count: int | Expr, matrix: Matrix, axis: int) -> int | Expr | None:
         """``count`` cut to what the source has on ``axis``; None where it may start below zero."""
@@ -233,16 +212,6 @@ def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:
     return apart or static(gemm.columns) <= gemm.block.cols
 
 
-def _is_across(gemm: MicroGemm, moved: Matrix, dot: DotForm | None) -> bool:
-    """Whether ``gemm`` on ``moved`` as ``b`` suits vectors along K: few rows, K side by side in both
-    operands, floats that are summed in float32 or types that ``dot`` multiplies."""
-    a, b = gemm.a.region, moved.region.buffer
-    known = dot is not None or str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
-    side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
-    most = _ROWS_ACROSS_TILES if gemm.block.form in TILE_FORMS else _ROWS_ACROSS
-    return known and side_by_side and has_unit_stride(b) and static(a.extent[gemm.a.row]) <= most
-
-
 def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
     """Whether reading ``b`` in place beats packing it."""
     region = moved.region
@@ -253,35 +222,19 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
     return static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS or is_panel(region.buffer)
 
 
-def _only_reads(user: Stmt, tile: Var) -> bool:
-    """Whether ``user`` is a product that has ``tile`` as an operand alone, not as its accumulator."""
-    return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
-
-
-def _covers(start: Expr, extent: int | Expr, size: Expr) -> bool:
-    return int_value(start) == 0 and int_value(extent) == int_value(size)
-
-
-def _others(matrix: Matrix) -> list[int]:
-    """The axes of the region that are neither row nor column."""
-    return [axis for axis in range(len(matrix.region.start)) if axis not in (matrix.row, matrix.col)]
-
-
-def _pairs(copy: Copy) -> dict[int, int] | None:
-    """Axis of the source by axis of the tile, for axes longer than 1; None where they do not pair up."""
-    tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
-    source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
-    return dict(zip(tile, source, strict=True)) if len(tile) == len(source) else None
-
-
 def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:
-    """``gemm``; where it clears and its rows are limited, after a Fill of the rows that it leaves out."""
-    if int_value(gemm.rows) is not None or int_value(gemm.clear) != 1:
+    """``gemm``; where it clears, after a Fill of the rows that it leaves out, or of all where it leaves out
+    columns."""
+    if int_value(gemm.clear) != 1:
+        return [gemm]
+    zero = tirx.const(0, str(gemm.c.buffer.dtype))
+    if int_value(gemm.columns) is None:
+        return [Fill(gemm.c, zero, loc=gemm.loc), gemm]
+    if int_value(gemm.rows) is not None:
         return [gemm]
     axis, first = len(gemm.c.start) - 2, tirx.max(gemm.rows, 0)
     start = (*gemm.c.start[:axis], gemm.c.start[axis] + first, gemm.c.start[-1])
     extent = (*gemm.c.extent[:axis], gemm.c.extent[axis] - first, gemm.c.extent[-1])
-    zero = tirx.const(0, str(gemm.c.buffer.dtype))
     return [Fill(Region(gemm.c.buffer, start, extent), zero, loc=gemm.loc), gemm]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilec.backends.cpu.passes.branch_few_rows import BranchFewRows
 from tilec.backends.cpu.passes.carry_columns import CarryColumns
 from tilec.backends.cpu.passes.forward_operands import ForwardOperands
 from tilec.backends.cpu.passes.fuse_elementwise import FuseElementwise
@@ -38,6 +39,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     BoundProducts(),
     TurnFewRows(),
     SelectMicrokernel(),
+    BranchFewRows(),
     ForwardOperands(),
     MergePanels(),
     MergeKSteps(),

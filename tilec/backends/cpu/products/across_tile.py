@@ -18,13 +18,13 @@ from tilec.backends.cpu.products.tir import (
     INDEX,
     get,
     index,
-    lanes_total,
     loop,
     put,
     sequence,
     trips_of,
     unrolled,
 )
+from tilec.ir.exprs import dtype_of
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, with_lanes
 
@@ -60,7 +60,7 @@ class AcrossTile(RegisterTile):
             self._each(lambda at, r, c: put(self.sums, at * self.sums_wide, zero)),
             loop(trips, lambda k: self._vectors(k * self.wide)),
             *self._narrow_vectors(trips * self.wide, depth, done),
-            self._each(lambda at, r, c: self._add(at, lanes_total(self._sums(at)))),
+            *self._totals(),
             loop(depth - done, lambda k: self._rest(done + k)),
         )
 
@@ -113,6 +113,18 @@ class AcrossTile(RegisterTile):
     def _into(self, at: Expr, sums: Expr) -> tirx.Stmt:
         return put(self.sums, at * self.sums_wide, sums)
 
+    def _totals(self) -> list[tirx.Stmt]:
+        """Adds the partial sums of as many elements at a time as have lanes in a vector of them."""
+        parts: list[tirx.Stmt] = []
+        count, done = self.block.rows * self.block.cols, 0
+        while done < count:
+            size = min(self.sums_wide, 1 << ((count - done).bit_length() - 1))
+            vectors = [self._sums(index(at)) for at in range(done, done + size)]
+            old = get(self.data, index(done), size)
+            parts.append(put(self.data, index(done), old + _totals_of(vectors, parts)))
+            done += size
+        return parts
+
     def _rest(self, k: Expr) -> tirx.Stmt:
         return self._each(lambda at, r, c: self._add(at, self._row(r, k, 1) * self._column(c, k, 1)))
 
@@ -127,3 +139,29 @@ class AcrossTile(RegisterTile):
 
     def _along_k(self, matrix: Matrix, place: tuple[Expr, ...], count: int) -> Expr:
         return convert(self.memory.load(matrix.region.buffer, place, count), self.dtype)
+
+
+def _totals_of(vectors: list[Expr], parts: list[tirx.Stmt]) -> Expr:
+    """The sums of the lanes of each of the vectors, a power of two of them and no more than they have lanes,
+    side by side; what computes them goes to the end of ``parts``.
+
+    A vector has equal groups of lanes, one for each sum. Two of them add the halves of their groups, which
+    leaves one vector of twice as many groups."""
+    groups, lanes = 1, vectors[0].ty.dtype.lanes
+    while len(vectors) > 1:
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [_halved(list(pair), lanes // groups, parts) for pair in pairs]
+        groups *= 2
+    (vector,) = vectors
+    while vector.ty.dtype.lanes > groups:
+        vector = _halved([vector], vector.ty.dtype.lanes // groups, parts)
+    return vector
+
+
+def _halved(vectors: list[Expr], group: int, parts: list[tirx.Stmt]) -> Expr:
+    """The first halves of all groups of ``group`` lanes plus the second ones."""
+    names = [tirx.Var("v", dtype_of(vector)) for vector in vectors]
+    parts += [tirx.Bind(name, vector) for name, vector in zip(names, vectors, strict=True)]
+    lanes = [lane for lane in range(len(names) * names[0].ty.dtype.lanes) if lane % group < group // 2]
+    low, high = ([index(lane + shift) for lane in lanes] for shift in (0, group // 2))
+    return tirx.Shuffle(names, low) + tirx.Shuffle(names, high)

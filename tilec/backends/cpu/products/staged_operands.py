@@ -1,0 +1,148 @@
+"""Operands that a Copy only stages: a base for passes that look behind their tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.nodes import Matrix, MicroGemm
+from tilec.backends.cpu.products.dot_forms import dot_form
+from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.packing import has_unit_stride
+from tilec.backends.cpu.products.tile_forms import TILE_FORMS
+from tilec.ir.exprs import int_value, loads
+from tilec.ir.nodes import Block, Copy, Kernel, Launch, Region, Stmt
+from tilec.lowering.analysis.regions import static
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import changed_in, users
+from tilec.lowering.emission.storage import compute_type
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.targets import Target
+
+#: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
+_ROWS_ACROSS = 32
+
+#: The same where a matrix unit would do the product.
+_ROWS_ACROSS_TILES = 4
+
+
+class StagedOperands(ScopedRewrite):
+    """Rewrites one launch. ``sources`` maps a staged tile to the copy that fills it, while in scope."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.users = users(launch.body)
+        self.written = changed_in(launch)
+        self.sources: dict[Var, Copy] = {}
+
+    def block(self, block: Block) -> Block:
+        """A copy is known from where it stands to the end of its block."""
+        before = dict(self.sources)
+        result = super().block(block)
+        self.sources = before
+        return result
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Collects copies on the way down."""
+        if isinstance(stmt, Copy) and self._stages(stmt):
+            self.sources[stmt.dst.buffer] = stmt
+        return super().stmt(stmt)
+
+    def _stages(self, copy: Copy) -> bool:
+        """Whether the tile that ``copy`` fills is nothing but a window on its source."""
+        tile, source = copy.dst.buffer, copy.src.buffer
+        if not source.scope().startswith("global") or source in self.written:
+            return False
+        if tile.scope().startswith("global") or str(tile.dtype) != str(source.dtype):
+            return False
+        if not all(_only_reads(user, tile) for user in self.users[tile] if user is not copy):
+            return False
+        if any(True for start in copy.src.start for _ in loads(start)):
+            return False
+        return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape, strict=True))
+
+    def source_of(self, matrix: Matrix) -> Matrix | None:
+        """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
+        copy = self.sources.get(matrix.region.buffer)
+        if copy is None:
+            return None
+        axes = _pairs(copy)
+        if axes is None or matrix.row not in axes or matrix.col not in axes:
+            return None
+        start, extent = list(copy.src.start), [1] * len(copy.src.start)
+        for axis, offset in enumerate(matrix.region.start):
+            if axis in axes:
+                start[axes[axis]] = self.facts.simplify(start[axes[axis]] + offset)
+                extent[axes[axis]] = matrix.region.extent[axis]
+        return Matrix(
+            Region(copy.src.buffer, tuple(start), tuple(extent)), axes[matrix.row], axes[matrix.col]
+        )
+
+    def few_rows(self, gemm: MicroGemm) -> Expr | None:
+        """The condition under which ``a`` has so few rows that vectors along K pay; None where it never
+        does."""
+        most = _most_rows(gemm)
+        moved = self.source_of(gemm.a)
+        if static(gemm.a.region.extent[gemm.a.row]) <= most:
+            return tirx.const(True, "bool")
+        if moved is None:
+            return None
+        start, size = moved.region.start[moved.row], moved.region.buffer.shape[moved.row]
+        count = self.facts.simplify(size - start)
+        if self.facts.prove(start >= 0) is not True or self.facts.prove(count > most) is True:
+            return None
+        return count <= most
+
+
+def _most_rows(gemm: MicroGemm) -> int:
+    """Rows up to which vectors along K take less time than bringing ``b`` into panels. Where all of K is one
+    step, the sums over lanes, one for each row, take most of it: on Zen 5 with K = 64 and 128 columns vectors
+    along K were ahead with 4 rows and behind with 8, in float32 and beside vdpbf16ps."""
+    most = _ROWS_ACROSS_TILES if gemm.block.form in TILE_FORMS else _ROWS_ACROSS
+    depth = int_value(gemm.depth)
+    if int_value(gemm.clear) != 1 or depth is None:
+        return most
+    form = word_form(gemm.block.form)
+    return min(most, depth // (gemm.block.lanes * (1 if form is None else form.group)))
+
+
+def dot_of(gemm: MicroGemm, moved: Matrix, target: Target) -> DotForm | None:
+    """What multiplies words of K of ``gemm`` on ``moved`` as ``b``; None where nothing does."""
+    types = (str(region.buffer.dtype) for region in (gemm.a.region, moved.region, gemm.c))
+    return dot_form(target, *types)
+
+
+def suits_vectors_along_k(gemm: MicroGemm, moved: Matrix, target: Target) -> bool:
+    """Whether ``gemm`` on ``moved`` as ``b`` may have its vectors along K, if it has few rows: K lies side by
+    side in both operands; floats are summed in float32, or an instruction multiplies words."""
+    a, b = gemm.a.region, moved.region.buffer
+    floats = str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
+    known = floats or dot_of(gemm, moved, target) is not None
+    side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
+    return known and side_by_side and has_unit_stride(b)
+
+
+def other_axes(matrix: Matrix) -> list[int]:
+    """The axes of the region that are neither row nor column."""
+    return [axis for axis in range(len(matrix.region.start)) if axis not in (matrix.row, matrix.col)]
+
+
+def _only_reads(user: Stmt, tile: Var) -> bool:
+    """Whether ``user`` is a product that has ``tile`` as an operand alone, not as its accumulator."""
+    return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
+
+
+def _covers(start: Expr, extent: int | Expr, size: Expr) -> bool:
+    return int_value(start) == 0 and int_value(extent) == int_value(size)
+
+
+def _pairs(copy: Copy) -> dict[int, int] | None:
+    """Axis of the source by axis of the tile, for axes longer than 1; None where they do not pair up."""
+    tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
+    source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
+    return dict(zip(tile, source, strict=True)) if len(tile) == len(source) else None
