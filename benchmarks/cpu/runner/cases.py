@@ -128,6 +128,24 @@ def _rotary(tokens: int, heads: int, d: int) -> Case:
     return Case([x, cos, sin, places, torch.empty_like(x)], dims, calls, calls["torch"])
 
 
+def _cumsum(m: int, n: int) -> Case:
+    return _of_torch([torch.randn(m, n), torch.empty(m, n)], _row_dims(m, n), lambda x: torch.cumsum(x, 1))
+
+
+def _gating(tokens: int, experts: int) -> Case:
+    """The eight largest, as manifests/llm.toml has it."""
+    scores, weights = torch.randn(tokens, experts), torch.empty(tokens, 8)
+    tensors = [scores, weights, torch.empty(tokens, 8, dtype=torch.int32)]
+    calls = {"torch": lambda: peers.gating(scores, 8)}
+    return Case(tensors, {"M": tokens, "E": experts}, calls, calls["torch"], out=1)
+
+
+def _embedding(tokens: int, rows: int, d: int) -> Case:
+    ids = torch.randint(0, rows, (tokens,), dtype=torch.int32)
+    tensors = [ids, torch.randn(rows, d), torch.empty(tokens, d)]
+    return _of_torch(tensors, {"tokens": tokens, "V": rows, "D": d}, torch_peers.embedding)
+
+
 def _of_torch(
     tensors: list[torch.Tensor],
     dims: dict[str, int],
@@ -152,4 +170,7 @@ _CASES: Mapping[str, Callable[..., Case]] = {
     "silu_mul_float32": _silu_mul,
     "linear_gelu_float32": _linear_gelu,
     "rotary_float32": _rotary,
+    "cumsum": _cumsum,
+    "topk_gating": _gating,
+    "embedding_float32": _embedding,
 }

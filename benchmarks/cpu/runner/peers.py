@@ -94,3 +94,8 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, places: torch.
     first, second = x.chunk(2, -1)
     c, s = cos[places][:, None], sin[places][:, None]
     return torch.cat([first * c - second * s, second * c + first * s], -1)
+
+
+def gating(scores: torch.Tensor, k: int) -> torch.Tensor:
+    """The softmax of the ``k`` largest of each row, largest first."""
+    return torch.topk(scores, k).values.softmax(-1)

@@ -37,6 +37,10 @@ ATTENTION = (
 )
 #: Rows and columns.
 ROWS = ((256, 1024), (4096, 1024), (256, 1000), (512, 384), (256, 4096))
+#: Tokens and experts.
+GATING = ((1024, 64), (1024, 128))
+#: Tokens, rows of the table, D.
+LOOKUPS = ((1024, 30000, 384), (1024, 30000, 1024))
 #: Tokens, heads, D.
 ROTARY = ((2048, 32, 128),)
 
@@ -53,6 +57,9 @@ _TABLE = (
     ("rows", "silu_mul_float32", ROWS),
     ("rows", "linear_gelu_float32", ((512, 1536, 384),)),
     ("rows", "rotary_float32", ROTARY),
+    ("rows", "cumsum", ROWS),
+    ("rows", "topk_gating", GATING),
+    ("rows", "embedding_float32", LOOKUPS),
 )
 KERNELS = tuple(kernel for _, kernel, _ in _TABLE)
 GROUPS = tuple(dict.fromkeys(group for group, _, _ in _TABLE))
