@@ -17,6 +17,8 @@ from pathlib import Path
 from tilec.errors import InputError, Place
 
 DEFAULT_CACHE_LIMIT = 4 << 30
+#: Of a call: MAX_WORKERS of the C runtime.
+_MOST_THREADS = 1024
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -63,10 +65,12 @@ class Settings:
 @dataclass(frozen=True)
 class LibrarySettings:
     """What a built library would take from the environment when it chooses variants. ``cpu``: TILEC_CPU, a
-    target of a processor; ``forced``: the ids of TILEC_FORCE_VARIANT, up to what the runtime ignores."""
+    target of a processor; ``forced``: the ids of TILEC_FORCE_VARIANT, up to what the runtime ignores;
+    ``threads``: TILEC_NUM_THREADS, None where the runtime ignores it."""
 
     cpu: str | None = None
     forced: tuple[int, ...] = ()
+    threads: int | None = None
 
 
 def read_library_settings(env: Mapping[str, str] | None = None) -> LibrarySettings:
@@ -74,7 +78,13 @@ def read_library_settings(env: Mapping[str, str] | None = None) -> LibrarySettin
     env = os.environ if env is None else env
     listed = re.match(r"[0-9]*(,[0-9]+)*", env.get("TILEC_FORCE_VARIANT", ""))
     ids = listed.group().split(",") if listed and listed.group() else []
-    return LibrarySettings(env.get("TILEC_CPU") or None, tuple(int(each) for each in ids if each))
+    forced = tuple(int(each) for each in ids if each)
+    return LibrarySettings(env.get("TILEC_CPU") or None, forced, _threads(env.get("TILEC_NUM_THREADS", "")))
+
+
+def _threads(text: str) -> int | None:
+    count = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+    return count if 1 <= count <= _MOST_THREADS else None
 
 
 def read_settings(env: Mapping[str, str] | None = None) -> Settings:

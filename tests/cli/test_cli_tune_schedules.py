@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,6 +36,8 @@ where = ["rows <= 8"]
 """
 SWEEP = ("--schedules", "sums.schedules.toml", "--random", "12", "--trials", "3")
 OVERRIDE = '[[kernel.override]]\nschedules = "sums.schedules.toml:sums"\n'
+
+EXPLAINING = "from tilec.portable import loader; print(loader.load('out').sums.explain(M=7, N=64))"
 
 
 @pytest.fixture
@@ -88,6 +91,28 @@ def test_a_models_shapes_may_be_swept(tilec: Callable, manifest: Path) -> None:
 
 def test_options_of_a_sweep_stand_together(tilec: Callable, manifest: Path) -> None:
     assert "--random belongs to --schedules" in tilec("tune", manifest, "--random", "3").err
+
+
+def test_inspect_says_what_a_call_by_so_many_threads_takes(
+    tilec: Callable, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedules = """[[kernel.override]]
+schedules = [{ config = { rows = 2 }, cost = "waves(6)" }, { config = { rows = 4 }, cost = "4" }]
+"""
+    manifest.write_text(MANIFEST + schedules)
+    assert tilec("build", manifest, "-o", "out", "-j", "1").code == 0
+    question = ("inspect", "out", "--kernel", "sums", "--shape", "M=7,N=64")
+    for threads, costs in ((1, "taken, 4.0 us"), (2, "taken, 3.0 us")):
+        monkeypatch.setenv("TILEC_NUM_THREADS", str(threads))
+        shown = tilec(*question).out
+        said = subprocess.run([sys.executable, "-c", EXPLAINING], capture_output=True, text=True, check=True)
+        assert costs in shown
+        assert [line.strip() for line in shown.splitlines()[1:]] == said.stdout.strip().splitlines()
+        assert costs in tilec(*question, "--threads", str(threads), "--target", native_target().name).out
+    monkeypatch.delenv("TILEC_NUM_THREADS")
+    cores = len(os.sched_getaffinity(0))
+    assert tilec(*question).out == tilec(*question, "--threads", str(cores)).out
+    assert "--threads says where" in tilec("inspect", "out", "--threads", "2").err
 
 
 def test_explain_says_which_schedule_a_call_takes(tilec: Callable, manifest: Path) -> None:

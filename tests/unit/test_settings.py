@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tilec.errors import InputError
-from tilec.settings import read_settings
+from tilec.settings import read_library_settings, read_settings
 
 
 def test_defaults() -> None:
@@ -44,3 +44,10 @@ def test_values_that_cannot_be_used_are_named(name: str, value: str) -> None:
     with pytest.raises(InputError, match=value) as caught:
         read_settings({name: value})
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"), [("3", 3), ("1024", 1024), ("0", None), ("1025", None), ("many", None), ("", None)]
+)
+def test_threads_count_as_the_runtime_reads_them(text: str, threads: int | None) -> None:
+    assert read_library_settings({"TILEC_NUM_THREADS": text}).threads == threads

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     metavar="TARGET",
     help="With --shape: on a machine of this target, such as sm_90a; repeatable. [default: this CPU]",
 )
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="With --shape: of a call on a CPU. [default: as the library's; with --target 1]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     library: Path,
@@ -42,24 +47,26 @@ def command(
     roads: bool,
     shape: Mapping[str, int] | None,
     devices: tuple[str, ...],
+    threads: int | None,
     as_json: bool,
 ) -> None:
     """Show kernels, variants, guards, configs, sizes and provenance of LIBRARY (a .so or a build folder).
 
     With --shape, the kernels with these dims are shown as the library's explain tells of them: each variant
-    in dispatch order with what becomes of it. Without --target, TILEC_CPU and TILEC_FORCE_VARIANT count as
-    they do for a library.
+    in dispatch order with what becomes of it. Without --target, TILEC_CPU, TILEC_NUM_THREADS and
+    TILEC_FORCE_VARIANT count as they do for a library.
     """
     from tilec.package.inspect import read_library
 
-    if shape is None and devices:
-        raise click.UsageError("--target says where a call would run; give its dims with --shape")
+    if shape is None and (devices or threads):
+        name = "--target" if devices else "--threads"
+        raise click.UsageError(f"{name} says where a call would run; give its dims with --shape")
     if (shape is not None) + asm + roads > 1:
         raise click.UsageError("--shape, --asm and --roads ask for different things; give one of them")
     info = read_library(library)
     kernels = _matching(info, pattern)
     if shape is not None:
-        _explain(info, kernels, shape, devices, as_json)
+        _explain(info, kernels, shape, devices, threads, as_json)
         return
     if asm:
         _print_assembly(info, kernels)
@@ -93,11 +100,11 @@ def _explain(
     kernels: list[dict[str, Any]],
     dims: Mapping[str, int],
     devices: tuple[str, ...],
+    threads: int | None,
     as_json: bool,
 ) -> None:
     """What dispatch makes of a call with ``dims``, per kernel and machine; on this one as the environment
     says."""
-    from tilec.backends.limits import limits_of
     from tilec.package.reasons import reasons
     from tilec.settings import LibrarySettings, read_library_settings
     from tilec.targets import parse_target
@@ -105,11 +112,12 @@ def _explain(
     settings = LibrarySettings() if devices else read_library_settings()
     names = [parse_target(text).name for text in devices] or [_this_cpu(info, settings.cpu)]
     shape = " ".join(f"{name}={value}" for name, value in dims.items())
+    workers = threads or settings.threads
     answers = [
         (
             kernel["name"],
             device,
-            reasons(kernel, device, dims, limits_of(parse_target(device)).units, settings.forced),
+            reasons(kernel, device, dims, _units(device, workers, bool(devices)), settings.forced),
         )
         for kernel in _with_dims(info, kernels, dims)
         for device in names
@@ -121,6 +129,19 @@ def _explain(
         click.echo(f"{name} {shape} on {device}")
         for reason in found:
             click.echo(f"  {reason}")
+
+
+def _units(device: str, threads: int | None, elsewhere: bool) -> int:
+    """Who shares the work of a call on a machine of the target ``device``: multiprocessors of a GPU, workers
+    of a CPU, by default those of this process, of one that is ``elsewhere`` one."""
+    from tilec.backends.base import backend_of
+    from tilec.backends.limits import limits_of
+    from tilec.targets import parse_target
+
+    target = parse_target(device)
+    if not target.is_cpu:
+        return limits_of(target).units
+    return threads or (limits_of(target).units if elsewhere else backend_of(target).units(0))
 
 
 def _this_cpu(info: LibraryInfo, limit: str | None) -> str:
