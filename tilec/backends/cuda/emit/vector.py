@@ -369,9 +369,11 @@ class Vector:
 
     def _flush(self) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []
+        own = _values(self.body)
         for kept in self.kept.values():
             buffer, tmp = kept.store.buffer, kept.tmp
-            indices = tuple(self.ctx.facts.inline(index, whole=False) for index in kept.store.indices)
+            spelled = (inlined(index, own) for index in kept.store.indices)
+            indices = tuple(self.ctx.facts.inline(index, whole=False) for index in spelled)
             if kept.unrounded:
                 words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
                 tmp = self._registers(buffer, "p", self.width // 2, words)
