@@ -139,9 +139,10 @@ def _units(device: str, threads: int | None, elsewhere: bool) -> int:
     from tilec.targets import parse_target
 
     target = parse_target(device)
-    if not target.is_cpu:
+    backend = backend_of(target)
+    if not backend.on_host:
         return limits_of(target).units
-    return threads or (limits_of(target).units if elsewhere else backend_of(target).units(0))
+    return threads or (limits_of(target).units if elsewhere else backend.units(0))
 
 
 def _this_cpu(info: LibraryInfo, limit: str | None) -> str:
