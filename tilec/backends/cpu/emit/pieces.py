@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.digits import distances, has_digits, in_first_lane
+from tilec.backends.cpu.products.tir import span
 from tilec.ir.exprs import int_value
-from tilec.lowering.emission.storage import Storage, convert
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.lowering.emission.storage import Storage
 
 
 #: Elements between two that lanes read that are read along with them rather than apart.
@@ -34,8 +35,8 @@ def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> 
     runs = _runs(sorted(set(places)))
     if len(runs) >= len(set(places)):
         return None
-    first = _first(storage, indices, ctx)
-    vectors = [tirx.BufferLoad(storage.data, [_span(first, start, count)]) for start, count in runs]
+    first = storage.offset([in_first_lane(index, ctx) for index in indices])
+    vectors = [tirx.BufferLoad(storage.data, [span(first + start, count)]) for start, count in runs]
     order = [start + number for start, count in runs for number in range(count)]
     copies = -(-len(places) // len(order))  # a shuffle has no more lanes than it takes
     return tirx.Shuffle(vectors * copies, [order.index(place) for place in places])
@@ -74,16 +75,3 @@ def _reach(places: list[int]) -> int:
     """How far from the first of ``places`` the next ones lie, without a gap that is too wide to read."""
     gaps = pairwise(places)
     return next((last for last, place in gaps if place - last > _WIDEST_GAP), places[-1]) - places[0] + 1
-
-
-def _first(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> Expr:
-    """Where the element of the first lane lies."""
-    total = tirx.const(0, storage.index_type)
-    for index, stride in zip(indices, storage.strides, strict=True):
-        total = total + convert(in_first_lane(index, ctx), storage.index_type) * stride
-    return total
-
-
-def _span(first: Expr, start: int, count: int) -> Expr:
-    place = first + start
-    return place if count == 1 else tirx.Ramp(place, tirx.const(1, "int32"), count)

@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     block = stmt.block
     dtype = str(stmt.c.buffer.dtype)
-    instruction, along = (
-        instruction_of(block, dtype, ctx.target),
-        " along K" if block.form == "across" else "",
-    )
+    instruction = instruction_of(block, dtype, ctx.target)
+    along = " along K" if block.form == "across" else ""
     how = f"product by {block.rows} x {block.cols} blocks of {dtype}, {instruction}{along}"
     loss = stmt.loss if block.form == "fma" else None
     ctx.take(replace(stmt, body=()), "microkernel", how, loss, product=instruction)

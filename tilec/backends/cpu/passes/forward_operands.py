@@ -17,7 +17,6 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
 from tilec.backends.cpu.products.forms import word_form
-from tilec.backends.cpu.products.packing import has_unit_stride
 from tilec.backends.cpu.products.staged_operands import (
     StagedOperands,
     dot_of,
@@ -183,7 +182,7 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
     a few times, often where a matrix unit, which knows its K ahead, does; otherwise the copy is cheap, and
     avoids rows whose distance makes them fight for the same cache lines."""
     buffer = moved.region.buffer
-    side_by_side = moved.col == len(buffer.shape) - 1 and has_unit_stride(buffer)
+    side_by_side = moved.side_by_side
     if gemm.block.form == "across":
         return side_by_side
     if gemm.block.form in TILE_FORMS:

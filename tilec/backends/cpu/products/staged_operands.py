@@ -13,7 +13,7 @@ from tilec.backends.cpu.products.packing import has_unit_stride
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Block, Copy, Kernel, Launch, Region, Stmt
-from tilec.lowering.analysis.regions import static
+from tilec.lowering.analysis.regions import is_whole, static
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in, users
 from tilec.lowering.emission.storage import compute_type
@@ -64,7 +64,7 @@ class StagedOperands(ScopedRewrite):
             return False
         if any(True for start in copy.src.start for _ in loads(start)):
             return False
-        return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape, strict=True))
+        return is_whole(copy.dst)
 
     def source_of(self, matrix: Matrix) -> Matrix | None:
         """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
@@ -135,10 +135,6 @@ def other_axes(matrix: Matrix) -> list[int]:
 def _only_reads(user: Stmt, tile: Var) -> bool:
     """Whether ``user`` is a product that has ``tile`` as an operand alone, not as its accumulator."""
     return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
-
-
-def _covers(start: Expr, extent: int | Expr, size: Expr) -> bool:
-    return int_value(start) == 0 and int_value(extent) == int_value(size)
 
 
 def _pairs(copy: Copy) -> dict[int, int] | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.ir.exprs import dtype_of
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Store
 from tilec.ir.traits import expressions
+from tilec.lowering.emission.divisions import DIVISIONS
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Vectors of a loop up to which its end is worth a vector of its own.
 _FEW_VECTORS = 4
-_QUOTIENTS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 
 
 def suits_last_vector(extent: Expr, body: Block, width: int, ctx: LaneContext) -> bool:
@@ -30,7 +28,7 @@ def suits_last_vector(extent: Expr, body: Block, width: int, ctx: LaneContext) -
     if not all(isinstance(stmt, Store) for stmt in body):
         return False
     nodes = (node for stmt in body for expr in expressions(stmt) for node in walk_expr(expr))
-    return not any(isinstance(node, _QUOTIENTS) and "int" in dtype_of(node) for node in nodes)
+    return not any(isinstance(node, DIVISIONS) and "int" in dtype_of(node) for node in nodes)
 
 
 def _is_short(extent: Expr, width: int, ctx: LaneContext) -> bool:
