@@ -186,9 +186,10 @@ _FEATURE_BY_NAME = {feature.name: feature for feature in _FEATURES}
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """What one block may have on every device that runs code of a CUDA target.
+    """What one block may have on every device that runs code of a target for GPUs.
 
-    ``capability`` is 10 * major + minor of the target. ``is_ptx``: the driver compiles it, for any device of
+    ``capability`` is 10 * major + minor of a CUDA target, 0 for GPUs of others: they have none of what comes
+    with one. ``is_ptx``: the driver compiles it, for any device of
     that capability or above. ``exact``: it runs on that capability alone; other cubins run on devices of the
     same major and the same or a higher minor. ``shared_bytes`` is the most shared memory of a block that opts
     in, ``cluster_blocks`` the most blocks of a cluster that every device takes."""
@@ -240,9 +241,9 @@ class Target:
     """One instruction set that variants are compiled for.
 
     ``name`` is canonical (features in table order), ``family`` the name of its family. ``vector_bits`` is the
-    width of a vector register and ``vector_registers`` how many there are; both 0 for CUDA. ``bits`` are what
+    width of a vector register and ``vector_registers`` how many there are; both 0 for GPUs. ``bits`` are what
     the machine must have. ``rank`` orders candidates of one architecture: larger is tried first. ``gpu`` is
-    set for CUDA targets."""
+    set for GPUs."""
 
     name: str
     family: str

@@ -2,6 +2,7 @@
 #include "cuda.h"
 
 #include "arith.h"
+#include "device_args.h"
 #include "slices.h"
 #include "status.h"
 
@@ -28,31 +29,6 @@ typedef struct cuda_launches {
 } cuda_launches;
 
 /* ---- preparation ---- */
-
-/* Integers are little endian, so that the low bytes of a wide one are the narrow one. */
-static void* scalar_argument(const tilec_param* info, const tilec_value* value, float* narrow) {
-  if (info->tag != TILEC_ARG_FLOAT) return (void*)&value->i;
-  if (info->dtype.bits == 64) return (void*)&value->f;
-  *narrow = (float)value->f;
-  return narrow;
-}
-
-/* Tensors, workspace slices, scalars, dims. */
-static void collect_arguments(const kernel_record* kernel, const variant_record* variant,
-                              const tilec_value* params, const int64_t* dims, cuda_arguments* arguments) {
-  void** next = arguments->pointers;
-  uint64_t all = kernel->info.num_params == 64 ? UINT64_MAX : (UINT64_C(1) << kernel->info.num_params) - 1;
-  for (uint64_t left = kernel->tensors; left; left &= left - 1)
-    *next++ = (void*)&params[__builtin_ctzll(left)].ptr;
-  for (uint32_t i = 0; i < variant->num_slices; i++) *next++ = &arguments->slices[i];
-  for (uint64_t left = all & ~kernel->tensors; left; left &= left - 1) {
-    int i = __builtin_ctzll(left);
-    *next++ = scalar_argument(kernel->params[i].info, &params[i], &arguments->floats[i]);
-  }
-  uint32_t num_dims = kernel->info.num_dims + variant->takes_num_sms;
-  for (uint32_t i = 0; i < num_dims; i++) *next++ = (void*)&dims[i];
-  arguments->shared = (uint32_t)(next - arguments->pointers);
-}
 
 /* A persistent kernel starts as many blocks as the device holds, in whole clusters. */
 static void limit_blocks(const cuda_launch* launch, const cuda_device* device, int64_t* grid) {
@@ -106,14 +82,6 @@ static tilec_status size_grids(const kernel_record* kernel, const variant_record
   return status;
 }
 
-static tilec_status place_workspace(const kernel_record* kernel, const variant_record* variant,
-                                    const tilec_exec* exec, const int64_t* dims, void** slices) {
-  workspace_layout layout;
-  if (LIKELY(variant->num_slices == 0)) return TILEC_OK;
-  tilec_status status = measure(kernel, variant, exec, dims, &layout);
-  return status == TILEC_OK ? place_slices(kernel, variant, exec, &layout, slices) : status;
-}
-
 static tilec_status prepare_launches(const kernel_record* kernel, const variant_record* variant,
                                      const tilec_exec* exec, const cuda_device* device,
                                      const tilec_value* params, const int64_t* dims, cuda_launches* out) {
@@ -121,7 +89,9 @@ static tilec_status prepare_launches(const kernel_record* kernel, const variant_
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = place_workspace(kernel, variant, exec, dims, out->arguments.slices);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  collect_arguments(kernel, variant, params, dims, &out->arguments);
+  cuda_arguments* arguments = &out->arguments;
+  arguments->shared = collect_arguments(kernel, variant, params, dims, arguments->slices, arguments->floats,
+                                        arguments->pointers);
   return encode_maps(kernel, variant, params, out->arguments.slices, dims, &out->maps);
 }
 

@@ -31,6 +31,7 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "pace.c"
 #include "exec.c"
 #include "slices.c"
+#include "device_args.c"
 #include "call.c"
 #include "lines.c"
 #include "host.c"

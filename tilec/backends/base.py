@@ -74,6 +74,13 @@ class Backend(PackageFamily):
         made: str = getattr(self.generator(), self.late_stages[stage])(lowered, target, symbol_prefix)
         return made
 
+    def device_functions(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
+        """The functions of all launches as the code generator gets them, which `tilec.emulate` runs; of
+        families that are ``emulated``."""
+        generator: Any = self.generator()
+        made: list[Any] = generator.device_functions(lowered, target, symbol_prefix)
+        return made
+
     @abstractmethod
     def source_suffix(self, text: str) -> str:
         """Of a file with the text of the stage "source"."""

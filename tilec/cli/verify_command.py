@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--device", type=Device(), default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:1."
 )
-@click.option("--emulate", is_flag=True, help="Run the CUDA variants on an emulated device.")
+@click.option("--emulate", is_flag=True, help="Run the variants for GPUs on an emulated device.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     library: Path,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class EmulatedKernel:
-    """``kernel`` lowered for a CUDA ``target``; ``lowered`` in place of what lowering makes of it."""
+    """``kernel`` lowered for a ``target`` of a family that is emulated; ``lowered`` in place of what lowering
+    makes of it."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilec.backends.base import backend_of
 from tilec.backends.cuda.launch import launches_of
 from tilec.emulate.clocks import Agents, Clocks, Hazard
 from tilec.emulate.group import WARP, Block, Cluster
@@ -47,15 +48,13 @@ class Emulator:
     persistent grids see."""
 
     def __init__(self, lowered: LoweredKernel, target: Target, *, multiprocessors: int = 2) -> None:
-        from tilec.backends.cuda.codegen import images as cuda
-
         if any(launch.cooperative for launch in launches_of(lowered)):
             raise UnsupportedError(
                 f"the emulator runs blocks one behind the other; those of {lowered.name} wait for all",
                 remedy="run it on a device, or split the kernel at T.sync_grid into two T.Kernel",
             )
         self.lowered, self.target, self.multiprocessors = lowered, target, multiprocessors
-        functions = cuda.device_functions(lowered, target, "kernel")
+        functions = backend_of(target).device_functions(lowered, target, "kernel")
         self.programs = [
             compile_function(func, f"{lowered.name}, launch {index}") for index, func in enumerate(functions)
         ]

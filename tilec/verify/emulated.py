@@ -1,4 +1,4 @@
-"""The CUDA variants of a library on an emulated device: no GPU needed.
+"""The variants for GPUs of a library on an emulated device: no GPU needed.
 
 What runs is not the machine code but the form that it was generated from, made again from the tile IR that
 the library carries, by this version of tilec.
@@ -32,7 +32,7 @@ _FAILED = 1
 def emulated_results(
     chosen: Sequence[tuple[KernelFacts, VariantFacts]], request: Request
 ) -> Iterator[CaseResult]:
-    """The results of the variants ``chosen``, which have CUDA code.
+    """The results of the variants ``chosen``, which have code for GPUs.
 
     Raises:
         UnsupportedError: their code has an instruction that the emulator does not know.

@@ -46,7 +46,8 @@ def verify_library(
         dims: only this case; every dim of the kernel. Default: edges of guards and tiles.
         seed: of shapes and inputs; a case is a function of kernel, variant, dims and seed.
         device: "cuda:1" runs the variants with CUDA code there. Default: the CPU.
-        emulate: run the variants with CUDA code on an emulated device, made again from the library's tile IR.
+        emulate: run the variants with code for GPUs on an emulated device, made again from the library's tile
+            IR.
         values: with ``dims``: "special" for NaN and infinities among the inputs.
         isolated: run the library in a process of its own, so that a crash or a hang is a failed case.
         progress: called with each result.
@@ -58,7 +59,7 @@ def verify_library(
         UnsupportedError: the emulator does not know an instruction.
     """
     library = find_library(Path(path))
-    chosen = choose(library, read_facts(library), kernels, variant, _family(device, emulate))
+    chosen = choose(library, read_facts(library), kernels, variant, _families(device, emulate))
     for kernel, _ in chosen if dims is not None else ():
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
@@ -78,12 +79,12 @@ def verify_library(
     return results
 
 
-def _family(device: str, emulate: bool) -> Family | None:
-    """Whose code runs; None on this machine's cores, where cases of others are skipped."""
+def _families(device: str, emulate: bool) -> tuple[Family, ...]:
+    """Whose code runs; none on this machine's cores, where cases of others are skipped."""
     if emulate:
-        return next(each for each in backends() if each.emulated)
+        return tuple(each for each in backends() if each.emulated)
     family = family_at(device)
-    return None if family.on_host else family
+    return () if family.on_host else (family,)
 
 
 def _run_here(request: Request, variants: Sequence[int]) -> Iterator[CaseResult]:

@@ -50,21 +50,22 @@ def choose(
     facts: Sequence[KernelFacts],
     kernels: Sequence[str],
     variant: int | None,
-    wanted: Family | None = None,
+    wanted: Sequence[Family] = (),
 ) -> list[tuple[KernelFacts, VariantFacts]]:
-    """The variants that match, of the family that is wanted; of all without one. Raises InputError where none
-    does."""
+    """The variants that match, of the families that are wanted; of all without any. Raises InputError where
+    none does."""
     named = [kernel for kernel in facts if any(fnmatchcase(kernel.name, glob) for glob in kernels)]
     found = [(kernel, each) for kernel in named for each in kernel.variants if variant in (None, each.id)]
     if not found:
         what = f"there is no variant {variant} in the kernels chosen" if named else "no kernel matches"
         raise InputError(what, place=Place(str(path)), remedy="tilec inspect lists kernels and variants")
-    if wanted is None:
+    if not wanted:
         return found
-    fitting = [each for each in found if family_of(parse_target(each[1].target)) is wanted]
+    fitting = [each for each in found if family_of(parse_target(each[1].target)) in wanted]
     if not fitting:
-        remedy = f"leave --device out, or add {wanted.title} targets to the manifest"
-        what = f"the variants chosen have no {wanted.title} code"
+        titles = " or ".join(each.title for each in wanted)
+        remedy = f"leave --device out, or add {titles} targets to the manifest"
+        what = f"the variants chosen have no {titles} code"
         raise InputError(what, place=Place(str(path)), remedy=remedy)
     return fitting
 

@@ -86,15 +86,15 @@ class CudaBackend(Backend):
 
     def files(self, spec: PackageSpec) -> dict[str, bytes]:
         """The images."""
-        from tilec.backends.cuda.table import image_files
+        from tilec.backends.cuda.table import cuda_images
 
-        return image_files(spec)
+        return cuda_images(spec).files()
 
     def sections(self, spec: PackageSpec) -> str:
         """Section .tilec.cuda."""
-        from tilec.backends.cuda.table import section_source
+        from tilec.backends.cuda.table import cuda_images
 
-        return section_source(spec)
+        return cuda_images(spec).section()
 
     def declarations(self, spec: PackageSpec) -> str:
         """The images, and a place for what the driver makes of each."""

@@ -36,8 +36,8 @@ _HOLDS = {
 TRIP = 220
 #: Clocks that blocks of a cluster take to add up what each has of a tile: two of them, and each two more.
 MEETING, MORE = 5500, 1500
-#: The least capability with instructions for 8-bit floats.
-FLOAT8 = 89
+#: The least capability with mma.sync as it is used here, and with instructions for 8-bit floats.
+TENSOR_CORES, FLOAT8 = 80, 89
 
 
 def has_wgmma(target: Target) -> bool:

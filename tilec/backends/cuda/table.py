@@ -7,7 +7,8 @@ from tilec.dtypes import lookup
 from tilec.package.checks import check_count
 from tilec.package.ctext import array, record, reference, row
 from tilec.package.escape import c_string
-from tilec.package.family import all_variants, image_section
+from tilec.package.family import all_variants
+from tilec.package.images import Images
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 from tilec.package.param_table import size_values
 from tilec.package.texts import TextFunctions
@@ -21,12 +22,12 @@ _SWIZZLES = (0, 32, 64, 128)
 
 def is_cuda(variant: VariantRecord) -> bool:
     """Whether a variant runs on a GPU."""
-    return parse_target(variant.target).gpu is not None
+    return parse_target(variant.target).family == "cuda"
 
 
-def cuda_images(spec: PackageSpec) -> dict[str, bytes]:
-    """The CUDA images by digest, equal ones once; their order numbers them."""
-    return {one.image.sha256: one.image.code for one in all_variants(spec) if is_cuda(one)}
+def cuda_images(spec: PackageSpec) -> Images:
+    """The CUDA images."""
+    return Images(spec, "cuda", "image", is_cuda)
 
 
 def min_driver(spec: PackageSpec, target: str) -> int:
@@ -34,38 +35,18 @@ def min_driver(spec: PackageSpec, target: str) -> int:
     return max(one.image.min_driver for one in all_variants(spec) if one.target == target)
 
 
-def image_files(spec: PackageSpec) -> dict[str, bytes]:
-    """The files that the assembler reads the images from."""
-    return {_image_file(number): code for number, code in enumerate(cuda_images(spec).values())}
-
-
-def _image_file(number: int) -> str:
-    return f"image_{number}.bin"
-
-
-def section_source(spec: PackageSpec) -> str:
-    """Assembly that puts the images into the section .tilec.cuda."""
-    name = spec.name
-    pieces = [
-        f"  .hidden {_image(name, number)}\n  .globl {_image(name, number)}\n  .balign 64\n"
-        f'{_image(name, number)}:\n  .incbin "{_image_file(number)}"\n'
-        for number in range(len(cuda_images(spec)))
-    ]
-    return "".join([f'  .section {image_section("cuda")},"a",%progbits\n', *pieces, "\n"])
-
-
 def images_source(spec: PackageSpec) -> str:
     """C that declares the images and a place for what the driver makes of each."""
-    name, count = spec.name, len(cuda_images(spec))
-    names = ", ".join(f"{_image(name, number)}[]" for number in range(count))
+    images = cuda_images(spec)
+    count = len(images.codes)
     rows = [
-        record(data=_image(name, number), library=f"&cuda_libraries[{number}]") for number in range(count)
+        record(data=images.symbol(number), library=f"&cuda_libraries[{number}]") for number in range(count)
     ]
     return "".join(
         [
             "/* ---- CUDA images ---- */\n",
             '#include "cuda_records.h"\n',
-            f'extern __attribute__((visibility("hidden"))) const char {names};\n',
+            images.declaration(),
             f"static void* cuda_libraries[{count}];\n",
             array("cuda_image", "cuda_images", rows),
             "\n",
@@ -76,7 +57,7 @@ def images_source(spec: PackageSpec) -> str:
 def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
     """The array ``<prefix>_cuda``, one cuda_code per CUDA variant, and what it points to; the public records
     of launches are ``<prefix>_launch_infos``."""
-    images = list(cuda_images(spec))
+    images = list(cuda_images(spec).codes)
     variants = [variant for variant in kernel.variants if is_cuda(variant)]
     launches = [launch for variant in variants for launch in _launches(variant)]
     symbols = [launch.symbol for variant in variants for launch in variant.image.launches]
@@ -168,7 +149,3 @@ def _map_type(dtype: str) -> int:
 def _sizes(found: TensorMapCode) -> tuple[str, ...]:
     """What the runtime evaluates for one map."""
     return (*found.extents, *found.strides)
-
-
-def _image(name: str, number: int) -> str:
-    return f"{name}__image_{number}"

@@ -60,7 +60,7 @@ def test_hooks_of_others_stay() -> None:
 
 
 def test_what_the_generator_refuses_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilec.backends.cuda.codegen.text.header", _refuse)
+    monkeypatch.setattr("tilec.backends.cuda.codegen.images.header", _refuse)
     with pytest.raises(CompileError) as caught:
         cuda.source(add(), SM90A, "p")
     assert "no such header" in caught.value.why

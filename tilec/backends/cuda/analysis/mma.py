@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.backends.cuda.limits import FLOAT8
+from tilec.backends.cuda.limits import FLOAT8, TENSOR_CORES
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm, SparseGemm
@@ -48,7 +48,8 @@ _SPARSE_TYPES = {types: name for types, name in _TYPES.items() if types[0] != "f
 def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
     """Whether ``target`` multiplies operands of these types (a, b, c) as they are."""
     assert target.gpu is not None
-    return types in _TYPES and (not types[0].startswith("float8") or target.gpu.capability >= FLOAT8)
+    least = FLOAT8 if types[0].startswith("float8") else TENSOR_CORES
+    return types in _TYPES and target.gpu.capability >= least
 
 
 def dtypes(gemm: Gemm) -> tuple[str, str, str]:

@@ -3,11 +3,12 @@ that NVRTC needs no folder of headers. TVM says by tags which parts a module use
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tilec.errors import UnsupportedError
 
-_BASE = r"""
+#: Names of C and of TVM that stand in all generated device source.
+NAMES = r"""
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
@@ -19,8 +20,9 @@ typedef unsigned long uint64_t;
 #define uchar unsigned char
 #define ushort unsigned short
 #define uint unsigned int
-#define TVM_ENABLE_L2_PREFETCH 1
-struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
+"""
+_BASE = f"""{NAMES}#define TVM_ENABLE_L2_PREFETCH 1
+struct alignas(64) CUtensorMap {{ unsigned long long opaque[16]; }};
 """
 
 #: A 16-bit float: its arithmetic runs in float32 and rounds once, which is the correctly rounded result of
@@ -29,7 +31,7 @@ _SMALL_FLOAT = r"""
 struct NAME {
   unsigned short bits;
   NAME() = default;
-  __device__ __forceinline__ NAME(float value) { asm("cvt.rn.PTX.f32 %0, %1;" : "=h"(bits) : "f"(value)); }
+  __device__ __forceinline__ NAME(float value) { NARROW }
   __device__ __forceinline__ explicit NAME(double value) : NAME(float(value)) {}
   __device__ __forceinline__ explicit NAME(int value) : NAME(float(value)) {}
   __device__ __forceinline__ explicit NAME(unsigned value) : NAME(float(value)) {}
@@ -64,28 +66,51 @@ TILEC_MATH(htanh, tanhf) TILEC_MATH(htrunc, truncf)
 """
 
 
-def _small_float(name: str, pair: str, quad: str, ptx: str, widen: str) -> str:
-    text = _SMALL_FLOAT.replace("WIDEN", widen).replace("PAIR", pair).replace("QUAD", quad)
-    return text.replace("NAME", name).replace("PTX", ptx)
+def half(narrow: str, widen: str) -> str:
+    """The type of float16. ``narrow`` is C that sets ``bits`` to the rounded ``value``, ``widen`` returns the
+    float32 that ``bits`` stand for."""
+    return (
+        _small_float("half", "half2", "half4", narrow, widen)
+        + "__device__ __forceinline__ half __float2half_rn(float value) { return half(value); }\n"
+    )
+
+
+def bfloat(narrow: str) -> str:
+    """The type of bfloat16; ``narrow`` as for `half`."""
+    return (
+        _small_float("nv_bfloat16", "nv_bfloat162", "nv_bfloat164", narrow, _BFLOAT_TO_FLOAT)
+        + "__device__ __forceinline__ nv_bfloat16 __float2bfloat16_rn(float v) { return nv_bfloat16(v); }\n"
+    )
+
+
+def _small_float(name: str, pair: str, quad: str, narrow: str, widen: str) -> str:
+    text = _SMALL_FLOAT.replace("WIDEN", widen).replace("NARROW", narrow)
+    return text.replace("PAIR", pair).replace("QUAD", quad).replace("NAME", name)
+
+
+def _rounded(kind: str) -> str:
+    """One instruction of PTX."""
+    return f'asm("cvt.rn.{kind}.f32 %0, %1;" : "=h"(bits) : "f"(value));'
 
 
 _HALF_TO_FLOAT = 'float value; asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits)); return value;'
 _BFLOAT_TO_FLOAT = "return __uint_as_float(unsigned(bits) << 16);"
 
-_PARTS = {
-    "cuda": "",
-    "warp_shuffle": "",
-    "fp16": _small_float("half", "half2", "half4", "f16", _HALF_TO_FLOAT)
-    + "__device__ __forceinline__ half __float2half_rn(float value) { return half(value); }\n",
-    "bf16": _small_float("nv_bfloat16", "nv_bfloat162", "nv_bfloat164", "bf16", _BFLOAT_TO_FLOAT)
-    + "__device__ __forceinline__ nv_bfloat16 __float2bfloat16_rn(float v) { return nv_bfloat16(v); }\n",
-    "int8": "",  # __dp4a is built in
-    "math_constants": r"""
+#: Those of CUDA that TVM names.
+CONSTANTS = r"""
 #define CUDART_INF_F __int_as_float(0x7f800000)
 #define CUDART_NAN_F __int_as_float(0x7fffffff)
 #define CUDART_INF __longlong_as_double(0x7ff0000000000000ULL)
 #define CUDART_NAN __longlong_as_double(0xfff8000000000000ULL)
-""",
+"""
+
+_PARTS = {
+    "cuda": "",
+    "warp_shuffle": "",
+    "fp16": half(_rounded("f16"), _HALF_TO_FLOAT),
+    "bf16": bfloat(_rounded("bf16")),
+    "int8": "",  # __dp4a is built in
+    "math_constants": CONSTANTS,
     "cast_smem_ptr_to_int": r"""
 __device__ __forceinline__ unsigned cast_smem_ptr_to_int(const void* pointer) {
   return unsigned(__cvta_generic_to_shared(pointer));
@@ -103,12 +128,17 @@ __device__ __forceinline__ unsigned tvm_builtin_elect_one_sync() {
 
 def header(tags: Iterable[str]) -> str:
     """The header for TVM's ``tags``. UnsupportedError for a tag whose types tilec does not write."""
+    return joined(_BASE, _PARTS, tags)
+
+
+def joined(base: str, parts: Mapping[str, str], tags: Iterable[str]) -> str:
+    """``base`` and those of ``parts`` whose tag is asked for. UnsupportedError for a tag that has none."""
     asked = set(tags)
-    unknown = sorted(asked - set(_PARTS))
+    unknown = sorted(asked - set(parts))
     if unknown:
         raise UnsupportedError(
-            f"CUDA source that needs {', '.join(unknown)}",
+            f"device source that needs {', '.join(unknown)}",
             why="generated source includes no header, and tilec has no types of its own for it",
             remedy="lower these values to bits, or to float32, before code generation",
         )
-    return _BASE + "".join(text for name, text in _PARTS.items() if name in asked)
+    return base + "".join(text for name, text in parts.items() if name in asked)

@@ -1,44 +1,33 @@
 """Device TIR of a CUDA variant -> CUDA C++ through TVM -> a cubin or PTX through NVRTC or nvcc.
 
 In: one function per launch with its thread extents in the body. Out: one image with all launches of the
-variant. Host code generation of TVM stays out: the runtime packs the arguments itself. The bytes depend on
-the function bodies, the target and the compilers alone.
+variant. The bytes depend on the function bodies, the target and the compilers alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from tvm.ir import PointerType
-
 from tilec.backends.cuda.codegen.compilers import Compiled, CudaCompiler, describe, find_compiler
 from tilec.backends.cuda.codegen.cubin import read_cubin
+from tilec.backends.cuda.codegen.device_source import device_source, legalized
+from tilec.backends.cuda.codegen.header import header
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
-from tilec.backends.cuda.codegen.text import cuda_text
 from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
-from tilec.backends.cuda.device.atomics import SWAP_BYTE, SWAP_BYTE_CODE
 from tilec.backends.cuda.launch import CudaLaunch, LoweredCudaLaunch, launches_of
 from tilec.codegen.failures import failure
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, Kind
 from tilec.ir import options
 from tilec.ir.roads import Road, encode, in_order, multipliers, road_at
-from tilec.lowering.lowered import output_pointers, overlapping_pointers
 from tilec.targets import GpuLimits, Target
 
 if TYPE_CHECKING:
-    import tvm
-
     from tilec.lowering.lowered import LoweredKernel
 
-_RESTRICT = "__restrict__ "
-#: TVM's calling convention of a device kernel.
-_DEVICE_KERNEL = 2
 #: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
 _FIRST_DRIVER = 12000
 #: The first compute capability with programmatic dependent launch.
@@ -74,52 +63,17 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The CUDA C++ of all launches, without includes."""
-    module = _legalized(lowered, target, symbol_prefix)
-    try:
-        text = cuda_text(module, _tvm_target(target))
-    except Exception as problem:
-        raise failure(lowered, target, problem) from problem
-    if f"{SWAP_BYTE}(" in text:
-        text = SWAP_BYTE_CODE + text
-    for index, launch in enumerate(launches_of(lowered)):
-        text = _without_restrict(text, f"{symbol_prefix}_{index}", _plain_pointers(launch))
-    return text
-
-
-def _plain_pointers(launch: LoweredCudaLaunch) -> set[int]:
-    """The places of the parameters of which no promise may be made. What is promised to be nobody else's and
-    is only read gets ld.global.nc, which compilers move in front of griddepcontrol.wait: a launch that begins
-    early would read what the one in front has yet to write."""
-    plain = set(overlapping_pointers(launch.func))
-    if launch.programmatic:
-        pointers = {
-            place for place, param in enumerate(launch.func.params) if isinstance(param.ty, PointerType)
-        }
-        plain |= pointers - set(output_pointers(launch.func))
-    return plain
-
-
-def _without_restrict(text: str, symbol: str, places: Collection[int]) -> str:
-    """The declarations of a kernel without the promise for its parameters at ``places``: TVM makes it for all
-    or none."""
-
-    def freed(found: re.Match[str]) -> str:
-        params = found[2].split(", ")
-        for place in places:
-            params[place] = params[place].replace(_RESTRICT, "")
-        return f"{found[1]}{', '.join(params)}{found[3]}"
-
-    return re.sub(rf"(\b{re.escape(symbol)}\()([^()]*)(\))", freed, text) if places else text
+    return device_source(lowered, target, _tvm_target(target), symbol_prefix, header)
 
 
 def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The TIR that CUDA source is written from, after all passes."""
-    return str(_legalized(lowered, target, symbol_prefix)) + "\n"
+    return str(legalized(lowered, target, _tvm_target(target), symbol_prefix)) + "\n"
 
 
 def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
     """The functions of all launches as the code generator gets them, in order."""
-    module = _legalized(lowered, target, symbol_prefix)
+    module = legalized(lowered, target, _tvm_target(target), symbol_prefix)
     return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
 
 
@@ -193,57 +147,6 @@ def _too_much(
         remedy="choose smaller blocks, fewer stages or fewer threads in the config",
         kind=Kind.SHARED_MEMORY if what == _SHARED else Kind.THREADS,
     )
-
-
-# ---- TIR to source ----
-
-
-def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
-    import tvm
-
-    native = _tvm_target(target)
-    functions = {
-        f"{symbol_prefix}_{index}": _kernel(launch, f"{symbol_prefix}_{index}", native)
-        for index, launch in enumerate(launches_of(lowered))
-    }
-    try:
-        with native, tvm.transform.PassContext(opt_level=3):
-            return tvm.transform.Sequential(_passes())(tvm.IRModule(functions))
-    except Exception as problem:
-        raise failure(lowered, target, problem) from problem
-
-
-def _kernel(launch: LoweredCudaLaunch, symbol: str, native: Any) -> Any:
-    """The device kernel of a launch, named ``symbol``. Its pointers do not alias; those of a cooperative one
-    may, as far as the compiler knows: what it has read through one, other blocks may have written since."""
-    return (
-        launch.func.with_attr("global_symbol", symbol)
-        .with_attr("target", native)
-        .with_attr("calling_conv", _DEVICE_KERNEL)
-        .with_attr("tirx.is_global_func", True)
-        .with_attr("tirx.noalias", not launch.cooperative)
-    )
-
-
-def _passes() -> list[Any]:
-    """No simplifier after the lowering's own: it copies every bound value to its uses, and with it reads of
-    special registers and of memory."""
-    from tvm import s_tir, tirx
-
-    return [
-        tirx.transform.LowerTIRx(),
-        s_tir.transform.UnifyThreadBinding(),
-        tirx.transform.LowerTIRxOpaque(),
-        tirx.transform.FlattenBuffer(),
-        tirx.transform.BF16ComputeLegalize(),
-        tirx.transform.VectorizeLoop(True),
-        tirx.transform.UnrollLoop(),
-        tirx.transform.FP8ComputeLegalize(),
-        tirx.transform.FP8StorageLegalize(),
-        tirx.transform.BF16StorageLegalize(),
-        tirx.transform.LowerWarpMemory(),
-        tirx.transform.LowerIntrin(),
-    ]
 
 
 @lru_cache(maxsize=16)

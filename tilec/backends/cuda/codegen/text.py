@@ -9,11 +9,9 @@ step runs anywhere. Hooks stand only while a text is written: other users of TVM
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-
-from tilec.backends.cuda.codegen.header import header
 
 if TYPE_CHECKING:
     import tvm
@@ -31,8 +29,9 @@ class _WrittenError(Exception):
     """Ends TVM's build once the text is there."""
 
 
-def cuda_text(module: tvm.IRModule, native: Any) -> str:
-    """The CUDA C++ of a module of device functions for the TVM target ``native``, without includes.
+def cuda_text(module: tvm.IRModule, native: Any, above: Callable[[Iterable[str]], str]) -> str:
+    """The CUDA C++ of a module of device functions for the TVM target ``native``, without includes;
+    ``above`` makes what stands above it from TVM's tags.
 
     Raises what TVM raises while it writes, and RuntimeError where it ends without having written."""
     import tvm_ffi
@@ -45,7 +44,7 @@ def cuda_text(module: tvm.IRModule, native: Any) -> str:
 
     hooks: dict[str, Callable[..., Any]] = {
         _AFTER_WRITING: keep,
-        _HEADER: lambda tags: header(map(str, tags)),
+        _HEADER: lambda tags: above(map(str, tags)),
     }
     build = tvm_ffi.get_global_func(_BUILD)
     with _hooks, _registered(hooks), native:
