@@ -186,6 +186,11 @@ class Targets(Table):
         description='GPU architectures, such as `"sm_80"` or `"sm_90a"`.',
         examples=['cuda = ["sm_80", "sm_90a"]'],
     )
+    hip: Names = Field(
+        default=(),
+        description='Processors of AMD GPUs, such as `"gfx942"` or `"gfx1100"`.',
+        examples=['hip = ["gfx942", "gfx1100"]'],
+    )
     _others: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
     host: StrictStr | None = Field(
         default=None,

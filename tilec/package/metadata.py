@@ -202,9 +202,11 @@ def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
 
 
 def _provenance(image: Image) -> dict[str, object]:
-    """What made a CUDA image, and the oldest driver that loads it."""
+    """What made an image for a device, and the oldest driver that loads it, where that is known."""
     if not image.compiler:
         return {}
+    if not image.min_driver:
+        return {"compiler": image.compiler}
     driver = f"{image.min_driver // 1000}.{image.min_driver % 1000 // 10}"
     return {"compiler": image.compiler, "min_driver": driver}
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ABI_VERSION = 1
-CPU, CUDA = 1, 2
+CPU, CUDA, ROCM = 1, 2, 10
 _CPU_LIKE = (1, 3)  # kDLCPU and pinned host memory
 _DEFAULT_STREAM = 1  # of CUDA, as __dlpack__ counts
 _TORCH_KINDS = {"cpu": CPU, "cuda": CUDA}
@@ -351,9 +351,16 @@ def _named_dtype(value: Any, name: str) -> tuple[int, int]:
 
 
 def _torch_view(value: Any, name: str) -> _View:
-    kind, dtype = _TORCH_KINDS.get(value.device.type), _named_dtype(value, name)
+    kind, dtype = _torch_kind(value.device.type), _named_dtype(value, name)
     device = _dlpack_device(value) if kind is None else (kind, 0 if kind == CPU else value.device.index or 0)
     return _View(value.data_ptr(), tuple(value.shape), tuple(value.stride()), dtype, device, value)
+
+
+def _torch_kind(name: str) -> int | None:
+    """The kind of torch's devices of a name: builds for ROCm call theirs "cuda", too."""
+    kind = _TORCH_KINDS.get(name)
+    version = getattr(sys.modules.get("torch"), "version", None)
+    return ROCM if kind == CUDA and getattr(version, "hip", None) else kind
 
 
 def _dlpack_device(value: Any) -> tuple[int, int]:
@@ -1420,7 +1427,23 @@ class _CudaKind(Kind):
         return _cuda_owner(address)
 
 
-_KINDS = {kind.number: kind for kind in (Kind("cpu", CPU), _CudaKind("cuda", CUDA))}
+class _HipKind(Kind):
+    """AMD's devices, by the memory and the streams of torch, which calls them those of CUDA."""
+
+    def producer_options(self, stream: int) -> dict[str, Any]:
+        return {"stream": stream}
+
+    def memory(self, device: _Device, stream: int, size: int) -> tuple[object, int, int]:
+        if "torch" not in sys.modules:
+            text = "without torch there is no memory of AMD GPUs to be had here; give a workspace"
+            raise LaunchError(7, "TILEC_ERR_WORKSPACE", text)
+        return _torch_memory(device, stream, size)
+
+    def is_capturing(self, stream: int) -> bool:
+        return _is_capturing(stream)
+
+
+_KINDS = {kind.number: kind for kind in (Kind("cpu", CPU), _CudaKind("cuda", CUDA), _HipKind("hip", ROCM))}
 
 
 def add_kind(kind: Kind) -> None:
@@ -1475,15 +1498,21 @@ def _cuda_memory(device: _Device, stream: int, size: int) -> tuple[object, int, 
     which waits for the device before it frees."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_available():
-        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device.device_id)):
-            block = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device.device_id}")
-        return block, block.data_ptr(), size
+        return _torch_memory(device, stream, size)
     if cupy is not None:
         with cupy.cuda.Device(device.device_id), cupy.cuda.ExternalStream(stream):
             block = cupy.empty(size, cupy.uint8)
         return block, block.data.ptr, size
     memory = DeviceMemory(device.device_id, size)
     return memory, memory.address, size
+
+
+def _torch_memory(device: _Device, stream: int, size: int) -> tuple[object, int, int]:
+    """The same, of torch."""
+    torch = sys.modules["torch"]
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device.device_id)):
+        block = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device.device_id}")
+    return block, block.data_ptr(), size
 
 
 class DeviceMemory:

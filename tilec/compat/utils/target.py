@@ -6,16 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec.backends.cuda.driver import cuda_devices
+from tilec.backends.hip.chips import chip_of
 from tilec.inprocess.targets import resolve_target
 
 
 def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
-    """The kind of a target, "cuda" or "llvm"; with ``return_object``, tilec's own description of it. Raises
-    what `tilec.inprocess.targets.resolve_target` does."""
+    """The kind of a target, "cuda", "hip" or "llvm"; with ``return_object``, tilec's own description of it.
+    Raises what `tilec.inprocess.targets.resolve_target` does."""
     found = resolve_target(target)
     if return_object:
         return found
-    return "llvm" if found.gpu is None else "cuda"
+    return "llvm" if found.gpu is None else found.family
 
 
 def check_cuda_availability() -> bool:
@@ -24,7 +25,7 @@ def check_cuda_availability() -> bool:
 
 
 def check_hip_availability() -> bool:
-    """False: tilec makes no code for AMD GPUs."""
+    """False: tilec finds no AMD GPU of this machine by itself."""
     return False
 
 
@@ -35,7 +36,7 @@ def check_metal_availability() -> bool:
 
 def target_is_cuda(target: Any) -> bool:
     """Whether the target is a GPU of NVIDIA's."""
-    return resolve_target(target).gpu is not None
+    return resolve_target(target).family == "cuda"
 
 
 def target_is_cpu(target: Any) -> bool:
@@ -44,16 +45,29 @@ def target_is_cpu(target: Any) -> bool:
 
 
 def target_is_hip(target: Any) -> bool:
-    """False: tilec makes no code for AMD GPUs."""
+    """Whether the target is a GPU of AMD's."""
+    return resolve_target(target).family == "hip"
+
+
+def target_is_cdna(target: Any) -> bool:
+    """Whether the target is a GPU of AMD's with waves of 64 lanes."""
+    return target_get_warp_size(target) == 64
+
+
+def target_is_rdna(target: Any) -> bool:
+    """Whether the target is a GPU of AMD's with waves of 32 lanes."""
+    return target_is_hip(target) and not target_is_cdna(target)
+
+
+def target_is_metal(target: Any) -> bool:
+    """False: tilec makes no code for Metal."""
     return False
 
 
-target_is_cdna = target_is_rdna = target_is_metal = target_is_hip
-
-
 def target_get_warp_size(target: Any) -> int:
-    """Threads of a warp: 32."""
-    return 32
+    """Threads of a warp: 32, or 64."""
+    found = resolve_target(target)
+    return chip_of(found).lanes if found.family == "hip" else 32
 
 
 def _between(name: str, first: int, last: int, what: str) -> Callable[[Any], bool]:

@@ -17,8 +17,8 @@ def device_capability(target: Any = None, device: int = 0) -> tuple[int, int]:
         driver.require_device()
         return driver.capability(device)
     gpu = resolve_target(target).gpu
-    if gpu is None:
-        raise InputError(f"target {target} is no GPU", remedy='name one: "cuda" or "sm_90a"')
+    if gpu is None or not gpu.capability:
+        raise InputError(f"target {target} is no GPU of NVIDIA's", remedy='name one: "cuda" or "sm_90a"')
     return divmod(gpu.capability, 10)
 
 

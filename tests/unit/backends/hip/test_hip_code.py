@@ -1,0 +1,114 @@
+"""Device code for AMD GPUs: what becomes of NVIDIA's instructions in it, and what code objects say."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from device_kernels import add
+
+from tilec.backends.base import backend_of
+from tilec.backends.hip.chips import CHIPS
+from tilec.backends.hip.codegen import images
+from tilec.backends.hip.codegen.header import INSTRUCTIONS, MATH
+from tilec.backends.hip.codegen.notes import read_notes
+from tilec.backends.hip.codegen.text import amd_text
+from tilec.codegen.toolchain import find_toolchain
+from tilec.errors import CompileError, InputError, UnsupportedError
+from tilec.targets import native_host, parse_target
+
+#: What the host has for instructions of AMD's.
+HOST = """
+#define __forceinline__ inline
+#define __builtin_amdgcn_exp2f __builtin_exp2f
+#define __builtin_amdgcn_logf __builtin_log2f
+#define __builtin_amdgcn_ldexpf __builtin_ldexpf
+#define __builtin_amdgcn_rcpf(x) (1.0f / (x))
+#define __builtin_amdgcn_rsqf(x) (1.0f / __builtin_sqrtf(x))
+"""
+DOORS = """
+extern "C" void many(int which, int count, const float* in, float* out) {
+  for (int i = 0; i < count; i++)
+    out[i] = which == 0 ? expf(in[i]) : which == 1 ? logf(in[i])
+           : __builtin_bit_cast(float, unsigned(tilec_cvt_rn_bf16_f32(in[i])) << 16);
+}
+"""
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_code_objects(name: str) -> None:
+    target = parse_target(name)
+    image = images.compile_kernel(add("float16"), target, "p")
+    note = read_notes(image.code)["p_0"]
+    assert note.arguments == ((0, 8), (8, 8), (16, 8), (24, 4), (32, 8))
+    assert (note.lanes, note.threads, note.scratch, note.spills) == (CHIPS[name].lanes, 256, 0, 0)
+    assert image.launches[0].gpu.registers == note.registers > 0
+
+
+def test_instructions_become_functions() -> None:
+    text = 'float f(float x) { asm volatile("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(g(x, 1))); return x; }'
+    assert amd_text(text) == "float f(float x) { x = tilec_min_NaN_f32(x, g(x, 1)); return x; }"
+    shared = amd_text("extern __shared__ __align__(64) uchar pool[];")
+    assert shared.startswith("extern __attribute__((address_space(3), aligned(64))) uchar pool_lds[];")
+    assert amd_text('  asm volatile("cp.async.wait_group 2;" :  :  : "memory");').strip() == ""
+
+
+def test_what_is_left_of_nvidia_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="fence on AMD GPUs"):
+        amd_text('void fence(int x) { asm volatile("fence.proxy.async;" ::: "memory"); }')
+    with pytest.raises(UnsupportedError, match="tanhf on AMD GPUs"):
+        amd_text('extern "C" __global__ void k(float* x) { x[0] = tanhf(x[1]); }')
+
+
+def test_limits_and_names() -> None:
+    with pytest.raises(
+        CompileError, match="needs 70000 bytes of shared memory in a block, gfx1100 has 65536"
+    ):
+        images.compile_kernel(add(shared_bytes=70000), parse_target("gfx1100"), "p")
+    with pytest.raises(InputError, match="takes no features"):
+        parse_target("gfx942+fp8")
+    assert backend_of(parse_target("gfx942")).shared_bytes(parse_target("gfx950")) == 160 * 1024
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder: Path = tmp_path_factory.mktemp("header")
+    source, library = folder / "header.cpp", folder / "header.so"
+    source.write_text(f"{HOST}namespace {{{MATH}{INSTRUCTIONS}}}{DOORS}")
+    driver = find_toolchain(native_host()).driver
+    flags = ("-x", "c++", "-std=c++20", "-ffreestanding", "-fno-builtin", "-w", "-shared", "-fPIC", "-O1")
+    subprocess.run([*driver, *flags, str(source), "-o", str(library), "-lm"], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def computed(host: ctypes.CDLL, which: int, values: np.ndarray) -> np.ndarray:
+    out = np.empty_like(values)
+    host.many(which, len(values), values.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p))
+    return out
+
+
+def test_functions_of_the_header(host: ctypes.CDLL) -> None:
+    rng = np.random.default_rng(3)
+    x = np.concatenate([rng.uniform(-86, 88, 20000), [0, -0.0, -200, np.inf, -np.inf]]).astype(np.float32)
+    wanted = np.exp(x.astype(np.float64))
+    assert np.allclose(computed(host, 0, x), wanted, rtol=3e-7, atol=1e-44)
+    assert np.isnan(computed(host, 0, np.float32([np.nan]))).all()
+    x = np.exp(rng.uniform(-86, 88, 20000)).astype(np.float32)
+    assert np.allclose(computed(host, 1, x), np.log(x.astype(np.float64)), rtol=4e-7, atol=2e-7)
+    edges = computed(host, 1, np.float32([0, np.inf, -1, 1e-45]))
+    assert edges[0] == -np.inf
+    assert edges[1] == np.inf
+    assert np.isnan(edges[2])
+    assert abs(edges[3] - np.log(float(np.float32(1e-45)))) < 1e-4
+
+
+def test_rounding_to_bfloat16(host: ctypes.CDLL) -> None:
+    bits = np.random.default_rng(4).integers(0, 2**32, 50000, dtype=np.uint32)
+    x = bits.view(np.float32)
+    with np.errstate(invalid="ignore"):
+        wanted = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert np.array_equal(computed(host, 2, x), wanted, equal_nan=True)

@@ -1,0 +1,155 @@
+"""AMD GPUs, by the processors of LLVM's AMDGPU backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tilec.backends.base import Backend, CodeGenerator
+
+if TYPE_CHECKING:
+    from tilec.backends.hip.launch import HipLaunch
+    from tilec.backends.limits import Limits
+    from tilec.errors import Place
+    from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.lowering.passes.base import Pass
+    from tilec.package.model import KernelRecord, PackageSpec
+    from tilec.package.texts import TextFunctions
+    from tilec.portable.devices.base import Device
+    from tilec.targets import Target
+
+
+class HipBackend(Backend):
+    """One device kernel per launch, by the general road of CUDA; one code object per variant."""
+
+    name = device = "hip"
+    title = "HIP"
+    word = "AMD GPU"
+    example = 'hip = ["gfx942"]'
+    has_entries = False
+    device_type = "kDLROCM"
+    runtime = '#include "hip.c"\n'
+    late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
+    identity = "source"
+    roads = ("tensor_cores", "vectors")
+    emulated = True
+
+    # ---- facts ----
+
+    def names(self) -> tuple[str, ...]:
+        """Processors."""
+        from tilec.backends.hip.chips import CHIPS
+
+        return tuple(CHIPS)
+
+    def parse(self, name: str, features: list[str], place: Place | None) -> Target:
+        """A processor."""
+        from tilec.backends.hip.chips import hip_target
+
+        return hip_target(name, features, place)
+
+    def may_run(self, code: Target, device: Target) -> bool:
+        """A code object runs on its own processor alone."""
+        return code.name == device.name
+
+    # ---- the package ----
+
+    def read_launch(self, fields: Mapping[str, Any]) -> HipLaunch:
+        """With what the code object says."""
+        from tilec.backends.hip.launch import read_launch
+
+        return read_launch(fields)
+
+    def files(self, spec: PackageSpec) -> dict[str, bytes]:
+        """The code objects."""
+        from tilec.backends.hip.table import hip_images
+
+        return hip_images(spec).files()
+
+    def sections(self, spec: PackageSpec) -> str:
+        """Section .tilec.hip, in pages: HIP maps code objects where they lie."""
+        from tilec.backends.hip.table import hip_images
+
+        return hip_images(spec).section(align=4096)
+
+    def declarations(self, spec: PackageSpec) -> str:
+        """The code objects, and places for what HIP makes of each."""
+        from tilec.backends.hip.table import images_source
+
+        return images_source(spec)
+
+    def codes(self, spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
+        """The array ``<prefix>_hip``."""
+        from tilec.backends.hip.table import hip_source
+
+        return hip_source(spec, kernel, prefix)
+
+    def code(self, kernel: KernelRecord, prefix: str, number: int) -> str:
+        """An element of that array."""
+        from tilec.backends.hip.table import hip_reference
+
+        return hip_reference(kernel, prefix, number)
+
+    # ---- compiling ----
+
+    def passes(self, target: Target) -> tuple[Pass, ...]:
+        """Those of CUDA that no capability of NVIDIA's is needed for: the others ask the target."""
+        from tilec.backends.cuda.passes.order import CUDA_PASSES
+
+        return CUDA_PASSES
+
+    def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
+        """A device function per launch."""
+        from tilec.backends.cuda.emit.entry import lower_kernel
+
+        return lower_kernel(kernel, target)
+
+    def generator(self) -> CodeGenerator:
+        """clang, for the C++ that TVM writes."""
+        from tilec.backends.hip.codegen import images
+
+        return images
+
+    def load(self) -> None:
+        """Passes, emission and the compiler's part."""
+        import tilec.backends.cuda.emit.entry
+        import tilec.backends.cuda.passes.order
+        import tilec.backends.hip.codegen.images  # noqa: F401
+
+    def source_suffix(self, text: str) -> str:
+        """Of C++ for devices."""
+        return ".hip"
+
+    def require_compiler(self) -> None:
+        """The clang of ziglang."""
+        from tilec.backends.hip.codegen.compiler import require_compiler
+
+        require_compiler()
+
+    def compiler_stamp(self) -> list[str]:
+        """Its version."""
+        from tilec.backends.hip.codegen.compiler import compiler_name
+
+        return [compiler_name()]
+
+    def shared_bytes(self, target: Target) -> int | None:
+        """LDS of a block."""
+        from tilec.backends.hip.chips import chip_of
+
+        return chip_of(target).shared_bytes
+
+    # ---- devices ----
+
+    def device_at(self, number: int) -> Device:
+        """None yet: what runs its code is the engine that calls it."""
+        from tilec.errors import UnsupportedError
+
+        remedy = "tilec verify --emulate runs its code on an emulated device"
+        raise UnsupportedError("verifying and measuring on AMD GPUs", remedy=remedy)
+
+    def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
+        """By data sheets."""
+        from tilec.backends.hip.limits import hip_limits
+
+        return hip_limits(target, device)

@@ -1,0 +1,76 @@
+"""AMD GPUs that tilec has code for, and what each is: the table of facts of the family.
+
+Sources: AMD's instruction set architecture documents of MI200, MI300 (CDNA2 and 3), RDNA3, RDNA3.5 and RDNA4;
+LLVM's "User Guide for AMDGPU Backend", which has the processors and the shared memory (LDS) of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilec.errors import InputError, Place
+from tilec.targets import GpuLimits, Target
+
+#: Of a block, on every chip in the table.
+_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Chip:
+    """``lanes`` run together (a wave). ``shared_bytes``: LDS of a block. ``products``: the instructions that
+    multiply tiles, "mfma" of a wave of 64 or "wmma" of one of 32, with the generation whose layouts they
+    have. ``registers``: 32-bit ones that a thread may have, with accumulation registers where they are
+    apart."""
+
+    name: str
+    lanes: int
+    shared_bytes: int
+    products: str
+    registers: int
+
+
+_KIB = 1024
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip("gfx950", 64, 160 * _KIB, "mfma", 512),
+        Chip("gfx942", 64, 64 * _KIB, "mfma", 512),
+        Chip("gfx90a", 64, 64 * _KIB, "mfma", 512),
+        Chip("gfx1201", 32, 64 * _KIB, "wmma12", 256),
+        Chip("gfx1200", 32, 64 * _KIB, "wmma12", 256),
+        Chip("gfx1151", 32, 64 * _KIB, "wmma11", 256),
+        Chip("gfx1100", 32, 64 * _KIB, "wmma11", 256),
+    )
+}
+_ORDER = {name: -number for number, name in enumerate(CHIPS)}
+
+
+def chip_of(target: Target) -> Chip:
+    """The chip that a target stands for."""
+    return CHIPS[target.name]
+
+
+def hip_target(name: str, features: list[str], place: Place | None) -> Target:
+    """The target of one of `CHIPS`, which have no features."""
+    if features:
+        raise InputError(
+            f"target {name!r} takes no features, got {'+'.join(features)!r}",
+            place=place,
+            remedy=f"write {name!r}",
+        )
+    return Target(
+        name=name,
+        family="hip",
+        arch="hip",
+        level=name,
+        features=(),
+        vector_bits=0,
+        vector_registers=0,
+        has_fma=True,
+        triple="amdgcn-amd-amdhsa",
+        mcpu=name,
+        mattr=(),
+        bits=(),
+        rank=(1, _ORDER[name], 0),
+        gpu=GpuLimits(0, CHIPS[name].shared_bytes, threads=_THREADS),
+    )

@@ -1,0 +1,201 @@
+"""What stands above device source for AMD GPUs: CUDA's names, and what they are there, without any include.
+
+A wave of 64 is two warps of 32 lanes to the code below: shuffles stay within 32 lanes, and barriers of a warp
+order memory alone, since the lanes of a wave run in lockstep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilec.backends.cuda.codegen.header import CONSTANTS, NAMES, bfloat, half, joined
+
+#: The language: functions are inlined, so that pointers into shared memory are known to be such.
+_LANGUAGE = r"""
+#define __global__ __attribute__((amdgpu_kernel))
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ static __attribute__((noinline))
+#define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
+struct tilec_index { unsigned x, y, z; };
+__forceinline__ tilec_index tilec_thread() {
+  return {__builtin_amdgcn_workitem_id_x(), __builtin_amdgcn_workitem_id_y(),
+          __builtin_amdgcn_workitem_id_z()};
+}
+__forceinline__ tilec_index tilec_block() {
+  return {__builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_workgroup_id_y(),
+          __builtin_amdgcn_workgroup_id_z()};
+}
+/* The packet of the dispatch counts threads: 16 bits for each axis of a block, 32 for those of the grid. */
+__forceinline__ unsigned tilec_blocks(int axis) {
+  const char __attribute__((address_space(4)))* packet =
+      (const char __attribute__((address_space(4)))*)__builtin_amdgcn_dispatch_ptr();
+  unsigned threads = *(const unsigned short __attribute__((address_space(4)))*)(packet + 4 + 2 * axis);
+  return *(const unsigned __attribute__((address_space(4)))*)(packet + 12 + 4 * axis) / threads;
+}
+__forceinline__ tilec_index tilec_grid() { return {tilec_blocks(0), tilec_blocks(1), tilec_blocks(2)}; }
+#define threadIdx (tilec_thread())
+#define blockIdx (tilec_block())
+#define gridDim (tilec_grid())
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+__forceinline__ float2 make_float2(float x, float y) { return {x, y}; }
+__forceinline__ float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+__forceinline__ int2 make_int2(int x, int y) { return {x, y}; }
+__forceinline__ int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+__forceinline__ uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+__forceinline__ uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+__forceinline__ float __int_as_float(int bits) { return __builtin_bit_cast(float, bits); }
+__forceinline__ float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
+__forceinline__ int __float_as_int(float value) { return __builtin_bit_cast(int, value); }
+__forceinline__ unsigned __float_as_uint(float value) { return __builtin_bit_cast(unsigned, value); }
+__forceinline__ double __longlong_as_double(long bits) { return __builtin_bit_cast(double, bits); }
+"""
+
+#: Barriers and shuffles. Swizzles of LDS know lanes as fives of bits, so that an exchange takes no address.
+_LANES = r"""
+__forceinline__ void __syncthreads() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+__forceinline__ void __syncwarp(unsigned = 0xffffffffu) {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
+__forceinline__ unsigned tilec_lane_of_wave() {
+  return __builtin_amdgcn_wavefrontsize() == 64
+             ? __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0))
+             : __builtin_amdgcn_mbcnt_lo(~0u, 0);
+}
+__forceinline__ int tilec_word_from(int value, unsigned lane) {
+  return __builtin_amdgcn_ds_bpermute(int(lane) * 4, value);
+}
+__forceinline__ int tilec_word_across(int value, int mask) {
+  switch (mask) {
+    case 1: return __builtin_amdgcn_ds_swizzle(value, 0x041f);
+    case 2: return __builtin_amdgcn_ds_swizzle(value, 0x081f);
+    case 4: return __builtin_amdgcn_ds_swizzle(value, 0x101f);
+    case 8: return __builtin_amdgcn_ds_swizzle(value, 0x201f);
+    case 16: return __builtin_amdgcn_ds_swizzle(value, 0x401f);
+  }
+  return tilec_word_from(value, tilec_lane_of_wave() ^ unsigned(mask));
+}
+template <typename T, typename F> __forceinline__ T tilec_by_words(T value, F word) {
+  static_assert(sizeof(T) % 4 == 0, "lanes exchange words");
+  struct { int words[sizeof(T) / 4]; } held = __builtin_bit_cast(decltype(held), value);
+  for (unsigned i = 0; i < sizeof(T) / 4; i++) held.words[i] = word(held.words[i]);
+  return __builtin_bit_cast(T, held);
+}
+template <typename T> __forceinline__ T tilec_from(T value, unsigned lane) {
+  return tilec_by_words(value, [=](int word) { return tilec_word_from(word, lane); });
+}
+template <typename T> __forceinline__ T __shfl_xor_sync(unsigned, T value, int mask, int = 32) {
+  return tilec_by_words(value, [=](int word) { return tilec_word_across(word, mask); });
+}
+template <typename T> __forceinline__ T __shfl_up_sync(unsigned, T value, int by, int width = 32) {
+  unsigned own = tilec_lane_of_wave(), place = own & unsigned(width - 1);
+  return tilec_from(value, place < unsigned(by) ? own : own - unsigned(by));
+}
+template <typename T> __forceinline__ T __shfl_down_sync(unsigned, T value, int by, int width = 32) {
+  unsigned own = tilec_lane_of_wave(), place = own & unsigned(width - 1);
+  return tilec_from(value, place + unsigned(by) >= unsigned(width) ? own : own + unsigned(by));
+}
+template <typename T> __forceinline__ T __shfl_sync(unsigned, T value, int lane, int width = 32) {
+  unsigned first = tilec_lane_of_wave() & ~unsigned(width - 1);
+  return tilec_from(value, first + (unsigned(lane) & unsigned(width - 1)));
+}
+"""
+
+#: Functions of float32. exp splits x log2(e) into a whole and a rest, whose power the device has; log2 of
+#: what is below the normal numbers is that of 2^24 times as much.
+MATH = r"""
+__forceinline__ float fabsf(float x) { return __builtin_fabsf(x); }
+__forceinline__ float floorf(float x) { return __builtin_floorf(x); }
+__forceinline__ float ceilf(float x) { return __builtin_ceilf(x); }
+__forceinline__ float truncf(float x) { return __builtin_truncf(x); }
+__forceinline__ float rintf(float x) { return __builtin_rintf(x); }
+__forceinline__ float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+__forceinline__ float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
+__forceinline__ float fminf(float a, float b) { return __builtin_fminf(a, b); }
+__forceinline__ float max(float a, float b) { return __builtin_fmaxf(a, b); }
+__forceinline__ float min(float a, float b) { return __builtin_fminf(a, b); }
+__forceinline__ int max(int a, int b) { return a > b ? a : b; }
+__forceinline__ int min(int a, int b) { return a < b ? a : b; }
+__forceinline__ long max(long a, long b) { return a > b ? a : b; }
+__forceinline__ long min(long a, long b) { return a < b ? a : b; }
+__forceinline__ float sqrtf(float x) { return __builtin_sqrtf(x); }
+__forceinline__ float rsqrtf(float x) { return __builtin_amdgcn_rsqf(x); }
+__forceinline__ float __fdividef(float a, float b) { return a * __builtin_amdgcn_rcpf(b); }
+__forceinline__ float exp2f(float x) { return __builtin_amdgcn_exp2f(x); }
+__forceinline__ float expf(float x) {
+  float product = x * 0x1.715476p+0f, whole = __builtin_rintf(product);
+  float rest = __builtin_fmaf(x, 0x1.715476p+0f, -whole);
+  rest = __builtin_fmaf(x, 0x1.4ae0c0p-26f, rest);
+  float power = __builtin_amdgcn_ldexpf(__builtin_amdgcn_exp2f(rest), int(whole));
+  return x < -104.0f ? 0.0f : x > 89.0f ? __builtin_inff() : power;
+}
+__forceinline__ float log2f(float x) {
+  bool small = x < 0x1p-126f;
+  float found = __builtin_amdgcn_logf(small ? x * 0x1p24f : x);
+  return small ? found - 24.0f : found;
+}
+__forceinline__ float logf(float x) {
+  float found = log2f(x), high = found * 0x1.62e42ep-1f;
+  float low = __builtin_fmaf(found, 0x1.62e42ep-1f, -high);
+  low = __builtin_fmaf(found, 0x1.efa39ep-25f, low);
+  return __builtin_isfinite(found) ? high + low : found;
+}
+"""
+
+#: Instructions of PTX that compute, by their names with "_" for "."; floats of 16 bits are rounded to
+#: nearest, ties to even, and a NaN stays one.
+INSTRUCTIONS = r"""
+__forceinline__ unsigned short tilec_cvt_rn_f16_f32(float value) {
+  return __builtin_bit_cast(unsigned short, (_Float16)value);
+}
+__forceinline__ unsigned short tilec_cvt_rn_bf16_f32(float value) {
+  unsigned word = __builtin_bit_cast(unsigned, value);
+  return value != value ? 0x7fff : (word + 0x7fff + (word >> 16 & 1)) >> 16;
+}
+__forceinline__ float tilec_cvt_f32_f16(unsigned short bits) {
+  return float(__builtin_bit_cast(_Float16, bits));
+}
+__forceinline__ unsigned tilec_cvt_rn_f16x2_f32(float high, float low) {
+  return unsigned(tilec_cvt_rn_f16_f32(high)) << 16 | tilec_cvt_rn_f16_f32(low);
+}
+__forceinline__ unsigned tilec_cvt_rn_bf16x2_f32(float high, float low) {
+  return unsigned(tilec_cvt_rn_bf16_f32(high)) << 16 | tilec_cvt_rn_bf16_f32(low);
+}
+__forceinline__ float tilec_ex2_approx_ftz_f32(float x) { return __builtin_amdgcn_exp2f(x); }
+__forceinline__ float tilec_rcp_approx_ftz_f32(float x) { return __builtin_amdgcn_rcpf(x); }
+__forceinline__ float tilec_min_NaN_f32(float a, float b) {
+  return __builtin_isunordered(a, b) ? a + b : __builtin_fminf(a, b);
+}
+__forceinline__ float tilec_max_NaN_f32(float a, float b) {
+  return __builtin_isunordered(a, b) ? a + b : __builtin_fmaxf(a, b);
+}
+__forceinline__ unsigned long tilec_mul_wide_u32(unsigned a, unsigned b) { return (unsigned long)a * b; }
+"""
+
+#: Functions that the types below name and that nothing here computes.
+MISSING = ("cosf", "sinf", "tanf", "tanhf", "erff", "exp10f", "log10f")
+_BASE = (
+    NAMES + _LANGUAGE + _LANES + MATH + INSTRUCTIONS + "".join(f"float {name}(float);\n" for name in MISSING)
+)
+_PARTS = {
+    "cuda": "",
+    "warp_shuffle": "",
+    "int8": "",
+    "fp16": half("bits = tilec_cvt_rn_f16_f32(value);", "return tilec_cvt_f32_f16(bits);"),
+    "bf16": bfloat("bits = tilec_cvt_rn_bf16_f32(value);"),
+    "math_constants": CONSTANTS,
+}
+
+
+def header(tags: Iterable[str]) -> str:
+    """The header for TVM's ``tags``. UnsupportedError for a tag whose types tilec does not write."""
+    return joined(_BASE, _PARTS, tags)

@@ -1,0 +1,102 @@
+"""Device TIR of an AMD variant -> C++ -> a code object through clang and lld.
+
+The bytes depend on the function bodies, the target and the compilers alone."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tilec.backends.cuda.codegen.device_source import device_source, legalized
+from tilec.backends.cuda.codegen.images import check_limits
+from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
+from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
+from tilec.backends.hip.codegen.compiler import assembly_text, code_object, compiler_name
+from tilec.backends.hip.codegen.header import header
+from tilec.backends.hip.codegen.notes import KernelNote, read_notes
+from tilec.backends.hip.codegen.text import amd_text
+from tilec.backends.hip.launch import HipLaunch
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.errors import UnsupportedError
+from tilec.ir.roads import encode, in_order, multipliers, road_at
+
+if TYPE_CHECKING:
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.targets import Target
+
+
+def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+    """The image of one variant; launch i is the kernel ``<symbol_prefix>_<i>``.
+
+    CompileError when a launch asks for more than ``target`` has, found before anything is compiled, or when
+    the compiler fails; UnsupportedError for what AMD GPUs have no code for."""
+    check_limits(lowered, target)
+    code = code_object(source(lowered, target, symbol_prefix), target)
+    notes = read_notes(code)
+    return Image(
+        target=target.name,
+        code=code,
+        sha256=hashlib.sha256(code).hexdigest(),
+        launches=tuple(
+            _launch_code(launch, f"{symbol_prefix}_{index}", notes)
+            for index, launch in enumerate(launches_of(lowered))
+        ),
+        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+        compiler=compiler_name(),
+        needs=lowered.needs,
+    )
+
+
+def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The C++ of all launches."""
+    if any(launch.cooperative for launch in launches_of(lowered)):
+        raise UnsupportedError(
+            f"{lowered.name}: blocks that wait for each other, on AMD GPUs",
+            remedy="split the kernel at T.sync_grid into two T.Kernel",
+        )
+    return amd_text(device_source(lowered, target, _tvm_target(), symbol_prefix, header))
+
+
+def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The TIR that the source is written from, after all passes."""
+    return str(legalized(lowered, target, _tvm_target(), symbol_prefix)) + "\n"
+
+
+def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
+    """The functions of all launches as the code generator gets them, in order."""
+    module = legalized(lowered, target, _tvm_target(), symbol_prefix)
+    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
+
+
+def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The assembly of all launches."""
+    return assembly_text(source(lowered, target, symbol_prefix), target)
+
+
+@lru_cache(maxsize=1)
+def _tvm_target() -> Any:
+    """TVM's generator of CUDA C++, for an architecture whose code asks for no more than C++ has."""
+    import tvm
+
+    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+
+
+def _launch_code(launch: LoweredCudaLaunch, symbol: str, notes: dict[str, KernelNote]) -> LaunchCode:
+    note = notes[symbol]
+    gpu = HipLaunch(
+        dynamic_shared=launch.shared_bytes,
+        blocks_per_unit=launch.blocks_per_unit,
+        wide=wide_tensors(launch),
+        static_shared=note.shared,
+        registers=note.registers,
+        stack=note.scratch,
+        spills=note.spills,
+        lanes=note.lanes,
+        scalars=note.scalars,
+        kernarg_bytes=note.kernarg_bytes,
+    )
+    lost = (road_at(launch.place, "machine code", how, loss) for how, loss in note.losses())
+    roads = encode(in_order((*launch.roads, *lost)))
+    products = multipliers(launch.roads)
+    return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, gpu, roads, products)

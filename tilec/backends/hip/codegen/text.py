@@ -1,0 +1,104 @@
+"""CUDA C++ of the shared road, as AMD GPUs read it: what is assembly of NVIDIA's in it becomes C++.
+
+An instruction that computes a value becomes a call of the function that `tilec.backends.hip.codegen.header`
+has for it. Copies into shared memory are there when they have been issued, so that nothing waits for them."""
+
+from __future__ import annotations
+
+import re
+
+from tilec.backends.cuda.device import floats, moves
+from tilec.backends.cuda.device.exchange import ANEW
+from tilec.backends.hip.codegen.header import MISSING
+from tilec.errors import UnsupportedError
+
+#: asm("name %0, %1;" : "=f"(result) : "f"(first));
+_COMPUTED = re.compile(
+    r'asm(?: volatile)?\("(?P<name>[a-z][\w.]*) %0, (?P<places>%\d(?:, %\d)*);" : '
+    r'"[=+]\w"\((?P<result>\w+)\)(?: : (?P<given>"\w"\(.*\)))?\);'
+)
+_GIVEN = re.compile(r'"\w"\(')
+_WAITS = re.compile(r'asm volatile\("cp\.async\.(?:commit_group|wait_group \d+|wait_all);"[^;]*\);')
+_SHARED = re.compile(
+    r"(?P<extern>extern )?__shared__ (?:__align__\((?P<align>\d+)\) )?"
+    r"(?P<type>\w+) (?P<name>\w+)\[(?P<count>\d*)\];"
+)
+#: The text of a function with assembly in it.
+_LEFT = re.compile(r"(\w+)\([^()]*\) \{[^{}]*\basm\b")
+#: The C++ type of so many bytes.
+_WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
+
+
+def _function(head: str, body: str) -> str:
+    return f"\n__device__ __forceinline__ {head} {{\n  {body}\n}}\n"
+
+
+def _copy(size: int) -> str:
+    word = _WORDS[size]
+    head = f"void tilec_cp_async_{size}(void* dst, const void* src, int bytes)"
+    return _function(head, f"*({word}*)dst = bytes ? *(const {word}*)src : {word}{{}};")
+
+
+#: Helpers whose assembly is no single instruction, by their CUDA text.
+_OWN = {
+    **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
+    floats.FROM_BFLOAT16.text: _function(
+        "float tilec_from_bfloat16(unsigned short bits)", "return __uint_as_float(unsigned(bits) << 16);"
+    ),
+    ANEW.text: _function("int tilec_anew(int value)", 'asm volatile("" : "+v"(value)); return value;'),
+}
+
+
+def amd_text(text: str) -> str:
+    """The C++ for AMD GPUs of CUDA C++. UnsupportedError for what is left of NVIDIA's assembly, and for a
+    function of the C library that nothing here computes."""
+    foreign = text
+    for theirs, own in _OWN.items():
+        foreign = foreign.replace(theirs, "")
+        text = text.replace(theirs, own)
+    foreign = _WAITS.sub("", _COMPUTED.sub("", foreign))
+    _refuse(foreign)
+    text = _WAITS.sub("", _COMPUTED.sub(_call, text))
+    return _SHARED.sub(_in_lds, text)
+
+
+def _call(found: re.Match[str]) -> str:
+    """The call that computes what an instruction does."""
+    given = _operands(found["given"] or "")
+    operands = [found["result"], *given]
+    places = [int(place[1:]) for place in found["places"].split(", ")]
+    name = found["name"].replace(".", "_")
+    return f"{found['result']} = tilec_{name}({', '.join(operands[place] for place in places)});"
+
+
+def _operands(text: str) -> list[str]:
+    """The expressions of operands: '"f"(a), "r"(b + c)'."""
+    pieces = _GIVEN.split(text)[1:]
+    return [piece.strip().rstrip(",").rstrip()[:-1] for piece in pieces]
+
+
+def _in_lds(found: re.Match[str]) -> str:
+    """Shared memory by a pointer of the plain kind, as which generated code passes it on."""
+    name, kind = found["name"], found["type"]
+    where = f"address_space(3), aligned({found['align'] or 16})"
+    storage = found["extern"] or "static "
+    declared = f"{storage}__attribute__(({where})) {kind} {name}_lds[{found['count']}];"
+    return f"{declared}\n  {kind}* {name} = ({kind}*){name}_lds;"
+
+
+def _refuse(text: str) -> None:
+    left = _LEFT.search(text)
+    missing = next((name for name in MISSING if re.search(rf"(?<!, ){name}\((?!float\))", _body(text))), None)
+    if left is None and missing is None:
+        return
+    what = left[1] if left is not None else missing
+    raise UnsupportedError(
+        f"{what} on AMD GPUs",
+        why="its code is of NVIDIA's instructions" if left is not None else "nothing computes it there",
+        remedy="leave these targets out of the kernel's `targets`, or write it in other operations",
+    )
+
+
+def _body(text: str) -> str:
+    """What stands behind the types of the header."""
+    return text[text.rfind('extern "C" __global__') :]
