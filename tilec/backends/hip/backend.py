@@ -94,10 +94,10 @@ class HipBackend(Backend):
     # ---- compiling ----
 
     def passes(self, target: Target) -> tuple[Pass, ...]:
-        """Those of CUDA that no capability of NVIDIA's is needed for: the others ask the target."""
-        from tilec.backends.cuda.passes.order import CUDA_PASSES
+        """Those of CUDA, with products of their own."""
+        from tilec.backends.hip.passes import HIP_PASSES
 
-        return CUDA_PASSES
+        return HIP_PASSES
 
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""
@@ -114,8 +114,8 @@ class HipBackend(Backend):
     def load(self) -> None:
         """Passes, emission and the compiler's part."""
         import tilec.backends.cuda.emit.entry
-        import tilec.backends.cuda.passes.order
-        import tilec.backends.hip.codegen.images  # noqa: F401
+        import tilec.backends.hip.codegen.images
+        import tilec.backends.hip.passes  # noqa: F401
 
     def source_suffix(self, text: str) -> str:
         """Of C++ for devices."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.mma import STEP_BYTES, dtypes, extents, has_instruction
+from tilec.backends.cuda.analysis.mma import MMA, STEP_BYTES, Matrices, dtypes, extents
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Region, Stmt
@@ -36,13 +36,13 @@ class Fitted:
     losses: list[Loss] = field(default_factory=list)
 
 
-def fit(gemm: Gemm, target: Target) -> Fitted:
+def fit(gemm: Gemm, target: Target, matrices: Matrices = MMA) -> Fitted:
     """The product with operands converted and padded as far as that makes it one for tensor cores; as it is
     where nothing does."""
     found = Fitted(gemm)
     if extents(gemm) is None:
         return found
-    types = multiplied_as(dtypes(gemm), target)
+    types = multiplied_as(dtypes(gemm), target, matrices)
     if types is None:
         return found
     _convert(found, types)
@@ -50,13 +50,15 @@ def fit(gemm: Gemm, target: Target) -> Fitted:
     return found
 
 
-def multiplied_as(types: tuple[str, str, str], target: Target) -> tuple[str, str, str] | None:
+def multiplied_as(
+    types: tuple[str, str, str], target: Target, matrices: Matrices = MMA
+) -> tuple[str, str, str] | None:
     """The types of the instruction for a product of ``types``; None where there is none."""
     a, b, c = types
     sums = "float32" if c in _SUMS else c
-    if has_instruction((a, b, sums), target):
+    if matrices.has((a, b, sums), target):
         return a, b, sums
-    if a in _WIDER and b in _WIDER and sums == "float32":
+    if a in _WIDER and b in _WIDER and sums == "float32" and matrices.has(("float16",) * 2 + (sums,), target):
         return "float16", "float16", sums
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import singledispatch
 
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.ir.layout import Digit, Layout
@@ -30,6 +31,7 @@ ROWS_ACROSS = {
 }
 
 
+@singledispatch
 def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1), across: int = 0) -> Layout:
     """The accumulator of mma.m16n8 or wgmma.m64 over all warps: a lane holds two neighbours of row lane // 4
     and two of the row 8 below (PTX ISA, "Matrix Fragments for mma.m16n8k16", "Register Fragments and Shared
@@ -77,6 +79,7 @@ def _row_digits(tile: WarpTile, stride: int) -> tuple[Digit, ...]:
     )
 
 
+@singledispatch
 def operand_layout(tile: WarpTile) -> Layout:
     """The A operand of mma.m16n8k16, and of wgmma, for all K of a product: elements of 16 and 8 bits as in
     an accumulator (the instruction has four neighbours of 8 bits in a lane, which lanes swap for it), of 32

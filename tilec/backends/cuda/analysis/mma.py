@@ -7,11 +7,12 @@ m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers and, from sm_89
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.limits import FLOAT8, TENSOR_CORES
-from tilec.backends.cuda.nodes import WarpTile
+from tilec.backends.cuda.nodes import WarpGemm, WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm, SparseGemm
 from tilec.lowering.emission.storage import element_bytes
@@ -50,6 +51,26 @@ def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
     assert target.gpu is not None
     least = FLOAT8 if types[0].startswith("float8") else TENSOR_CORES
     return types in _TYPES and target.gpu.capability >= least
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """The instructions by which warps of a family of GPUs multiply tiles, where nothing else does: here those
+    of mma.sync. ``kind`` names them in roads, ``statement`` is the product that they carry out."""
+
+    kind: str = "mma.sync"
+    statement: type[WarpGemm] = WarpGemm
+
+    def has(self, types: tuple[str, str, str], target: Target) -> bool:
+        """Whether ``target`` multiplies operands of these types (a, b, c) as they are."""
+        return has_instruction(types, target)
+
+    def tile(self, gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
+        """How warps compute a product, or the reason why they cannot by these instructions."""
+        return warp_tile(gemm, warps, target)
+
+
+MMA = Matrices()
 
 
 def dtypes(gemm: Gemm) -> tuple[str, str, str]:
@@ -116,12 +137,13 @@ def sparse_tile(gemm: SparseGemm, warps: int, target: Target) -> WarpTile | str:
 
 def _shared_tile(rows: int, columns: int, shape: str, steps: int, warps: int, policy: int) -> WarpTile:
     tiles = (-(-rows // ROWS), -(-columns // COLUMNS))
-    grid = _warp_grid(tiles, warps, policy)
+    grid = warp_grid(tiles, warps, policy)
     return WarpTile(shape, grid, (tiles[0] // grid[0], tiles[1] // grid[1]), steps)
 
 
-def _warp_grid(tiles: tuple[int, int], warps: int, policy: int) -> tuple[int, int]:
-    """Rows and columns of warps: as many as divide the tile, then as square a share as can be.
+def warp_grid(tiles: tuple[int, int], warps: int, policy: int, columns: int = COLUMNS) -> tuple[int, int]:
+    """Rows and columns of warps for a tile of so many instructions of ``columns`` columns each: as many as
+    divide it, then as square a share as can be.
 
     Policies 1 and 2 give as many warps as can be rows (columns) of their own, the rest parts of them. Warps
     beyond the grid repeat its work."""
@@ -135,8 +157,8 @@ def _warp_grid(tiles: tuple[int, int], warps: int, policy: int) -> tuple[int, in
 
     def cost(grid: tuple[int, int]) -> tuple[int, int, int, int]:
         down, across = grid
-        share = (tiles[0] // down * ROWS, tiles[1] // across * COLUMNS)
+        share = (tiles[0] // down * ROWS, tiles[1] // across * columns)
         apart = 0 if wanted is None else -grid[wanted]
-        return apart, -down * across, share[0] + share[1], share[1] // COLUMNS % 2
+        return apart, -down * across, share[0] + share[1], share[1] // columns % 2
 
     return min(choices, key=cost)

@@ -38,18 +38,16 @@ def _emit_product(stmt: WarpGemm, ctx: DeviceContext) -> tirx.Stmt:
 
 
 class Product:
-    """The instructions of one warp."""
+    """The instructions of one warp, each of which leaves ``sums`` registers in a lane."""
+
+    sums = 4
 
     def __init__(self, stmt: WarpGemm, ctx: DeviceContext) -> None:
         self.stmt, self.ctx, self.tile = stmt, ctx, stmt.tile
         down, across = self.tile.warps
-        assert ctx.warp is not None
+        team, teams = self.team()
         divisor = tirx.const(across, "int32")
-        warp = (
-            ctx.warp
-            if down * across == ctx.warps
-            else tirx.truncmod(ctx.warp, tirx.const(down * across, "int32"))
-        )
+        warp = team if down * across == teams else tirx.truncmod(team, tirx.const(down * across, "int32"))
         self.row = tirx.truncdiv(warp, divisor) if down > 1 else tirx.const(0, "int32")
         self.column = tirx.truncmod(warp, divisor) if across > 1 else tirx.const(0, "int32")
         dtype = str(stmt.b.buffer.dtype)
@@ -69,6 +67,11 @@ class Product:
                 parts += self.load(operands, buffers, step + 1)
             parts += self.step(buffers, step)
         return sequence(parts)
+
+    def team(self) -> tuple[Expr, int]:
+        """The number of the warp that issues an instruction, among how many."""
+        assert self.ctx.warp is not None
+        return self.ctx.warp, self.ctx.warps
 
     def registers(self, operands: Operands) -> Registers:
         """Room for the words of two steps of each operand, or of the one that there is."""
@@ -103,8 +106,8 @@ class Product:
         places = [step % 2 * count for count in words]
         parts: list[tirx.Stmt] = []
         if self.types[0] == "float32":
-            parts += [rounded(buffer, place, count, self.ctx)
-                      for buffer, place, count in zip(buffers, places, words, strict=True)]  # fmt: skip
+            for buffer, place, count in zip(buffers, places, words, strict=True):
+                parts += self.rounded(buffer, place, count)
         i, j = (self.ctx.fresh(name, "int32") for name in ("row", "column"))
         back = tirx.const(columns - 1, "int32") - j
         there = tirx.Select(
@@ -114,6 +117,10 @@ class Product:
         for var, count in ((j, columns), (i, rows)):
             body = tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, body)
         return [*parts, body]
+
+    def rounded(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
+        """Words of float32 as the instruction takes them: rounded to TF32."""
+        return [rounded(words, place, count, self.ctx)]
 
     def operands(self, a: Region, b: Region) -> Operands:
         """The operands of the product, in these regions."""
@@ -156,7 +163,7 @@ class Product:
         if verdict is False:
             return []
         rows, columns = self.tile.tiles
-        loop = zeroed(self.accumulator, self.base, rows * columns * 4, self.ctx)
+        loop = zeroed(self.accumulator, self.base, rows * columns * self.sums, self.ctx)
         tests = [] if verdict else [self.ctx.value(self.stmt.clear)]
         return [guarded(loop, tests)]
 
@@ -164,7 +171,7 @@ class Product:
         """The first register of the accumulator's slice."""
         region, ctx = self.stmt.c, self.ctx
         rows, columns = self.tile.tiles
-        count = rows * columns * 4
+        count = rows * columns * self.sums
         whole, part = int_value(region.buffer.shape[-1]), int_value(region.extent[-1])
         across = whole // part  # type: ignore[operator]
         total: Expr = tirx.const(0, "int32")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fit_operands import fit
-from tilec.backends.cuda.analysis.mma import extents, is_register_operand, sparse_tile, warp_tile
+from tilec.backends.cuda.analysis.mma import MMA, Matrices, extents, is_register_operand, sparse_tile
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
 from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
 from tilec.backends.cuda.analysis.turn_operands import is_read_across
@@ -61,24 +61,28 @@ _FIT = (
 )
 
 
+@dataclass(frozen=True)
 class SelectInstructions(Pass):
     """In: Gemm, SparseGemm. Out: WarpgroupProduct where wgmma has the types and the tile, WarpGemm where
     mma.sync has them, with operands in a type and a place that it takes (a copy through shared memory where
     they are not), SparseWarpGemm where mma.sp has them (a dense tile and its product where not); else a
-    Parallel of dot products."""
+    Parallel of dot products. Other families than CUDA's have ``matrices`` of their own in place of
+    mma.sync."""
+
+    matrices: Matrices = MMA
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without Gemm."""
         against = kernel.option(NO_ROLES)
         kept = against if against == AGAINST_WGMMA else None
-        return rewrite_launches(kernel, lambda launch: _Selection(launch, target, kept).run())
+        return rewrite_launches(kernel, lambda launch: _Selection(launch, target, kept, self.matrices).run())
 
 
 class _Selection:
     """The products of one launch. ``against``: the pass config that keeps it from wgmma."""
 
-    def __init__(self, launch: Launch, target: Target, against: object) -> None:
-        self.launch, self.target = launch, target
+    def __init__(self, launch: Launch, target: Target, against: object, matrices: Matrices) -> None:
+        self.launch, self.target, self.matrices = launch, target, matrices
         self.roads: list[Road] = []
         self._policies: dict[Var, int] = {}
         self._chooser = Chooser(launch, against)
@@ -94,17 +98,17 @@ class _Selection:
 
     def _selected(self, stmt: Stmt, warps: int) -> list[Stmt]:
         if isinstance(stmt, SparseGemm):
-            return _sparse(stmt, warps, self.target, self.roads)
+            return _sparse(stmt, warps, self.target, self.roads, self.matrices)
         if isinstance(stmt, LaneMma):
             self.roads.append(road_of(stmt, "mma.sync", f"{stmt.instruction} {stmt.shape} by hand"))
         if not isinstance(stmt, Gemm):
             return [stmt]
         if not has_wgmma(self.target):
-            return _by_warps(stmt, warps, self.target, self.roads)
+            return _by_warps(stmt, warps, self.target, self.roads, self.matrices)
         found = self._chooser.product(stmt, warps)
         if isinstance(found, str):
             loss = Loss("wgmma", found, _FIT_GROUPS)
-            return _by_warps(stmt, warps, self.target, self.roads, loss)
+            return _by_warps(stmt, warps, self.target, self.roads, self.matrices, loss)
         tile, types = found
         turning, ready = self._chooser.turned(stmt)
         how = f", lanes turn {ready.a.buffer.name} on its way to registers" if is_read_across(ready) else ""
@@ -121,11 +125,16 @@ def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
 
 
 def _by_warps(
-    stmt: Gemm, warps: int, target: Target, roads: list[Road], lost: Loss | None = None
+    stmt: Gemm,
+    warps: int,
+    target: Target,
+    roads: list[Road],
+    matrices: Matrices,
+    lost: Loss | None = None,
 ) -> list[Stmt]:
-    """By mma.sync, or as dot products; ``lost``: why not by wgmma."""
-    fitted = fit(stmt, target)
-    tile = warp_tile(fitted.gemm, warps, target)
+    """By the instructions of warps, or as dot products; ``lost``: why not by wgmma."""
+    fitted = fit(stmt, target, matrices)
+    tile = matrices.tile(fitted.gemm, warps, target)
     if not isinstance(tile, str) and not is_slice(fitted.gemm.c):
         tile = "its result is no equal slice of a fragment"
     if isinstance(tile, str):
@@ -134,12 +143,14 @@ def _by_warps(
         )
         return _plain(stmt)
     for loss in (*fitted.losses, *([] if lost is None else [lost])) or (None,):
-        roads.append(road_of(stmt, "mma.sync", f"mma.sync {tile.instruction}", loss))
-    before, product, after = _placed(fitted.gemm, tile)
+        roads.append(road_of(stmt, matrices.kind, f"{matrices.kind} {tile.instruction}", loss))
+    before, product, after = _placed(fitted.gemm, tile, matrices.statement)
     return [*fitted.before, *before, product, *after, *fitted.after]
 
 
-def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> list[Stmt]:
+def _sparse(
+    gemm: SparseGemm, warps: int, target: Target, roads: list[Road], matrices: Matrices
+) -> list[Stmt]:
     """By mma.sp, or as a product of a dense tile."""
     tile = sparse_tile(gemm, warps, target)
     if not isinstance(tile, str) and not is_slice(gemm.c):
@@ -150,7 +161,7 @@ def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> 
         return [
             new
             for part in expand_sparse(gemm)
-            for new in (_by_warps(part, warps, target, roads) if isinstance(part, Gemm) else [part])
+            for new in (_by_warps(part, warps, target, roads, matrices) if isinstance(part, Gemm) else [part])
         ]
     without_wgmma = Loss("warp_roles", "T.gemm_sp has no form with wgmma.mma_async.sp", "use T.gemm for it")
     lost = without_wgmma if target.name == "sm_90a" else None
@@ -167,7 +178,9 @@ def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> 
     return [*before, product, *after]
 
 
-def _placed(gemm: Gemm, tile: WarpTile) -> tuple[list[Stmt], WarpGemm, list[Stmt]]:
+def _placed(
+    gemm: Gemm, tile: WarpTile, statement: type[WarpGemm] = WarpGemm
+) -> tuple[list[Stmt], WarpGemm, list[Stmt]]:
     """The product on tensor cores, and copies of operands that are not where the instruction takes them."""
     before: list[Stmt] = []
     after: list[Stmt] = []
@@ -178,7 +191,7 @@ def _placed(gemm: Gemm, tile: WarpTile) -> tuple[list[Stmt], WarpGemm, list[Stmt
         b = _staged(b, gemm, before)
     if c.buffer.scope() != "local.fragment":
         c = _fragment(c, gemm, before, after)
-    product = WarpGemm(a, b, c, gemm.trans_a, gemm.trans_b, gemm.clear, tile, loc=gemm.loc)
+    product = statement(a, b, c, gemm.trans_a, gemm.trans_b, gemm.clear, tile, loc=gemm.loc)
     return before, product, after
 
 

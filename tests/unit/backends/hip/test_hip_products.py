@@ -1,0 +1,111 @@
+"""Products by MFMA and WMMA: right on the emulator, whose lanes have rows and columns where AMD publishes
+them, and in the disassembly what was meant, without scratch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilec.backends.base import backend_of
+from tilec.backends.hip.codegen import images
+from tilec.backends.hip.products.instructions import FORMS, matrix
+from tilec.backends.pipeline import lower
+from tilec.emulate import EmulatedKernel
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
+from tilec.language.frontend.elaborate import elaborate, load_entry
+from tilec.targets import parse_target
+
+KERNELS = Path(__file__).parents[4] / "examples" / "kernels"
+SIZES = {"M": 37, "N": 40, "K": 72}
+#: A chip of each form, and the one whose bytes have an instruction of their own.
+CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+#: Instructions of a trip, reads and writes of LDS, by the chip: a tile of 64 by 64, 32 deep, by 128 threads.
+COUNTS = {
+    "gfx942": {"v_mfma_f32_16x16x16": 16, "ds_read": 10, "scratch_(load|store)": 0},
+    "gfx1100": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 20, "scratch_(load|store)": 0},
+    "gfx1201": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 12, "scratch_(load|store)": 0},
+}
+
+
+def product(dtype: str, trans_b: bool = True, entry: str = "gemm.py:matmul") -> Kernel:
+    dims = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
+    config = {"bM": 64, "bN": 64, "bK": 32, "num_stages": 2, "threads": 128}
+    args = {"dtype": dtype} | ({"trans_B": trans_b} if dtype != "int8" else {})
+    return elaborate(load_entry(entry, KERNELS), name="product", dims=dims, args=args, config=config)
+
+
+def ran(kernel: Kernel, chip: str, arrays: list[np.ndarray], dims: Mapping[str, int]) -> np.ndarray:
+    EmulatedKernel(kernel, parse_target(chip))(arrays, dims)
+    return arrays[-1].astype(np.float32)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_float16(chip: str, trans_b: bool) -> None:
+    rng = np.random.default_rng(7)
+    a = rng.standard_normal((SIZES["M"], SIZES["K"])).astype(np.float16)
+    b = rng.standard_normal((SIZES["K"], SIZES["N"])).astype(np.float16)
+    wanted = a.astype(np.float32) @ b.astype(np.float32)
+    stored = np.ascontiguousarray(b.T) if trans_b else b
+    c = np.zeros(wanted.shape, np.float16)
+    found = ran(product("float16", trans_b), chip, [a, stored, c], SIZES)
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942"])
+def test_float32_is_multiplied_as_it_is(chip: str) -> None:
+    rng = np.random.default_rng(8)
+    a = rng.standard_normal((SIZES["M"], SIZES["K"]), dtype=np.float32)
+    b = rng.standard_normal((SIZES["N"], SIZES["K"]), dtype=np.float32)
+    wanted = a.astype(np.float64) @ b.T
+    c = np.zeros(wanted.shape, np.float32)
+    assert np.allclose(ran(product("float32"), chip, [a, b, c], SIZES), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("chip", CHIPS[1:])
+def test_instructions(chip: str) -> None:
+    target = parse_target(chip)
+    lowered = backend_of(target).lower_kernel(lower(product("float16"), target), target)
+    text = images.assembly(lowered, target, "k")
+    assert {name: len(re.findall(rf"\b{name}", text)) for name in COUNTS[chip]} == COUNTS[chip]
+    (launch,) = images.compile_kernel(lowered, target, "k").launches
+    assert launch.products == ("matrix cores",)
+    assert launch.gpu.stack == launch.gpu.spills == 0
+
+
+def test_text_of_products() -> None:
+    kernel = lower(product("float16"), parse_target("gfx942"), until="select_instructions")
+    text = format_kernel(kernel)
+    assert "wave_mma(" in text
+    assert "wave_tile('mfma'" in text.replace('"', "'")
+    assert format_kernel(parse_kernel(text)) == text
+
+
+def test_parts_of_waves_multiply_by_dots() -> None:
+    dims = {name: Guard(eq=64) for name in "MNK"}
+    config = {"bM": 32, "bN": 32, "bK": 32, "threads": 32}
+    kernel = elaborate(
+        load_entry("gemm.py:matmul", KERNELS), name="p", dims=dims, args={"dtype": "float16"}, config=config
+    )
+    said = {}
+    for chip in ("gfx942", "gfx1100"):
+        target = parse_target(chip)
+        (launch,) = backend_of(target).lower_kernel(lower(kernel, target), target).launches
+        said[chip] = " ".join(map(str, launch.roads))
+    assert "32 threads are no whole waves of 64" in said["gfx942"]
+    assert "matrix cores" in said["gfx1100"]
+
+
+def test_types_of_instructions() -> None:
+    int8, bfloat = ("int8", "int8", "int32"), ("bfloat16", "bfloat16", "float32")
+    assert all(matrix(parse_target(chip), bfloat) and matrix(parse_target(chip), int8) for chip in CHIPS)
+    assert matrix(parse_target("gfx90a"), int8) != matrix(parse_target("gfx942"), int8)
+    assert matrix(parse_target("gfx1100"), ("float32",) * 3) is None
+    assert {form.lanes for form in FORMS.values()} == {32, 64}

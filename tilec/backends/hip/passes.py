@@ -1,0 +1,21 @@
+"""The order of passes for AMD targets: those of CUDA, whose steps ask the target what it has, with products
+of waves in place of those of warps."""
+
+from __future__ import annotations
+
+import tilec.backends.hip.products.emit  # noqa: F401  (registers the code of products)
+from tilec.backends.cuda.passes.order import CUDA_PASSES
+from tilec.backends.cuda.passes.rotate_products import RotateProducts
+from tilec.backends.cuda.passes.select_instructions import SelectInstructions
+from tilec.backends.hip.products.tiles import WaveMatrices
+from tilec.lowering.passes.base import Pass
+
+#: Instead of a pass of CUDA's; None leaves it out.
+_INSTEAD: dict[type[Pass], Pass | None] = {
+    SelectInstructions: SelectInstructions(WaveMatrices()),
+    RotateProducts: None,
+}
+#: Tile IR in; tile IR whose statements are threads' loops, waves' products, copies and barriers out.
+HIP_PASSES: tuple[Pass, ...] = tuple(
+    found for each in CUDA_PASSES if (found := _INSTEAD.get(type(each), each)) is not None
+)

@@ -1,0 +1,265 @@
+"""WaveGemm as matrix instructions of waves, with operands in the registers that these take them in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.device import moves
+from tilec.backends.cuda.device.exchange import exchange
+from tilec.backends.cuda.emit.operands import Operand, bits
+from tilec.backends.cuda.emit.product import Operands, Product, Registers
+from tilec.backends.cuda.emit.statements import call, emit
+from tilec.backends.cuda.emit.unsigned import Unsigned
+from tilec.backends.hip.products.helpers import multiply, words_of
+from tilec.backends.hip.products.instructions import SIDE, STEP_BYTES, Form, Matrix, matrix
+from tilec.backends.hip.products.tiles import WaveGemm, WaveTile
+from tilec.ir.exprs import int_value
+from tilec.ir.layout_algebra import chunk
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.emit.context import DeviceContext
+    from tilec.ir.nodes import Region
+
+#: The widest load of a lane.
+_WIDEST = 16
+
+
+@emit.register(WaveGemm)
+def _emit_product(stmt: WaveGemm, ctx: DeviceContext) -> tirx.Stmt:
+    return WaveProduct(stmt, ctx).emit()
+
+
+class WaveProduct(Product):
+    """The instructions of one wave."""
+
+    @property
+    def form(self) -> Form:
+        """Of its instruction."""
+        assert isinstance(self.tile, WaveTile)
+        return self.tile.form
+
+    @property
+    def sums(self) -> int:  # type: ignore[override]
+        """Registers of an instruction's sums in a lane."""
+        return self.form.run
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Its instruction."""
+        found = matrix(self.ctx.target, self.types)
+        assert found is not None
+        return found
+
+    def team(self) -> tuple[Expr, int]:
+        """The number of a wave."""
+        warp, warps = super().team()
+        each = self.form.warps
+        return (warp, warps) if each == 1 else (tirx.truncdiv(warp, _int(each)), warps // each)
+
+    def words(self) -> tuple[int, ...]:
+        """As `Product.words`."""
+        return self.tile.tiles[0] * self.form.words, self.tile.tiles[1] * self.form.words
+
+    def rounded(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
+        """float32 is multiplied as it is."""
+        return []
+
+    def operands(self, a: Region, b: Region) -> Operands:
+        """As `Product.operands`."""
+        (rows, columns), stmt = self.tile.tiles, self.stmt
+        right = MemoryOperand(
+            b, not stmt.trans_b, self.column, columns, self.form, self.form.repeats, self.ctx
+        )
+        fragment = self.ctx.fragments.get(a.buffer)
+        if fragment is not None:
+            return LaneOperand(fragment.data, rows, self.tile.steps, self.form, self.ctx), right
+        return MemoryOperand(a, stmt.trans_a, self.row, rows, self.form, False, self.ctx), right
+
+    def multiply(self, buffers: Registers, places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
+        """The instructions of one step for a tile of sums."""
+        (a, b, *_), words = buffers, self.form.words
+        place = self.base + (i * _int(self.tile.tiles[1]) + j) * _int(self.sums)
+        helper, each = multiply(self.matrix, self.form, self.types[0]), words_of(self.matrix)
+        calls = [
+            helper.call(
+                self.accumulator.ptr_to([place]),
+                a.ptr_to([i * _int(words) + _int(places[0] + number * each)]),
+                b.ptr_to([j * _int(words) + _int(places[1] + number * each)]),
+            )
+            for number in range(self.matrix.per_step)
+        ]
+        return tirx.SeqStmt([call(one) for one in calls]) if len(calls) > 1 else call(calls[0])
+
+
+@dataclass(frozen=True, eq=False)
+class LaneOperand(Operand):
+    """An operand in the registers of an earlier product's sums (`operand_layout`), of 16 bits."""
+
+    data: Var
+    tiles: int
+    steps: int
+    form: Form
+    ctx: DeviceContext
+
+    @property
+    def words(self) -> int:
+        """As `Operand.words`."""
+        return self.tiles * self.form.words
+
+    def begin(self) -> list[tirx.Stmt]:
+        """Nothing."""
+        return []
+
+    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
+        """The words of each instruction."""
+        return [
+            stmt
+            for tile in range(self.tiles)
+            for stmt in self._tile(
+                to, place + tile * self.form.words, (tile * self.steps + step) * self.form.run
+            )
+        ]
+
+    def _tile(self, to: Var, place: int, first: int) -> list[tirx.Stmt]:
+        own = [bits(self.data.ptr_to([first + 2 * word]), 4) for word in range(self.form.run // 2)]
+        if not self.form.repeats:
+            return [_store(to, place + word, value) for word, value in enumerate(own)]
+        return [stmt for word, value in enumerate(own) for stmt in self._both(to, place + word, value)]
+
+    def _both(self, to: Var, place: int, value: Expr) -> list[tirx.Stmt]:
+        """A word of either half of the wave, that of the lower half first, in all lanes."""
+        mine, other = (self.ctx.fresh(name, "uint32") for name in ("own", "other"))
+        far = exchange("uint32").call(mine, _int(SIDE))
+        assert self.ctx.lane is not None
+        is_low = self.ctx.lane < _int(SIDE)
+        return [
+            tirx.Bind(mine, value),
+            tirx.Bind(other, far),
+            _store(to, place, tirx.Select(is_low, mine, other)),
+            _store(to, place + self.form.run // 2, tirx.Select(is_low, other, mine)),
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryOperand(Operand):
+    """An operand in shared memory, as (M or N, K) or with ``across`` as (K, M or N): the rows of ``tiles``
+    instructions of the wave in place ``team``. ``spread``: lane l has row 8 * (l % 2) + l // 2 of each 16, so
+    that a lane's sums, every second row of the instruction, are neighbours."""
+
+    region: Region
+    across: bool
+    team: Expr
+    tiles: int
+    form: Form
+    spread: bool
+    ctx: DeviceContext
+
+    @property
+    def words(self) -> int:
+        """As `Operand.words`."""
+        return self.tiles * self.form.words
+
+    def begin(self) -> list[tirx.Stmt]:
+        """Nothing."""
+        return []
+
+    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
+        """The words of every instruction: in pieces of up to 16 bytes, or element by element."""
+        load = self._by_pieces if self._is_along() else self._by_elements
+        return [
+            stmt
+            for tile in range(self.tiles)
+            for stmt in load(to, place + tile * self.form.words, tile, step)
+        ]
+
+    # ---- what a lane loads ----
+
+    @property
+    def _bytes(self) -> int:
+        return element_bytes(str(self.region.buffer.dtype))
+
+    @property
+    def _piece(self) -> int:
+        """Bytes of one load."""
+        return min(_WIDEST, 4 * self.form.words)
+
+    def _is_along(self) -> bool:
+        """Whether a lane's piece of K lies together, at a multiple of its size."""
+        layout, column = self.ctx.storage(self.region.buffer).layout, self.region.start[-1]
+        assert layout is not None
+        together = chunk(layout) * self._bytes % self._piece == 0
+        return not self.across and together and divides(self._piece // self._bytes, column, self.ctx.facts)
+
+    def _by_pieces(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        size = self._piece
+        item = self._item(tile)
+        return [
+            call(
+                moves.fetch(size).call(
+                    to.ptr_to([place + at // 4]), self._element(item, self._depth(step, at // self._bytes))
+                )
+            )
+            for at in range(0, 4 * self.form.words, size)
+        ]
+
+    def _by_elements(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        size, item = self._bytes, self._item(tile)
+        count = 4 // size
+        made = []
+        for word in range(self.form.words):
+            value: Expr = tirx.const(0, "uint32")
+            for element in range(count):
+                part = bits(self._element(item, self._depth(step, word * count + element)), size)
+                shift = tirx.const(8 * size * element, "uint32")
+                value = part if element == 0 else tirx.bitwise_or(value, tirx.shift_left(part, shift))
+            made.append(_store(to, place + word, value))
+        return made
+
+    def _lane(self) -> Unsigned:
+        assert self.ctx.lane is not None
+        return Unsigned(tirx.Cast("uint32", self.ctx.lane))
+
+    def _item(self, tile: int) -> Expr:
+        """The row or column that a lane has of a tile, kept inside of the operand: sums beyond are unused."""
+        own = self._lane() % SIDE
+        own = own % 2 * 8 + own // 2 if self.spread else own
+        place = tirx.Cast("int32", (own + tile * SIDE).value) + self.team * _int(self.tiles * SIDE)
+        extent = int_value(self.region.extent[-1 if self.across else -2]) or 1
+        return tirx.min(place, _int(extent - 1)) if extent % SIDE else place
+
+    def _depth(self, step: int, element: int) -> Expr:
+        """Where along K an element of a lane's words is."""
+        first = _int(step * STEP_BYTES // self._bytes + element)
+        if self.form.repeats:
+            return first
+        each = 4 * self.form.words // self._bytes
+        part = tirx.Cast("int32", (self._lane() // SIDE).value)
+        if self.form.warps == 2:
+            assert self.ctx.warp is not None
+            part = part + tirx.truncmod(self.ctx.warp, _int(2)) * _int(2)
+        return part * _int(each) + first
+
+    def _element(self, item: Expr, k: Expr) -> Expr:
+        """The address of one element of the region."""
+        inner = (k, item) if self.across else (item, k)
+        starts = [tirx.Cast("int32", self.ctx.value(start)) for start in self.region.start]
+        indices = [*starts[:-2], starts[-2] + inner[0], starts[-1] + inner[1]]
+        storage = self.ctx.storage(self.region.buffer)
+        return storage.data.ptr_to([storage.offset(indices)])
+
+
+def _int(value: int) -> Expr:
+    return tirx.const(value, "int32")
+
+
+def _store(to: Var, place: int, value: Expr) -> tirx.Stmt:
+    return tirx.BufferStore(to, value, [_int(place)])

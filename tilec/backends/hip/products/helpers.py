@@ -1,0 +1,75 @@
+"""One matrix instruction as a device helper: its C++, and what it means by the published layouts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilec.backends.cuda.device.helper import Helper, Lanes
+from tilec.backends.hip.products.instructions import SIDE, Form, Matrix
+from tilec.ir.interp.values import numpy_dtype
+
+_TEXT = """
+__device__ __forceinline__ void {name}({sums}* c, const unsigned* a, const unsigned* b) {{
+  typedef {operand} operand{operand_lanes};
+  typedef {sums} sums __attribute__((ext_vector_type({run})));
+  operand rows, columns;
+  sums held;
+  __builtin_memcpy(&rows, b, sizeof(rows));
+  __builtin_memcpy(&columns, a, sizeof(columns));
+  __builtin_memcpy(&held, c, sizeof(held));
+  held = {builtin}({before}rows, {before}columns, held{behind});
+  __builtin_memcpy(c, &held, sizeof(held));
+}}
+"""
+_BYTES = {"_Float16": 2, "short": 2, "float": 4, "int": 4, "long": 8}
+
+
+def words_of(made: Matrix) -> int:
+    """Words of an operand in a lane."""
+    return made.count * _BYTES[made.operand] // 4
+
+
+@cache
+def multiply(made: Matrix, form: Form, dtype: str) -> Helper:
+    """c += a b^T for operands of ``dtype``: a lane's words of a row of a, those of a row of b, its sums."""
+    name = f"tilec_{made.builtin.removeprefix('__builtin_amdgcn_')}"
+    lanes = f" __attribute__((ext_vector_type({made.count})))" if made.count > 1 else ""
+    text = _TEXT.format(name=name, operand_lanes=lanes, run=form.run, **vars(made))
+    kind = "float32" if made.sums == "float" else "int32"
+
+    def meaning(given: Lanes, c: Any, a: Any, b: Any) -> None:
+        _multiply(given, form, kind, c, *(_rows(given, form, made, dtype, each) for each in (a, b)))
+
+    return Helper(name, text, meaning)
+
+
+def _rows(lanes: Lanes, form: Form, made: Matrix, dtype: str, pointer: Any) -> np.ndarray:
+    """Rows of an operand, of all waves: (wave, 16, depth)."""
+    words = [lanes.load(pointer, "uint32", place) for place in range(words_of(made))]
+    held = np.stack([np.broadcast_to(word, lanes.count) for word in words], axis=-1)
+    elements = np.ascontiguousarray(held).view(numpy_dtype(dtype))
+    parts = elements.reshape(-1, form.lanes // SIDE, SIDE, elements.shape[-1])
+    if not form.repeats:
+        whole: np.ndarray = parts.transpose(0, 2, 1, 3).reshape(len(parts), SIDE, -1)
+        return whole
+    if not np.array_equal(parts[:, 0].view(np.uint8), parts[:, 1].view(np.uint8)):
+        raise ValueError("the halves of a wave hold different rows of an operand")
+    rows: np.ndarray = parts[:, 0]
+    return rows
+
+
+def _multiply(lanes: Lanes, form: Form, kind: str, c: Any, a: np.ndarray, b: np.ndarray) -> None:
+    """Adds the products to the sums that each lane has."""
+    if lanes.count % form.lanes:
+        raise ValueError(f"a part of a wave of {form.lanes} lanes multiplies")
+    exact = np.float64 if kind == "float32" else np.int64
+    found = b.astype(exact) @ a.astype(exact).transpose(0, 2, 1)  # rows of the instruction are columns of c
+    for place in range(form.run):
+        lane = np.arange(form.lanes)
+        part = lane // SIDE
+        row = 2 * place + part if form.repeats else form.run * part + place
+        added = found[:, row, lane % SIDE].reshape(-1)
+        lanes.store(c, kind, (lanes.load(c, kind, place) + added).astype(kind), place)

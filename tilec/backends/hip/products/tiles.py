@@ -1,0 +1,110 @@
+"""How waves share a product, and the layouts of its fragments.
+
+A layout knows warps of 32 lanes: the halves of a wave of 64 are the two neighbours of the lowest digit of the
+warp's number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.fragments import accumulator_layout, operand_layout
+from tilec.backends.cuda.analysis.mma import Matrices, dtypes, extents, warp_grid
+from tilec.backends.cuda.nodes import WarpGemm, WarpTile
+from tilec.backends.hip.chips import chip_of
+from tilec.backends.hip.products.instructions import FORMS, SIDE, STEP_BYTES, Form, form_of, matrix
+from tilec.ir.layout import Digit, Layout
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Gemm
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class WaveTile(WarpTile):
+    """As `WarpTile`, of waves: ``instruction`` is the name of a form, ``warps`` are rows and columns of
+    waves, ``tiles`` of 16 by 16 sums."""
+
+    syntax = "wave_tile(instruction, warps=, tiles=, steps=)"
+
+    @property
+    def form(self) -> Form:
+        """Of its instruction."""
+        return FORMS[self.instruction]
+
+
+@dataclass(frozen=True, eq=False)
+class WaveGemm(WarpGemm):
+    """A Gemm by matrix instructions of waves."""
+
+    syntax = "wave_mma(a, b, c, trans_a=, trans_b=, clear=, tile=)"
+
+    tile: WaveTile
+
+
+@dataclass(frozen=True)
+class WaveMatrices(Matrices):
+    """MFMA and WMMA."""
+
+    kind: str = "matrix cores"
+    statement: type[WarpGemm] = WaveGemm
+
+    def has(self, types: tuple[str, str, str], target: Target) -> bool:
+        """As `Matrices.has`."""
+        return matrix(target, types) is not None
+
+    def tile(self, gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
+        """As `Matrices.tile`."""
+        types, sizes, form = dtypes(gemm), extents(gemm), form_of(target)
+        if not self.has(types, target):
+            return f"{target.name} has no matrix instruction for {types[0]} and {types[1]} into {types[2]}"
+        if sizes is None:
+            return "its extents are run-time values"
+        if warps % form.warps:
+            return f"{32 * warps} threads are no whole waves of {form.lanes}"
+        rows, columns, depth = sizes
+        step = STEP_BYTES // element_bytes(types[0])
+        if depth % step:
+            return f"K = {depth} is no multiple of {step}"
+        tiles = (-(-rows // SIDE), -(-columns // SIDE))
+        grid = warp_grid(tiles, warps // form.warps, gemm.policy, SIDE)
+        own = (tiles[0] // grid[0], tiles[1] // grid[1])
+        return WaveTile(chip_of(target).products, grid, own, depth // step)
+
+
+def _halves(form: Form) -> tuple[Digit, ...]:
+    """Which lanes, and warps of a wave, have the pieces behind one another."""
+    return (Digit(2, SIDE, "lane"), *([Digit(2, 1, "warp")] if form.warps == 2 else []))
+
+
+@accumulator_layout.register
+def _sums(tile: WaveTile, slices: tuple[int, int] = (1, 1), across: int = 0) -> Layout:
+    form, (rows, columns), (down, wide) = tile.form, tile.tiles, tile.warps
+    count = rows * columns * form.run
+    i = (
+        Digit(SIDE, 1, "lane"),
+        Digit(rows, columns * form.run, "reg"),
+        Digit(down, wide * form.warps, "warp"),
+        Digit(slices[0], count * slices[1], "reg"),
+    )
+    j = (
+        Digit(form.run, 1, "reg"),
+        *_halves(form),
+        Digit(columns, form.run, "reg"),
+        Digit(wide, form.warps, "warp"),
+        Digit(slices[1], count, "reg"),
+    )
+    return Layout((i, j))
+
+
+@operand_layout.register
+def _operand(tile: WaveTile) -> Layout:
+    """Of 16-bit elements."""
+    form, rows, (down, wide) = tile.form, tile.tiles[0], tile.warps
+    i = (
+        Digit(SIDE, 1, "lane"),
+        Digit(rows, tile.steps * form.run, "reg"),
+        Digit(down, wide * form.warps, "warp"),
+    )
+    return Layout((i, (Digit(form.run, 1, "reg"), *_halves(form), Digit(tile.steps, form.run, "reg"))))
