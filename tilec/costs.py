@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
+from tilec.capacity import CAPACITY
 from tilec.sizes import (
     ARITHMETIC,
     NEGATE,
@@ -34,6 +36,7 @@ _BELOW_ONE = 1 - 2.0**-40
 #: What is added before a number is rounded to the nearest one, so that it is rounded up, but for a millionth:
 #: of all ways the one that takes a library the fewest instructions.
 _UP = 0.5 - 2.0**-20
+_NUMBERS = CAPACITY.max_choices - 1
 
 _GRAMMAR = Grammar(
     article="a",
@@ -81,10 +84,21 @@ def _plain(node: Node) -> Node:
     parts = tuple(map(_plain, node.parts))
     if node.op == "/":
         return Apply("*", (parts[0], Literal(_inverse(node.parts[1]))))
+    if node.op == "*":
+        return _product(*parts)
     if node.op not in ("rounds", "waves"):
         return Apply(node.op, parts)
     rounds = Apply("*", (*parts, Name(SHARE)))
     return rounds if node.op == "rounds" else Apply("ceil", (rounds,))
+
+
+def _product(left: Node, right: Node) -> Node:
+    """Numbers that follow each other are multiplied here."""
+    if isinstance(right, Literal) and isinstance(left, Apply) and left.op == "*":
+        first, last = left.parts
+        if isinstance(last, Literal):
+            return Apply("*", (first, Literal(last.value * right.value)))
+    return Apply("*", (left, right))
 
 
 def _inverse(divisor: Node) -> float:
@@ -103,6 +117,12 @@ def cost(text: str, dims: Mapping[str, int], units: int) -> float:
 
 
 def cheapest(texts: Sequence[str], dims: Mapping[str, int], units: int) -> int:
-    """Which of several costs is the least; the first of equal ones."""
-    costs = [cost(text, dims, units) for text in texts]
-    return costs.index(min(costs))
+    """Which of several costs is the least; the first of those that agree in all but the last bits."""
+    return min(range(len(texts)), key=lambda number: _marked(cost(texts[number], dims, units), number))
+
+
+def _marked(value: float, number: int) -> float:
+    """A cost with its number in the last bits, where a library has it."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    (marked,) = struct.unpack("<d", struct.pack("<q", bits & ~_NUMBERS | number))
+    return float(marked)

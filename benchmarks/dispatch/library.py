@@ -24,7 +24,7 @@ else:
 
 NAME = "bench"
 _SCHEDULES = Path(__file__).parents[2] / "manifests" / "llm.schedules.toml"
-CLASSES = ("exact", "guarded", "fallback", "chosen", "again", "miss")
+CLASSES = ("exact", "guarded", "fallback", "chosen", "growing", "again", "turns", "miss")
 Guards = tuple[tuple[str, Guard], ...]
 Shape = tuple[int, int, int]
 
@@ -42,8 +42,9 @@ _FEW = 8
 class Workload:
     """A library, and random shapes for each class: served by a variant that pins all dims (exact), by one of
     three further sets of pinned dims with a guard beside (guarded), by the variant without guards (fallback),
-    by one of several schedules in its place (chosen), the same for calls of few shapes in any order (again)
-    or, in a kernel that has neither, by none (miss)."""
+    by one of several schedules in its place (chosen), the same for one dim that grows by 1 from call to call
+    (growing), for few shapes in any order (again) and for two in turns (turns) or, in a kernel that has
+    neither, by none (miss)."""
 
     spec: PackageSpec
     shapes: dict[str, list[Shape]]
@@ -69,7 +70,9 @@ def workload(variants: int, shapes: int, seed: int = 0) -> Workload:
         "guarded": [_guarded(others, pinned, rng) for _ in range(shapes)],
         "fallback": missed,
         "chosen": missed,
+        "growing": _growing(guards, rng, shapes),
         "again": rng.choices(missed[:_FEW], k=shapes),
+        "turns": [missed[each % 2] for each in range(shapes)],
         "miss": missed,
     }
     return Workload(PackageSpec(NAME, "0", native_host(), kernels), drawn)
@@ -131,6 +134,15 @@ def _missed(guards: list[Guards], rng: random.Random) -> Shape:
         shape = (rng.randint(1, _MOST), 16 * rng.randint(1, _MOST // 16), 8 * rng.randint(1, _MOST // 8))
         if not any(_admits(each, shape) for each in guards):
             return shape
+
+
+def _growing(guards: list[Guards], rng: random.Random, count: int) -> list[Shape]:
+    """Shapes that no variant admits, of more and more rows."""
+    while True:
+        _, n, k = _missed(guards, rng)
+        shapes = [(m, n, k) for m in range(1, count + 1)]
+        if not any(_admits(each, shape) for shape in shapes for each in guards):
+            return shapes
 
 
 def _image() -> Image:

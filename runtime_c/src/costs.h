@@ -1,37 +1,74 @@
-/* Arithmetic of the generated costs: doubles, to the same values as in tilec/costs.py. */
+/* Arithmetic of the generated costs: doubles, to the same values as in tilec/costs.py, one or several at a
+ * time. */
 #ifndef TILEC_COSTS_H_
 #define TILEC_COSTS_H_
 #include <stdint.h>
+#include <string.h>
 
-static inline double cost_min(double a, double b) { return b < a ? b : a; }
-static inline double cost_max(double a, double b) { return b > a ? b : a; }
+#include "compiler.h"
+#include "records.h"
+
+INLINE double cost_min(double a, double b) { return b < a ? b : a; }
+INLINE double cost_max(double a, double b) { return b > a ? b : a; }
 
 /* Rounded up, but for a millionth: tilec/costs.py. Without libm, comparisons or a detour through integers: of
  * less than 2^51, adding 1.5 * 2^52 leaves no bit for a fraction. */
-#define COST_UP    (0.5 - 0x1p-20)
-#define COST_WHOLE 0x1.8p52
-static inline double cost_ceil(double value) { return value + COST_UP + COST_WHOLE - COST_WHOLE; }
+#define COST_UP         (0.5 - 0x1p-20)
+#define COST_WHOLE      0x1.8p52
+#define COST_CEIL(cost) ((cost) + COST_UP + COST_WHOLE - COST_WHOLE)
 
-/* A dim over 2^shift, rounded up: the same as the product with 2^-shift, which is exact, in half the time. */
-static inline double cost_parts(int64_t dim, int shift) {
-  return (double)((dim + ((INT64_C(1) << shift) - 1)) >> shift);
+/* Several costs, each to the value that it has alone. Macros, as functions would have to say in which
+ * registers a processor without such vectors hands them over. */
+#define COST_VECTOR(count)                                               \
+  typedef double cost_##count __attribute__((vector_size(8 * (count)))); \
+  typedef int64_t cost_bits_##count __attribute__((vector_size(8 * (count))))
+COST_VECTOR(2);
+COST_VECTOR(4);
+COST_VECTOR(8);
+#define COST_CHOSEN(count, first, a, b) \
+  ((cost_##count)(((cost_bits_##count)(a) & (first)) | ((cost_bits_##count)(b) & ~(first))))
+#define COST_MIN(count, a, b) COST_CHOSEN(count, (a) < (b), a, b)
+#define COST_MAX(count, a, b) COST_CHOSEN(count, (a) > (b), a, b)
+
+/* The last bits of a cost give way to the number of its variant, so that the least says whose it is. */
+#define COST_NUMBERS 63
+#define COST_MARKED(count, cost, numbers) \
+  ((cost_##count)(((cost_bits_##count)(cost) & ~(int64_t)COST_NUMBERS) | (numbers)))
+
+INLINE int64_t cost_bits(double cost) {
+  int64_t bits;
+  memcpy(&bits, &cost, sizeof(bits));
+  return bits;
 }
 
-/* Two costs at a time, each to the value that it has alone. */
-typedef double cost_pair __attribute__((vector_size(16)));
-
-static inline cost_pair cost_two(double a, double b) { return (cost_pair){a, b}; }
-static inline cost_pair cost_both(double a) { return (cost_pair){a, a}; }
-
-static inline cost_pair cost_ceil_two(cost_pair value) {
-  return value + cost_both(COST_UP) + cost_both(COST_WHOLE) - cost_both(COST_WHOLE);
+INLINE double cost_marked(double cost, int64_t number) {
+  int64_t bits = (cost_bits(cost) & ~(int64_t)COST_NUMBERS) | number;
+  memcpy(&cost, &bits, sizeof(bits));
+  return cost;
 }
 
-#define COST_PAIR(first, second, value) \
-  do {                                  \
-    cost_pair both = value;             \
-    first = both[0];                    \
-    second = both[1];                   \
-  } while (0)
+INLINE double cost_least_2(const double* of) { return cost_min(of[0], of[1]); }
+INLINE double cost_least_4(const double* of) { return cost_min(cost_least_2(of), cost_least_2(of + 2)); }
+INLINE double cost_least_8(const double* of) { return cost_min(cost_least_4(of), cost_least_4(of + 4)); }
+#define COST_LEAST(count, costs)          \
+  ({                                      \
+    double each[count];                   \
+    memcpy(each, &(costs), sizeof(each)); \
+    cost_least_##count(each);             \
+  })
+
+/* The same function for processors with wider vectors: choice.c has their order. */
+#define COST_LEVEL(name, level) \
+  static double name##level(const int64_t* dims, double share, double* out) { return name(dims, share, out); }
+#if defined(__x86_64__)
+#define COST_LEVELS(name)                                                                                \
+  COST_LEVEL(name, _narrow)                                                                              \
+  __attribute__((target("avx2"))) COST_LEVEL(name, _wide) __attribute__((target("avx512f"))) COST_LEVEL( \
+      name, _widest) static const costs_fn name##_levels[] = {name##_narrow, name##_wide, name##_widest};
+#else
+#define COST_LEVELS(name)   \
+  COST_LEVEL(name, _narrow) \
+  static const costs_fn name##_levels[] = {name##_narrow};
+#endif
 
 #endif

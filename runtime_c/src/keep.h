@@ -13,7 +13,7 @@ typedef _Atomic(const char*) check_place; /* what a check of a call that failed 
 enum { KEPT_BITS = 6, KEPT_CHOICES = 1 << KEPT_BITS, KEPT_DIMS = 4 };
 typedef struct kept_choice {
   const variant_record* chosen;
-  costs_fn costs; /* among what was chosen; NULL: nothing is kept here */
+  const costs_fn* costs; /* among what was chosen; NULL: nothing is kept here */
   int64_t units;
   int64_t dims[KEPT_DIMS];
 } kept_choice;

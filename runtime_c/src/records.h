@@ -33,9 +33,10 @@ typedef void (*invoke_fn)(entry_fn, const call_frame*, void* scratch, int64_t be
 /* Evaluates generated integer texts into out; false if one overflows or divides by zero. */
 typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t* out);
 
-/* Microseconds that each of several variants is expected to take. `share`: what one multiprocessor, or
- * worker, is of the device. */
-typedef void (*costs_fn)(const int64_t* dims, double share, double* out);
+/* Microseconds that several variants are expected to take, each with the number of its variant in the last
+ * bits (costs.h), in any order and some more than once: at most COSTS_OUT. The least of them is returned.
+ * `share`: what one multiprocessor, or worker, is of the device. */
+typedef double (*costs_fn)(const int64_t* dims, double share, double* out);
 
 typedef struct variant_record {
   tilec_variant info;
@@ -47,11 +48,12 @@ typedef struct variant_record {
   uint64_t scratch_bytes;  /* per worker, the largest of its launches */
   uint32_t arch;           /* index into library_record.archs */
   uint32_t num_slices;
-  texts_fn fits;      /* whether the code's indices hold what these dims make; NULL: always */
-  const char* needs;  /* the condition that `fits` evaluates */
-  bool takes_num_sms; /* its code and texts take one value behind the dims: launch_dims */
-  costs_fn costs;  /* of the variants that serve the same calls, one after the other; NULL: there are none */
-  uint32_t choice; /* which of them it is */
+  texts_fn fits;         /* whether the code's indices hold what these dims make; NULL: always */
+  const char* needs;     /* the condition that `fits` evaluates */
+  bool takes_num_sms;    /* its code and texts take one value behind the dims: launch_dims */
+  const costs_fn* costs; /* of the variants that serve the same calls, the same function for each level of
+                            processors; NULL: there are none */
+  uint32_t choice;       /* which of them it is */
   uint32_t num_choices;
 } variant_record;
 

@@ -1,18 +1,30 @@
-"""Costs of schedules in C: which variants a call chooses among, and functions that say what each costs."""
+"""Costs of schedules in C: which variants a call chooses among, and functions that say which costs least."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import TypeAlias
 
 from tilec.costs import SHARE, cost_tree
 from tilec.package.choices import calls, choices
+from tilec.package.cost_lanes import LANES, Alike, Column, Tree, together
+from tilec.package.ctext import array, row
 from tilec.package.model import KernelRecord
-from tilec.sizes import NEGATE, Apply, Literal, Name, Node, Visitor
+from tilec.sizes import NEGATE, Name
 
-#: Divisors of dims that integers divide by are at most two to this: less than what `ceil` leaves out.
-_MOST_SHIFT = 16
+#: How many costs a value is of, and its name in C.
+_Marked: TypeAlias = tuple[int, str]
+#: Operations in C on numbers, and those that are others on vectors.
+_FORMS = {
+    **{symbol: f"{{}} {symbol} {{}}" for symbol in "+-*"},
+    NEGATE: "-({})",
+    "min": "cost_min({}, {})",
+    "max": "cost_max({}, {})",
+    "ceil": "COST_CEIL({})",
+}
+_VECTOR_FORMS = {"min": "COST_MIN({width}, {}, {})", "max": "COST_MAX({width}, {}, {})"}
 
 
 def runs_of(kernel: KernelRecord) -> list[range]:
@@ -21,116 +33,11 @@ def runs_of(kernel: KernelRecord) -> list[range]:
     return [run for run in dict.fromkeys(found) if len(run) > 1]
 
 
-class _CostText(Visitor[str]):
-    """Writes a cost in C, over ``dims`` and ``share``."""
-
-    forms: ClassVar[Mapping[str, str]] = {
-        **{symbol: f"({{}} {symbol} {{}})" for symbol in "+-*"},
-        NEGATE: "(-{})",
-        "min": "cost_min({}, {})",
-        "max": "cost_max({}, {})",
-        "ceil": "cost_ceil({})",
-    }
-
-    def __init__(self, dims: Sequence[str]) -> None:
-        self.dims = {name: f"dims[{index}]" for index, name in enumerate(dims)}
-        self.names = {name: f"(double){text}" for name, text in self.dims.items()} | {SHARE: "share"}
-
-    def literal(self, value: float) -> str:
-        return repr(float(value))
-
-    def name(self, name: str) -> str:
-        return self.names[name]
-
-    def apply(self, op: str, parts: Sequence[Node]) -> str:
-        whole = self._whole(parts[0]) if op == "ceil" else ""
-        return whole or self.forms[op].format(*map(self.visit, parts))
-
-    def is_whole(self, node: Node) -> bool:
-        """Whether integers round a node up, faster than vectors do."""
-        return isinstance(node, Apply) and node.op == "ceil" and bool(self._whole(node.parts[0]))
-
-    def _whole(self, part: Node) -> str:
-        """A dim over a power of two, rounded up by integers; empty for anything else."""
-        pair = part.parts if isinstance(part, Apply) and part.op == "*" else ()
-        named = {type(each): each for each in pair}
-        dim, factor = named.get(Name), named.get(Literal)
-        if not isinstance(dim, Name) or not isinstance(factor, Literal) or dim.name not in self.dims:
-            return ""
-        shift = _shift(factor.value)
-        return "" if shift is None else f"cost_parts({self.dims[dim.name]}, {shift})"
-
-
-def _shift(factor: float) -> int | None:
-    """How far a factor of one over a power of two shifts a dim; None for any other factor."""
-    mantissa, exponent = math.frexp(factor)
-    return 1 - exponent if mantissa == 0.5 and -_MOST_SHIFT < exponent < 1 else None
-
-
-#: What vectors do, over two parts or one.
-_PAIRS = {**{symbol: f"({{}} {symbol} {{}})" for symbol in "+-*"}, "ceil": "cost_ceil_two({})"}
-
-
-class _PairText:
-    """Writes costs two at a time, in vectors of two where both do the same: a processor has half of the work,
-    and each is to the last bit what it is alone."""
-
-    def __init__(self, dims: Sequence[str]) -> None:
-        self._one = _CostText(dims)
-
-    def line(self, trees: Sequence[Node], numbers: Sequence[int]) -> str:
-        """The statement that puts one or two costs out."""
-        first, *others = numbers
-        if not others:
-            return f"  out[{first}] = {self._one.visit(trees[first])};\n"
-        both = self._both(trees[first], trees[others[0]])
-        return f"  COST_PAIR(out[{first}], out[{others[0]}], {both});\n"
-
-    def _both(self, one: Node, other: Node) -> str:
-        if one == other:
-            return f"cost_both({self._one.visit(one)})"
-        parts = _alike(one, other)
-        if not parts or self._one.is_whole(one) or self._one.is_whole(other):
-            return f"cost_two({self._one.visit(one)}, {self._one.visit(other)})"
-        assert isinstance(one, Apply)
-        return _PAIRS[one.op].format(*(self._both(*pair) for pair in parts))
-
-
-def _alike(one: Node, other: Node) -> list[tuple[Node, Node]]:
-    """The parts of two operations that a vector does at once; none where it does not."""
-    if not isinstance(one, Apply) or not isinstance(other, Apply):
-        return []
-    return list(zip(one.parts, other.parts, strict=True)) if one.op == other.op and one.op in _PAIRS else []
-
-
-def _common(one: Node, other: Node) -> int:
-    """How many operations of two costs a vector does at once."""
-    parts = _alike(one, other)
-    return bool(parts) + sum(_common(*pair) for pair in parts)
-
-
-def _paired(trees: Sequence[Node]) -> Iterator[tuple[int, ...]]:
-    """The numbers of all costs, each with that of the ones left with which it has most in common."""
-    left = list(range(len(trees)))
-    while len(left) > 1:
-        first = left.pop(0)
-        mate = max(left, key=lambda other: _common(trees[first], trees[other]))
-        left.remove(mate)
-        yield first, mate
-    yield from ((number,) for number in left)
-
-
 def costs_source(kernel: KernelRecord, prefix: str) -> str:
     """``<prefix>_costs_<variant>`` for each run of choices, named by its first variant."""
-    return "".join(_function(kernel, prefix, run) for run in runs_of(kernel))
-
-
-def _function(kernel: KernelRecord, prefix: str, run: range) -> str:
-    trees = [cost_tree(kernel.variants[index].cost) for index in run]
-    writer = _PairText([dim.name for dim in kernel.dims])
-    lines = "".join(writer.line(trees, numbers) for numbers in _paired(trees))
-    head = f"static void {prefix}_costs_{run.start}(const int64_t* dims, double share, double* out) {{\n"
-    return f"{head}  (void)dims;\n  (void)share;\n{lines}}}\n"
+    dims = tuple(dim.name for dim in kernel.dims)
+    runs = ((run, tuple(kernel.variants[index].cost for index in run)) for run in runs_of(kernel))
+    return "".join(_source(dims, costs).replace("@", f"{prefix}_costs_{run.start}") for run, costs in runs)
 
 
 def cost_fields(kernel: KernelRecord, prefix: str) -> list[dict[str, object]]:
@@ -138,5 +45,109 @@ def cost_fields(kernel: KernelRecord, prefix: str) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [{} for _ in kernel.variants]
     for run in runs_of(kernel):
         for number, index in enumerate(run):
-            rows[index] = {"costs": f"{prefix}_costs_{run.start}", "choice": number, "num_choices": len(run)}
+            levels = f"{prefix}_costs_{run.start}_levels"
+            rows[index] = {"costs": levels, "choice": number, "num_choices": len(run)}
     return rows
+
+
+@lru_cache(maxsize=256)
+def _source(dims: tuple[str, ...], costs: tuple[str, ...]) -> str:
+    """The function for one list of costs, with "@" for its name. It puts all out, each with its number in the
+    last bits, and returns the least."""
+    writer = _Writer(dims)
+    marked = [writer.marked(group) for group in together([cost_tree(text) for text in costs])]
+    end = f"return {_least(writer, marked)};"
+    lines = "".join(f"  {line}\n" for line in (*writer.lines, *_put_out(marked), end))
+    head = (
+        "INLINE double @(const int64_t* dims, double share, double* out) {\n  (void)dims;\n  (void)share;\n"
+    )
+    return f"{writer.arrays()}{head}{lines}}}\nCOST_LEVELS(@)\n"
+
+
+class _Writer:
+    """Writes trees as statements, the same one once: of numbers, and of vectors where costs differ."""
+
+    def __init__(self, dims: Sequence[str]) -> None:
+        self._names = {name: f"(double)dims[{at}]" for at, name in enumerate(dims)} | {SHARE: "share"}
+        self._made: dict[tuple[int, str], str] = {}
+        self._rows: dict[str, list[str]] = {}
+        self.lines: list[str] = []
+
+    def arrays(self) -> str:
+        """The columns that `lines` read."""
+        return "".join(array(kind, f"@_of_{kind}", rows) for kind, rows in self._rows.items())
+
+    def marked(self, group: Alike) -> _Marked:
+        """The costs of a group, each with its number."""
+        width = _width(group)
+        if width == 1:
+            return 1, self.made(1, f"cost_marked({self._value(group.tree, 1)}, {group.numbers[0]})")
+        cost = self._vector(group.tree, width)
+        numbers = self._column(f"cost_bits_{width}", map(str, _filled(group.numbers, width)))
+        return width, self.made(width, f"COST_MARKED({width}, {cost}, {numbers})")
+
+    def least(self, width: int, names: Sequence[str]) -> str:
+        """The least of several values, place by place."""
+        if len(names) == 1:
+            return names[0]
+        halves = (self.least(width, names[::2]), self.least(width, names[1::2]))
+        return self.made(width, self._form("min", width).format(*halves, width=width))
+
+    def made(self, width: int, text: str) -> str:
+        """The name of a value."""
+        if (width, text) not in self._made:
+            name = self._made[width, text] = f"v{len(self._made)}"
+            self.lines.append(f"const {'double' if width == 1 else f'cost_{width}'} {name} = {text};")
+        return self._made[width, text]
+
+    def _value(self, tree: Tree, width: int) -> str:
+        if isinstance(tree, Name):
+            return self.made(1, self._names[tree.name])
+        if isinstance(tree, Column):
+            numbers = [repr(each) for each in _filled(tree.values, width)]
+            return self._column(f"cost_{width}", numbers) if tree.varies else numbers[0]
+        wide = width if tree.varies else 1
+        written = self._vector if wide > 1 and tree.op in _VECTOR_FORMS else self._value
+        parts = [written(part, width) for part in tree.parts]
+        return self.made(wide, self._form(tree.op, wide).format(*parts, width=wide))
+
+    def _vector(self, tree: Tree, width: int) -> str:
+        """A value that is a vector even where all costs have the same."""
+        value = self._value(tree, width)
+        is_one = not isinstance(tree, Name) and tree.varies
+        return value if is_one else self.made(width, f"(cost_{width}){{0}} + {value}")
+
+    def _form(self, op: str, width: int) -> str:
+        return _FORMS[op] if width == 1 else _VECTOR_FORMS.get(op, _FORMS[op])
+
+    def _column(self, kind: str, numbers: Iterable[str]) -> str:
+        rows, text = self._rows.setdefault(kind, []), row(*numbers)
+        if text not in rows:
+            rows.append(text)
+        return f"@_of_{kind}[{rows.index(text)}]"
+
+
+def _width(group: Alike) -> int:
+    """Of vectors with room for a group."""
+    return next(width for width in (1, 2, 4, LANES) if width >= len(group.numbers))
+
+
+def _filled(values: Sequence[float], width: int) -> tuple[float, ...]:
+    """With the last one again in what is left of a vector."""
+    return (*values, *[values[-1]] * (width - len(values)))
+
+
+def _put_out(marked: Sequence[_Marked]) -> Iterator[str]:
+    """Statements that write all costs one behind the other."""
+    starts = accumulate((width for width, _ in marked), initial=0)
+    for (_, name), start in zip(marked, starts, strict=False):
+        yield f"memcpy(out + {start}, &{name}, sizeof({name}));"
+
+
+def _least(writer: _Writer, marked: Sequence[_Marked]) -> str:
+    """The name of the least of all costs."""
+    found = []
+    for width in sorted({width for width, _ in marked}):
+        name = writer.least(width, [name for each, name in marked if each == width])
+        found.append(name if width == 1 else writer.made(1, f"COST_LEAST({width}, {name})"))
+    return writer.least(1, found)
