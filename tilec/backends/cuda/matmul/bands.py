@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.nodes import TileOrder, WindowCopy
-from tilec.ir.exprs import loads, uses
+from tilec.ir.exprs import uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -50,7 +50,7 @@ def bands(launch: Launch, found: Match, facts: Facts, pair: int | None) -> TileO
         return TileOrder(1 - rows, _BAND // 2)
     if axis != rows:
         return TileOrder(axis, 2 * _BAND if asked is None else _BAND // 2)
-    return TileOrder(axis, _BAND, narrows=_is_known(found, launch))
+    return TileOrder(axis, _BAND, narrows=found.same_trips(launch))
 
 
 def _axis_of_rows(launch: Launch, found: Match, facts: Facts) -> int:
@@ -92,7 +92,3 @@ def _loads_much(found: Match) -> bool:
     size = found.rows * found.columns
     return 2 * (found.rows + found.columns) >= _LOADS * size
 
-
-def _is_known(found: Match, launch: Launch) -> bool:
-    """Whether the trips of all tiles follow from dims."""
-    return not any(uses(end, launch.block_vars) or any(True for _ in loads(end)) for end in found.ends)

@@ -15,7 +15,7 @@ from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.warp_roles.epilogue import check_call, check_elements
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
-from tilec.ir.exprs import inlined, int_value, loads, walk
+from tilec.ir.exprs import inlined, int_value, loads, uses, walk
 from tilec.ir.nodes import (
     Alloc,
     Atomic,
@@ -72,6 +72,10 @@ class Match:
         """Where the trips of a tile start and stop, without names."""
         names = self.names
         return inlined(self.loop.start, names), inlined(self.loop.stop, names)
+
+    def same_trips(self, launch: Launch) -> bool:
+        """Whether the trips of all tiles of ``launch`` follow from dims."""
+        return not any(uses(end, launch.block_vars) or any(True for _ in loads(end)) for end in self.ends)
 
     @property
     def rows(self) -> int:

@@ -21,7 +21,7 @@ from tilec.backends.cuda.matmul.match import Match, match
 from tilec.backends.cuda.matmul.parted import Parted
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of, loads, uses
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt
 from tilec.ir.options import NO_ROLES
 from tilec.ir.places import place_of
@@ -74,8 +74,7 @@ def _product(launch: Launch, found: Match, target: Target) -> Parted:
     _check(launch, found)
     start, stop = found.ends
     trips = stop - start
-    varies = uses(trips, launch.block_vars) or any(True for _ in loads(trips))
-    need(not varies, "its tiles differ in their trips")
+    need(found.same_trips(launch), "its tiles differ in their trips")
     one = tirx.const(1, dtype_of(trips))
     tiles, paired = (reduce(mul, grid, one) for grid in (launch.grid, _paired(launch)))
     units = tirx.const(gpu_limits(target, {}).units, dtype_of(tiles))
