@@ -91,4 +91,3 @@ def _loads_much(found: Match) -> bool:
     """Whether a tile loads as much for its work as one of 128 x 128."""
     size = found.rows * found.columns
     return 2 * (found.rows + found.columns) >= _LOADS * size
-
