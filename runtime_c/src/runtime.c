@@ -24,6 +24,7 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "overlap.c"
 #include "args.c"
 #include "workspace.c"
+#include "cpus.c"
 #include "work_queue.c"
 #include "gomp.c"
 #include "pool.c"

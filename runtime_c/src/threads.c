@@ -3,8 +3,8 @@
 #include "threads.h"
 
 #include <pthread.h>
-#include <sched.h>
 
+#include "cpus.h"
 #include "gomp.h"
 #include "pool.h"
 #include "settings.h"
@@ -15,7 +15,7 @@ extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 
 static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
 static uint32_t asked_workers; /* 0: nobody asked */
-static uint32_t cpus_of_process;
+static uint32_t usable_cpus;
 
 LOCAL check_place* task_enter(check_place* place) {
   check_place* outer = mine.check;
@@ -39,16 +39,9 @@ static void after_fork(void) {
 #undef X
 }
 
-static uint32_t count_cpus(void) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  int count = CPU_COUNT(&set);
-  return count > 0 && count <= MAX_WORKERS ? (uint32_t)count : MAX_WORKERS;
-}
-
 static void start_threads(void) {
   asked_workers = settings_get()->num_threads;
-  cpus_of_process = count_cpus();
+  usable_cpus = cpus_of_process();
   __register_atfork(NULL, NULL, after_fork, NULL);
   gomp_find();
 }
@@ -61,7 +54,7 @@ LOCAL bool threads_busy(void) { return (CALLS_RUNTIME && mine.task_depth > 0) ||
 
 LOCAL uint32_t threads_default(void) {
   if (asked_workers) return asked_workers;
-  return gomp_present() ? gomp_max_threads() : cpus_of_process;
+  return gomp_present() ? gomp_max_threads() : usable_cpus;
 }
 
 LOCAL bool threads_asleep(void) { return !gomp_present() && pool_sleeps(); }
