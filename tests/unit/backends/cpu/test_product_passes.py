@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -233,7 +234,27 @@ def test_few_rows_read_b_in_place(rows: int, name: str) -> None:
     ids=["in_place", "one_row", "packed", "panel"],
 )
 def test_blocks_ask_for_the_columns_of_the_next_one(product: Product, asks: bool) -> None:
-    assert ("prefetch" in code(product)) == asks
+    assert ("B" in _asked_of(code(product))) == asks
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "tensors"),
+    [(STORE, "C"), (BIAS_RESIDUAL, "CR"), (ROW_SUM, "")],
+    ids=["result", "residual", "sums"],
+)
+def test_blocks_ask_for_the_lines_of_the_next_ones_results(epilogue: str, tensors: str) -> None:
+    asked = _asked_of(code(Product(N=128, K=64, panel=32, bN=128, epilogue=epilogue)))
+    assert set(asked) == set(tensors)
+    assert len(asked) == 24 * len(tensors)  # 8 rows of three lines, as rows of any tensor may begin anywhere
+
+
+def test_one_row_asks_for_no_results() -> None:
+    assert not _asked_of(code(Product(bM=1, bN=64)))
+
+
+def _asked_of(text: str) -> list[str]:
+    """The tensor of each prefetch in TIR."""
+    return re.findall(r'llvm\.prefetch", T\.address_of\(([A-Z])', text)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from tilec.backends.cpu.emit.asked_ahead import AskedAhead
 from tilec.backends.cpu.emit.first_lanes import first_lanes, has_first_lanes
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.llvm_text import with_llvm
@@ -46,8 +47,8 @@ def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     epilogue = _Epilogue(stmt, ctx)
     gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.along or block.form)
     if isinstance(form, TileForm):
-        return with_llvm(form.source, emit_tiles(form, gemm, memory, epilogue.emit))
-    product = emit_product(gemm, memory, ctx.target.has_fma, epilogue.emit)
+        return with_llvm(form.source, emit_tiles(form, gemm, memory, epilogue))
+    product = emit_product(gemm, memory, ctx.target.has_fma, epilogue)
     return product if form is None else with_llvm(form.source, product)
 
 
@@ -129,6 +130,11 @@ class _Epilogue:
     def __init__(self, gemm: MicroGemm, ctx: LaneContext) -> None:
         self.gemm = gemm
         self.ctx = ctx
+        self.tensors = AskedAhead(gemm, ctx)
+
+    def ahead(self, row: Expr, col: Expr, block: RegisterBlock) -> tirx.Stmt | None:
+        """Asks for the lines of the tensors that `emit` will touch."""
+        return self.tensors.of(row, col, block)
 
     def emit(
         self, row: Expr, col: Expr, block: RegisterBlock, accumulators: Var, whole: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tvm import tirx
 
@@ -28,9 +28,16 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
-#: Emits the epilogue of one register block: (row, col, block, accumulators, whether all columns of the block
-#: count) -> statement.
-Epilogue = Callable[["Expr", "Expr", RegisterBlock, "Var", bool], "tirx.Stmt | None"]
+class Epilogue(Protocol):
+    """What follows a product, one register block after the other; ``row`` and ``col`` are its first."""
+
+    def ahead(self, row: Expr, col: Expr, block: RegisterBlock) -> tirx.Stmt | None:
+        """Asks for the memory that `emit` will touch; None where there is none to ask for."""
+
+    def emit(
+        self, row: Expr, col: Expr, block: RegisterBlock, accumulators: Var, whole: bool
+    ) -> tirx.Stmt | None:
+        """The work on the sums in ``accumulators``, all of whose columns count where it is ``whole``."""
 
 
 def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> tirx.Stmt:
@@ -179,12 +186,25 @@ class _Builder:
             self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset, self.rest
         )
         parts = [tirx.AllocBuffer(registers.data), registers.start(), registers.multiply()]
-        finish = self.epilogue(row, col, block, registers.data, self.whole)
+        finish = self._finish(block, row, col, registers.data)
         if self.gemm.last is not None:
             return sequence(*parts, tirx.IfThenElse(self.gemm.last, finish, registers.write_back()))
         if self.gemm.c.buffer not in self.gemm.registers:
             parts.append(registers.write_back())
         return sequence(*parts, *([finish] if finish is not None else []))
+
+    def _finish(self, block: RegisterBlock, row: Expr, col: Expr, sums: Var) -> tirx.Stmt | None:
+        """The epilogue of a block, behind asking for what that of the next rows will touch, where there are
+        such: those of another tile may be at work on another core. In front of the K loop that made loops
+        which read ``a`` in place take up to 1.9 times as long on a Xeon of model 207."""
+        finish = self.epilogue.emit(row, col, block, sums, self.whole)
+        if finish is None or not block.rows == self.gemm.block.rows > 1:
+            return finish
+        following = row + block.rows
+        ahead = self.epilogue.ahead(following, col, block)
+        if ahead is None:
+            return finish
+        return sequence(tirx.IfThenElse(following < trips_of(self.gemm.rows), ahead, None), finish)
 
 
 def _tile_kind(form: str) -> type[RegisterTile]:

@@ -141,7 +141,7 @@ class _Builder:
                     lambda v: put(sums, lane(block, index(0), v), get(data, lane(block, r, v), block.lanes)),
                 )
             )
-        done = self.epilogue(row, col, block, sums, True)
+        done = self.epilogue.emit(row, col, block, sums, True)
         return sequence(*parts, *([] if done is None else [done]))
 
 
