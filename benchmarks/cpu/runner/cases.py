@@ -146,6 +146,11 @@ def _embedding(tokens: int, rows: int, d: int) -> Case:
     return _of_torch(tensors, {"tokens": tokens, "V": rows, "D": d}, torch_peers.embedding)
 
 
+def _argmax(m: int, n: int) -> Case:
+    tensors = [torch.randn(m, n), torch.empty(m, dtype=torch.int32)]
+    return _of_torch(tensors, _row_dims(m, n), lambda x: torch.argmax(x, 1))
+
+
 def _of_torch(
     tensors: list[torch.Tensor],
     dims: dict[str, int],
@@ -173,4 +178,5 @@ _CASES: Mapping[str, Callable[..., Case]] = {
     "cumsum": _cumsum,
     "topk_gating": _gating,
     "embedding_float32": _embedding,
+    "argmax": _argmax,
 }

@@ -60,6 +60,7 @@ _TABLE = (
     ("rows", "cumsum", ROWS),
     ("rows", "topk_gating", GATING),
     ("rows", "embedding_float32", LOOKUPS),
+    ("rows", "argmax", (*ROWS, (64, 128000))),
 )
 KERNELS = tuple(kernel for _, kernel, _ in _TABLE)
 GROUPS = tuple(dict.fromkeys(group for group, _, _ in _TABLE))

@@ -140,6 +140,8 @@ QUANTISED = {"M": 5, "N": 11, "K": 300}
 EXPERTS = [
     Case("scan.py:cumsum", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
     Case("scan.py:cumsum", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
+    Case("argmax.py:argmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2}),
+    Case("argmax.py:argmax", {"M": 3, "N": 16, "ldx": 16}, ("N",), HALF),
     Case("gating.py:topk_gating", {"M": 5, "E": 16}, ("E",), {"k": 4}, {"rows": 2}),
     Case("gating.py:topk_gating", {"M": 3, "E": 9}, ("E",), {"k": 2, "renormalise": False}, {"rows": 2}),
     Case("fp8.py:linear_fp8", {"M": 9, "N": 17, "K": 40}, config=TILES, inputs="linear_fp8_inputs",

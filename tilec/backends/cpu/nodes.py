@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.exprs import int_value
 from tilec.ir.roads import Loss
-from tilec.ir.stmt import Aside, Block, Defines, Region, Scratch, Stmt, Updates, Writes
+from tilec.ir.stmt import Aside, At, Block, Defines, Region, Scratch, Stmt, Updates, Writes
 from tilec.lowering.emission.storage import compute_type
 
 if TYPE_CHECKING:
@@ -120,6 +120,16 @@ class PackWords(Stmt):
     lanes: int
     form: str
     columns: int | Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AskAhead(Stmt):
+    """Where there is an element at ``indices``, asks for the one at ``ahead``, whether there is one or not:
+    once for the lanes of a vector."""
+
+    buffer: Buffer
+    indices: At[tuple[Expr, ...]]
+    ahead: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -18,17 +19,23 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+@dataclass(frozen=True)
 class ExpandScans(BlockPass):
-    """In: Scan. Out: none of them; each is a serial loop along its axis that carries a local.var, inside a
-    Parallel over the other axes of more than one element. A row is read before it is written, element by
+    """In: Scan. Out: none of them; each is a loop of ``kind`` along its axis that carries a local.var, inside
+    a Parallel over the other axes of more than one element. A row is read before it is written, element by
     element, so a scan in place needs no copy."""
+
+    kind: str = "serial"
 
     def block(self, block: Block) -> list[Stmt]:
         """The block without Scan."""
-        return [new for stmt in block for new in (_expand(stmt) if isinstance(stmt, Scan) else (stmt,))]
+        return [new for stmt in block for new in self._expanded(stmt)]
+
+    def _expanded(self, stmt: Stmt) -> Block:
+        return _expand(stmt, self.kind) if isinstance(stmt, Scan) else (stmt,)
 
 
-def _expand(stmt: Scan) -> Block:
+def _expand(stmt: Scan, kind: str) -> Block:
     others = [
         axis for axis, extent in enumerate(stmt.src.extent) if axis != stmt.axis and not is_single(extent)
     ]
@@ -36,16 +43,16 @@ def _expand(stmt: Scan) -> Block:
     variables = tuple(
         tirx.Var(f"r{axis}", _index_type(extent)) for axis, extent in zip(others, extents, strict=True)
     )
-    line = _along(stmt, dict(zip(others, variables, strict=True)))
+    line = _along(stmt, dict(zip(others, variables, strict=True)), kind)
     return (Parallel(variables, extents, line, loc=stmt.loc),) if variables else line
 
 
-def _along(stmt: Scan, others: Mapping[int, Var]) -> Block:
+def _along(stmt: Scan, others: Mapping[int, Var], kind: str) -> Block:
     """The scan of one line; ``others`` are its places on the other axes."""
     extent = stmt.src.extent[stmt.axis]
-    kind = _index_type(extent)
-    step = tirx.Var("k", kind)
-    length = tirx.const(extent, kind) if isinstance(extent, int) else extent
+    counts = _index_type(extent)
+    step = tirx.Var("k", counts)
+    length = tirx.const(extent, counts) if isinstance(extent, int) else extent
     place = length - 1 - step if stmt.reverse else step
     places = {**others, stmt.axis: place}
     dtype = str(stmt.dst.buffer.dtype)
@@ -58,8 +65,8 @@ def _along(stmt: Scan, others: Mapping[int, Var]) -> Block:
         Store(running, element, combine(so_far, term), loc=stmt.loc),
         Store(stmt.dst.buffer, _indices(stmt.dst, places), so_far, loc=stmt.loc),
     )
-    start, one = (tirx.const(value, kind) for value in (0, 1))
-    loop = For("serial", step, start, length, one, body, loc=stmt.loc)
+    start, one = (tirx.const(value, counts) for value in (0, 1))
+    loop = For(kind, step, start, length, one, body, loc=stmt.loc)
     return (Alloc(running, identity(stmt.kind, dtype), loc=stmt.loc), loop)
 
 

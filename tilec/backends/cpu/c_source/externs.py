@@ -13,6 +13,7 @@ _ATOMIC = re.compile(r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)")
 _EXCHANGE = re.compile(r"tilec_atomic_exchange_(\d+)_(\w+)")
 _PLACE = re.compile(r"tilec_atomic_(load|store)_(\d+)_(\w+)")
 _WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_uint\d+(?:x\d+)?")
+_UNKNOWN = re.compile(r"tilec_unknown_int\d+")
 _FIRST = re.compile(r"tilec_first_[a-z]+\d+x\d+")
 _STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
@@ -57,6 +58,9 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _WRAPPING.fullmatch(name)
     if found is not None and result is not None:
         return _wrapping(name, _SYMBOLS[found[1]], result, helpers)
+    if _UNKNOWN.fullmatch(name) and result is not None:
+        head = f"{result.name} {name}({result.name} given)"
+        return helpers.function(name, lambda: f"{head} {{ return given; }}")
     if _FIRST.fullmatch(name) and result is not None:
         return _first_lanes(name, result, helpers)
     found = _STORE_FIRST.fullmatch(name)

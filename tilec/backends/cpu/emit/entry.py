@@ -9,6 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 # Each of these registers the code of its statements.
+import tilec.backends.cpu.emit.ask_ahead
 import tilec.backends.cpu.emit.atomic
 import tilec.backends.cpu.emit.lines
 import tilec.backends.cpu.emit.loops.parallel

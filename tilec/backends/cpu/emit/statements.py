@@ -6,6 +6,7 @@ own statement registers an implementation with ``@emit.register(Class)``.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
+from tilec.backends.cpu.emit.loops.scans import emit_running, running
 from tilec.backends.cpu.emit.speculate import is_predicable
 from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
@@ -124,6 +126,10 @@ _MOST_UNROLLED = 16
 @emit.register(For)
 def _emit_for(stmt: For, ctx: LaneContext) -> tirx.Stmt | None:
     stmt = unit_steps(stmt)
+    scan = running(stmt) if ctx.lanes is None else None
+    if scan is not None:
+        with suppress(NotVectorisable):
+            return emit_running(scan, ctx)
     unrolls = stmt.kind == "unroll" and _is_short(stmt) and not is_left_early(stmt)
     kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
     return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)

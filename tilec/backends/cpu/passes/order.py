@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilec.backends.cpu.passes.ask_for_rows import AskForRows
 from tilec.backends.cpu.passes.branch_few_rows import BranchFewRows
 from tilec.backends.cpu.passes.carry_columns import CarryColumns
 from tilec.backends.cpu.passes.forward_operands import ForwardOperands
@@ -46,12 +47,13 @@ CPU_PASSES: tuple[Pass, ...] = (
     UnlessOverlapping(FuseEpilogue()),
     PackOperands(),
     ExpandReduces(),
-    ExpandScans(),
+    ExpandScans("vectorized"),
     ExpandCopies(),
     UnlessOverlapping(FuseElementwise()),
     CarryColumns(),
     PrivatiseTiles(),
     UnlessOverlapping(FuseRows()),
+    AskForRows(),
     ShrinkRows(),
     LimitRows(),
     PlaceTiles(),

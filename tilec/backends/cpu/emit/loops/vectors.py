@@ -11,6 +11,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
 from tilec.backends.cpu.emit.loops.last_vector import suits_last_vector
+from tilec.backends.cpu.emit.loops.rolled import unknown
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss
@@ -152,7 +153,17 @@ def _repeat(
             return None
         parts.append(part)
     inner = sequence([*before, *parts])
-    return inner if once or inner is None else ctx.loop(counter, tirx.const(0, dtype), trips, inner)
+    if once or inner is None:
+        return inner
+    return ctx.loop(counter, tirx.const(0, dtype), _rolled(trips, width * slots, width, ctx), inner)
+
+
+def _rolled(trips: Expr, step: int, width: int, ctx: LaneContext) -> Expr:
+    """``trips``, hidden from LLVM where as many vectors are more than there are registers."""
+    known = int_value(trips)
+    if known is None or width == 1 or known * step <= ctx.target.vector_registers * width:
+        return trips
+    return unknown(known, dtype_of(trips), ctx.functions)
 
 
 def _one_vector(
