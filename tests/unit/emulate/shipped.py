@@ -9,6 +9,7 @@ from emulated import Beside
 
 from tilec.build.frontend import elaborate_variant
 from tilec.manifest import Plan, Variant, load_manifest
+from tilec.targets import Target
 from tilec.trials.oracle import Author, authors
 
 ROOT = Path(__file__).parents[3]
@@ -45,12 +46,12 @@ def variants(manifest: Path, name: str, target: str) -> list[Variant]:
     return [variant for variant in kernel.variants if variant.target.name == target]
 
 
-def check(manifest: Path, variant: Variant, count: int) -> None:
-    """Runs a variant for ``count`` dims."""
+def check(manifest: Path, variant: Variant, count: int, target: Target | None = None) -> None:
+    """Runs a variant for ``count`` dims, its code for ``target`` where that is not its own."""
     author = known_authors(manifest).get(variant.kernel, Author())
     kernel = elaborate_variant(variant).kernel
     tiles = frozenset(value for value in variant.config.values() if type(value) is int and value >= 4)
-    beside = Beside(kernel, variant.target, author, tiles=tiles)
+    beside = Beside(kernel, target or variant.target, author, tiles=tiles)
     tried = 0
     for dims in beside.cases(count):
         tried += 1

@@ -68,7 +68,7 @@ class HipBackend(Backend):
         return hip_images(spec).files()
 
     def sections(self, spec: PackageSpec) -> str:
-        """Section .tilec.hip, in pages: HIP maps code objects where they lie."""
+        """Section .tilec.hip, each in pages of its own, as clang's bundles of code objects have them."""
         from tilec.backends.hip.table import hip_images
 
         return hip_images(spec).section(align=4096)
