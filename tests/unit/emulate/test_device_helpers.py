@@ -130,6 +130,10 @@ def samples() -> dict[str, list[Call]]:
                  for size in (4, 8, 16) for places in (("shared", "global"), ("global", "shared"))]
                 + [Call(moves.move(size), {1: one, 3: one * 0}, places)
                    for size in (4, 8, 16) for places in (("uint32", "global"), ("shared", "float32"))],
+        "take": [Call(moves.take(size), {1: np.int64(LANES % 2), 3: np.int64(LANES % 3), 4: LANES % 3 > 0},
+                      places)
+                 for size in (2, 4, 8, 16)
+                 for places in (("float16", "global"), ("shared", "global"))],
         "fetch": [Call(moves.fetch(size), places=("uint32", "global")) for size in (4, 8, 16)],
         "bits": [Call(moves.bits(size), places=("shared",)) for size in (1, 2, 4)]
                 + [Call(moves.bits(4), places=(dtype,)) for dtype in ("float32", "float16")],

@@ -155,6 +155,10 @@ class Context(ABC):
         """The value of a quotient or remainder where a family has a faster way to it than to divide."""
         return None
 
+    def function(self, name: str, args: list[Expr]) -> Expr | None:
+        """The value of a function of TIR where a family has a faster way to it."""
+        return None
+
     def inverted(self, value: Expr) -> Expr:
         """``~value``."""
         return tirx.BitwiseNot(value)

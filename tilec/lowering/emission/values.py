@@ -176,6 +176,9 @@ def _call(expr: Call, ctx: Context) -> Expr:
     if not name.startswith(("tirx.", "prim.")):
         raise UnsupportedError(f"the call {name or expr.op} has no {ctx.processor} code", why=str(expr))
     args = [lower_value(arg, ctx) for arg in expr.args]
+    own = ctx.function(name.partition(".")[2], args)
+    if own is not None:
+        return own
     lanes = max((lanes_of(arg) for arg in args), default=1)
     ret_type = tvm_ir.PrimType(with_lanes(compute_type(dtype_of(expr)), lanes))
     return tvm_ir.Call(expr.op, [spread(arg, lanes) for arg in args], ret_ty=ret_type)

@@ -180,3 +180,54 @@ def test_a_pitch_of_whole_vectors_is_asked_for_once():
     text = body("norm.py:rmsnorm", {**ROWS, "N": Guard(div=8)}, rows=1, bN=4096, threads=256)
     assert "if ((ldx & 7) == 0)" in text
     assert "tilec_write_end" not in text
+
+
+# ---- rows and elements ----
+
+EVEN = {"M": Guard(), "N": Guard(div=8), "ldx": Guard(div=8)}
+HOLDING = {"bN": 4096, "rows": 1, "parts": 1, "threads": 256, "one_chunk": True}
+
+
+def test_all_elements_of_a_thread_are_asked_for_before_the_first_is_stored():
+    text = body("elementwise.py:scale_add", {"n": Guard(div=8)}, "float32", block=2048)
+    assert text.rindex("tilec_take_16((&(B_v") < text.index("tilec_move_16((&(Y_ptr")
+
+
+def test_a_thread_with_one_vector_needs_no_fragment():
+    text = body("elementwise.py:scale_add", {"n": Guard(div=8)}, "float32", block=512)
+    assert "_ahead" not in text
+
+
+def test_what_takes_many_registers_is_not_asked_for_ahead():
+    text = body("elementwise.py:scale_add", {"n": Guard(div=8)}, "float32", block=4096)
+    assert "_ahead" not in text
+
+
+def test_tensors_of_one_axis_that_may_be_short_begin_at_any_element():
+    text = body("elementwise.py:scale_add", {"n": Guard()}, "float32", block=1024)
+    assert "tilec_move_16" not in text
+    assert text.rindex("condval") < text.index("Y_ptr[(")
+
+
+def test_tensors_of_one_axis_move_vectors_whatever_their_length():
+    text = body("elementwise.py:scale_add", {"n": Guard(min=8)}, "float32", block=1024)
+    assert "tilec_move_16((&(X_v" in text
+    assert "tilec_move_16((&(Y_ptr" in text
+
+
+def test_neighbours_share_the_test_of_a_bound_that_is_a_multiple():
+    tests = re.findall(r"if \((.*) < N\)", body("softmax.py:softmax", EVEN, "float16", **HOLDING))
+    assert tests
+    assert all(test.startswith("(((lane * 8) + (warp * 256)) + (r") for test in tests)
+
+
+def test_a_sigmoid_has_no_slow_path():
+    dims = {"M": Guard(), "N": Guard(div=8), "ldg": Guard(div=8), "ldu": Guard(div=8)}
+    assert body("elementwise.py:silu_mul", dims, "bfloat16").count("tilec_sigmoid(") == 8
+
+
+@pytest.mark.nvrtc
+def test_vectors_at_constant_distances_share_an_address():
+    text = source("softmax.py:softmax", EVEN, "float16", **HOLDING)
+    code = find_compiler().compile(text, "compute_80").code.decode()
+    assert re.findall(r"ld\.global\S+v4\S+ .*\[%rd\d+(\+\d+)?\]", code) == ["", "+4096"]

@@ -225,7 +225,14 @@ class _Group:
         even = all(divides(self.width, item.buffer.shape[-1], facts) for item in items)
         narrow = any(element_bytes(str(item.buffer.dtype)) < _WORD for item in items)
         rows = (loop_extents(loop.stmt)[-1] for loop in self.loops)
-        return even or (narrow and all(each >= _LONG * WARP * self.width for each in rows))
+        long = narrow and all(each >= _LONG * WARP * self.width for each in rows)
+        return even or long or all(self._is_flat(item) for item in items)
+
+    def _is_flat(self, item: Access) -> bool:
+        """Whether a tensor is one row, which ends once and is known to hold a vector: of those that may be
+        shorter nobody has said that they begin at vectors."""
+        extents = item.buffer.shape
+        return len(extents) == 1 and self.finder.facts.prove(extents[0] >= self.width) is True
 
     def _is_known(self) -> bool:
         """Whether all accesses are whole vectors as they are."""

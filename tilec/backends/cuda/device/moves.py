@@ -58,6 +58,30 @@ __device__ __forceinline__ void {name}(void* to, long to_at, const void* from, l
 
 
 @cache
+def take(size: int) -> Helper:
+    """Reads ``size`` bytes at once where the last argument holds, zeros elsewhere; places are numbers of that
+    many bytes. Zeros of words, with the load over them, are a load under a predicate; those of elements are
+    put together one by one."""
+    name, word = f"tilec_take_{size}", _C_WORDS[size]
+    each = min(size, 4)
+
+    def meaning(lanes: Lanes, to: Any, to_at: Any, source: Any, from_at: Any, inside: Any) -> None:
+        for part in range(size // each):
+            lanes.store(to, f"uint{8 * each}", 0, to_at * (size // each) + part)
+        found = lanes.under(inside)
+        if found is not None:
+            found.move(to, source, size, to_at, from_at)
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(void* to, long to_at, const void* from, long from_at, bool inside) {{
+  {word} value = {{}};
+  if (inside) {{ value = ((const {word}*)from)[from_at]; }}
+  (({word}*)to)[to_at] = value;
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
 def read_at(size: int) -> Helper:
     """Moves ``size`` bytes at once from so many bytes behind an address, a multiple of that."""
     name, word = f"tilec_read_{size}", _C_WORDS[size]

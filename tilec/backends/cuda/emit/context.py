@@ -19,6 +19,7 @@ from tilec.backends.cuda.device.floats import (
     FROM_NATURAL,
     FROM_SMALL,
     PAIRED,
+    SIGMOID,
     SMALL_PAIRED,
     TO_BFLOAT16,
     from_small,
@@ -28,6 +29,7 @@ from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
+from tilec.backends.cuda.emit.whole_tests import whole_tests
 from tilec.backends.cuda.emit.wide import wide_product
 from tilec.backends.cuda.limits import FLOAT8
 from tilec.errors import CompileError
@@ -39,6 +41,7 @@ from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.emission.access import load_element, open_bounds
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type, convert, decode, encode, rounded, stored_type
+from tilec.lowering.emission.values import lazy_choice
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -115,6 +118,11 @@ class DeviceContext(Context):
             parts, factor = (left, right) if _is_parted(left) else (right, left)
             return parts.a * factor + parts.b * factor
         return combined(kind, left, right, self.facts.analyzer) if product is None else product
+
+    def function(self, name: str, args: list[Expr]) -> Expr | None:
+        """The sigmoid of a float32 by a division without a slow path."""
+        is_sigmoid = name == "sigmoid" and dtype_of(args[0]) == "float32"
+        return SIGMOID.call(*args) if is_sigmoid else None
 
     def inverted(self, value: Expr) -> Expr:
         """``~value``."""
@@ -199,6 +207,14 @@ class DeviceContext(Context):
     def is_number(self, expr: Expr) -> bool:
         """NaN gives way to numbers in max and min of GPUs."""
         return True
+
+    def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
+        """A choice at run time, by one test for all neighbours where that is the same."""
+        return lazy_choice(cond, self.value(whole_tests(cond, self)), true, false, self)
+
+    def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
+        """The run-time test that an element exists, one for all neighbours where that is the same."""
+        return super().bounds(buffer, [whole_tests(cond, self) for cond in conds])
 
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, or of one that the device compiler knows."""

@@ -41,6 +41,7 @@ from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.longest_first import by_length
 from tilec.backends.cuda.emit.raster import asked_group, banded
 from tilec.backends.cuda.emit.statements import call
+from tilec.backends.cuda.emit.unsigned import Unsigned
 from tilec.backends.cuda.general.emit_box import maps_of
 from tilec.backends.cuda.general.registers import blocks_at_entry, entry_registers
 from tilec.backends.cuda.launch import LoweredCudaLaunch
@@ -61,6 +62,7 @@ from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.storage import convert
 from tilec.lowering.lowered import LoweredKernel
 
 if TYPE_CHECKING:
@@ -193,11 +195,12 @@ class _Entry:
             step *= extent
         ctx.thread, ctx.lane, ctx.warp = (ctx.fresh(name, "int32") for name in ("thread", "lane", "warp"))
         ctx.block_thread, ctx.block_warp = ctx.thread, ctx.warp
-        size = tirx.const(WARP, "int32")
+        number = Unsigned(convert(ctx.thread, "uint32"))
+        lane, warp = (convert(each.value, "int32") for each in (number % WARP, number // WARP))
         binds += [
             tirx.Bind(ctx.thread, thread),
-            tirx.Bind(ctx.lane, tirx.truncmod(ctx.thread, size)),
-            tirx.Bind(ctx.warp, self._uniform(tirx.truncdiv(ctx.thread, size))),
+            tirx.Bind(ctx.lane, lane),
+            tirx.Bind(ctx.warp, self._uniform(warp)),
         ]
         if not self.launch.thread_vars:
             ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))

@@ -1,4 +1,4 @@
-"""Digits of a layout in a thread: of its lane, and of its warp."""
+"""Digits of a layout in a thread: of its lane, and of its warp; the index that digits spell."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm.ir import Expr
 
-    from tilec.backends.cuda.emit.context import DeviceContext
+    from tilec.backends.cuda.emit.context import DeviceContext, Part
 
 WARP = 32
 
@@ -20,3 +22,11 @@ def thread_digit(space: str, stride: int, size: int, ctx: DeviceContext) -> Expr
     assert place is not None
     value = place if stride == 1 else tirx.truncdiv(place, tirx.const(stride, "int32"))
     return value if stride * size >= count else tirx.truncmod(value, tirx.const(size, "int32"))
+
+
+def convert_sum(parts: Sequence[Part], dtype: str) -> Expr:
+    """The index that the digits spell."""
+    total: Expr = tirx.const(0, "int32")
+    for part in parts:
+        total = total + (part.value if part.weight == 1 else part.value * tirx.const(part.weight, "int32"))
+    return total if dtype == "int32" else tirx.Cast(dtype, total)

@@ -11,9 +11,9 @@ from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.fragment_store import stored_fragment
-from tilec.backends.cuda.emit.lane_digits import WARP, thread_digit
+from tilec.backends.cuda.emit.lane_digits import WARP, convert_sum, thread_digit
 from tilec.backends.cuda.emit.statements import emit
-from tilec.backends.cuda.emit.vector import Vector, convert_sum
+from tilec.backends.cuda.emit.vector import Vector
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
 from tilec.ir.exprs import all_of, dtype_of, int_value
 from tilec.ir.layout import Digit, Layout

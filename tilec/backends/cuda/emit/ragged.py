@@ -20,11 +20,12 @@ from tilec.backends.cuda.device.ends import read_end, realign, write_end
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.lane_digits import convert_sum
 from tilec.backends.cuda.emit.loop import emit_thread_loop, over_layout
 from tilec.backends.cuda.emit.memory import zeroed
 from tilec.backends.cuda.emit.spots import Spot, Spots, bytes_of, rest
 from tilec.backends.cuda.emit.statements import call, emit, once_tests
-from tilec.backends.cuda.emit.vector import Kept, Vector, convert_sum
+from tilec.backends.cuda.emit.vector import Kept, Vector
 from tilec.backends.cuda.emit.vector_moves import packed_pairs, read_vector, store_vector
 from tilec.backends.cuda.nodes import RaggedThreadLoop, RemoteStore
 from tilec.ir.exprs import all_of, dtype_of, linear_in, same, transform, uses

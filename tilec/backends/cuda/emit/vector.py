@@ -15,6 +15,7 @@ from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.cluster import SENT_AT_LEAST, sent_vector
 from tilec.backends.cuda.emit.context import DeviceContext, Part
+from tilec.backends.cuda.emit.lane_digits import convert_sum
 from tilec.backends.cuda.emit.pairs import Pairs
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import (
@@ -426,11 +427,3 @@ def updated_in_place(body: Block) -> set[Var]:
         if alone and all(same_all(item.indices, stmt.indices) for item in items):
             found.add(stmt.buffer)
     return found
-
-
-def convert_sum(parts: list[Part], dtype: str) -> Expr:
-    """The index that the digits spell."""
-    total: Expr = tirx.const(0, "int32")
-    for part in parts:
-        total = total + (part.value if part.weight == 1 else part.value * tirx.const(part.weight, "int32"))
-    return total if dtype == "int32" else tirx.Cast(dtype, total)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.device.atomics import add_vector
 from tilec.backends.cuda.device.floats import PAIRED, pack, pack_small
-from tilec.backends.cuda.device.moves import move, read_at
+from tilec.backends.cuda.device.moves import move, read_at, take
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.quotients import bytes_to
 from tilec.backends.cuda.emit.statements import call, once_tests
-from tilec.ir.exprs import all_of, dtype_of, walk
+from tilec.ir.exprs import all_of, dtype_of, int_value, walk
 from tilec.lowering.analysis.facts import is_quotient
-from tilec.lowering.emission.statements import guarded, sequence
+from tilec.lowering.emission.statements import guarded
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+    from tvm.sym import Analyzer
 
 #: Bytes of vectors of which a fragment's reads are so many that their addresses count.
 _SUMMED = (1, 2, 4, 8)
@@ -35,14 +37,12 @@ def load_vector(
 ) -> tirx.Stmt:
     """``tmp[start : start + width]`` = the elements from ``place``, zeros where a test fails."""
     start = tirx.const(start, "int32") if isinstance(start, int) else start
-    read = read_vector(buffer, place, tmp, start, width, ctx)
     if not tests:
-        return read
-    zeros = [
-        tirx.BufferStore(tmp, tirx.const(0, str(tmp.dtype)), [start + tirx.const(step, "int32")])
-        for step in range(width)
-    ]
-    return tirx.IfThenElse(all_of(tests), read, sequence(zeros))
+        return read_vector(buffer, place, tmp, start, width, ctx)
+    storage = ctx.storage(buffer)
+    size = width * element_bytes(storage.dtype)
+    arguments = [*_unit(tmp, start, size, ctx), *_unit(storage.data, place, size, ctx)]
+    return call(take(size).call(*arguments, all_of(tests)))
 
 
 def read_vector(buffer: Var, place: Expr, tmp: Var, start: Expr, width: int, ctx: DeviceContext) -> tirx.Stmt:
@@ -122,7 +122,24 @@ def _unit(data: Var, place: Expr, size: int, ctx: DeviceContext) -> tuple[Expr, 
     start = data.ptr_to([tirx.const(0, "int32")])
     count = size // element_bytes(str(data.dtype))
     whole = tirx.Cast("int64", place) if dtype_of(place) != "int64" else place
-    simple = ctx.facts.analyzer.simplify(tirx.floordiv(whole, tirx.const(count, "int64")))
-    if not any(isinstance(node, tirx.FloorDiv) for node in walk(simple)):
-        return start, simple
-    return start, tirx.shift_right(whole, tirx.const(count.bit_length() - 1, "int64"))
+    return start, _vector_number(whole, count, ctx.facts.analyzer)
+
+
+def _vector_number(place: Expr, count: int, analyzer: Analyzer) -> Expr:
+    """A multiple of ``count`` divided by it. Each summand that is known to be one is divided for itself: of
+    vectors at constant distances compilers then see one address."""
+    simple: list[Expr] = []
+    others: list[Expr] = []
+    for term in _summands(place):
+        made = analyzer.simplify(tirx.floordiv(term, tirx.const(count, "int64")))
+        rest = int_value(analyzer.simplify(tirx.floormod(term, tirx.const(count, "int64"))))
+        known = rest == 0 and not any(isinstance(node, tirx.FloorDiv) for node in walk(made))
+        (simple if known else others).append(made if known else term)
+    if others:
+        bits = tirx.const(count.bit_length() - 1, "int64")
+        simple.append(tirx.shift_right(reduce(tirx.Add, others), bits))
+    return reduce(tirx.Add, simple)
+
+
+def _summands(place: Expr) -> list[Expr]:
+    return [*_summands(place.a), *_summands(place.b)] if isinstance(place, tirx.Add) else [place]

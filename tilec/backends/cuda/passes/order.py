@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.general.store_parts import StoreParts
+from tilec.backends.cuda.passes.ask_ahead import AskAhead
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.bring_operands import BringOperands
 from tilec.backends.cuda.passes.fence_proxies import FenceProxies
@@ -67,6 +68,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SerialiseCollisions(),
     RelaxAdditions(),
     StageStores(),
+    AskAhead(),
     ShiftColumns(),
     PairRows(),
     InferLayouts(),

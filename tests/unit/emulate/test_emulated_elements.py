@@ -1,0 +1,35 @@
+"""Elementwise kernels on the emulator: tensors that end anywhere in what a thread asks for ahead."""
+
+from __future__ import annotations
+
+import pytest
+from emulated import SM90A, Beside, kernel_of
+
+from tilec.ir.guards import Guard
+
+#: By the guard of the length.
+LENGTHS = {
+    "dynamic": (Guard(), (1, 515, 1032)),
+    ">=8": (Guard(min=8), (9, 515, 1021, 1024, 2050)),
+    "%8": (Guard(div=8), (8, 520, 1032)),
+}
+
+
+@pytest.mark.parametrize("guard", LENGTHS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_elements_of_tensors_of_any_length(dtype: str, guard: str) -> None:
+    block = 1024 if dtype == "float32" else 2048
+    config = {"block": block, "threads": 128}
+    known, lengths = LENGTHS[guard]
+    kernel = kernel_of("elementwise.py:scale_add", {"n": known}, {"dtype": dtype}, **config)
+    beside = Beside(kernel, SM90A)
+    for length in lengths:
+        assert beside.run({"n": length}) == [], length
+
+
+def test_gated_rows_of_several_vectors_a_thread() -> None:
+    dims = {"M": Guard(), "N": Guard(div=8), "ldg": Guard(div=8), "ldu": Guard(div=8)}
+    config = {"rows": 4, "bN": 256, "threads": 64}
+    beside = Beside(kernel_of("elementwise.py:silu_mul", dims, {"dtype": "float32"}, **config), SM90A)
+    for rows, columns in ((1, 8), (5, 264)):
+        assert beside.run({"M": rows, "N": columns, "ldg": 2 * columns, "ldu": 2 * columns}) == []
