@@ -106,14 +106,14 @@ def layernorm(name: str, m: int, n: int) -> Row:
 def _matrices(
     name: str, m: int, n: int, matrices: tuple[str, ...], vectors: tuple[str, ...] = ()
 ) -> tuple[Callable[[], Tensors], float]:
-    """What makes matrices of m rows and vectors of n, and the bytes of the matrices."""
+    """What makes matrices of m rows and vectors of n, and the bytes of both."""
     dtype = getattr(torch, name)
 
     def make() -> Tensors:
         made = {key: random((m, n), dtype) for key in matrices}
         return made | {key: random((n,), dtype) for key in vectors}
 
-    return make, float(len(matrices) * m * n * dtype.itemsize)
+    return make, float((len(matrices) * m + len(vectors)) * n * dtype.itemsize)
 
 
 def silu_mul(name: str, m: int, n: int) -> Row:
