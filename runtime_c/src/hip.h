@@ -4,7 +4,6 @@
 #include "compiler.h"
 #include "family.h"
 #include "hip_api.h"
-#include "hip_records.h"
 #include "records.h"
 
 enum {

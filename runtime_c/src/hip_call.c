@@ -6,6 +6,7 @@
 
 #include "arith.h"
 #include "device_args.h"
+#include "hip_records.h"
 #include "slices.h"
 #include "status.h"
 

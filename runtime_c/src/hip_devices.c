@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hip_records.h"
 #include "settings.h"
 #include "status.h"
 

@@ -4,8 +4,6 @@
 #include <stdint.h>
 #include <tilec/tilec.h>
 
-#include "records.h"
-
 enum { MAX_HIP_DEVICES = 64 }; /* bits of hip_code.ready */
 
 /* One code object; `modules` has, by device, what HIP made of it. */

@@ -10,7 +10,10 @@ from tilec.package.runtime import runtime_folder
 
 SOURCES = runtime_folder() / "src"
 #: They hold a unit together.
-TOPS = ("runtime.c", "cuda.c")
+TOPS = ("runtime.c", "cuda.c", "hip.c")
+
+#: Families of devices whose files share one header.
+FAMILIES = ("cuda", "hip")
 
 #: It names the fields of the ABI, and no other name.
 LEAVES = ("layout.h",)
@@ -55,8 +58,9 @@ def named(name: str) -> set[str]:
 
 
 def own_header(name: str) -> str:
-    """The header of a .c file: its namesake, for the files of CUDA the one that they share."""
-    return "cuda.h" if name.startswith("cuda_") else f"{Path(name).stem}.h"
+    """The header of a .c file: its namesake, for the files of a family the one that they share."""
+    stem, family = Path(name).stem, name.partition("_")[0]
+    return f"{family if '_' in stem and family in FAMILIES else stem}.h"
 
 
 def given(name: str) -> set[str]:
@@ -76,7 +80,7 @@ def test_a_file_includes_the_headers_of_what_it_names() -> None:
 
 def test_a_file_stands_on_those_that_come_before_it() -> None:
     order = [name for name in included("runtime.c") if name.endswith(".c")]
-    files = {path.name for path in SOURCES.glob("*.c") if not path.name.startswith("cuda_")}
+    files = {path.name for path in SOURCES.glob("*.c") if own_header(path.name) == f"{path.stem}.h"}
     assert sorted(order) == sorted(files - {*TOPS})
     owners = {own_header(name): place for place, name in enumerate(order)}
     later = [
