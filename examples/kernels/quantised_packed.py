@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 from quantised import per_byte, stored_type
+from quantised_bytes import WORDS, dot4, integers
 from tile_math import f32
 
 import tilec
@@ -42,52 +43,85 @@ def weight(at, bits):
 
 
 def few_rows(M, N, K, bits, dtype, bM, bN, bK, threads):
-    """The product of :func:`linear_packed` for ``bM`` rows of A at a time, without a product of tiles: bytes
-    of W meet the activations of their weights, which change places once for ``bN`` rows of W."""
-    each = per_byte(bits)
-    run, groups = GROUP // each, bK // GROUP
+    """The product of :func:`linear_packed` for ``bM`` rows of A at a time by products of bytes: those of W as
+    they are stored, plus 128 where they have a sign, those of A as :func:`integers` makes them."""
+    planes, offset = per_byte(bits), 8 if bits == 4 else 128
+    width, groups = GROUP // planes, bK // GROUP
+
+    def order(plane, at):
+        return weight(at * planes + plane, bits)
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
-        W: T.Tensor((N, K // each), stored_type(bits)),
+        W: T.Tensor((N, K // planes), stored_type(bits)),
         scales: T.Tensor((T.ceildiv(K, GROUP), N), dtype),
         C: T.Tensor((M, N), dtype),
     ):
         """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
+        numbers = T.alloc_global((M, T.ceildiv(K, GROUP), planes, 2, width), "int8")
+        units = T.alloc_global((M, T.ceildiv(K, GROUP)), "float32")
+        added = T.alloc_global((M, T.ceildiv(K, GROUP), 1), "float32")
+        integers(A, numbers, units, added, order)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
-            As = T.alloc_shared((bM, bK), dtype)
-            packed = T.alloc_shared((bN, bK // each), stored_type(bits))
-            steps = T.alloc_shared((groups, bN), dtype)
-            taken = [T.alloc_fragment((bM, groups, run), "float32") for _ in range(each)]
-            shift = T.alloc_fragment((bM, groups, run), "float32")
-            terms = T.alloc_fragment((bM, bN, run), "float32")
-            total = T.alloc_fragment((bM, bN), "float32")
+            steps = T.alloc_fragment((bM, groups, bN), "float32")
+            total = T.alloc_fragment((bM, bN, WORDS), "float32")
+            shift, result = T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, bN), "float32")
             for mo in T.serial(T.ceildiv(M, bM)):
-                T.clear(terms)
+                rows = [T.max(T.min(mo * bM + i, M - 1), 0) for i in range(bM)]
+                T.clear(total)
+                T.clear(shift)
                 for ko in T.serial(T.ceildiv(K, bK)):
-                    T.copy(A[mo * bM, ko * bK], As)
-                    T.copy(W[bx * bN, ko * (bK // each)], packed)
-                    T.copy(scales[ko * groups, bx * bN], steps)
-                    for i, g, p in T.Parallel(bM, groups, run):
-                        for number, part in enumerate(taken):
-                            part[i, g, p] = As[i, g * GROUP + weight(p * each + number, bits)]
-                        shift[i, g, p] = -8.0 * sum(part[i, g, p] for part in taken) if bits == 4 else 0.0
-                    for j in T.serial(bN):
-                        for g in T.serial(groups):
-                            for p in T.Parallel(run):
-                                byte = T.cast(packed[j, g * run + p], "int32")
-                                numbers = [byte & 15, byte >> 4] if bits == 4 else [byte]
-                                for i in T.unroll(bM):
-                                    value = shift[i, g, p]
-                                    for number, part in zip(numbers, taken, strict=True):
-                                        value = T.fma(T.cast(number, "float32"), part[i, g, p], value)
-                                    terms[i, j, p] = T.fma(value, steps[g, j], terms[i, j, p])
-                T.reduce_sum(terms, total, dim=2)
+                    for i, m in enumerate(rows):
+                        for g in T.serial(T.min(groups, K // GROUP - ko * groups)):
+                            for j in T.Parallel(bN):
+                                at = ko * groups + g
+                                steps[i, g, j] = scales[at, bx * bN + j] * units[m, at]
+                                shift[i, j] += scales[at, bx * bN + j] * added[m, at, 0]
+                    for j in T.serial(T.min(bN, N - bx * bN)):
+                        sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
+                        for own in sums:
+                            T.clear(own)
+                        for g in T.serial(T.min(groups, K // GROUP - ko * groups)):
+                            at = ko * groups + g
+                            for p in T.Parallel(WORDS):
+                                for i, m in enumerate(rows):
+                                    found = words(W, bx * bN + j, numbers, m, at, p, bits)
+                                    sums[i][p] = T.fma(T.cast(found, "float32"), steps[i, g, j], sums[i][p])
+                        for p in T.Parallel(WORDS):
+                            for i, own in enumerate(sums):
+                                total[i, j, p] += own[p]
+                T.reduce_sum(total, result, dim=2)
                 for i, j in T.Parallel(bM, bN):
-                    C[mo * bM + i, bx * bN + j] = total[i, j]
+                    C[mo * bM + i, bx * bN + j] = result[i, j] - offset * shift[i, j]
 
     return main
+
+
+def words(W, j, numbers, m, g, p, bits):
+    """The products of group ``g`` of W's row ``j`` and of row ``m`` of the activations, in the words of lane
+    ``p``."""
+    planes, width = numbers.shape[2], numbers.shape[4]
+
+    def products(part):
+        return sum(
+            dot4(
+                lambda byte, plane=plane, at=at: stored(W[j, g * width + at + byte], plane, bits),
+                lambda byte, plane=plane, at=at: numbers[m, g, plane, part, at + byte],
+            )
+            for plane in range(planes)
+            for at in (p * 4 + run for run in range(0, width, 4 * WORDS))
+        )
+
+    return products(0) * 256 + products(1)
+
+
+def stored(byte, plane, bits):
+    """The number from 0 on that a byte of W has in one of its halves, or is."""
+    value = T.cast(byte, "int32")
+    if bits == 8:
+        return value + 128
+    return value >> 4 if plane else value & 15
 
 
 @tilec.jit(out_idx=[-1])
@@ -95,8 +129,8 @@ def linear_packed(
     M, N, K, bits=4, dtype="float16", bM=64, bN=128, bK=256, num_stages=4, threads=256, gemv=False
 ):
     """C = A @ W.T with W packed: tiles of W become 16-bit numbers in registers, and rows of W rows of the
-    product, so that few rows of A cost little. ``gemv``: without a product of tiles (:func:`few_rows`), for
-    one to four rows on processors whose products would take them for many."""
+    product, so that few rows of A cost little. ``gemv``: by products of bytes (:func:`few_rows`), on
+    processors that have no tensor cores."""
     if gemv:
         return few_rows(M, N, K, bits, dtype, bM, bN, bK, threads)
     each = per_byte(bits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import peers
 import torch
@@ -60,13 +61,42 @@ def _linear_gelu(m: int, n: int, k: int) -> Case:
     return _of_torch(tensors, _mnk(m, n, k), torch_peers.linear_gelu)
 
 
-def _packed_4(m: int, n: int, k: int) -> Case:
-    """Beside reading as many bytes as the weights and their scales have."""
-    a, scales = torch.randn(m, k).half(), torch.rand(k // 128, n).half()
-    w = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8)
-    words = torch.zeros((w.nbytes + scales.nbytes) // 4)
-    tensors = [a, w, scales, torch.empty(m, n, dtype=torch.float16)]
-    return Case(tensors, _mnk(m, n, k), {"reading": lambda: torch.sum(words)}, None)
+def _packed(bits: int) -> Callable[..., Case]:
+    def case(m: int, n: int, k: int) -> Case:
+        kinds = {4: torch.uint8, 8: torch.int8}
+        w = torch.randint(-128, 128, (n, k * bits // 8)).to(kinds[bits])
+        scales = torch.rand(k // 128, n).half()
+        return _of_bytes([w, scales], _mnk(m, n, k))
+
+    return case
+
+
+def _gguf(size: int, stored: int, floats: int) -> Callable[..., Case]:
+    """Blocks of ``size`` weights in ``stored`` bytes, which begin with some 16-bit floats."""
+
+    def case(m: int, n: int, k: int) -> Case:
+        w = torch.randint(0, 256, (n, k // size, stored), dtype=torch.uint8)
+        w[..., : 2 * floats] = torch.rand(n, k // size, floats).half().view(torch.uint8)
+        return _of_bytes([w], _mnk(m, n, k))
+
+    return case
+
+
+def _of_bytes(weights: list[torch.Tensor], dims: dict[str, int]) -> Case:
+    """Weights of few bits times 16-bit activations, beside reading as many bytes (one row) or torch's
+    products with weights of bfloat16 and float32. Tests hold the results to references."""
+    m, n, k = dims.values()
+    a = torch.randn(m, k)
+    calls: dict[str, Callable[[], object]]
+    if m == 1:
+        words = torch.zeros(sum(part.nbytes for part in weights) // 4)
+        calls = {"reading": lambda: torch.sum(words)}
+    else:
+        kinds, w = (torch.bfloat16, torch.float32), torch.randn(n, k)
+        pairs = {str(kind): (a.to(kind), w.to(kind)) for kind in kinds}
+        calls = {name: partial(torch.nn.functional.linear, *pair) for name, pair in pairs.items()}
+    tensors = [a.half(), *weights, torch.empty(m, n, dtype=torch.float16)]
+    return Case(tensors, dims, calls, None)
 
 
 def _mnk(m: int, n: int, k: int) -> dict[str, int]:
@@ -166,7 +196,10 @@ _CASES: Mapping[str, Callable[..., Case]] = {
     "matmul_float32": _matmul,
     "linear_bfloat16": _linear_bfloat16,
     "linear_int8": _linear_int8,
-    "linear_packed_w4a16": _packed_4,
+    "linear_packed_w4a16": _packed(4),
+    "linear_packed_w8a16": _packed(8),
+    "linear_q4_0": _gguf(32, 18, 1),
+    "linear_q4_k": _gguf(256, 144, 2),
     "attention_dense_bfloat16": _dense,
     "attention_float32": _padded,
     "softmax_float32": _softmax,

@@ -9,6 +9,27 @@ from pathlib import Path
 
 import torch
 
+_CPU = 1
+
+
+class _Exec(ctypes.Structure):
+    """``tilec_exec``, its device in two numbers."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_size", ctypes.c_size_t),
+        ("parallel_for", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("variant", ctypes.c_void_p),
+        ("num_workers", ctypes.c_uint32),
+        ("reserved0", ctypes.c_uint32),
+    )
+
 
 class Library:
     """The kernels of one library; ``metadata`` is the file that the build wrote beside it."""
@@ -20,14 +41,33 @@ class Library:
         self._kernels = {kernel["name"]: kernel for kernel in described["kernels"]}
 
     def call(self, name: str, tensors: Sequence[torch.Tensor], dims: Mapping[str, int]) -> Callable[[], None]:
-        """A function without arguments that runs ``name`` once on tensors in the order of its signature."""
+        """A function without arguments that runs ``name`` once on tensors in the order of its signature, with
+        the workspace that it wants."""
         function = getattr(self._library, f"{self._prefix}_{name}")
         pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
         sizes = [ctypes.c_int64(dims[dim["name"]]) for dim in self._kernels[name]["dims"]]
+        memory = self._workspace(name, sizes)
+        run_with = _exec(memory)
 
         def run() -> None:
-            status = function(None, *pointers, *sizes)
+            status = function(ctypes.byref(run_with), *pointers, *sizes)
             if status != 0:
                 raise RuntimeError(f"{name} returned status {status}")
 
         return run
+
+    def _workspace(self, name: str, sizes: Sequence[ctypes.c_int64]) -> torch.Tensor:
+        """Memory for a call with these dims; PyTorch aligns it to 64 bytes."""
+        wanted = ctypes.c_size_t()
+        ask = getattr(self._library, f"{self._prefix}_{name}_workspace")
+        if ask(None, *sizes, ctypes.byref(wanted)) != 0:
+            raise RuntimeError(f"the workspace of {name} is not known")
+        return torch.empty(wanted.value, dtype=torch.uint8)
+
+
+def _exec(memory: torch.Tensor) -> _Exec:
+    """A call on the library's own threads; ``memory`` has to live as long as it."""
+    made = _Exec(struct_size=ctypes.sizeof(_Exec), device_type=_CPU)
+    made.workspace, made.workspace_size = memory.data_ptr() or None, memory.nbytes
+    made.memory = memory
+    return made

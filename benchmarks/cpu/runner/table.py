@@ -27,6 +27,8 @@ PRODUCTS = (
     (1, 4096, 4096),
 )
 NARROW = ((1024, 1024, 1024), (16, 4096, 4096), (1, 4096, 4096))
+#: Rows, weights of 4096 columns that lie in the last cache.
+WEIGHTS = (*((rows, 4096, 4096) for rows in (1, 4, 16, 64)), (1, 14336, 4096))
 #: B, Sq, Sk, H, D.
 ATTENTION = (
     (1, 1024, 1024, 12, 64),
@@ -48,7 +50,10 @@ _TABLE = (
     ("products", PRODUCT, PRODUCTS),
     ("16-bit", "linear_bfloat16", NARROW),
     ("8-bit", "linear_int8", NARROW),
-    ("4-bit", "linear_packed_w4a16", ((1, 4096, 4096),)),
+    ("packed", "linear_packed_w4a16", WEIGHTS),
+    ("packed", "linear_packed_w8a16", WEIGHTS),
+    ("packed", "linear_q4_0", WEIGHTS),
+    ("packed", "linear_q4_k", WEIGHTS),
     ("attention", "attention_dense_bfloat16", ATTENTION),
     ("attention", "attention_float32", ATTENTION),
     ("rows", "softmax_float32", ROWS),

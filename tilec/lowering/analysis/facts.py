@@ -49,6 +49,7 @@ class Facts:
         self.analyzer = sym.Analyzer()
         self._mutable = mutable
         self._ranges: list[tuple[Var, Expr, Expr]] = []
+        self._lesser: dict[Var, tuple[Expr, Expr]] = {}
         self._numbers: dict[Var, tuple[int, int]] = {}
         self._values: dict[Var, Expr] = {}
         self._multiples: dict[Var, Expr] = {}
@@ -95,11 +96,14 @@ class Facts:
             self._bind_numbers(var, low, high)
             return
         self._numbers.pop(var, None)
+        self._lesser.pop(var, None)
         low, high = _expr(low, var), _expr(high, var)
         low = low if self.is_stable(low) else tirx.const(-_LARGEST, dtype_of(var))
         high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
         self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
+        if isinstance(high, tirx.Min):
+            self._lesser[var] = tuple(self._proof_form(part - 1) for part in (high.a, high.b))
         first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
         lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
         self._bind_interval(var, lowest, max(highest - 1, lowest))
@@ -108,6 +112,7 @@ class Facts:
         """`bind_range` between two numbers, which are as simple as they get."""
         dtype = dtype_of(var)
         self._numbers[var] = (low, high)
+        self._lesser.pop(var, None)
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
         self._ranges.append((var, tirx.const(low, dtype), tirx.const(high - 1, dtype)))
         self._bind_interval(var, low, max(high - 1, low))
@@ -206,10 +211,16 @@ class Facts:
         positive = gap(cond)
         if positive is None:
             return False
-        return bool(self.analyzer.can_prove(self._extreme(positive, False) > 0))
+        if self.analyzer.can_prove(self._extreme(positive, False) > 0):
+            return True
+        if not any(node in self._lesser for node in undefined_vars(self._proof_form(positive))):
+            return False
+        ends = (self._extreme(positive, False, number) for number in (0, 1))
+        return any(self.analyzer.can_prove(end > 0) for end in ends)
 
-    def _extreme(self, expr: Expr, largest: bool) -> Expr:
-        """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in."""
+    def _extreme(self, expr: Expr, largest: bool, number: int | None = None) -> Expr:
+        """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in. Of ends
+        that are the lesser of two, that of a ``number``: either is a bound by itself."""
         expr = self._proof_form(expr)
         left = set(undefined_vars(expr))
         for var, low, high in reversed(self._ranges):
@@ -219,6 +230,8 @@ class Facts:
             factor = int_value(linear[0]) if linear else None
             if factor is None:
                 continue
+            if number is not None and var in self._lesser:
+                high = self._lesser[var][number]
             end = high if (factor > 0) == largest else low
             try:
                 expr = self._proof_form(linear[1] + linear[0] * end)

@@ -151,8 +151,8 @@ class Context(ABC):
         """Whether an operand of max or min is known not to be NaN, or NaN gives way to numbers anyway."""
         return isinstance(expr, tirx.FloatImm) and not math.isnan(float(expr.value))
 
-    def quotient(self, expr: Expr) -> Expr | None:
-        """The value of a quotient or remainder where a family has a faster way to it than to divide."""
+    def faster(self, expr: Expr) -> Expr | None:
+        """The value of an operation where a family has a faster way to it than operand by operand."""
         return None
 
     def function(self, name: str, args: list[Expr]) -> Expr | None:

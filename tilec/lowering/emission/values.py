@@ -60,9 +60,9 @@ def _compare(expr: Expr, ctx: Context) -> Expr:
 
 def _binary(expr: Expr, ctx: Context) -> Expr:
     kind = type(expr)
-    quotient = ctx.quotient(expr) if kind in (tirx.FloorDiv, tirx.FloorMod) else None
-    if quotient is not None:
-        return quotient
+    faster = ctx.faster(expr)
+    if faster is not None:
+        return faster
     left, right = pair(expr.a, expr.b, ctx)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
         return _extreme(expr, left, right, ctx)

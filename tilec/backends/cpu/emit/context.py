@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import flat_index, read_first
+from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.lanes import NotVectorisable
@@ -140,9 +141,12 @@ class LaneContext(Context):
             return made
         return wrapping(kind, left, right, self.functions)
 
-    def quotient(self, expr: Expr) -> Expr | None:
-        """A quotient or remainder of lanes: that of the first one and numbers, where these are known."""
-        return digits(expr, self)
+    def faster(self, expr: Expr) -> Expr | None:
+        """A quotient or remainder of lanes as that of the first one and numbers, where these are known; a sum
+        of products of bytes as one of words."""
+        if isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)):
+            return digits(expr, self)
+        return byte_products(expr, self) if isinstance(expr, tirx.Add) else None
 
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, one element at a time."""

@@ -29,12 +29,15 @@ def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> 
         return None
     if not any(has_digits(index, ctx) for index in indices):
         return None
-    places = _places(storage, indices, ctx)
+    places = places_of(storage, indices, ctx)
     if places is None or _is_even(places):
         return None
-    runs = _runs(sorted(set(places)))
-    if len(runs) >= len(set(places)):
-        return None
+    own = sorted(set(places))
+    runs = _runs(own)
+    if len(runs) >= len(own):
+        if 2 * len(own) > ctx.width:
+            return None
+        runs = [(place, 1) for place in own]
     first = storage.offset([in_first_lane(index, ctx) for index in indices])
     vectors = [tirx.BufferLoad(storage.data, [span(first + start, count)]) for start, count in runs]
     order = [start + number for start, count in runs for number in range(count)]
@@ -42,7 +45,7 @@ def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> 
     return tirx.Shuffle(vectors * copies, [order.index(place) for place in places])
 
 
-def _places(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> list[int] | None:
+def places_of(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> list[int] | None:
     """How far the element of each lane lies from that of the first one; None where that is not known."""
     total = [0] * ctx.width
     for index, stride in zip(indices, storage.strides, strict=True):

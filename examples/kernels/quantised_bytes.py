@@ -1,0 +1,58 @@
+"""Products with packed weights by products of bytes, for CPUs, in the factory form.
+
+Rows of activations become integers of 16 bits with a step per :data:`RUN` along K, each of them two bytes:
+256 * high + low. Weights stay the bytes, or halves of bytes, that are stored: numbers from 0 on. Each lane of
+a vector adds up the products of its own words of four bytes; steps of groups are applied to sums, and what an
+offset of the weights comes to is taken off the results.
+"""
+
+from __future__ import annotations
+
+import tilec.language as T
+
+#: Words of a vector: 64 bytes of a row of weights.
+WORDS = 16
+#: Activations that share a step.
+RUN = 128
+#: The largest integer that an activation becomes: its upper byte, rounded, is at most 127.
+LARGEST = 127 * 256
+#: Runs that a task brings into integers.
+_RUNS = 8
+
+
+def dot4(left, right):
+    """The products of four bytes, added up: both are functions of the number of a byte in its word."""
+    return sum(T.cast(left(byte), "int32") * T.cast(right(byte), "int32") for byte in range(4))
+
+
+@T.macro
+def integers(A, numbers, steps, sums, order):
+    """A launch that brings rows of A into integers: ``numbers`` (M, K / RUN, planes, 2, RUN / planes) has the
+    high and the low bytes of a run in the order of the weights' planes, ``order(plane, at)`` in the run;
+    ``steps`` (M, K / RUN) what an integer stands for, ``sums`` (M, K / RUN, parts) what parts of a run add up
+    to."""
+    (M, K), (planes, _, width), parts = A.shape, numbers.shape[2:], sums.shape[2]
+    part = RUN // parts
+    with T.Kernel(T.ceildiv(K, _RUNS * RUN), M, threads=128) as (ko, m):
+        values = T.alloc_fragment((_RUNS, RUN), "float32")
+        tops, factors = T.alloc_fragment((_RUNS,), "float32"), T.alloc_fragment((_RUNS,), "float32")
+        whole = T.alloc_fragment((_RUNS, RUN), "int32")
+        for g, k in T.Parallel(_RUNS, RUN):
+            values[g, k] = A[m, (ko * _RUNS + g) * RUN + k]
+        T.reduce_absmax(values, tops, dim=1, nan_propagate=True)
+        for g in T.Parallel(_RUNS):
+            factors[g] = T.if_then_else(tops[g] > 0.0, LARGEST / tops[g], 0.0)
+            steps[m, ko * _RUNS + g] = tops[g] * (1.0 / LARGEST)
+        for g, k in T.Parallel(_RUNS, RUN):
+            whole[g, k] = T.cast(T.nearbyint(values[g, k] * factors[g]), "int32")
+        for number in range(parts):
+            added = T.alloc_fragment((_RUNS,), "int32")
+            T.reduce_sum(whole[:, number * part : (number + 1) * part], added, dim=1)
+            for g in T.Parallel(_RUNS):
+                sums[m, ko * _RUNS + g, number] = added[g] * (tops[g] * (1.0 / LARGEST))
+        for plane in range(planes):
+            for g, at in T.Parallel(_RUNS, width):
+                number = whole[g, order(plane, at)]
+                high = (number + 128) >> 8
+                numbers[m, ko * _RUNS + g, plane, 0, at] = high
+                numbers[m, ko * _RUNS + g, plane, 1, at] = number - high * 256
