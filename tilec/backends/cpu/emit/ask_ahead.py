@@ -9,6 +9,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.access import flat_index
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import AskAhead
+from tilec.backends.cpu.products.tir import prefetch
 from tilec.lowering.emission.access import open_bounds
 
 if TYPE_CHECKING:
@@ -25,4 +26,4 @@ def _emit_ask_ahead(stmt: AskAhead, ctx: LaneContext) -> tirx.Stmt | None:
     if absent or not isinstance(index, tirx.Ramp):
         return None
     place = tirx.address_of(tirx.BufferLoad(storage.data, [index.base]))
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, 0, 3, 1))
+    return prefetch(place)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cpu.emit.asked_ahead import AskedAhead
 from tilec.backends.cpu.emit.first_lanes import first_lanes, has_first_lanes
+from tilec.backends.cpu.emit.result_lines import ResultLines
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
@@ -130,7 +130,7 @@ class _Epilogue:
     def __init__(self, gemm: MicroGemm, ctx: LaneContext) -> None:
         self.gemm = gemm
         self.ctx = ctx
-        self.tensors = AskedAhead(gemm, ctx)
+        self.tensors = ResultLines(gemm, ctx)
 
     def ahead(self, row: Expr, col: Expr, block: RegisterBlock) -> tirx.Stmt | None:
         """Asks for the lines of the tensors that `emit` will touch."""

@@ -17,6 +17,7 @@ from tilec.backends.cpu.products.tir import (
     get,
     index,
     loop,
+    prefetch,
     put,
     sequence,
     trips_of,
@@ -181,7 +182,7 @@ class RegisterTile:
         def asked(number: Expr) -> tirx.Stmt:
             place = element(b, k, self.col + (self.block.cols + number * line))
             where = self.memory.address(b.region.buffer, place)
-            return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", where, 0, 3, 1))
+            return prefetch(where)
 
         return unrolled(-(-self.block.cols // line), asked)
 

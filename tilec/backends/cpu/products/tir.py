@@ -26,6 +26,11 @@ def index(value: Expr | int) -> Expr:
     return value if dtype_of(value) == INDEX else tirx.Cast(INDEX, value)
 
 
+def prefetch(address: Expr, *, write: bool = False) -> tirx.Stmt:
+    """Asks for the cache line at ``address`` in the first cache, for writing where ``write`` says so."""
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), 3, 1))
+
+
 def trips_of(value: Expr | int) -> Expr:
     """How often something is done, in the type of the loops here; never below 0."""
     if isinstance(value, int):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.products.tir import prefetch
 from tilec.ir.exprs import int_value, linear_in, loads, uses
 from tilec.ir.nodes import Alloc, Block, Store, walk
 from tilec.ir.traits import expressions
@@ -37,12 +38,11 @@ def shared_elements(var: Var, body: Block, ctx: LaneContext) -> list[Var]:
 def barrier(shared: Sequence[Var], ctx: LaneContext) -> list[tirx.Stmt]:
     """What keeps LLVM from making vectors of a loop over ``shared`` elements itself, where it loses updates
     at indices such as j % 3: a prefetch, which has no vector form and costs next to nothing."""
-    return [tirx.Evaluate(_prefetch(ctx.storage(buffer).data)) for buffer in shared]
+    return [prefetch(_start(ctx.storage(buffer).data)) for buffer in shared]
 
 
-def _prefetch(data: Var) -> Expr:
-    place = tirx.call_intrin("handle", "tirx.address_of", tirx.BufferLoad(data, [tirx.const(0, "int32")]))
-    return tirx.call_intrin("void", "tirx.prefetch", place, 0, 3, 1)
+def _start(data: Var) -> Expr:
+    return tirx.call_intrin("handle", "tirx.address_of", tirx.BufferLoad(data, [tirx.const(0, "int32")]))
 
 
 def _is_apart(indices: Sequence[Expr], var: Var, moving: tuple[Var, ...]) -> bool:

@@ -12,7 +12,7 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.products.elementwise import accesses, stores
 from tilec.backends.cpu.products.packing import has_unit_stride
-from tilec.backends.cpu.products.tir import CACHE_LINE, sequence
+from tilec.backends.cpu.products.tir import CACHE_LINE, prefetch, sequence
 from tilec.ir.exprs import dtype_of, loads, uses
 from tilec.ir.nodes import walk
 from tilec.ir.traits import defined
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
 
 
-class AskedAhead:
+class ResultLines:
     """The tensors whose rows the body of a product reads or writes along those of its sums."""
 
     def __init__(self, gemm: MicroGemm, ctx: LaneContext) -> None:
@@ -56,9 +56,7 @@ class AskedAhead:
             place = [self.ctx.value(index) for index in self.places[buffer]]
         storage = self.ctx.storage(buffer)
         where = tirx.address_of(tirx.BufferLoad(storage.data, [storage.offset(place)]))
-        return tirx.Evaluate(
-            tirx.call_intrin("void", "tirx.prefetch", where, int(buffer in self.written), 3, 1)
-        )
+        return prefetch(where, write=buffer in self.written)
 
 
 def _columns(block: RegisterBlock, size: int) -> list[int]:
