@@ -46,8 +46,8 @@ class Family(ABC):
         """Whether the device that ``device`` describes runs ``code``; both are of this family."""
 
     def fits(self, target: Target, host: Host) -> bool:
-        """Whether a library for ``host`` may hold code of a target."""
-        return True
+        """Whether a library for ``host`` may hold code of a target: its devices have a driver there."""
+        return self.name not in host.system.lacks
 
     def device_at(self, number: int) -> Device:
         """One of its devices, there or not, to verify and to measure on."""

@@ -6,7 +6,8 @@ A CPU target is ``level[+feature...]``: ``x86-64-v4+vnni+avx512bf16``. A CUDA ta
 dispatch in a built library and `native_target` here can never disagree.
 
 Sources: x86-64 levels from the x86-64 psABI, section "Micro-Architecture Levels"; CPUID bits from the Intel
-SDM volume 2A and AMD APM volume 3; HWCAP bits from Linux's arch/arm64/include/uapi/asm/hwcap.h.
+SDM volume 2A and AMD APM volume 3; HWCAP bits from Linux's arch/arm64/include/uapi/asm/hwcap.h,
+names of sysctl from Apple's "Determining Instruction Set Characteristics", numbers of Windows from winnt.h.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import enum
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilec.errors import EnvironmentError_, InputError, Place
 from tilec.families import families
+from tilec.systems import LINUX, SYSTEMS, System
 
 
 class CpuBit(enum.IntEnum):
@@ -69,7 +71,8 @@ class Detection:
     """When `CpuBit` ``bit`` is present: all of ``tests`` hold, the OS saves the register state in ``xcr0``
     (a mask of XCR0, 0 where none is needed) and the bits in ``requires`` are present. ``flags`` are the same
     facts as names in /proc/cpuinfo. ``permission`` is the component of that state which a process has to ask
-    Linux for, 0 where there is none."""
+    Linux for, 0 where there is none. Where a program cannot ask the processor, other systems answer: macOS of
+    the name ``sysctl``, Windows of the number ``windows``, for which winnt.h has names."""
 
     bit: CpuBit
     tests: tuple[CpuidBit | HwcapBit, ...]
@@ -77,6 +80,8 @@ class Detection:
     requires: tuple[CpuBit, ...] = ()
     xcr0: int = 0
     permission: int = 0
+    sysctl: str = ""
+    windows: int = 0
 
     @property
     def arch(self) -> str:
@@ -126,11 +131,39 @@ DETECTION: tuple[Detection, ...] = (
         _TILE_DATA,
     ),
     Detection(CpuBit.AVXVNNI, _cpuid(7, "eax", 4, subleaf=1), ("avx_vnni",), (CpuBit.X86_64_V3,)),
-    Detection(CpuBit.AARCH64, (HwcapBit(1, 1),), ("asimd",)),
-    Detection(CpuBit.DOTPROD, (HwcapBit(1, 20),), ("asimddp",), (CpuBit.AARCH64,)),
-    Detection(CpuBit.FP16, (HwcapBit(1, 9), HwcapBit(1, 10)), ("fphp", "asimdhp"), (CpuBit.AARCH64,)),
-    Detection(CpuBit.BF16, (HwcapBit(2, 14),), ("bf16",), (CpuBit.AARCH64,)),
-    Detection(CpuBit.I8MM, (HwcapBit(2, 13),), ("i8mm",), (CpuBit.AARCH64,)),
+    Detection(CpuBit.AARCH64, (HwcapBit(1, 1),), ("asimd",), sysctl="hw.optional.arm64", windows=19),
+    Detection(
+        CpuBit.DOTPROD,
+        (HwcapBit(1, 20),),
+        ("asimddp",),
+        (CpuBit.AARCH64,),
+        sysctl="hw.optional.arm.FEAT_DotProd",
+        windows=43,
+    ),
+    Detection(
+        CpuBit.FP16,
+        (HwcapBit(1, 9), HwcapBit(1, 10)),
+        ("fphp", "asimdhp"),
+        (CpuBit.AARCH64,),
+        sysctl="hw.optional.arm.FEAT_FP16",
+        windows=67,
+    ),
+    Detection(
+        CpuBit.BF16,
+        (HwcapBit(2, 14),),
+        ("bf16",),
+        (CpuBit.AARCH64,),
+        sysctl="hw.optional.arm.FEAT_BF16",
+        windows=68,
+    ),
+    Detection(
+        CpuBit.I8MM,
+        (HwcapBit(2, 13),),
+        ("i8mm",),
+        (CpuBit.AARCH64,),
+        sysctl="hw.optional.arm.FEAT_I8MM",
+        windows=66,
+    ),
 )
 
 
@@ -233,7 +266,8 @@ _GPUS = {
 CPU_LEVELS: tuple[str, ...] = tuple(_LEVEL_BY_NAME)
 CUDA_TARGETS: tuple[str, ...] = tuple(_GPUS)
 
-_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+#: Processors of hosts.
+ARCHS: tuple[str, ...] = ("x86_64", "aarch64")
 
 
 @dataclass(frozen=True)
@@ -280,6 +314,10 @@ class Target:
         """Whether an instruction multiplies float16 and adds to float16."""
         return self.has("fp16") or self.has("avx512fp16")
 
+    def on(self, host: Host) -> Target:
+        """This target on ``host``, whose system decides calling convention and format of CPU code."""
+        return replace(self, triple=host.code_triple) if self.is_cpu else self
+
     def lanes(self, bits: int) -> int:
         """How many elements of ``bits`` bits one vector register holds."""
         return self.vector_bits // bits
@@ -320,7 +358,7 @@ def cpu_target(name: str, names: list[str], place: Place | None) -> Target:
         vector_bits=level.vector_bits,
         vector_registers=level.vector_registers,
         has_fma=level.has_fma,
-        triple=_TRIPLES[level.arch],
+        triple=LINUX.llvm.format(arch=level.arch),
         mcpu=level.mcpu,
         mattr=(*level.mattr, *(part for feature in features for part in feature.mattr)),
         bits=bits,
@@ -415,37 +453,56 @@ def _refused(name: str, level: _Level, place: Place | None) -> InputError:
 
 @dataclass(frozen=True)
 class Host:
-    """What a library runs on: ``arch`` is "x86_64" or "aarch64"; ``glibc`` is the oldest version it needs."""
+    """What a library runs on: ``arch`` is "x86_64" or "aarch64"; ``version`` the oldest one of its system
+    that it needs (of glibc on Linux), empty where the system has none."""
 
     arch: str
-    glibc: str
+    version: str
+    system: System = LINUX
 
     @property
     def triple(self) -> str:
-        """The spelling of the manifest and of ``zig cc -target``: "x86_64-linux-gnu.2.17"."""
-        return f"{self.arch}-linux-gnu.{self.glibc}"
+        """The spelling of the manifest: "x86_64-linux-gnu.2.17", "aarch64-macos.12", "x86_64-windows"."""
+        return "-".join((self.arch, ".".join(filter(None, (self.system.spelling, self.version)))))
 
+    @property
+    def folder(self) -> str:
+        """What its library's folder is called beside those of other hosts: "aarch64-macos"."""
+        return f"{self.arch}-{self.system.name}"
 
-DEFAULT_GLIBC = "2.17"
-#: From the first one with aarch64 and clocks without librt on, to what linkers may know in years to come.
-_GLIBCS = tuple(f"2.{minor}" for minor in range(17, 61))
+    @property
+    def linker_triple(self) -> str:
+        """The spelling of ``zig cc -target``."""
+        return self.system.zig.format(arch=self.arch, version=self.version)
+
+    @property
+    def code_triple(self) -> str:
+        """The spelling of LLVM, which decides calling convention and format of machine code."""
+        return self.system.llvm.format(arch=self.arch, version=self.version)
 
 
 def parse_host(text: str, *, place: Place | None = None) -> Host:
-    """``<arch>-linux-gnu[.<glibc>]``; the glibc floor defaults to 2.17."""
-    arch, dash, rest = text.strip().partition("-")
-    if arch not in _TRIPLES:
-        raise _unknown("host architecture", arch, tuple(_TRIPLES), place)
-    system, dot, glibc = rest.partition(".")
-    glibc = glibc if dot else DEFAULT_GLIBC
-    if not dash or system != "linux-gnu" or glibc not in _GLIBCS:
+    """``<arch>-linux-gnu[.<glibc>]``, ``<arch>-macos[.<version>]`` or ``<arch>-windows``; without a version
+    the oldest one that can be asked for."""
+    arch, _, rest = text.strip().partition("-")
+    if arch not in ARCHS:
+        raise _unknown("host architecture", arch, ARCHS, place)
+    name, dot, version = rest.partition(".")
+    system = next((each for each in SYSTEMS if each.spelling == name), None)
+    if system is None or (dot and version not in system.versions):
         raise InputError(
             f"host {text!r} cannot be used",
             place=place,
-            why=f"libraries are built for Linux with a glibc from {_GLIBCS[0]} to {_GLIBCS[-1]}",
-            remedy=f"write {arch}-linux-gnu.{DEFAULT_GLIBC}",
+            why=f"libraries are built for {'; '.join(map(_hosts_of, SYSTEMS))}",
+            remedy=f"write {arch}-{(system or LINUX).example}",
         )
-    return Host(arch, glibc)
+    return Host(arch, version if dot else system.default, system)
+
+
+def _hosts_of(system: System) -> str:
+    if not system.versions:
+        return system.title
+    return f"{system.title} with {system.versioned} from {system.versions[0]} to {system.versions[-1]}"
 
 
 def native_host() -> Host:
@@ -458,10 +515,10 @@ def native_host() -> Host:
     if arch is None or platform.system() != "Linux" or sys.maxsize < 2**32:
         raise EnvironmentError_(
             f"this machine ({platform.system()} on {platform.machine()}) is no host of tilec",
-            why="libraries are for 64-bit Linux with glibc, on x86-64 and aarch64",
+            why="tilec builds on 64-bit Linux with glibc, on x86-64 and aarch64",
             remedy="set [targets] host in the manifest to cross-build",
         )
-    return Host(arch, DEFAULT_GLIBC)
+    return Host(arch, LINUX.default)
 
 
 def native_target(cpuinfo: Path = Path("/proc/cpuinfo")) -> Target:

@@ -3,12 +3,10 @@
 
 #include <string.h>
 
+#include "system.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-enum { REQUEST_PERMISSION = 0x1023 }; /* of arch_prctl: asm/prctl.h of newer systems */
 
 static uint64_t enabled_state(void) {
   unsigned a, b, c, d;
@@ -24,21 +22,10 @@ static bool test_holds(const cpu_test* test) {
   return (out[test->word] & test->mask) == test->mask;
 }
 
-static bool permitted(uint32_t component) {
-  return syscall(SYS_arch_prctl, REQUEST_PERMISSION, (long)component) == 0;
-}
-
 #elif defined(__aarch64__)
-#include <sys/auxv.h>
-
 static uint64_t enabled_state(void) { return 0; }
 
-static bool test_holds(const cpu_test* test) {
-  unsigned long word = getauxval(test->word == 1 ? AT_HWCAP : AT_HWCAP2);
-  return (word & test->mask) == test->mask;
-}
-
-static bool permitted(uint32_t component) { return component == 0; }
+static bool test_holds(const cpu_test* test) { return system_has(test); }
 
 #else
 #error "no CPU detection for this architecture"
@@ -52,7 +39,7 @@ static bool feature_present(const cpu_feature* feature, uint64_t found, uint64_t
     if (!test_holds(&feature->tests[i])) return false;
   }
   if (!feature->permission) return true;
-  return (feature->bit & wanted) && permitted(feature->permission);
+  return (feature->bit & wanted) && system_permits(feature->permission);
 }
 
 LOCAL uint64_t cpu_detect(uint64_t wanted) {

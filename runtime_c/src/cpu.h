@@ -8,10 +8,12 @@
 
 #include "compiler.h"
 
-/* x86-64: the bits `mask` of register `word` (eax, ebx, ecx, edx) after CPUID; aarch64: of AT_HWCAP (word 1)
- * or AT_HWCAP2 (word 2). */
+/* x86-64: the bits `mask` of register `word` (eax, ebx, ecx, edx) after CPUID. aarch64: on Linux of AT_HWCAP
+ * (word 1) or AT_HWCAP2 (word 2); on Windows `word` is what IsProcessorFeaturePresent takes, on macOS `name`
+ * what sysctlbyname does. */
 typedef struct cpu_test {
   uint32_t leaf, subleaf, word, mask;
+  const char* name;
 } cpu_test;
 
 /* `bit` is present when all tests hold, the features in `requires` are present, and the operating system

@@ -1,28 +1,28 @@
-/* libcuda.so.1, opened at the first CUDA call: a library needs no driver to be loaded or to serve CPU calls.
+/* libcuda.so.1, or nvcuda.dll, opened at the first CUDA call: a library needs no driver to be loaded or to
+ * serve CPU calls.
  */
 #include "cuda.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
 #include "status.h"
+#include "system.h"
 #include "threads.h"
 
 static struct {
-  pthread_once_t once;
-  pthread_mutex_t mutex;
+  system_once once;
+  system_mutex mutex;
   atomic_bool started; /* the driver may hold threads and locks of this process */
   atomic_bool ready;
   bool forked; /* since then */
   tilec_status status;
   int version, devices;
   char reason[256];
-} driver = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
+} driver = {.once = SYSTEM_ONCE, .mutex = SYSTEM_MUTEX};
 
-LOCAL void cuda_lock(void) { pthread_mutex_lock(&driver.mutex); }
-LOCAL void cuda_unlock(void) { pthread_mutex_unlock(&driver.mutex); }
+LOCAL void cuda_lock(void) { system_lock(&driver.mutex); }
+LOCAL void cuda_unlock(void) { system_unlock(&driver.mutex); }
 LOCAL int cuda_driver_version(void) { return driver.version; }
 LOCAL int cuda_device_count(void) { return driver.devices; }
 
@@ -61,23 +61,20 @@ static bool refuse_result(const char* action, CUresult result) {
 
 /* The first function that the driver lacks; NULL if it has them all. */
 static const char* find_functions(void* handle) {
-#define FIND(member, symbol, parameters)          \
-  *(void**)&cuda.member = dlsym(handle, #symbol); \
+#define FIND(member, symbol, parameters)                  \
+  *(void**)&cuda.member = system_symbol(handle, #symbol); \
   if (!cuda.member) return #symbol;
   CUDA_FUNCTIONS(FIND)
 #undef FIND
-  *(void**)&cuda.function_load = dlsym(handle, "cuFuncLoad");
+  *(void**)&cuda.function_load = system_symbol(handle, "cuFuncLoad");
   return NULL;
 }
 
 static void open_driver(void) {
   atomic_store(&driver.started, true);
-  void* handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!handle) {
-    const char* why = dlerror();
-    refuse(TILEC_ERR_NO_DRIVER, "no CUDA driver", why ? why : "libcuda.so.1 cannot be opened");
-    return;
-  }
+  char why[200];
+  void* handle = system_open(SYSTEM_CUDA_DRIVER, why, sizeof(why));
+  if (!handle) return refuse(TILEC_ERR_NO_DRIVER, "no CUDA driver", why);
   const char* missing = find_functions(handle);
   if (missing) {
     refuse(TILEC_ERR_DRIVER_TOO_OLD, "the CUDA driver is older than 12.0, it lacks", missing);
@@ -101,7 +98,7 @@ LOCAL tilec_status cuda_open(void) {
   }
   if (LIKELY(atomic_load_explicit(&driver.ready, memory_order_acquire))) return TILEC_OK;
   threads_start(); /* registers what happens after a fork */
-  pthread_once(&driver.once, open_once);
+  system_run_once(&driver.once, open_once);
   if (driver.status == TILEC_OK) return TILEC_OK;
   return fail(driver.status, "%s: %s", name, driver.reason);
 }

@@ -3,11 +3,11 @@
  * that encoding takes. Nothing about them can become wrong. */
 #include "cuda.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "hash.h"
 #include "keep.h"
+#include "system.h"
 
 /* A map is in the set that its sizes lead to, where two have room: the later one first. */
 enum { SET_BITS = 5, SET_SIZE = 2, NUM_TEMPLATES = SET_SIZE << SET_BITS };
@@ -19,8 +19,8 @@ typedef struct map_template {
 } map_template;
 
 static COLD map_template* make_templates(void) {
-  void* made;
-  if (posix_memalign(&made, 64, sizeof(map_template) * NUM_TEMPLATES) != 0) return NULL;
+  void* made = system_allocate(64, sizeof(map_template) * NUM_TEMPLATES);
+  if (!made) return NULL;
   memset(made, 0, sizeof(map_template) * NUM_TEMPLATES);
   mine.cuda_kept = made;
   thread_keep();

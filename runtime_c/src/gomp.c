@@ -2,13 +2,10 @@
  * say): a second team beside them would fight for the same cores. */
 #include "gomp.h"
 
-#include <dlfcn.h>
-#include <link.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "status.h"
+#include "system.h"
 #include "work_queue.h"
 
 typedef struct gomp_api {
@@ -21,44 +18,34 @@ typedef struct gomp_api {
 static gomp_api gomp_found;
 static _Atomic(const gomp_api*) gomp;
 static atomic_bool gomp_unusable;
-static pthread_mutex_t gomp_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-/* Wheels carry renamed copies such as libgomp-a34b3233.so.1, so that the soname is not enough. */
-static int visit_object(struct dl_phdr_info* object, size_t size, void* path) {
-  (void)size;
-  const char* slash = strrchr(object->dlpi_name, '/');
-  const char* base = slash ? slash + 1 : object->dlpi_name;
-  if (strncmp(base, "libgomp", 7) != 0) return 0;
-  *(const char**)path = object->dlpi_name;
-  return 1;
-}
+static system_mutex gomp_mutex = SYSTEM_MUTEX;
 
 static bool gomp_resolve(void* handle, gomp_api* api) {
-  *(void**)&api->parallel = dlsym(handle, "GOMP_parallel");
-  *(void**)&api->thread_num = dlsym(handle, "omp_get_thread_num");
-  *(void**)&api->in_parallel = dlsym(handle, "omp_in_parallel");
-  *(void**)&api->max_threads = dlsym(handle, "omp_get_max_threads");
+  *(void**)&api->parallel = system_symbol(handle, "GOMP_parallel");
+  *(void**)&api->thread_num = system_symbol(handle, "omp_get_thread_num");
+  *(void**)&api->in_parallel = system_symbol(handle, "omp_in_parallel");
+  *(void**)&api->max_threads = system_symbol(handle, "omp_get_max_threads");
   return api->parallel && api->thread_num && api->in_parallel && api->max_threads;
 }
 
+/* Wheels carry renamed copies such as libgomp-a34b3233.so.1, so that the soname is not enough. */
 static void gomp_search(void) {
   const char* path = NULL;
   if (gomp_present() || atomic_load(&gomp_unusable)) return;
-  if (!dl_iterate_phdr(visit_object, &path)) return;
-  void* handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD); /* kept, so that it cannot be unloaded under us */
+  void* handle = system_loaded("libgomp", &path);
   if (!handle || !gomp_resolve(handle, &gomp_found)) return;
   atomic_store_explicit(&gomp, &gomp_found, memory_order_release);
   log_line(TILEC_LOG_INFO, "threads: using %s", path);
 }
 
 LOCAL void gomp_find(void) {
-  pthread_mutex_lock(&gomp_mutex);
+  system_lock(&gomp_mutex);
   gomp_search();
-  pthread_mutex_unlock(&gomp_mutex);
+  system_unlock(&gomp_mutex);
 }
 
 LOCAL void gomp_forget(void) {
-  pthread_mutex_init(&gomp_mutex, NULL); /* its owner may not exist in this process */
+  system_renew(&gomp_mutex);
   atomic_store(&gomp_unusable, true);
   atomic_store_explicit(&gomp, NULL, memory_order_release);
 }

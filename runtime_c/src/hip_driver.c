@@ -1,27 +1,26 @@
 /* libamdhip64, opened at the first call for an AMD GPU: a library needs no ROCm to be loaded. */
 #include "hip.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
 #include "status.h"
+#include "system.h"
 #include "threads.h"
 
 static struct {
-  pthread_once_t once;
-  pthread_mutex_t mutex;
+  system_once once;
+  system_mutex mutex;
   atomic_bool started; /* HIP may hold threads and locks of this process */
   atomic_bool ready;
   bool forked; /* since then */
   tilec_status status;
   int devices;
   char reason[256];
-} hip_state = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
+} hip_state = {.once = SYSTEM_ONCE, .mutex = SYSTEM_MUTEX};
 
-LOCAL void hip_lock(void) { pthread_mutex_lock(&hip_state.mutex); }
-LOCAL void hip_unlock(void) { pthread_mutex_unlock(&hip_state.mutex); }
+LOCAL void hip_lock(void) { system_lock(&hip_state.mutex); }
+LOCAL void hip_unlock(void) { system_unlock(&hip_state.mutex); }
 LOCAL int hip_device_count(void) { return hip_state.devices; }
 LOCAL void hip_after_fork(void) { hip_state.forked = hip_state.forked || atomic_load(&hip_state.started); }
 
@@ -49,23 +48,24 @@ static bool hip_refuse_result(const char* action, hipError result) {
 /* The newest version that this machine has. */
 static void* hip_library(void) {
   static const char* const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
+  char why[200];
   void* handle = NULL;
   for (size_t i = 0; !handle && i < sizeof(names) / sizeof(*names); i++)
-    handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    handle = system_open(names[i], why, sizeof(why));
   return handle;
 }
 
 /* The first function that HIP lacks; NULL if it has them all. */
 static const char* hip_find_functions(void* handle) {
-#define FIND(member, symbol, parameters)         \
-  *(void**)&hip.member = dlsym(handle, #symbol); \
+#define FIND(member, symbol, parameters)                 \
+  *(void**)&hip.member = system_symbol(handle, #symbol); \
   if (!hip.member) return #symbol;
   HIP_FUNCTIONS(FIND)
 #undef FIND
-  *(void**)&hip.error_name = dlsym(handle, "hipGetErrorName");
+  *(void**)&hip.error_name = system_symbol(handle, "hipGetErrorName");
   for (size_t i = 0; !hip.properties && i < sizeof(hip_layouts) / sizeof(*hip_layouts); i++) {
     hip.layout = &hip_layouts[i];
-    *(void**)&hip.properties = dlsym(handle, hip.layout->symbol);
+    *(void**)&hip.properties = system_symbol(handle, hip.layout->symbol);
   }
   return hip.properties ? NULL : hip.layout->symbol;
 }
@@ -98,7 +98,7 @@ LOCAL tilec_status hip_open(void) {
                 name);
   if (LIKELY(atomic_load_explicit(&hip_state.ready, memory_order_acquire))) return TILEC_OK;
   threads_start(); /* registers what happens after a fork */
-  pthread_once(&hip_state.once, hip_open_once);
+  system_run_once(&hip_state.once, hip_open_once);
   if (hip_state.status == TILEC_OK) return TILEC_OK;
   return fail(hip_state.status, "%s: %s", name, hip_state.reason);
 }

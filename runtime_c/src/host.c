@@ -1,6 +1,5 @@
 /* The family of CPUs: which architectures this one may run, and launches on threads of the process.
  * Everything is sized and placed before the first launch, then the launches run in order. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,13 +15,14 @@
 #include "settings.h"
 #include "slices.h"
 #include "status.h"
+#include "system.h"
 #include "threads.h"
 #include "workspace.h"
 
 /* ---- architectures ---- */
 
 static arch_list host_archs;
-static pthread_once_t host_once = PTHREAD_ONCE_INIT;
+static system_once host_once = SYSTEM_ONCE;
 static atomic_bool host_ready;
 
 /* The features that code of this library needs; 0 where it has none for CPUs. */
@@ -74,7 +74,7 @@ static void look_at_host(void) {
 
 static const arch_list* host_archs_get(void) {
   if (UNLIKELY(!atomic_load_explicit(&host_ready, memory_order_acquire)))
-    pthread_once(&host_once, look_at_host);
+    system_run_once(&host_once, look_at_host);
   return &host_archs;
 }
 

@@ -18,13 +18,13 @@ typedef struct kept_choice {
   int64_t dims[KEPT_DIMS];
 } kept_choice;
 
-/* What this thread keeps; the pointers own memory of malloc, but for `check`. It is one object, so that a
- * function asks once where it lies, and of the dynamic kind: a process has few bytes for the static one, and
- * any number of libraries is to load. */
+/* What this thread keeps; the pointers own memory, of malloc or, where it is aligned, of system_allocate;
+ * `check` owns none. It is one object, so that a function asks once where it lies, and of the dynamic kind: a
+ * process has few bytes for the static one, and any number of libraries is to load. */
 typedef struct thread_state {
   struct error_state* error;       /* status.c */
   struct scratch_block* scratch;   /* workspace.c */
-#define X(name) void* name##_kept; /* of the family's files */
+#define X(name) void* name##_kept; /* of the family's files, aligned */
   DEVICE_FAMILIES
 #undef X
   struct line_state* line; /* lines.c */

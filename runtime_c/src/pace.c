@@ -3,9 +3,9 @@
 #include "pace.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #include "arith.h"
+#include "system.h"
 #include "threads.h"
 
 enum {
@@ -27,12 +27,6 @@ typedef struct paced_task {
   bool is_timed; /* by the caller alone */
 } paced_task;
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static _Atomic uint32_t* pace_of(const void* launch) {
   uint64_t key = (uint64_t)(uintptr_t)launch * UINT64_C(0x9E3779B97F4A7C15);
   return &paces[key >> 56];
@@ -53,9 +47,9 @@ static void run_paced(void* closure, uint32_t worker, int64_t begin, int64_t end
     return;
   }
   paced->is_timed = true;
-  int64_t start = now_ns();
+  int64_t start = system_now_ns();
   paced->task(paced->closure, worker, paced->base + begin, paced->base + end);
-  remember(paced->pace, now_ns() - start, end - begin);
+  remember(paced->pace, system_now_ns() - start, end - begin);
 }
 
 /* Whether all blocks together are worth no second thread. */
@@ -67,12 +61,12 @@ static bool is_little(const _Atomic uint32_t* pace, int64_t blocks) {
 
 /* Runs blocks alone while that goes as fast as it was expected to; gives the first one that is left. */
 static int64_t run_alone(const paced_task* paced, int64_t blocks) {
-  int64_t start = now_ns(), done = 0, piece = (blocks + PIECES_ALONE - 1) / PIECES_ALONE, elapsed = 0;
+  int64_t start = system_now_ns(), done = 0, piece = (blocks + PIECES_ALONE - 1) / PIECES_ALONE, elapsed = 0;
   while (done < blocks && elapsed < 2 * ALONE_NS_OF_SLEEPER) {
     int64_t end = int_min(done + piece, blocks);
     paced->task(paced->closure, 0, done, end);
     done = end;
-    elapsed = now_ns() - start;
+    elapsed = system_now_ns() - start;
   }
   remember(paced->pace, elapsed, done);
   return done;

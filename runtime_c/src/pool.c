@@ -1,20 +1,15 @@
-/* The library's own threads: spin for a while, then sleep on a futex.
+/* The library's own threads: spin for a while, then sleep until the word changes.
  *
  * One 64-bit word, the gate, says everything about the job on offer: its number, whether it is closed, how
  * many threads ever entered (which numbers the workers) and how many are inside. A thread that wakes late
  * finds the gate closed and is not waited for. */
 #include "pool.h"
 
-#include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "status.h"
+#include "system.h"
 #include "work_queue.h"
 
 #if defined(__x86_64__)
@@ -60,18 +55,19 @@ static uint32_t gate_enter(void) {
   return 0;
 }
 
-/* The half of the gate that says who is inside, as a futex. */
+/* The half of the gate that says who is inside, to sleep on. */
 static uint32_t* gate_half(void) { return (uint32_t*)(void*)&pool.gate; }
 
 static void gate_leave(void) {
   atomic_fetch_sub(&pool.gate, 1);
-  if (UNLIKELY(atomic_load(&pool.is_awaited)))
-    syscall(SYS_futex, gate_half(), FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+  if (UNLIKELY(atomic_load(&pool.is_awaited))) system_wake_one(gate_half());
 }
+
+static uint32_t* doorbell_word(void) { return (uint32_t*)(void*)&pool.doorbell; }
 
 static void sleep_until_ring(uint32_t heard) {
   atomic_fetch_add(&pool.sleepers, 1);
-  syscall(SYS_futex, &pool.doorbell, FUTEX_WAIT_PRIVATE, heard, NULL, NULL, 0);
+  system_wait(doorbell_word(), heard);
   atomic_fetch_sub(&pool.sleepers, 1);
 }
 
@@ -86,8 +82,7 @@ static uint32_t wait_for_ring(uint32_t heard) {
   }
 }
 
-static void* pool_thread(void* first_ring) {
-  uint32_t heard = (uint32_t)(uintptr_t)first_ring;
+static void pool_thread(uint32_t heard) {
   for (;;) {
     heard = wait_for_ring(heard);
     uint32_t worker = gate_enter();
@@ -95,25 +90,13 @@ static void* pool_thread(void* first_ring) {
     work_queue_drain(&pool.queue, worker);
     gate_leave();
   }
-  return NULL;
 }
 
-static bool start_thread(void) {
-  pthread_t thread;
-  void* first_ring = (void*)(uintptr_t)atomic_load(&pool.doorbell);
-  if (pthread_create(&thread, NULL, pool_thread, first_ring) != 0) return false;
-  pthread_detach(thread);
-  return true;
-}
+static bool start_thread(void) { return system_start_thread(pool_thread, atomic_load(&pool.doorbell)); }
 
-/* Signals stay with the program's own threads. */
 static void grow_to(uint32_t num_threads) {
   if (LIKELY(pool.num_threads >= num_threads)) return;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   while (pool.num_threads < num_threads && start_thread()) pool.num_threads++;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (pool.num_threads < num_threads)
     log_line(TILEC_LOG_WARN, "threads: only %u of %u could be started", pool.num_threads, num_threads);
 }
@@ -123,16 +106,14 @@ static void gate_open(uint32_t limit) {
   uint64_t job = GATE_JOB(atomic_load(&pool.gate)) + UINT64_C(1);
   atomic_store_explicit(&pool.gate, job << 32, memory_order_release);
   atomic_fetch_add(&pool.doorbell, 1);
-  if (atomic_load(&pool.sleepers))
-    syscall(SYS_futex, &pool.doorbell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+  if (atomic_load(&pool.sleepers)) system_wake_all(doorbell_word());
 }
 
 /* Where there are fewer CPUs than threads, a thread inside may need the one that the caller holds. */
 static void sleep_until_empty(void) {
   atomic_store(&pool.is_awaited, true);
   uint64_t gate;
-  while (GATE_INSIDE(gate = atomic_load(&pool.gate)) != 0)
-    syscall(SYS_futex, gate_half(), FUTEX_WAIT_PRIVATE, (uint32_t)gate, NULL, NULL, 0);
+  while (GATE_INSIDE(gate = atomic_load(&pool.gate)) != 0) system_wait(gate_half(), (uint32_t)gate);
   atomic_store(&pool.is_awaited, false);
 }
 

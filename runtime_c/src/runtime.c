@@ -3,14 +3,15 @@
  * is room for (tilec/capacity.py), and defines the families of devices (cuda.c) below it, with _GNU_SOURCE
  * set throughout; doors for further calling conventions are further files here. The tables of a library
  * define this_library and call what doors.h has. A reader begins with records.h. */
-#if !defined(__linux__) || !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "libraries are for 64-bit, little-endian Linux"
+#if __SIZEOF_POINTER__ != 8 || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "libraries are for 64-bit, little-endian systems"
 #endif
 #include "layout.h"
 
 _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 
 /* A file stands on those above it. */
+#include "system.c"
 #include "keep.c"
 #include "status.c"
 #include "family.c"
@@ -24,7 +25,6 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "overlap.c"
 #include "args.c"
 #include "workspace.c"
-#include "cpus.c"
 #include "work_queue.c"
 #include "gomp.c"
 #include "pool.c"

@@ -2,22 +2,21 @@
 #include "settings.h"
 
 #include <ctype.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 #include "records.h"
 #include "status.h"
+#include "system.h"
 
 static settings current;
-static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
+static system_once settings_once = SYSTEM_ONCE;
 static atomic_bool settings_ready;
 
 static const char* environment(const char* name) {
-  const char* value = getauxval(AT_SECURE) ? NULL : getenv(name);
+  const char* value = system_is_elevated() ? NULL : getenv(name);
   return value && *value ? value : NULL;
 }
 
@@ -84,6 +83,6 @@ static void settings_read(void) {
 
 LOCAL const settings* settings_get(void) {
   if (UNLIKELY(!atomic_load_explicit(&settings_ready, memory_order_acquire)))
-    pthread_once(&settings_once, settings_read);
+    system_run_once(&settings_once, settings_read);
   return &current;
 }

@@ -2,18 +2,12 @@
  * process, else the library's own pool; the calling thread alone inside any parallel region. */
 #include "threads.h"
 
-#include <pthread.h>
-
-#include "cpus.h"
 #include "gomp.h"
 #include "pool.h"
 #include "settings.h"
+#include "system.h"
 
-/* What pthread_atfork calls; that one is no symbol of every glibc. Part of the Linux Standard Base. No DSO is
- * given, since the library is never unloaded. */
-extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* dso);
-
-static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
+static system_once threads_once = SYSTEM_ONCE;
 static uint32_t asked_workers; /* 0: nobody asked */
 static uint32_t usable_cpus;
 
@@ -39,14 +33,19 @@ static void after_fork(void) {
 #undef X
 }
 
+static uint32_t count_cpus(void) {
+  uint32_t count = system_cpus();
+  return count == 0 ? 1 : count <= MAX_WORKERS ? count : MAX_WORKERS;
+}
+
 static void start_threads(void) {
   asked_workers = settings_get()->num_threads;
-  usable_cpus = cpus_of_process();
-  __register_atfork(NULL, NULL, after_fork, NULL);
+  usable_cpus = count_cpus();
+  system_after_fork(after_fork);
   gomp_find();
 }
 
-LOCAL void threads_start(void) { pthread_once(&threads_once, start_threads); }
+LOCAL void threads_start(void) { system_run_once(&threads_once, start_threads); }
 
 LOCAL void threads_rescan(void) { gomp_find(); }
 

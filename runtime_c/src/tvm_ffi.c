@@ -3,7 +3,6 @@
  * Nothing here links to libtvm_ffi. Its functions are looked up when a call needs them, so that it does not
  * matter which of the two libraries came into the process first. An argument that is an object keeps its
  * tensor behind the object's header. */
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -17,6 +16,7 @@
 #include "records.h"
 #include "slices.h"
 #include "status.h"
+#include "system.h"
 
 /* ---- what tvm-ffi's C ABI says of values; a value is laid out as a tilec_arg ---- */
 
@@ -71,11 +71,10 @@ typedef int (*ffi_call_fn)(void* function, ffi_any* args, int32_t num_args, ffi_
 
 static _Atomic(void*) ffi_functions[NUM_FFI_FUNCTIONS];
 
-/* The handle on the library is kept, so that it cannot be unloaded under us; a program may also have linked
- * its functions in. */
+/* A program may also have linked its functions in. */
 static void* ffi_find(int which) {
-  void* library = dlopen("libtvm_ffi.so", RTLD_LAZY | RTLD_NOLOAD);
-  void* found = dlsym(library ? library : RTLD_DEFAULT, ffi_names[which]);
+  const char* path;
+  void* found = system_symbol(system_loaded(SYSTEM_TVM_FFI, &path), ffi_names[which]);
   atomic_store_explicit(&ffi_functions[which], found, memory_order_release);
   return found;
 }
@@ -165,7 +164,7 @@ static tilec_status ffi_make_exec(ffi_call* call) {
 /* ---- memory ---- */
 
 static void free_managed(DLManagedTensor* self) {
-  free(self->manager_ctx);
+  system_free(self->manager_ctx);
   free(self);
 }
 
@@ -176,8 +175,9 @@ static tilec_status ffi_make_on_host(const ffi_call* call, const DLTensor* proto
   from_dlpack_fn from_dlpack = (from_dlpack_fn)ffi_function(FROM_DLPACK);
   size_t axes = (size_t)prototype->ndim;
   DLManagedTensor* managed = calloc(1, sizeof(*managed) + 2 * axes * sizeof(int64_t));
-  void* memory = NULL;
-  if (!from_dlpack || !managed || posix_memalign(&memory, CPU_ALIGN, bytes ? (size_t)bytes : 1) != 0) {
+  void* memory = system_allocate(CPU_ALIGN, bytes ? (size_t)bytes : 1);
+  if (!from_dlpack || !managed || !memory) {
+    system_free(memory);
     free(managed);
     return fail(TILEC_ERR_ARGUMENT, "%s: there is no memory for an output of %llu bytes", name,
                 (unsigned long long)bytes);

@@ -3,11 +3,10 @@
  * several threads never meet. Memory that no kernel touches is never committed. */
 #include "workspace.h"
 
-#include <stdlib.h>
-
 #include "keep.h"
 #include "records.h"
 #include "status.h"
+#include "system.h"
 
 typedef struct scratch_block {
   uint64_t bytes;
@@ -22,11 +21,11 @@ LOCAL bool round_up(uint64_t value, uint64_t multiple, uint64_t* out) {
 
 static bool scratch_grow(uint64_t bytes) {
   uint64_t total;
-  void* memory = NULL;
   if (!round_up(bytes, CPU_ALIGN, &bytes)) return false;
   if (__builtin_add_overflow(bytes, sizeof(scratch_block), &total) || total > SIZE_MAX / 2) return false;
-  if (posix_memalign(&memory, CPU_ALIGN, (size_t)total) != 0) return false;
-  free(mine.scratch);
+  void* memory = system_allocate(CPU_ALIGN, (size_t)total);
+  if (!memory) return false;
+  system_free(mine.scratch);
   mine.scratch = memory;
   mine.scratch->bytes = bytes;
   thread_keep();

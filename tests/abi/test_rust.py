@@ -15,7 +15,8 @@ from samples import sample_spec, scalar, tensor
 
 from tilec.codegen.toolchain import find_toolchain
 from tilec.dtypes import DTYPES
-from tilec.package.model import DimRecord
+from tilec.package.model import DimRecord, PackageSpec
+from tilec.package.places import places
 from tilec.package.rust import _distinct, crate_files
 from tilec.package.rustexpr import to_rust
 from tilec.package.write import BuildReport, write_package
@@ -24,6 +25,10 @@ from tilec.targets import native_host
 CONSUMER = Path(__file__).parent / "programs" / "rust"
 
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
+
+
+def crate_of(spec: PackageSpec) -> dict[str, str]:
+    return crate_files(spec, "0" * 32, places((spec,)))
 
 
 def cargo(
@@ -180,7 +185,7 @@ def test_names_and_types_of_every_kind(package: Path, tmp_path: Path) -> None:
     add = sample_spec(native_host()).kernels[0]
     dims = tuple(map(DimRecord, ("N", "self", "bytes")))
     kernels = tuple(replace(add, name=name, params=params, dims=dims) for name in ("int_add", "loop"))
-    files = crate_files(replace(sample_spec(native_host()), kernels=kernels), "0" * 32)
+    files = crate_of(replace(sample_spec(native_host()), kernels=kernels))
     for where, text in files.items():
         (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / where).write_text(text)
@@ -232,6 +237,6 @@ def test_every_name_is_its_own() -> None:
 
 def test_versions_that_cargo_refuses_become_zero() -> None:
     spec = replace(sample_spec(native_host()), version='2026 "spring"')
-    manifest = crate_files(spec, "0" * 32)["rust/sample-sys/Cargo.toml"]
+    manifest = crate_of(spec)["rust/sample-sys/Cargo.toml"]
     assert 'version = "0.0.0"' in manifest
     assert 'version 2026 \\"spring\\""' in manifest

@@ -101,7 +101,7 @@ def test_cuda_targets_carry_the_limits_of_a_block():
 
 def test_hosts():
     assert parse_host("aarch64-linux-gnu").triple == "aarch64-linux-gnu.2.17"
-    assert parse_host("x86_64-linux-gnu.2.28").glibc == "2.28"
+    assert parse_host("x86_64-linux-gnu.2.28").version == "2.28"
     for text in ("x86_64-windows-msvc", "x86_64", "x86_64-linux-gnu.x", "riscv-linux-gnu"):
         with pytest.raises(InputError):
             parse_host(text)

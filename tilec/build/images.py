@@ -59,5 +59,5 @@ def symbol_prefix(lowered: LoweredKernel, target: Target) -> str:
 def _code_text(lowered: LoweredKernel, target: Target) -> str:
     """All that decides the code of a variant, beside tilec and the compilers themselves."""
     launches = [f"{launch.func}\n{launch.way}" for launch in lowered.launches]
-    rest = (target.name, lowered.name, lowered.workspace, lowered.needs, lowered.options)
+    rest = (target.name, target.triple, lowered.name, lowered.workspace, lowered.needs, lowered.options)
     return "\n".join([*launches, repr(rest)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -37,27 +37,43 @@ _APART = 16
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build did. ``compiled`` + ``reused`` variants; ``package_reused``: the files on disk were the
-    right ones already. ``remarks`` are what authors of kernels are to be told, ``warnings`` all else that is
-    to be said. ``wheel`` is the Python wheel if one was asked for, ``sources`` the source files.
-    ``seconds`` is wall time."""
+    """What a build did: a plan, a spec and a report for each host. ``compiled`` + ``reused`` variants;
+    ``package_reused``: the files on disk were the right ones already. ``remarks`` are what authors of kernels
+    are to be told, ``warnings`` all else that is to be said. ``wheels`` are the Python wheels if they were
+    asked for, ``sources`` the source files. ``seconds`` is wall time."""
 
-    plan: Plan
-    spec: PackageSpec
-    report: BuildReport
+    plans: tuple[Plan, ...]
+    specs: tuple[PackageSpec, ...]
+    reports: tuple[BuildReport, ...]
     compiled: int
     reused: int
     package_reused: bool
     warnings: tuple[str, ...]
     remarks: tuple[Remark, ...]
     seconds: float
-    wheel: Path | None = None
+    wheels: tuple[Path, ...] = ()
     sources: tuple[Path, ...] = ()
 
     @property
+    def plan(self) -> Plan:
+        """That of the first host."""
+        return self.plans[0]
+
+    @property
+    def spec(self) -> PackageSpec:
+        """That of the first host."""
+        return self.specs[0]
+
+    @property
+    def report(self) -> BuildReport:
+        """That of the first host."""
+        return self.reports[0]
+
+    @property
     def left_out(self) -> int:
-        """Variants of the plan that others serve as well, with the same code."""
-        return len(self.plan.variants) - sum(len(kernel.variants) for kernel in self.spec.kernels)
+        """Variants of the plans that others serve as well, with the same code."""
+        kept = sum(len(kernel.variants) for spec in self.specs for kernel in spec.kernels)
+        return sum(len(plan.variants) for plan in self.plans) - kept
 
 
 def build(
@@ -84,29 +100,47 @@ def build(
     """
     start = time.monotonic()
     settings = read_settings()
-    plan = load_plan(manifest, targets=targets, kernels=kernels, jobs=jobs)
-    _require_compilers(plan)
-    folder = Path(out_dir) if out_dir is not None else Path("dist") / plan.name
+    plans = _plans(manifest, targets, kernels, jobs)
+    for plan in plans:
+        _require_compilers(plan)
+    folder = Path(out_dir) if out_dir is not None else Path("dist") / plans[0].name
     require_writable(folder)
-    work = _Work(plan, Store(settings.cache_dir) if settings.cache else None, progress)
+    work = _Work(plans, Store(settings.cache_dir) if settings.cache else None, progress)
     work.run(jobs or default_jobs())
     remarks = work.remarks()
     if strict and remarks:
         raise StrictError(remarks)
-    spec = _package_spec(plan, work.finished)
-    report, package_reused = _package(work, spec, folder, static)
+    finished = (work.finished[at] for at in range(len(work.variants)))
+    specs = tuple(_package_spec(plan, finished) for plan in plans)
+    reports, package_reused = _packages(work, specs, folder, static)
+    newer = (said for plan, spec in zip(plans, specs, strict=True) for said in _newer_glibc(plan, spec))
+    warnings = dict.fromkeys((*(said for plan in plans for said in plan.warnings), *work.warnings, *newer))
     return BuildResult(
-        plan,
-        spec,
-        report,
+        plans,
+        specs,
+        reports,
         compiled=work.compiled,
-        reused=len(plan.variants) - work.compiled,
+        reused=len(work.variants) - work.compiled,
         package_reused=package_reused,
-        warnings=(*plan.warnings, *work.warnings, *_newer_glibc(plan, spec)),
+        warnings=tuple(warnings),
         remarks=remarks,
         seconds=time.monotonic() - start,
-        wheel=_wheel(spec, report) if wheel else None,
-        sources=() if sources is None else _emitted(plan, spec, Path(sources), jobs or default_jobs()),
+        wheels=_wheels(specs, reports) if wheel else (),
+        sources=()
+        if sources is None
+        else _emitted(plans[0], specs[0], Path(sources), jobs or default_jobs()),
+    )
+
+
+def _plans(
+    manifest: str | Path, targets: Sequence[str], kernels: Sequence[str], jobs: int | None
+) -> tuple[Plan, ...]:
+    """One for each host of the manifest."""
+    first = load_plan(manifest, targets=targets, kernels=kernels, jobs=jobs)
+    others = range(1, len(first.hosts))
+    return (
+        first,
+        *(load_plan(manifest, targets=targets, kernels=kernels, jobs=jobs, host=at) for at in others),
     )
 
 
@@ -116,10 +150,10 @@ def _emitted(plan: Plan, spec: PackageSpec, folder: Path, jobs: int) -> tuple[Pa
     return emit_sources(plan.variants, spec, folder, jobs)
 
 
-def _wheel(spec: PackageSpec, report: BuildReport) -> Path:
+def _wheels(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
     from tilec.package.wheel import write_wheel
 
-    return write_wheel(spec, report)
+    return tuple(write_wheel(*each) for each in zip(specs, reports, strict=True))
 
 
 def _newer_glibc(plan: Plan, spec: PackageSpec) -> tuple[str, ...]:
@@ -139,8 +173,8 @@ def _require_compilers(plan: Plan) -> None:
 class _Work:
     """The variants of one build on their way from the cache or the compiler."""
 
-    def __init__(self, plan: Plan, store: Store | None, progress: Progress | None) -> None:
-        self.variants = plan.variants
+    def __init__(self, plans: Sequence[Plan], store: Store | None, progress: Progress | None) -> None:
+        self.variants = tuple(variant for plan in plans for variant in plan.variants)
         self.store = store
         self.progress = progress
         self.finished: dict[int, CompiledVariant] = {}
@@ -161,7 +195,7 @@ class _Work:
                 run_tasks(work, tasks, jobs, lambda position, made: self._made(missing[position], made))
 
     def remarks(self) -> tuple[Remark, ...]:
-        """What is said of the kernels, each once, in the order of the plan."""
+        """What is said of the kernels, each once, in the order of the plans."""
         found = (remark for at in range(len(self.variants)) for remark in self.finished[at].remarks)
         return tuple(dict.fromkeys(found))
 
@@ -202,10 +236,9 @@ def _backward(plan: Plan, kernel: KernelPlan) -> dict[str, Any] | None:
     return named.model_dump() if named is not None and is_there else None
 
 
-def _package_spec(plan: Plan, finished: Mapping[int, CompiledVariant]) -> PackageSpec:
-    """The records of all kernels, without variants that others serve as well; a plan numbers its variants
-    kernel by kernel."""
-    in_order = (finished[at] for at in range(len(plan.variants)))
+def _package_spec(plan: Plan, in_order: Iterator[CompiledVariant]) -> PackageSpec:
+    """The records of all kernels, without variants that others serve as well. ``in_order`` gives the variants
+    of the plan, which numbers them kernel by kernel."""
     records = []
     for kernel in plan.kernels:
         made = list(islice(in_order, len(kernel.variants)))
@@ -217,13 +250,15 @@ def _package_spec(plan: Plan, finished: Mapping[int, CompiledVariant]) -> Packag
     return PackageSpec(package.name, package.version, host, tuple(records), tool_versions(plan.host))
 
 
-def _package(work: _Work, spec: PackageSpec, folder: Path, static: bool) -> tuple[BuildReport, bool]:
+def _packages(
+    work: _Work, specs: Sequence[PackageSpec], folder: Path, static: bool
+) -> tuple[tuple[BuildReport, ...], bool]:
     """Writes the package, unless the files in place are the ones that it would write."""
-    found = find_package(work.store, spec, folder, static) if work.store is not None else None
+    found = find_package(work.store, specs, folder, static) if work.store is not None else None
     if found is not None:
         return found, True
-    from tilec.package.write import write_package
+    from tilec.package.write import write_packages
 
-    report = write_package(spec, folder, static=static)
-    work.store_safely(lambda store: keep_package(store, spec, static, report))
-    return report, False
+    reports = write_packages(specs, folder, static=static)
+    work.store_safely(lambda store: keep_package(store, specs, static, reports))
+    return reports, False

@@ -33,10 +33,11 @@ def load_plan(
     targets: Sequence[str] = (),
     kernels: Sequence[str] = (),
     jobs: int | None = None,
+    host: int = 0,
 ) -> Plan:
     """As `load_manifest`, with schedules for variants with ``config = "auto"``, of the cache or chosen in
     ``jobs`` processes. Raises also what `automatic` raises."""
-    plan = load_manifest(manifest, targets=targets, kernels=kernels)
+    plan = load_manifest(manifest, targets=targets, kernels=kernels, host=host)
     tasks = [
         _Task(variant, kernel.entry.tune.for_target(variant.target.name, variant.target.family))
         for kernel in plan.kernels

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilec.cache import Store, digest, toolchain_digest
 from tilec.errors import PackageError, Place
@@ -20,17 +21,22 @@ if TYPE_CHECKING:
 _KIND = "package"
 
 
-def find_package(store: Store, spec: PackageSpec, out_dir: Path, static: bool) -> BuildReport | None:
-    """The report of the package in ``out_dir``, when every file there is what a build would write now."""
-    data = store.get(_KIND, _key(spec, static))
+def find_package(
+    store: Store, specs: Sequence[PackageSpec], out_dir: Path, static: bool
+) -> tuple[BuildReport, ...] | None:
+    """The reports of the package in ``out_dir``, when every file there is what a build would write now."""
+    data = store.get(_KIND, _key(specs, static))
     if data is None:
         return None
     receipt = json.loads(data)
     if any(_sha256(out_dir / name) != sha256 for name, sha256 in receipt["files"].items()):
         return None
+    return tuple(_report(fields, out_dir) for fields in receipt["reports"])
+
+
+def _report(fields: dict[str, Any], out_dir: Path) -> BuildReport:
     from tilec.package.write import BuildReport
 
-    fields = receipt["report"]
     return BuildReport(
         **{
             **fields,
@@ -42,14 +48,22 @@ def find_package(store: Store, spec: PackageSpec, out_dir: Path, static: bool) -
     )
 
 
-def keep_package(store: Store, spec: PackageSpec, static: bool, report: BuildReport) -> None:
+def keep_package(
+    store: Store, specs: Sequence[PackageSpec], static: bool, reports: Sequence[BuildReport]
+) -> None:
     """Stores the receipt of a package that was just written. Raises OSError when it cannot."""
-    fields = asdict(report)
-    fields["out_dir"] = ""
-    fields["library"] = _below(report.library, report.out_dir)
-    fields["archive"] = _below(report.archive, report.out_dir) if report.archive else None
-    files = {name: _sha256(report.out_dir / name) for name in report.files}
-    store.put(_KIND, _key(spec, static), json.dumps({"report": fields, "files": files}).encode())
+    files = {name: _sha256(reports[0].out_dir / name) for name in reports[0].files}
+    text = json.dumps({"reports": list(map(_fields, reports)), "files": files})
+    store.put(_KIND, _key(specs, static), text.encode())
+
+
+def _fields(report: BuildReport) -> dict[str, Any]:
+    return {
+        **asdict(report),
+        "out_dir": "",
+        "library": _below(report.library, report.out_dir),
+        "archive": _below(report.archive, report.out_dir) if report.archive else None,
+    }
 
 
 def require_writable(folder: Path) -> None:
@@ -67,10 +81,15 @@ def require_writable(folder: Path) -> None:
         ) from error
 
 
-def _key(spec: PackageSpec, static: bool) -> str:
+def _key(specs: Sequence[PackageSpec], static: bool) -> str:
     """Everything that decides the bytes of a package; machine code counts through its hash."""
     from tilec.package.runtime import runtime_bytes
 
+    text = json.dumps([asdict(_without_code(spec)) for spec in specs], default=str)
+    return digest(toolchain_digest(), runtime_bytes(), text, read_settings().cc or "", str(static))
+
+
+def _without_code(spec: PackageSpec) -> PackageSpec:
     kernels = tuple(
         replace(
             kernel,
@@ -78,8 +97,7 @@ def _key(spec: PackageSpec, static: bool) -> str:
         )
         for kernel in spec.kernels
     )
-    text = json.dumps(asdict(replace(spec, kernels=kernels)), default=str)
-    return digest(toolchain_digest(), runtime_bytes(), text, read_settings().cc or "", str(static))
+    return replace(spec, kernels=kernels)
 
 
 def _below(path: Path, folder: Path) -> str:

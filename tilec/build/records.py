@@ -82,6 +82,7 @@ def spec_text(variant: Variant) -> str:
         "kernel": variant.kernel,
         "source": variant.source,
         "target": variant.target.name,
+        "triple": variant.target.triple,
         "dims": {name: str(guard) for name, guard in variant.dims.items()},
         "args": variant.args,
         "config": variant.config,

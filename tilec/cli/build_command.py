@@ -93,8 +93,10 @@ def _print_summary(result: BuildResult) -> None:
         for kernel in result.spec.kernels
     ]
     print_table(["kernel", "targets", "variants", "code"], rows)
-    library = result.report.library
     state = "unchanged" if result.package_reused else "written"
+    *others, library = [each.library for each in result.reports]
+    for other in others:
+        click.echo(f"{other}: {size_text(other.stat().st_size)}, {state}")
     click.echo(
         f"{library}: {size_text(library.stat().st_size)}, {state}; "
         f"{counted(result.compiled, 'variant')} compiled, {result.reused} reused, {result.seconds:.1f} s"
@@ -104,15 +106,20 @@ def _print_summary(result: BuildResult) -> None:
         click.echo(f"{left} left out: their calls get the same code from others (`tilec inspect` lists them)")
     if result.sources:
         click.echo(f"{result.sources[0].parent}: {counted(len(result.sources), 'source file')}")
-    if result.wheel is not None:
-        click.echo(f"{result.wheel}: {size_text(result.wheel.stat().st_size)}")
+    for wheel in result.wheels:
+        click.echo(f"{wheel}: {size_text(wheel.stat().st_size)}")
 
 
 def _as_json(result: BuildResult) -> dict[str, object]:
     return {
         "name": result.plan.name,
         "library": str(result.report.library),
-        "wheel": None if result.wheel is None else str(result.wheel),
+        "libraries": {
+            each.host.triple: str(made.library)
+            for each, made in zip(result.specs, result.reports, strict=True)
+        },
+        "wheel": str(result.wheels[0]) if result.wheels else None,
+        "wheels": list(map(str, result.wheels)),
         "sources": [str(path) for path in result.sources],
         "bytes": result.report.library.stat().st_size,
         "build_id": result.report.build_id,

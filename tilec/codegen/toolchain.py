@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tilec.cache import installed_version
+from tilec.codegen.linkers import SharedLibrary, link_flags
 from tilec.disk import compilers_folders, full_disk, says_full
 from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecError
 from tilec.settings import read_settings
@@ -40,19 +41,7 @@ _C_FLAGS = (
     "-Wall",
     "-Wextra",
 )
-_LINK_FLAGS = (
-    "-shared",
-    "-O2",
-    "-g0",
-    "-s",
-    "-Wl,-Bsymbolic",
-    "-Wl,-z,nodelete",
-    "-Wl,-z,noexecstack",
-    "-Wl,-z,relro",
-    "-Wl,-z,now",
-    "-Wl,--gc-sections",
-    "-Wl,--build-id=none",
-)
+_LINK_FLAGS = ("-shared", "-O2", "-g0", "-s")
 #: A system compiler's start files would run code when the library is loaded; zig links none.
 _SYSTEM_LINK_FLAGS = ("-nostartfiles",)
 _ERROR_LINES = 20
@@ -99,31 +88,19 @@ class Toolchain:
         _compile([*self.driver, *_C_FLAGS, *flags, *wanted], source)
         return target.read_text()
 
-    def link_shared(
-        self,
-        objects: Sequence[Path],
-        output: Path,
-        *,
-        soname: str,
-        version_script: Path,
-        libraries: Sequence[str] = ("m", "dl", "pthread"),
-    ) -> None:
-        """Links a shared library. ``version_script`` lists what is exported; libraries that nothing uses are
-        not recorded as needed. Raises PackageError with the linker's words."""
-        output.parent.mkdir(parents=True, exist_ok=True)
+    def link_shared(self, objects: Sequence[Path], wanted: SharedLibrary) -> None:
+        """Links a shared library; libraries of the system that nothing uses are not recorded as needed.
+        Raises PackageError with the linker's words."""
+        wanted.path.parent.mkdir(parents=True, exist_ok=True)
         command = [
             *self.driver,
             *_LINK_FLAGS,
             *(() if self.kind == "zig" else _SYSTEM_LINK_FLAGS),
-            f"-Wl,-soname,{soname}",
-            f"-Wl,--version-script={version_script}",
-            "-o",
-            str(output),
+            *("-o", str(wanted.path)),
             *map(str, objects),
-            "-Wl,--as-needed",
-            *(f"-l{library}" for library in libraries),
+            *link_flags(self.host.system, wanted),
         ]
-        _run(command, f"linking {output.name} failed", PackageError)
+        _run(command, f"linking {wanted.path.name} failed", PackageError)
 
     def archive(self, objects: Sequence[Path], output: Path) -> None:
         """Writes a static archive of ``objects`` without dates or owners."""
@@ -208,7 +185,7 @@ def _is_zig(command: tuple[str, ...]) -> bool:
 
 
 def _zig_toolchain(zig: tuple[str, ...], host: Host) -> Toolchain:
-    driver = (*zig, "cc", "-target", host.triple, "-mcpu=baseline")
+    driver = (*zig, "cc", "-target", host.linker_triple, "-mcpu=baseline")
     return Toolchain("zig", driver, (*zig, "ar"), host)
 
 
@@ -216,7 +193,7 @@ def _system_toolchain(driver: tuple[str, ...], host: Host) -> Toolchain:
     remedy = "pip install ziglang, or set TILEC_CC to a C compiler"
     if shutil.which(driver[0]) is None:
         raise EnvironmentError_(f"no C compiler: {driver[0]!r} is not on PATH", remedy=remedy)
-    if host.arch != native_host().arch:
+    if (host.arch, host.system) != (native_host().arch, native_host().system):
         raise EnvironmentError_(
             f"{driver[0]!r} builds for this machine, not for {host.triple}",
             why="only zig cross-compiles without further installation",
@@ -225,7 +202,7 @@ def _system_toolchain(driver: tuple[str, ...], host: Host) -> Toolchain:
     archiver = shutil.which("ar")
     if archiver is None:
         raise EnvironmentError_("no archiver: 'ar' is not on PATH", remedy=remedy)
-    return Toolchain("cc", driver, (archiver,), Host(host.arch, _newer(host.glibc, _own_glibc())))
+    return Toolchain("cc", driver, (archiver,), Host(host.arch, _newer(host.version, _own_glibc())))
 
 
 def _own_glibc() -> str:

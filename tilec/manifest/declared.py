@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple
 
 from tilec.errors import InputError, ManifestError, Place
 from tilec.families import Family, families
@@ -11,54 +11,72 @@ from tilec.manifest.document import Document
 from tilec.manifest.model import Manifest
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import Plan
-from tilec.targets import Host, Target, native_host, parse_host, parse_target
-
-#: Group name, and every target's name, to the targets it stands for.
-Declared: TypeAlias = "Mapping[str, tuple[Target, ...]]"
+from tilec.systems import LINUX, SYSTEMS
+from tilec.targets import ARCHS, Host, Target, native_host, parse_host, parse_target
 
 
-def read_host(document: Document, manifest: Manifest) -> Host:
-    """What the library is for: the manifest's word, else this machine."""
-    if manifest.targets.host is None:
-        return native_host()
-    place = document.place("targets", "host")
+class Declared(NamedTuple):
+    """``named``: group name, and every target's name, to the targets it stands for on one host; ``listed``:
+    the names that stand for some on any host of the manifest."""
+
+    named: Mapping[str, tuple[Target, ...]]
+    listed: frozenset[str]
+
+
+def read_hosts(document: Document, manifest: Manifest) -> tuple[Host, ...]:
+    """What the package is for: the manifest's words, else this machine."""
+    named, place = manifest.targets.host, document.place("targets", "host")
+    if named is None:
+        return (native_host(),)
     try:
-        return parse_host(manifest.targets.host, place=place)
+        hosts = tuple(
+            parse_host(text, place=place) for text in ((named,) if isinstance(named, str) else named)
+        )
     except InputError as error:
         raise _in_manifest(error, place) from error
+    folders = [host.folder for host in hosts]
+    twice = next((folder for at, folder in enumerate(folders) if folder in folders[:at]), None)
+    if twice or not hosts:
+        what = f"two hosts are {twice}" if twice else "the list of hosts is empty"
+        raise ManifestError(what, place=place, remedy="name each processor with each system once")
+    return hosts
 
 
-def declared_targets(document: Document, manifest: Manifest, host: Host) -> Declared:
-    """Group name and every target's name to the targets it stands for."""
+def declared_targets(document: Document, manifest: Manifest, hosts: Sequence[Host], host: Host) -> Declared:
+    """Group name and every target's name to the targets it stands for on ``host``, one of ``hosts``. Names of
+    others stand for none there."""
     groups: dict[str, tuple[Target, ...]] = {}
+    spelt: dict[str, tuple[Target, ...]] = {}
     for family in families():
         names, place = manifest.targets.of(family.name), document.place("targets", family.name)
-        groups[family.name] = tuple(_parse_target(name, family, host, place) for name in names)
+        for name in names:
+            target = _parse_target(name, family, hosts, place)
+            fits = family.fits(target, host)
+            spelt[name] = spelt[target.name] = (target.on(host),) if fits else ()
+        groups[family.name] = tuple(target for name in names for target in spelt[name])
     if not any(groups.values()):
         raise ManifestError(
-            "the manifest names no target",
+            f"the manifest names no target for {host.triple}" if spelt else "the manifest names no target",
             place=document.place("targets"),
             remedy=f"add {families()[0].example}",
         )
-    every = [target for members in groups.values() for target in members]
-    twice = next((target.name for at, target in enumerate(every) if target in every[:at]), None)
+    every = [parse_target(name).name for group in groups for name in manifest.targets.of(group)]
+    twice = next((name for at, name in enumerate(every) if name in every[:at]), None)
     if twice:
         raise ManifestError(
             f'target "{twice}" is listed twice',
             place=document.place("targets"),
             remedy="remove one of the two",
         )
-    spellings = [name for group in groups for name in manifest.targets.of(group)]
-    spelt = dict(zip(spellings, every, strict=True))
-    named = {**spelt, **{target.name: target for target in every}}
-    return {**groups, **{name: (target,) for name, target in named.items()}}
+    listed = {group for group in groups if manifest.targets.of(group)}
+    return Declared({**groups, **spelt}, frozenset({*spelt, *listed}))
 
 
 def _in_manifest(error: InputError, place: Place) -> ManifestError:
     return ManifestError(error.what, place=place, why=error.why, remedy=error.remedy)
 
 
-def _parse_target(name: str, family: Family, host: Host, place: Place) -> Target:
+def _parse_target(name: str, family: Family, hosts: Sequence[Host], place: Place) -> Target:
     try:
         target = parse_target(name, place=place)
     except InputError as error:
@@ -67,30 +85,44 @@ def _parse_target(name: str, family: Family, host: Host, place: Place) -> Target
         raise ManifestError(
             f'"{name}" is no {family.name} target', place=place, remedy=f"move it to targets.{target.family}"
         )
-    if not family.fits(target, host):
+    if not any(family.fits(target, host) for host in hosts):
         raise ManifestError(
-            f'target "{name}" cannot be part of a library for {host.triple}',
+            f'target "{name}" cannot be part of a library for {" or ".join(host.triple for host in hosts)}',
             place=place,
-            why=f"the library is one {host.arch} file",
-            remedy=f'set host = "{target.arch}-linux-gnu.2.17", or give {target.arch} its own manifest',
+            why=_why_unfit(target, hosts[0]),
+            remedy=_remedy(target, hosts[0]),
         )
     return target
 
 
+def _why_unfit(target: Target, host: Host) -> str:
+    if target.arch in ARCHS:
+        return f"the library is one {host.arch} file"
+    return f"{host.system.title} has no driver for {target.family} devices"
+
+
+def _remedy(target: Target, host: Host) -> str:
+    if target.arch in ARCHS:
+        return f'set host = "{target.arch}-{host.system.example}", or give {target.arch} its own manifest'
+    fit = next((each for each in SYSTEMS if target.family not in each.lacks), LINUX)
+    return f'set host = "{host.arch}-{fit.example}", or remove it from targets.{target.family}'
+
+
 def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Place) -> tuple[Target, ...]:
-    """Targets of a kernel or an override, in the manifest's order, each once."""
+    """Targets of a kernel or an override on one host, in the manifest's order, each once; none where they are
+    all of other hosts."""
     groups = [family.name for family in families()]
     chosen = groups if names is None else names
-    unknown = next((name for name in chosen if name not in declared), None)
+    unknown = next((name for name in chosen if name not in declared.named), None)
     if unknown is not None:
         raise ManifestError(
             f'unknown target "{unknown}"',
             place=place,
             why=f"a kernel's targets are {', '.join(groups)} or names that [targets] lists",
-            remedy=suggestion(unknown, declared),
+            remedy=suggestion(unknown, declared.named),
         )
-    found = tuple(dict.fromkeys(target for name in chosen for target in declared[name]))
-    if not found:
+    found = tuple(dict.fromkeys(target for name in chosen for target in declared.named[name]))
+    if not found and declared.listed.isdisjoint(chosen):
         raise ManifestError(
             f"{' and '.join(chosen)}: [targets] lists none of these",
             place=place,
@@ -101,14 +133,14 @@ def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Plac
 
 def chosen_targets(plan: Plan, declared: Declared, names: Sequence[str]) -> frozenset[Target]:
     """The targets that `--target` options name; all of them without one."""
-    every = frozenset(target for members in declared.values() for target in members)
+    every = frozenset(target for members in declared.named.values() for target in members)
     if not names:
         return every
-    unknown = next((name for name in names if name not in declared), None)
+    unknown = next((name for name in names if name not in declared.named), None)
     if unknown is not None:
         raise InputError(
             f'target "{unknown}" is not in the manifest',
             place=Place(str(plan.path), key="targets"),
-            remedy=suggestion(unknown, declared),
+            remedy=suggestion(unknown, declared.named),
         )
-    return frozenset(target for name in names for target in declared[name])
+    return frozenset(target for name in names for target in declared.named[name])

@@ -20,7 +20,7 @@ from tilec.manifest.checks import (
     check_overrides,
     check_symbols,
 )
-from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_host, resolve_targets
+from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_hosts, resolve_targets
 from tilec.manifest.document import Document, read_document
 from tilec.manifest.guard_choices import guard_choices
 from tilec.manifest.model import Kernel, Manifest, given_values
@@ -31,13 +31,18 @@ from tilec.manifest.schedules import ScheduleFiles, check_schedules, narrowed
 from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan, Variant
-from tilec.targets import Target
+from tilec.targets import Host, Target
 
 
 def load_manifest(
-    path: str | Path, *, targets: Sequence[str] = (), kernels: Sequence[str] = (), use_tuned: bool = True
+    path: str | Path,
+    *,
+    targets: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    use_tuned: bool = True,
+    host: int = 0,
 ) -> Plan:
-    """Reads, validates and expands a manifest.
+    """Reads, validates and expands a manifest, for the host with this number in its list.
 
     ``targets`` keeps the named ones (``cpu`` and ``cuda`` stand for groups), ``kernels`` those whose name
     matches one of the glob patterns. The whole manifest is validated either way. No kernel source is
@@ -47,19 +52,19 @@ def load_manifest(
     path = Path(path)
     document = read_document(path)
     manifest = _validate(document)
-    host = read_host(document, manifest)
-    declared = declared_targets(document, manifest, host)
+    hosts = read_hosts(document, manifest)
+    declared = declared_targets(document, manifest, hosts, hosts[host])
     files = ScheduleFiles(document_folder(document))
     tuned = read_tuned(path) if use_tuned else TunedConfigs(tuned_path(path))
     plans = tuple(
         plan
         for at in range(len(manifest.kernel))
-        for plan in _expand_entry(document, manifest, at, declared, files, tuned)
+        for plan in _expand_entry(document, manifest, at, hosts[host], declared, files, tuned)
     )
     check_symbols(plans)
     check_backward(document, plans)
     warnings = tuned.warnings(path.parent, [variant for plan in plans for variant in plan.variants])
-    plan = Plan(path, manifest, host, plans, warnings)
+    plan = Plan(path, manifest, hosts[host], plans, warnings, hosts)
     return _select(plan, declared, targets, kernels)
 
 
@@ -74,6 +79,7 @@ def _expand_entry(
     document: Document,
     manifest: Manifest,
     at: int,
+    host: Host,
     declared: Declared,
     files: ScheduleFiles,
     tuned: TunedConfigs,
@@ -86,6 +92,13 @@ def _expand_entry(
     check_dim_names(document, entry, at)
     check_model_dims(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
+    if not targets:
+        raise ManifestError(
+            f"kernel {entry.name} has no target that {host.triple} runs",
+            place=document.place("kernel", at, "targets"),
+            why="the libraries of a package have the same kernels on every host",
+            remedy="give it a target there, or a manifest without that host",
+        )
     rules = _rules(document, entry, at, declared, files)
     guards = guard_choices(document, entry, at)
     check_overrides(document, at, rules, [target.name for target in targets], guards)
@@ -179,13 +192,15 @@ def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]
 def _rules(
     document: Document, entry: Kernel, at: int, declared: Declared, files: ScheduleFiles
 ) -> list[Rule]:
-    """The overrides with their targets resolved."""
+    """The overrides for targets of this host, which are resolved."""
     rules = []
     for number, override in enumerate(entry.override):
         place = document.place("kernel", at, "override", number, "targets")
         targets = None
         if override.targets is not None:
             targets = frozenset(target.name for target in resolve_targets(override.targets, declared, place))
+            if not targets:  # it is for other hosts
+                continue
         unknown = next((name for name in override.dims if name not in entry.dims), None)
         if unknown is not None:
             raise ManifestError(

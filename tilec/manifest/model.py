@@ -192,10 +192,11 @@ class Targets(Table):
         examples=['hip = ["gfx942", "gfx1100"]'],
     )
     _others: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
-    host: StrictStr | None = Field(
+    host: StrictStr | Names | None = Field(
         default=None,
-        description="Platform of the library, architecture and glibc floor, such as "
-        '`"x86_64-linux-gnu.2.17"`. Default: the architecture of this machine, glibc 2.17.',
+        description="What the library runs on: architecture, system and the oldest version of that, such as "
+        '`"x86_64-linux-gnu.2.17"`, `"aarch64-macos.12"` or `"x86_64-windows"`; a list makes one package '
+        "with a library for each. Default: the architecture of this machine, Linux, glibc 2.17.",
         examples=['host = "x86_64-linux-gnu.2.17"'],
     )
 

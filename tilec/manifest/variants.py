@@ -69,13 +69,15 @@ class KernelPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """An expanded manifest. ``warnings`` are lines for the user (stale or unmatched tuned entries)."""
+    """An expanded manifest for one of its ``hosts``. ``warnings`` are lines for the user (stale or unmatched
+    tuned entries)."""
 
     path: Path
     manifest: Manifest
     host: Host
     kernels: tuple[KernelPlan, ...]
     warnings: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
 
     @property
     def name(self) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from tilec.package.ctext import array, record
 from tilec.package.escape import c_string
-from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit, cpu_names, required_mask
+from tilec.systems import MACOS, WINDOWS
+from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, Host, HwcapBit, cpu_names, required_mask
 
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
 
-def detection_source(arch: str) -> tuple[str, int]:
-    """(C text, number of features) for the architecture "x86_64" or "aarch64"."""
+def detection_source(host: Host) -> tuple[str, int]:
+    """(C text, number of features) for the processors of ``host``."""
+    arch = host.arch
     items = [item for item in DETECTION if item.arch == arch]
-    tests = [_tests(item) for item in items]
+    tests = [_tests(item, host) for item in items]
     arrays = [array("cpu_test", f"cpu_tests_{index}", rows) for index, rows in enumerate(tests)]
     rows = [
         _row(item, index, len(rows)) for index, (item, rows) in enumerate(zip(items, tests, strict=False))
@@ -35,8 +37,14 @@ def _names(arch: str) -> list[str]:
     return [*named, record(text="NULL")]
 
 
-def _tests(item: Detection) -> list[str]:
-    """One row per register: the bits of one CPUID or HWCAP word together."""
+def _tests(item: Detection, host: Host) -> list[str]:
+    """One row per register: the bits of one CPUID or HWCAP word together; else the one question that the
+    system answers."""
+    is_asked = isinstance(item.tests[0], HwcapBit)  # of the system
+    if is_asked and host.system is MACOS:
+        return [record(name=c_string(item.sysctl))]
+    if is_asked and host.system is WINDOWS:
+        return [record(word=f"{item.windows}u")]
     masks: dict[tuple[int, int, int], int] = {}
     for test in item.tests:
         word = _word(test)

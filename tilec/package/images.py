@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilec.package.family import all_variants, image_section
+from tilec.package.family import all_variants
 from tilec.package.model import PackageSpec, VariantRecord
 
 
@@ -39,11 +39,11 @@ class Images:
     def section(self, align: int = 64) -> str:
         """Assembly that puts the images into the section of the family."""
         pieces = [
-            f"  .hidden {self.symbol(number)}\n  .globl {self.symbol(number)}\n  .balign {align}\n"
-            f'{self.symbol(number)}:\n  .incbin "{self._file(number)}"\n'
+            f"  HIDDEN({self.symbol(number)})\n  .globl SYMBOL({self.symbol(number)})\n  .balign {align}\n"
+            f'SYMBOL({self.symbol(number)}):\n  .incbin "{self._file(number)}"\n'
             for number in range(len(self.codes))
         ]
-        return "".join([f'  .section {image_section(self.family)},"a",%progbits\n', *pieces, "\n"])
+        return "".join([f"  LOADED({self.family})\n", *pieces, "\n"])
 
     def declaration(self) -> str:
         """C that declares the symbols."""

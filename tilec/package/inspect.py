@@ -1,10 +1,9 @@
-"""Reads what a built library says about itself, without loading it: its ELF file is only parsed."""
+"""Reads what a built library says about itself, without loading it: its file is only parsed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,23 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import InputError, LibraryError, Place
 from tilec.package.family import image_section
-from tilec.portable.loader import damage_of
+from tilec.portable.loader import META_SECTION, damage_of, format_of, processor_of, section_places
 from tilec.sizes import SizeError, parse_size
+from tilec.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from tilec.ir.roads import Road
 
-_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
-_MACHINES = {62: "x86_64", 183: "aarch64"}
-_META, _IR = ".tilec.meta", ".tilec.ir"
+_META, _IR = META_SECTION, ".tilec.ir"
+#: Bytes of the smallest header, which is ELF's.
+_SHORTEST = 64
+#: What libraries are called, in a package for one host and, below a folder for each, for several.
+_LIBRARIES = tuple(f"{lead}{each.library.format(name='*')}" for each in SYSTEMS for lead in ("", "*/"))
 #: Images of a family begin at multiples of it in their section.
 _IMAGE_ALIGN = 64
 
 
 @dataclass(frozen=True)
 class LibraryInfo:
-    """A library on disk. ``arch`` is the machine of the ELF file, ``size`` its bytes, ``metadata`` what
+    """A library on disk. ``arch`` is the machine of the file, ``size`` its bytes, ``metadata`` what
     metadata.json says too."""
 
     path: Path
@@ -72,13 +73,13 @@ def find_library(path: Path) -> Path:
     """The library of a path: itself, or the one in the ``lib`` folder of an install prefix."""
     if not path.is_dir():
         return path
-    found = sorted((path / "lib").glob("lib*.so"))
+    found = sorted(each for pattern in _LIBRARIES for each in (path / "lib").glob(pattern))
     if len(found) == 1:
         return found[0]
     raise LibraryError(
         f"{path} holds {len(found) or 'no'} libraries",
         place=Place(str(path)),
-        remedy="name the .so file itself, or a folder that tilec build wrote",
+        remedy="name the library itself, or a folder that tilec build wrote",
     )
 
 
@@ -94,7 +95,7 @@ def read_library(path: Path) -> LibraryInfo:
             f"cannot read {path}",
             place=Place(str(path)),
             why=error.strerror or str(error),
-            remedy="name the .so file itself, or a folder that tilec build wrote",
+            remedy="name the library itself, or a folder that tilec build wrote",
         ) from error
     sections = _sections(path, data)
     if _META not in sections:
@@ -109,7 +110,7 @@ def read_library(path: Path) -> LibraryInfo:
             f"{path} is damaged", place=Place(str(path)), why=problem, remedy="build it, or copy it, again"
         )
     _check_sizes(path, metadata)
-    return LibraryInfo(path, _arch(data), len(data), metadata)
+    return LibraryInfo(path, processor_of(data), len(data), metadata)
 
 
 def _check_sizes(path: Path, metadata: Mapping[str, Any]) -> None:
@@ -142,31 +143,14 @@ def no_such_dims(path: Path, given: Iterable[str], kernels: Mapping[str, Iterabl
     )
 
 
-def _arch(data: bytes) -> str:
-    machine = _ELF_HEADER.unpack_from(data)[2]
-    return _MACHINES.get(machine, f"ELF machine {machine}")
-
-
 def _sections(path: Path, data: bytes) -> dict[str, bytes]:
-    """The content of every named section of a 64-bit little-endian ELF file."""
-    if len(data) < _ELF_HEADER.size or data[:6] != b"\x7fELF\x02\x01":
-        raise _no_library(path, "it is no 64-bit little-endian ELF file")
-    header = _ELF_HEADER.unpack_from(data)
-    offset, count, names_at = header[6], header[12], header[13]
-    try:
-        rows = [_SECTION_HEADER.unpack_from(data, offset + at * _SECTION_HEADER.size) for at in range(count)]
-        names = _content(data, rows[names_at])
-    except (struct.error, IndexError, OverflowError) as error:
-        raise _no_library(path, "its section table is cut off or missing") from error
-    return {_name(names, row[0]): _content(data, row) for row in rows}
-
-
-def _content(data: bytes, row: tuple[int, ...]) -> bytes:
-    return data[row[4] : row[4] + row[5]]
-
-
-def _name(names: bytes, at: int) -> str:
-    return names[at : names.find(b"\0", at)].decode("utf-8", "replace")
+    """The content of every named section, those of tilec as ELF spells them."""
+    if len(data) < _SHORTEST or format_of(data) is None:
+        raise _no_library(path, "it is no 64-bit little-endian ELF, Mach-O or PE file")
+    places = section_places(data)
+    if not places:
+        raise _no_library(path, "its section table is cut off or missing")
+    return {name: data[at : at + size] for name, (at, size) in places.items()}
 
 
 def _no_library(path: Path, why: str) -> LibraryError:

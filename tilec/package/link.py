@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
 from tilec.package.family import entry_objects, families_in
 from tilec.package.model import PackageSpec
+from tilec.package.places import loaded_name
 from tilec.package.runtime import compile_c, runtime_object
 from tilec.package.sums import SUMS_SIZE, seal
 from tilec.package.templates import render
@@ -25,17 +27,11 @@ class Sources:
     exports: tuple[str, ...]
 
 
-def soname(name: str, abi: int) -> str:
-    """The SONAME of library ``name``."""
-    return f"lib{name}.so.{abi}"
-
-
 def link(
     spec: PackageSpec,
     sources: Sources,
     folder: Path,
     *,
-    abi: int,
     static: bool,
 ) -> tuple[Path, Path | None]:
     """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive."""
@@ -45,14 +41,14 @@ def link(
     with ThreadPoolExecutor() as pool:
         kept = pool.submit(runtime_object, toolchain, runtime, folder / "shared")
         objects = (*compile_c(toolchain, texts, folder / "shared"), kept.result())
-    shared = folder / f"lib{spec.name}.so"
-    toolchain.link_shared(
-        [*objects, *images], shared, soname=soname(spec.name, abi), version_script=folder / "exports.map"
-    )
+    system = spec.host.system
+    shared = folder / system.library.format(name=spec.name)
+    wanted = SharedLibrary(shared, loaded_name(spec.name, spec.host), sources.exports)
+    toolchain.link_shared([*objects, *images], wanted)
     seal(shared)
     if not static:
         return shared, None
-    archive = folder / f"lib{spec.name}.a"
+    archive = folder / system.archive.format(name=spec.name)
     objects = compile_c(toolchain, texts, folder / "static", ("-DTILEC_STATIC",))
     toolchain.archive([*objects, *images], archive)
     return shared, archive
@@ -81,6 +77,4 @@ def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[P
             (folder / name).write_bytes(code)
     (folder / "meta.bin").write_bytes(sources.meta)
     (folder / "ir.bin").write_bytes(sources.ir)
-    names = "".join(f"    {name};\n" for name in sources.exports)
-    (folder / "exports.map").write_text(f"{{\n  global:\n{names}  local: *;\n}};\n", encoding="utf-8")
     return runtime, tables, sections

@@ -23,13 +23,13 @@ from tilec.package.binds import bind_dims
 from tilec.package.escape import json_text
 from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord, VariantRecord
+from tilec.package.places import ABI_VERSION
 from tilec.portable.loader import default_of
 
 META_MAGIC, IR_MAGIC = b"TILECMET", b"TILECIR\0"
 FORMAT_VERSION = 1
 _HEADER = struct.Struct("<8sIIQ32s")
 META_HEADER_SIZE = _HEADER.size
-ABI_VERSION = 1
 
 
 def describe(spec: PackageSpec, targets: tuple[str, ...]) -> dict[str, object]:

@@ -11,6 +11,7 @@ from tilec.package.binds import bind_dims
 from tilec.package.escape import python_doc, python_number, python_string
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
+from tilec.systems import SYSTEMS
 
 #: Files of tilec that are copied as they are.
 _COPIED = ("loader.py", "torch_ops.py")
@@ -35,6 +36,7 @@ def python_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
             version=python_doc(spec.version),
             version_string=python_string(spec.version),
             build_id=build_id,
+            files=", ".join(f'"{each.library.format(name=spec.name)}"' for each in SYSTEMS),
             example=names[0],
             kernels="".join(f'{name} = library.kernels["{kernel.name}"]\n' for name, kernel in pairs),
             all="\n".join(f'    "{name}",' for name in names),

@@ -60,7 +60,7 @@ def runtime_source(spec: PackageSpec) -> str:
     """The C file that is the runtime of a library: a matter of its processors and families of devices, and of
     whether its kernels print or check."""
     families = families_in(spec)
-    detection, num_features = detection_source(spec.host.arch)
+    detection, num_features = detection_source(spec.host)
     return render(
         "runtime.c",
         constants=constants(_numbers(spec, num_features)),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilec.dtypes import DType, lookup
 from tilec.package import doors
 from tilec.package.ctext import identifier
 from tilec.package.escape import rust_doc, toml_string
-from tilec.package.link import soname
-from tilec.package.metadata import ABI_VERSION
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
+from tilec.package.places import Place
 from tilec.package.runtime import runtime_folder
 from tilec.package.rustexpr import to_rust
 from tilec.package.templates import render
@@ -31,13 +30,12 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}")
 _STATUS = re.compile(r"^  (TILEC_OK|TILEC_ERR_\w+) = (\d+)", re.MULTILINE)
 
 
-def crate_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
+def crate_files(spec: PackageSpec, build_id: str, places: Sequence[Place]) -> dict[str, str]:
     """The texts of the crate by their paths in the package; ``spec`` has its kernels sorted by name."""
     values = {
         "name": spec.name,
         "upper": spec.name.upper(),
         "build_id": build_id,
-        "soname": soname(spec.name, ABI_VERSION),
     }
     functions_by_kernel = _distinct([kernel.name for kernel in spec.kernels])
     named = [(functions_by_kernel[kernel.name], kernel) for kernel in spec.kernels]
@@ -49,7 +47,7 @@ def crate_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
         "Cargo.toml": render(
             "rust_Cargo.toml", version=_cargo_version(spec.version), description=description, **values
         ),
-        "build.rs": render("rust_build.rs", **values),
+        "build.rs": render("rust_build.rs", hosts="".join(map(_host, places)), **values),
         "src/exec.rs": render("rust_exec.rs", **values),
         "src/ffi.rs": render("rust_ffi.rs", statuses=_statuses(), functions=functions, **values),
         "src/lib.rs": render(
@@ -104,6 +102,22 @@ def _declarations(spec: PackageSpec, kernel: KernelRecord) -> str:
         f"    #[allow(non_snake_case)]\n    pub fn {symbol}_workspace("
         f"{_list(head, *sizes, 'out_bytes: *mut usize')}) -> tilec_status;\n"
     )
+
+
+def _host(place: Place) -> str:
+    """What build.rs knows of one host."""
+    names = [place.library, *place.beside]
+    return (
+        f'    Host {{\n        arch: "{place.host.arch}",\n        system: "{place.host.system.name}",\n'
+        f'        folder: "{place.folder.removeprefix("lib").removeprefix("/")}",\n'
+        f"        shared: &[{_texts(name.rpartition('/')[2] for name in names)}],\n"
+        f'        archive: "{place.archive.rpartition("/")[2]}",\n'
+        f"        needs: &[{_texts(place.host.system.libraries)}],\n    }},\n"
+    )
+
+
+def _texts(texts: Iterable[str]) -> str:
+    return ", ".join(f'"{text}"' for text in texts)
 
 
 def _wrapper(spec: PackageSpec, kernel: KernelRecord, function: str) -> str:

@@ -14,7 +14,8 @@ import struct
 from pathlib import Path
 
 from tilec.errors import PackageError
-from tilec.portable.loader import SUMS_MARK, SUMS_SECTION, section_digests, section_places
+from tilec.package.sign import sign_again
+from tilec.portable.loader import MACH_O, SUMS_MARK, SUMS_SECTION, format_of, section_digests, section_places
 
 #: Bytes of the section: enough for some 60 sections.
 SUMS_SIZE = 6144
@@ -35,4 +36,6 @@ def seal(library: Path) -> None:
             remedy="use ziglang's linker, which keeps the sections that tilec writes",
         )
     data[at : at + len(content)] = content
+    if format_of(data) is MACH_O:
+        sign_again(data)
     library.write_bytes(data)

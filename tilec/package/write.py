@@ -1,28 +1,32 @@
-"""Writes a package: headers first, the library last, each file renamed into place."""
+"""Writes a package: headers first, the libraries last, each file renamed into place."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from tilec.package.checks import check_spec, exported_symbols
+from tilec.package.consumers import build_files
 from tilec.package.cpp_header import cpp_header_source
-from tilec.package.escape import cmake_string, json_text, pkg_config
+from tilec.package.escape import json_text
 from tilec.package.header import header_source
 from tilec.package.install import install, scratch_folder
-from tilec.package.link import Sources, link, soname
-from tilec.package.metadata import ABI_VERSION, describe, ir_section, meta_section, to_json
+from tilec.package.link import Sources, link
+from tilec.package.metadata import describe, ir_section, meta_section, to_json
 from tilec.package.model import PackageSpec
 from tilec.package.order import dispatch_order, target_order
+from tilec.package.places import Place, places
 from tilec.package.python import python_files
 from tilec.package.runtime import dlpack_folder, runtime_bytes, runtime_folder, runtime_source
 from tilec.package.rust import crate_files
 from tilec.package.starts import with_starts
 from tilec.package.tables import tables_source
-from tilec.package.templates import render, template_bytes
+from tilec.package.templates import template_bytes
 
 _RUNTIME_HEADERS = ("tilec/tilec.h", "tilec/tilec.hpp")
 
@@ -51,22 +55,37 @@ def write_package(spec: PackageSpec, out_dir: Path, *, static: bool = False) -> 
 
     Raises PackageError when the spec is inconsistent, linking fails or ``out_dir`` cannot be written; what
     was installed before then stays whole."""
-    spec, targets, metadata = _described(spec)
+    return write_packages((spec,), out_dir, static=static)[0]
+
+
+def write_packages(
+    specs: Sequence[PackageSpec], out_dir: Path, *, static: bool = False
+) -> tuple[BuildReport, ...]:
+    """The same of a package with a library for each of several hosts, which have the same kernels: one tree
+    with one header, and a report for each. Raises as `write_package`."""
+    described = _of_one_build([_described(spec) for spec in specs])
     with scratch_folder(out_dir) as folder:
-        files = _make_files(spec, targets, metadata, folder, static)
-        report = _report(spec, out_dir, metadata, folder, files)
+        made = [
+            _make_library(each, place, folder / place.host.folder, static)
+            for each, place in zip(described, places(specs), strict=True)
+        ]
+        files = [*_make_common(described, folder), *(file for each in made for file in each)]
+        reports = tuple(
+            _report(each, place, out_dir, folder / place.host.folder, files)
+            for each, place in zip(described, places(specs), strict=True)
+        )
         install(files, out_dir)
-    return report
+    return reports
 
 
 def write_library(spec: PackageSpec, path: Path) -> str:
     """Links the shared library of ``spec`` alone, renames it to ``path``, and returns the C text of its
     tables: the host code that dispatches and launches. A process may open any number of such libraries.
     Raises as `write_package`."""
-    spec, targets, metadata = _described(spec)
-    sources = _sources(spec, targets, metadata)
+    described = _described(spec)
+    sources = _sources(described)
     with scratch_folder(path.parent) as folder:
-        shared, _ = link(spec, sources, folder, abi=ABI_VERSION, static=False)
+        shared, _ = link(described.spec, sources, folder, static=False)
         os.replace(shared, path)
     return sources.tables
 
@@ -74,17 +93,36 @@ def write_library(spec: PackageSpec, path: Path) -> str:
 def host_sources(spec: PackageSpec) -> dict[str, str]:
     """The C files of a library by name: its tables, which are the host code that dispatches and launches, and
     the runtime that they call. Raises PackageError when the spec is inconsistent."""
-    sources = _sources(*_described(spec))
+    sources = _sources(_described(spec))
     return {f"{spec.name}_tables.c": sources.tables, f"{spec.name}_runtime.c": sources.runtime}
 
 
-def _described(spec: PackageSpec) -> tuple[PackageSpec, tuple[str, ...], dict[str, object]]:
-    """The checked spec in order, its targets best first, and its metadata."""
+class _Described(NamedTuple):
+    """A checked spec in order, its targets best first, and its metadata."""
+
+    spec: PackageSpec
+    targets: tuple[str, ...]
+    metadata: dict[str, object]
+
+    @property
+    def build_id(self) -> str:
+        return str(self.metadata["build_id"])
+
+
+def _described(spec: PackageSpec) -> _Described:
     spec = _sorted(spec)
     check_spec(spec)
     targets = target_order([variant for kernel in spec.kernels for variant in kernel.variants])
     metadata = describe(spec, targets)
-    return spec, targets, {"build_id": _build_id(spec, metadata), **metadata}
+    return _Described(spec, targets, {"build_id": _build_id(spec, metadata), **metadata})
+
+
+def _of_one_build(each: Sequence[_Described]) -> Sequence[_Described]:
+    """Libraries of several hosts have one header, so that they have one build id."""
+    if len(each) == 1:
+        return each
+    joined = hashlib.sha256("".join(one.build_id for one in each).encode()).hexdigest()[:32]
+    return [one._replace(metadata={**one.metadata, "build_id": joined}) for one in each]
 
 
 def _sorted(spec: PackageSpec) -> PackageSpec:
@@ -104,61 +142,60 @@ def _build_id(spec: PackageSpec, metadata: dict[str, object]) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
 
-def _sources(spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object]) -> Sources:
+def _sources(described: _Described) -> Sources:
+    spec, targets, metadata = described
     text = to_json(metadata)
     return Sources(
         runtime=runtime_source(spec),
-        tables=tables_source(spec, targets, str(metadata["build_id"]), len(text)),
+        tables=tables_source(spec, targets, described.build_id, len(text)),
         meta=meta_section(text),
         ir=ir_section(spec),
         exports=exported_symbols(spec),
     )
 
 
-def _make_files(
-    spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object], folder: Path, static: bool
-) -> list[tuple[Path, str]]:
-    """Makes every file in ``folder``; (file, path in the package) in the order of installation."""
-    build_id = str(metadata["build_id"])
-    shared, archive = link(spec, _sources(spec, targets, metadata), folder, abi=ABI_VERSION, static=static)
-    pretty = json_text(metadata, indent=1) + "\n"
-    files = [
+_Files: TypeAlias = "list[tuple[Path, str]]"
+
+
+def _make_common(described: Sequence[_Described], folder: Path) -> _Files:
+    """Makes in ``folder`` what all hosts share; (file, path in the package) in the order of installation."""
+    spec, build_id = described[0].spec, described[0].build_id
+    where = places([each.spec for each in described])
+    texts = {
+        f"include/{spec.name}.h": header_source(spec, build_id),
+        f"include/{spec.name}.hpp": cpp_header_source(spec),
+        **build_files(where, spec.version),
+        **crate_files(spec, build_id, where),
+        **python_files(spec, build_id),
+    }
+    return [
         (_copy(dlpack_folder() / "dlpack" / "dlpack.h", folder), "include/dlpack/dlpack.h"),
         *(
             (_copy(runtime_folder() / "include" / name, folder), f"include/{name}")
             for name in _RUNTIME_HEADERS
         ),
-        (_text(folder / "header", header_source(spec, build_id)), f"include/{spec.name}.h"),
-        (_text(folder / "cpp_header", cpp_header_source(spec)), f"include/{spec.name}.hpp"),
-        *((_text(folder / Path(where).name, text), where) for where, text in build_files(spec).items()),
-        (_text(folder / "metadata", pretty), "metadata.json"),
+        *(
+            (_text(folder / f"text_{number}", text), path)
+            for number, (path, text) in enumerate(texts.items())
+        ),
     ]
-    bindings = {**crate_files(spec, build_id), **python_files(spec, build_id)}.items()
-    files += [
-        (_text(folder / f"binding_{number}", text), where) for number, (where, text) in enumerate(bindings)
-    ]
+
+
+def _make_library(described: _Described, place: Place, folder: Path, static: bool) -> _Files:
+    """Makes in ``folder`` what one host has for itself, the library last."""
+    folder.mkdir()
+    shared, archive = link(described.spec, _sources(described), folder, static=static)
+    pretty = json_text(described.metadata, indent=1) + "\n"
+    metadata = "metadata.json" if place.folder == "lib" else f"{place.folder}/metadata.json"
+    files = [(_text(folder / "metadata", pretty), metadata)]
     if archive is not None:
-        files.append((archive, f"lib/{archive.name}"))
-    link_name = soname(spec.name, ABI_VERSION)
-    files.append((_symlink(folder / link_name, shared.name), f"lib/{link_name}"))
-    return [*files, (shared, f"lib/{shared.name}")]
-
-
-def _symlink(path: Path, target: str) -> Path:
-    """What the dynamic linker looks for: the SONAME, beside the library."""
-    path.symlink_to(target)
-    return path
-
-
-def build_files(spec: PackageSpec) -> dict[str, str]:
-    """What pkg-config and CMake read, by the paths in the package."""
-    cmake, version = f"lib/cmake/{spec.name}/{spec.name}", cmake_string(spec.version)
-    named = {"name": spec.name, "soname": soname(spec.name, ABI_VERSION)}
-    return {
-        f"lib/pkgconfig/{spec.name}.pc": render("package.pc", version=pkg_config(spec.version), **named),
-        f"{cmake}Config.cmake": render("Config.cmake", version=version, **named),
-        f"{cmake}ConfigVersion.cmake": render("ConfigVersion.cmake", version=version, **named),
-    }
+        files.append((archive, place.archive))
+    for beside in place.beside:
+        path = folder / Path(beside).name
+        if not path.exists():
+            path.symlink_to(shared.name)
+        files.append((path, beside))
+    return [*files, (shared, place.library)]
 
 
 def _text(path: Path, text: str) -> Path:
@@ -170,22 +207,19 @@ def _copy(path: Path, folder: Path) -> Path:
     return Path(shutil.copyfile(path, folder / path.name))
 
 
-def _report(
-    spec: PackageSpec, out_dir: Path, metadata: dict[str, object], folder: Path, files: list[tuple[Path, str]]
-) -> BuildReport:
-    paths = tuple(where for _, where in files)
-    archive = f"lib/lib{spec.name}.a"
-    library = (folder / f"lib{spec.name}.so").read_bytes()
+def _report(described: _Described, place: Place, out_dir: Path, folder: Path, files: _Files) -> BuildReport:
+    spec, paths = described.spec, tuple(where for _, where in files)
+    library = (folder / Path(place.library).name).read_bytes()
     return BuildReport(
         name=spec.name,
         out_dir=out_dir,
-        library=out_dir / "lib" / f"lib{spec.name}.so",
-        archive=out_dir / archive if archive in paths else None,
-        build_id=str(metadata["build_id"]),
+        library=out_dir / place.library,
+        archive=out_dir / place.archive if place.archive in paths else None,
+        build_id=described.build_id,
         size=len(library),
         sha256=hashlib.sha256(library).hexdigest(),
         kernels=len(spec.kernels),
         variants=sum(len(kernel.variants) for kernel in spec.kernels),
-        metadata=metadata,
+        metadata=described.metadata,
         files=paths,
     )

@@ -2,7 +2,7 @@
 
 This is one file on purpose: a machine that only runs libraries needs it and the library, nothing else.
 
-    lib = load("dist/llm_kernels")        # or the .so itself
+    lib = load("dist/llm_kernels")        # or its file
     lib.matmul(a, b, c)                   # NumPy, torch, anything with DLPack; outputs in place
     c = lib.matmul(a, b)                  # outputs left out are allocated like the inputs and returned
     lib.kernels["matmul"].select(M=17)    # which variant would serve, without running it
@@ -966,22 +966,35 @@ class Library:
 
 
 def load(path: str | os.PathLike[str]) -> Library:
-    """Loads a built library: the .so, or the folder that `tilec build` wrote. Raises LibraryError."""
+    """Loads a built library: its file, or the folder that `tilec build` wrote. Raises LibraryError."""
     return Library(_find(Path(path)))
 
 
 def _find(path: Path) -> Path:
     if not path.is_dir():
         return path
-    found = sorted(path.glob("lib/lib*.so")) or sorted(path.glob("lib*.so"))
+    found = [each for folder in ("lib", f"lib/{_own_folder()}", ".") for each in _libraries_in(path / folder)]
     if len(found) != 1:
         problem = (
             f"holds {len(found)} libraries ({', '.join(each.name for each in found)})"
             if found
             else "holds no library"
         )
-        raise LibraryError(f"{path} {problem}; pass the .so itself")
+        raise LibraryError(f"{path} {problem}; pass the library itself")
     return found[0]
+
+
+def _own_folder() -> str:
+    """Where a package for several hosts has the library of this machine: "x86_64-linux"."""
+    machine, system = platform.machine().lower(), platform.system().lower()
+    arch = next((name for name, known in _PROCESSORS.items() if machine in known), machine)
+    return f"{arch}-{'macos' if system == 'darwin' else system}"
+
+
+def _libraries_in(folder: Path) -> list[Path]:
+    """The files of a folder that this system takes for libraries."""
+    own = [kind for kind in _FILE_FORMATS.values() if kind.system == platform.system()]
+    return sorted(each for kind in own for each in folder.glob(f"{kind.prefix}*{kind.suffix}"))
 
 
 def _parse_metadata(path: Path, text: bytes) -> dict[str, Any]:
@@ -991,33 +1004,128 @@ def _parse_metadata(path: Path, text: bytes) -> dict[str, Any]:
         raise LibraryError(f"{path} is damaged: its metadata is no JSON ({error})") from error
 
 
-_MACHINES = {62: ("x86_64", ("x86_64", "amd64")), 183: ("aarch64", ("aarch64", "arm64"))}
+_PROCESSORS = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
 
 
 def _check_file(path: Path) -> None:
     """What the dynamic loader would say less clearly, or die of."""
     try:
-        size = path.stat().st_size
         with open(path, "rb") as file:
             head = file.read(64)
     except OSError as error:
         raise LibraryError(f"{path} cannot be read: {error.strerror}") from error
-    if head[:4] != b"\x7fELF" or len(head) < 64:
-        raise LibraryError(f"{path} is no shared library (it does not start as an ELF file)")
-    (machine,) = struct.unpack_from("<H", head, 18)
-    name, hosts = _MACHINES.get(machine, (f"machine {machine}", ()))
-    if platform.machine().lower() not in hosts:
-        raise LibraryError(f"{path} is for {name}, this machine is {platform.machine()}")
-    (table,), (entry, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
-    if size < table + entry * count:  # the linker writes the section table last
-        raise LibraryError(f"{path} is cut off: {size} bytes of {table + entry * count} are there")
+    if len(head) < 64 or format_of(head) is None:
+        raise LibraryError(f"{path} is no shared library (it does not start as an ELF, Mach-O or PE file)")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        problem = damage_of(data)
+        _require_this_machine(path, data)
+        problem = _cut_off(data) or damage_of(data)
         foreign = not problem and META_SECTION not in section_places(data)
     if problem:
-        raise LibraryError(f"{path} is damaged: {problem}")
+        raise LibraryError(
+            f"{path} is {problem}" if problem.startswith("cut") else f"{path} is damaged: {problem}"
+        )
     if foreign:
         raise LibraryError(f"{path} is a shared library, but none that tilec built")
+
+
+def _require_this_machine(path: Path, data: _Bytes) -> None:
+    kind, here, arch = format_of(data), platform.system(), processor_of(data)
+    if kind is not None and kind.system != here:
+        raise LibraryError(f"{path} is for {kind.system}, this is {here}")
+    if platform.machine().lower() not in _PROCESSORS.get(arch, ()):
+        raise LibraryError(f"{path} is for {arch}, this machine is {platform.machine()}")
+
+
+def _cut_off(data: _Bytes) -> str:
+    """That the end of the file is missing, which is seen at once of an ELF file: its linker writes the table
+    of sections last."""
+    if bytes(data[:4]) != _ELF:
+        return ""
+    (table,), (entry, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
+    whole = table + entry * count
+    return f"cut off: {len(data)} bytes of {whole} are there" if len(data) < whole else ""
+
+
+# ---- formats: what each system takes for a shared library ----
+
+_ELF, _MACH_O, _PE = b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ"
+
+
+class Format(NamedTuple):
+    """``system``: whose libraries are written in it, as `platform.system` says it; ``prefix`` and ``suffix``
+    of their names; ``processors`` by the number in the file."""
+
+    system: str
+    prefix: str
+    suffix: str
+    processors: Mapping[int, str]
+
+
+MACH_O = Format("Darwin", "lib", ".dylib", {0x01000007: "x86_64", 0x0100000C: "aarch64"})
+_FILE_FORMATS = {
+    _ELF: Format("Linux", "lib", ".so", {62: "x86_64", 183: "aarch64"}),
+    _MACH_O: MACH_O,
+    _PE: Format("Windows", "", ".dll", {0x8664: "x86_64", 0xAA64: "aarch64"}),
+}
+
+
+def format_of(data: _Bytes) -> Format | None:
+    """The format that a file begins as; None for what is no library of 64 bits, little endian."""
+    if bytes(data[:4]) == _ELF and bytes(data[4:6]) != b"\x02\x01":
+        return None
+    return next((kind for magic, kind in _FILE_FORMATS.items() if data[: len(magic)] == magic), None)
+
+
+def processor_of(data: _Bytes) -> str:
+    """The architecture of a library in one of the formats: "x86_64" or "aarch64", else its number."""
+    layout, at = "<H", 18
+    if data[:4] == _MACH_O:
+        layout, at = "<I", 4
+    elif data[:2] == _PE:
+        at = _pe_header(data)
+    (number,) = struct.unpack_from(layout, data, at)
+    kind = format_of(data)
+    return kind.processors.get(number, f"machine {number}") if kind else f"machine {number}"
+
+
+def _pe_header(data: _Bytes) -> int:
+    """Where the machine of a PE file is."""
+    (at,) = struct.unpack_from("<I", data, 60)
+    return int(at) + 4
+
+
+def _pe_places(data: _Bytes) -> tuple[int, dict[str, tuple[int, int]]]:
+    """The end of the headers of a PE file; place and size of its sections. Ours begin with ".tl" there, since
+    a name has eight letters."""
+    at = _pe_header(data)
+    count, optional = struct.unpack_from("<H", data, at + 2)[0], struct.unpack_from("<H", data, at + 16)[0]
+    places, table = {}, at + 20 + optional
+    for number in range(count):
+        name, in_memory, _, size, place = struct.unpack_from("<8sIIII", data, table + 40 * number)
+        text = name.rstrip(b"\0").decode(errors="replace")
+        text = f".tilec.{text[3:]}" if text.startswith(".tl") and text != ".tls" else text
+        places[text] = (place, min(size, in_memory))
+    return table + 40 * count, places
+
+
+_SEGMENT, _ZEROS = 0x19, (0x01, 0x0C, 0x12)  # LC_SEGMENT_64; types of sections without bytes in the file
+
+
+def _mach_o_places(data: _Bytes) -> tuple[int, dict[str, tuple[int, int]]]:
+    """The same of a Mach-O file, whose sections have names in segments."""
+    count, size = struct.unpack_from("<II", data, 16)
+    places, at = {}, 32
+    for _ in range(count):
+        command, length = struct.unpack_from("<II", data, at)
+        sections = struct.unpack_from("<I", data, at + 64)[0] if command == _SEGMENT else 0
+        for number in range(sections):
+            row = struct.unpack_from("<16s16sQQIIIII", data, at + 72 + 80 * number)
+            name, segment = (text.rstrip(b"\0").decode(errors="replace") for text in row[:2])
+            name = name.replace("__tilec_", ".tilec.") if name.startswith("__tilec_") else f"{segment},{name}"
+            if row[8] & 0xFF not in _ZEROS:
+                places[name] = (row[4], row[3])
+        at += length
+    return 32 + size, places
 
 
 # ---- damage: seen before the file is loaded, since nothing can be done about it afterwards ----
@@ -1037,6 +1145,8 @@ def damage_of(data: _Bytes) -> str:
     built, every byte that the dynamic loader uses counts: its program headers and the content of its sections
     are compared with what the build wrote down."""
     try:
+        if bytes(data[:4]) != _ELF:
+            return _content_problem(data)
         return _segment_problem(bytes(data[:64]), data) or _content_problem(data)
     except (struct.error, IndexError, ValueError, OverflowError, MemoryError):
         return "its headers lead out of the file"
@@ -1044,20 +1154,38 @@ def damage_of(data: _Bytes) -> str:
 
 def section_digests(data: _Bytes) -> dict[str, str]:
     """The sha256 of the program headers and, by name, of the content of every section."""
-    (start,), (entry, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
-    found = {_SUMMED_HEADERS: hashlib.sha256(data[start : start + entry * count]).hexdigest()}
+    start, end = _program_headers(data)
+    found = {_SUMMED_HEADERS: hashlib.sha256(data[start:end]).hexdigest()}
     for name, (at, size) in section_places(data).items():
         if name not in _UNSUMMED:
             found[name] = hashlib.sha256(data[at : at + size]).hexdigest()
     return found
 
 
+def _program_headers(data: _Bytes) -> tuple[int, int]:
+    """From where to where what the dynamic loader goes by lies; Mach-O's, which a signature changes, are not
+    looked at."""
+    if data[:4] == _MACH_O:
+        return 0, 32
+    if data[:2] == _PE:
+        return 0, _pe_places(data)[0]
+    (start,), (entry, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+    return start, start + entry * count
+
+
 def section_places(data: _Bytes) -> dict[str, tuple[int, int]]:
-    """Place and size of what sections hold, by name; empty for a file without a table of them."""
+    """Place and size of what sections hold, by name, those of tilec as ELF spells them; empty for a file
+    without a table of them."""
     try:
-        headers = _section_headers(data)
+        if data[:4] == _MACH_O:
+            return _mach_o_places(data)[1]
+        return _pe_places(data)[1] if data[:2] == _PE else _elf_places(data)
     except (struct.error, OverflowError):  # the table leads out of the file
         return {}
+
+
+def _elf_places(data: _Bytes) -> dict[str, tuple[int, int]]:
+    headers = _section_headers(data)
     return {
         name.decode(errors="replace"): (offset, size)
         for name, kind, _, _, offset, size in headers
@@ -1078,7 +1206,9 @@ def _content_problem(data: _Bytes) -> str:
     written = json.loads(_marked(data, *contents[SUMS_SECTION], SUMS_MARK) or b"")
     present = section_digests(data)
     changed = [name for name, digest in written.items() if present.get(name) != digest]
-    return f"{', '.join(changed)} changed after it was built" if changed else _dynamic_problem(data)
+    if changed:
+        return f"{', '.join(changed)} changed after it was built"
+    return _dynamic_problem(data) if bytes(data[:4]) == _ELF else ""
 
 
 def _marked(data: _Bytes, at: int, size: int, mark: bytes) -> bytes | None:

@@ -22,8 +22,8 @@ from tilec.elf import (
 from tilec.errors import LibraryError, Place
 from tilec.package.doors import public_symbols
 from tilec.package.inspect import LibraryInfo, find_library, read_library
-from tilec.package.link import soname
 from tilec.portable.loader import SUMS_SECTION, section_digests
+from tilec.systems import LINUX
 from tilec.targets import parse_host
 
 #: ld-linux is the dynamic loader itself, which every program has: it keeps thread locals.
@@ -89,7 +89,7 @@ def _needed(info: LibraryInfo, elf: SharedLibrary) -> Finding:
 
 def _glibc(info: LibraryInfo, elf: SharedLibrary) -> Finding:
     """No symbol version above what the manifest's host has."""
-    floor = _number(parse_host(info.metadata["host"]).glibc)
+    floor = _number(parse_host(info.metadata["host"]).version)
     above = sorted(name for name in elf.versions if name.startswith(_GLIBC) and _number(name) > floor)
     problem = f"needs {', '.join(above)}, its host is {info.metadata['host']}" if above else ""
     newest = max((_number(name) for name in elf.versions if name.startswith(_GLIBC)), default=())
@@ -103,7 +103,7 @@ def _number(name: str) -> tuple[int, ...]:
 
 
 def _name(info: LibraryInfo, elf: SharedLibrary) -> Finding:
-    wanted = soname(info.metadata["name"], info.metadata["abi"])
+    wanted = LINUX.loaded.format(name=info.metadata["name"], abi=info.metadata["abi"])
     problem = "" if elf.soname == wanted else f'it is "{elf.soname}", for this ABI it should be {wanted}'
     return Finding("SONAME", problem, elf.soname)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilec.codegen.elf import global_symbols, strip_debug, undefined_symbols, without_names
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import Toolchain, find_toolchain
 from tilec.targets import native_host
 
@@ -72,9 +73,8 @@ def test_stripped_objects_link_and_run(tools, code, tmp_path):
     assert str(tmp_path).encode() not in stripped
     assert global_symbols(stripped) == global_symbols(code)
     (tmp_path / "stripped.o").write_bytes(stripped)
-    (tmp_path / "all.map").write_text("{ global: *; };\n")
     output = tmp_path / "lib.so"
-    tools.link_shared([tmp_path / "stripped.o"], output, soname="lib.so", version_script=tmp_path / "all.map")
+    tools.link_shared([tmp_path / "stripped.o"], SharedLibrary(output, "lib.so", "*"))
     library = ctypes.CDLL(str(output))
     library.pick.restype = ctypes.c_double
     out = np.zeros(4)

@@ -6,6 +6,7 @@ import platform
 import pytest
 
 from tilec.codegen import toolchain
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
 from tilec.errors import CompileError, EnvironmentError_, PackageError
 from tilec.targets import parse_host
@@ -22,14 +23,13 @@ needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="loads an 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "demo.c").write_text(SOURCE)
-    (tmp_path / "demo.map").write_text("{ global: demo_*; local: *; };\n")
     return tmp_path
 
 
 def _link(folder, name="libdemo.so"):
     tools = find_toolchain(parse_host("x86_64-linux-gnu"))
     objects = tools.compile([folder / "demo.c"], folder / "obj")
-    tools.link_shared(objects, folder / name, soname="libdemo.so.1", version_script=folder / "demo.map")
+    tools.link_shared(objects, SharedLibrary(folder / name, "libdemo.so.1", ("demo_*",)))
     return folder / name
 
 
@@ -44,8 +44,7 @@ def test_same_sources_in_other_folders_give_the_same_bytes(folder, tmp_path):
     first = _link(folder).read_bytes()
     other = tmp_path / "elsewhere"
     other.mkdir()
-    for name in ("demo.c", "demo.map"):
-        (other / name).write_bytes((folder / name).read_bytes())
+    (other / "demo.c").write_bytes((folder / "demo.c").read_bytes())
     second = _link(other).read_bytes()
     assert first == second
     assert str(folder).encode() not in first
@@ -69,9 +68,7 @@ def test_compiler_and_linker_errors_carry_their_words(folder):
         tools.compile([folder / "bad.c"], folder)
     assert "nowhere" in caught.value.why
     with pytest.raises(PackageError, match=r"linking x\.so failed"):
-        tools.link_shared(
-            [folder / "absent.o"], folder / "x.so", soname="x", version_script=folder / "demo.map"
-        )
+        tools.link_shared([folder / "absent.o"], SharedLibrary(folder / "x.so", "x", "*"))
 
 
 def test_same_stem_twice_is_an_error(folder):

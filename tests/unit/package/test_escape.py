@@ -19,17 +19,18 @@ from records import kernel, matmul, scalar, spec, tensor, variant
 
 from tilec.codegen.toolchain import find_toolchain
 from tilec.package import escape, templates
+from tilec.package.consumers import build_files
 from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
 from tilec.package.metadata import describe, to_json
 from tilec.package.model import KernelRecord, PackageSpec
 from tilec.package.order import target_order
+from tilec.package.places import places
 from tilec.package.python import python_files
 from tilec.package.runtime import dlpack_folder, runtime_folder, runtime_source
 from tilec.package.rust import crate_files
 from tilec.package.tables import tables_source
 from tilec.package.wheel import metadata_files
-from tilec.package.write import build_files
 from tilec.portable.loader import default_of
 from tilec.targets import native_host
 
@@ -62,6 +63,14 @@ def documented(texts: Sequence[str]) -> PackageSpec:
         for at, text in enumerate(texts)
     ]
     return replace(spec(*kernels), version=" ".join(texts))
+
+
+def consumers_of(package: PackageSpec) -> dict[str, str]:
+    return build_files(places((package,)), package.version)
+
+
+def crate_of(package: PackageSpec) -> dict[str, str]:
+    return crate_files(package, BUILD, places((package,)))
 
 
 def run(command: Sequence[object], folder: Path) -> str:
@@ -123,7 +132,7 @@ def as_one_line(text: str) -> str:
 def test_cmake_reads_the_packages(tmp_path: Path) -> None:
     commands = ["cmake_minimum_required(VERSION 3.15)", "project(all NONE)", "set(VAR wrong)"]
     for at, text in enumerate(NASTY):
-        for where, content in build_files(with_text(text, f"lib{at}")).items():
+        for where, content in consumers_of(with_text(text, f"lib{at}")).items():
             path = tmp_path / where
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8")
@@ -142,7 +151,7 @@ def test_cmake_reads_the_packages(tmp_path: Path) -> None:
 def test_pkg_config_reads_the_packages(tmp_path: Path) -> None:
     for at, text in enumerate(NASTY):
         (found,) = (
-            made for where, made in build_files(with_text(text, f"lib{at}")).items() if ".pc" in where
+            made for where, made in consumers_of(with_text(text, f"lib{at}")).items() if ".pc" in where
         )
         (tmp_path / f"lib{at}.pc").write_text(found, encoding="utf-8")
     command = ["env", f"PKG_CONFIG_PATH={tmp_path}", tool("pkg-config")]
@@ -159,7 +168,7 @@ def test_pkg_config_reads_the_packages(tmp_path: Path) -> None:
 
 
 def test_the_crate_compiles(tmp_path: Path) -> None:
-    for where, text in crate_files(documented(NASTY), BUILD).items():
+    for where, text in crate_of(documented(NASTY)).items():
         path = tmp_path / where
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -169,7 +178,7 @@ def test_the_crate_compiles(tmp_path: Path) -> None:
 
 
 def check_toml(text: str) -> None:
-    crate = tomllib.loads(crate_files(with_text(text), BUILD)["rust/demo-sys/Cargo.toml"])["package"]
+    crate = tomllib.loads(crate_of(with_text(text))["rust/demo-sys/Cargo.toml"])["package"]
     assert crate["description"] == f"tile kernels built by tilec, version {escape.valid(text)}"
     assert (crate["name"], crate["edition"]) == ("demo-sys", "2021")
 

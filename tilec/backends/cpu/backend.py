@@ -50,7 +50,7 @@ class CpuBackend(Backend):
         return not code.required_mask & ~device.required_mask
 
     def fits(self, target: Target, host: Host) -> bool:
-        """A library is one ELF file, of one architecture."""
+        """A library is one file, of one architecture."""
         return target.arch == host.arch
 
     # ---- compiling ----

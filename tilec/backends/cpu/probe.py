@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilec.backends.ceilings import Ceilings, kept
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
 from tilec.targets import CpuBit, native_target
 
@@ -93,11 +94,9 @@ def _is_granted(library: ctypes.CDLL, probe: _Probe) -> bool:
 
 def _library(folder: Path) -> ctypes.CDLL:
     toolchain = find_toolchain()
-    script = folder / "exports.map"
-    script.write_text("{ global: *; };\n")
     objects = toolchain.compile([_SOURCE], folder)
     output = folder / "probe.so"
-    toolchain.link_shared(objects, output, soname="probe.so", version_script=script)
+    toolchain.link_shared(objects, SharedLibrary(output, output.name, "*"))
     return ctypes.CDLL(str(output))
 
 

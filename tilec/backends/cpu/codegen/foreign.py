@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.codegen.toolchain import find_toolchain
-from tilec.errors import CompileError
+from tilec.errors import CompileError, UnsupportedError
+from tilec.systems import LINUX
 from tilec.targets import Host
 
 if TYPE_CHECKING:
@@ -25,7 +26,13 @@ _PRELUDE = "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n"
 
 
 def llvm_text(source: str, target: Target) -> str:
-    """The LLVM IR of C source, its functions internal ones. CompileError with the compiler's words."""
+    """The LLVM IR of C source, its functions internal ones. CompileError with the compiler's words;
+    UnsupportedError for systems whose calling conventions are others."""
+    if target.triple != LINUX.llvm.format(arch=target.arch):
+        raise UnsupportedError(
+            f"T.import_source is compiled for Linux alone, not for {target.triple}",
+            remedy="write the function as a T.macro, or leave the kernel out for that host",
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "imported.c"
         path.write_text(_PRELUDE + _LINKAGE.sub("", source))

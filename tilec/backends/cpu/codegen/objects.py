@@ -1,4 +1,4 @@
-"""TIR of a CPU variant -> one relocatable ELF object with one function per launch, through TVM's LLVM.
+"""TIR of a CPU variant -> one relocatable object with one function per launch, through TVM's LLVM.
 
 In: functions whose Parallel loops are explicit vectors or VECTORIZED loops. Out: machine code that leaves
 nothing undefined but memcpy, memset and, for what has no vector form, functions of libm. The bytes depend on
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.backends.cpu.codegen.foreign import llvm_text
-from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.failures import failure
 from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.objects import trimmed, undefined_symbols
 from tilec.disk import require_room
 from tilec.errors import UnsupportedError
 from tilec.ir.options import FAST_MATH, IMPORTED
@@ -37,7 +37,20 @@ _C_CALL = 0
 #: TVM puts the conversions that every module carries, then debug information, after the launches.
 _AFTER_LAUNCHES = "\t.section\t.text.tvm.fp16.conv"
 _DEBUG_REFERENCE = re.compile(r",? !dbg !\d+")
-_LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
+#: Also of macOS, and what grows stacks on Windows, which every linker there brings.
+_LIBC_FUNCTIONS = frozenset(
+    {
+        "memcpy",
+        "memmove",
+        "memset",
+        "bzero",
+        "__bzero",
+        "memset_pattern16",
+        "___chkstk_ms",
+        "__chkstk",
+        "_fltused",
+    }
+)
 
 _LIBM_FLOAT64 = (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "exp10", "exp2",
@@ -212,7 +225,7 @@ def _object_bytes(module: Any) -> bytes:
         path = Path(folder) / "kernel.o"
         require_room("writing machine code", path.parent)
         module.write_to_file(str(path), "o")
-        return hide_weak_symbols(strip_debug(path.read_bytes()))
+        return trimmed(path.read_bytes())
 
 
 def _symbols(lowered: LoweredKernel, prefix: str) -> list[str]:

@@ -12,6 +12,7 @@ from test_accuracy import CASES, PERIODIC, SPECIAL
 from vector_harness import elementwise, lowered, ulp_error
 
 from tilec.backends.cpu.codegen.objects import compile_kernel
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
 from tilec.settings import read_settings
 from tilec.targets import parse_host, parse_target
@@ -92,11 +93,8 @@ def test_error_in_ulp_on_aarch64(toolchain, tmp_path, target):
 def test_shared_library_for_aarch64(toolchain, tmp_path):
     image = compile_kernel(lowered(elementwise("exp")), parse_target("aarch64"), "demo")
     (tmp_path / "code.o").write_bytes(image.code)
-    (tmp_path / "exports.map").write_text("{ global: demo_*; local: *; };\n")
     output = tmp_path / "libdemo.so"
-    toolchain.link_shared(
-        [tmp_path / "code.o"], output, soname="libdemo.so", version_script=tmp_path / "exports.map"
-    )
+    toolchain.link_shared([tmp_path / "code.o"], SharedLibrary(output, output.name, ("demo_*",)))
     header = output.read_bytes()[:20]
     assert header[:4] == b"\x7fELF"
     assert int.from_bytes(header[18:20], "little") == 183, "the ELF machine is not EM_AARCH64"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilec.backends.cpu.codegen.objects import compile_kernel
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 from tilec.targets import Host, Target, parse_target
@@ -68,10 +69,7 @@ def lowered(*functions: Any) -> LoweredKernel:
 def link(code: bytes, folder: Path, host: Host) -> Path:
     """A shared library of one object that exports everything."""
     (folder / "code.o").write_bytes(code)
-    (folder / "all.map").write_text("{ global: *; };\n")
-    find_toolchain(host).link_shared(
-        [folder / "code.o"], folder / "lib.so", soname="lib.so", version_script=folder / "all.map"
-    )
+    find_toolchain(host).link_shared([folder / "code.o"], SharedLibrary(folder / "lib.so", "lib.so", "*"))
     return folder / "lib.so"
 
 

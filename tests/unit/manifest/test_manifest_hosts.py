@@ -1,0 +1,96 @@
+"""`[targets] host`: names, lists, and which targets each host takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.errors import InputError, ManifestError
+from tilec.manifest import Plan, load_manifest
+from tilec.targets import parse_host
+
+TEXT = """\
+edition = 1
+[package]
+name = "demo"
+version = "1.0"
+[targets]
+cpu = ["x86-64-v2", "aarch64"]
+cuda = ["sm_80"]
+host = {hosts}
+[[kernel]]
+name = "copy"
+source = "kernel.py:copy"
+dims = {{ n = "dynamic" }}
+{more}
+"""
+KERNEL = "import tilec\n\ndef copy(n):\n    return None\n"
+
+
+def load(folder: Path, hosts: str, more: str = "", host: int = 0) -> Plan:
+    (folder / "kernel.py").write_text(KERNEL)
+    (folder / "demo.toml").write_text(TEXT.format(hosts=hosts, more=more))
+    return load_manifest(folder / "demo.toml", host=host)
+
+
+@pytest.mark.parametrize(
+    ("text", "linker", "code", "library"),
+    [
+        ("aarch64-macos", "aarch64-macos.12.0", "aarch64-apple-macosx12.0.0", "libdemo.dylib"),
+        ("x86_64-macos.14", "x86_64-macos.14.0", "x86_64-apple-macosx14.0.0", "libdemo.dylib"),
+        ("x86_64-windows", "x86_64-windows-gnu", "x86_64-w64-windows-gnu", "demo.dll"),
+        ("aarch64-linux-gnu.2.28", "aarch64-linux-gnu.2.28", "aarch64-unknown-linux-gnu", "libdemo.so"),
+    ],
+)
+def test_spellings(text: str, linker: str, code: str, library: str) -> None:
+    host = parse_host(text)
+    assert (host.linker_triple, host.code_triple) == (linker, code)
+    assert host.system.library.format(name="demo") == library
+    assert parse_host(host.triple) == host
+
+
+@pytest.mark.parametrize("text", ["x86_64-windows.10", "aarch64-macos.9", "x86_64-freebsd", "x86_64"])
+def test_other_hosts_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="cannot be used") as caught:
+        parse_host(text)
+    assert "Windows" in caught.value.why
+
+
+def test_each_host_takes_the_targets_that_run_there(tmp_path: Path) -> None:
+    hosts = '["x86_64-linux-gnu.2.17", "aarch64-macos.12", "aarch64-windows"]'
+    taken = [load(tmp_path, hosts, host=at) for at in range(3)]
+    names = [[variant.target.name for variant in plan.variants] for plan in taken]
+    assert names == [["x86-64-v2", "sm_80"], ["aarch64"], ["aarch64", "sm_80"]]
+    assert [plan.host.folder for plan in taken] == ["x86_64-linux", "aarch64-macos", "aarch64-windows"]
+    triples = [plan.variants[0].target.triple for plan in taken]
+    assert triples == [plan.host.code_triple for plan in taken]
+
+
+def test_overrides_for_targets_of_other_hosts_are_left_out(tmp_path: Path) -> None:
+    more = '[[kernel.override]]\ntargets = ["sm_80"]\nconfig = { threads = 64 }'
+    hosts = '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]'
+    assert [variant.config for variant in load(tmp_path, hosts, more, host=1).variants] == [{}]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "more", "said"),
+    [
+        ('["x86_64-linux-gnu.2.17", "x86_64-linux-gnu.2.28"]', "", "two hosts are x86_64-linux"),
+        ('["x86_64-linux-gnu.2.17"]', "", '"aarch64" cannot be part of a library for x86_64-linux-gnu.2.17'),
+        (
+            '["x86_64-macos", "aarch64-macos"]',
+            "",
+            '"sm_80" cannot be part of a library for x86_64-macos.12 or',
+        ),
+    ],
+)
+def test_what_fits_no_host(tmp_path: Path, hosts: str, more: str, said: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        load(tmp_path, hosts, more)
+    assert said in caught.value.what
+
+
+def test_a_kernel_has_a_target_on_every_host(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"copy has no target that aarch64-macos\.12 runs"):
+        load(tmp_path, '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]', 'targets = ["cuda"]', host=1)
