@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.pipeline import lower
@@ -15,8 +17,9 @@ OPEN = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
 PAIRS = 64  # of a thread's sums in a tile of 128 x 128
 
 
-def source(out: str, ragged: bool = False, adds: bool = False) -> str:
-    """CUDA C++ of a product whose rows are stored up to the ``n``-th one, or added to those a table names."""
+def source(out: str, ragged: bool = False, adds: bool = False, scales: bool = False) -> str:
+    """CUDA C++ of a product whose rows are stored up to the ``n``-th one, or added to those a table names, or
+    whose columns have factors."""
 
     def factory(M, N, K):
         @T.prim_func
@@ -24,6 +27,7 @@ def source(out: str, ragged: bool = False, adds: bool = False) -> str:
             A: T.Tensor((M, K), "float16"),
             B: T.Tensor((N, K), "float16"),
             rows: T.Tensor((M,), "int32"),
+            factors: T.Tensor((N,), "float32"),
             n: T.int32,
             C: T.Tensor((M, N), out),
         ):
@@ -39,6 +43,8 @@ def source(out: str, ragged: bool = False, adds: bool = False) -> str:
                     if by * 128 + i < n if ragged else True:
                         if adds:
                             T.atomic_add(C[rows[by * 128 + i], bx * 128 + j], acc[i, j])
+                        elif scales:
+                            C[by * 128 + i, bx * 128 + j] = acc[i, j] * factors[bx * 128 + j]
                         else:
                             C[by * 128 + i, bx * 128 + j] = acc[i, j]
 
@@ -70,6 +76,19 @@ def test_pairs_of_whole_tiles_are_stored_without_a_test():
     assert whole.count("st_vec_global_v2_f32") == PAIRS
     assert "if (" not in whole
     assert text.count("tvm_builtin_ptx_st_vec_global_v2_f32((&") == 2 * PAIRS
+
+
+def test_factors_of_eight_pairs_are_loaded_before_the_first_is_stored():
+    """A load behind a store waits for its turn."""
+    lines = of_whole_tiles(source("float32", scales=True)).splitlines()
+    kinds = [
+        "fetch" if "tilec_fetch_8((" in line else "store"
+        for line in lines
+        if "tilec_fetch_8((" in line or "st_vec_global_v2_f32((" in line
+    ]
+    assert [(kind, len(list(run))) for kind, run in groupby(kinds)] == [("fetch", 8), ("store", 8)] * (
+        PAIRS // 8
+    )
 
 
 def test_a_row_that_a_table_names_is_tested_once():

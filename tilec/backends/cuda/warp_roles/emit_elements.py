@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from tilec.ir.stmt import Block
 
 _PACK = {"float16": "f16", "bfloat16": "bf16"}
+#: Pairs whose global elements are loaded before the first of them is stored: a load behind a store would wait
+#: for its turn, and all of them one behind the other.
+_AHEAD = 8
 
 
 def emit_elements(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
@@ -89,16 +92,23 @@ def _elements(stmt: TileStore, body: Block, condition: Expr | None, ctx: TileCon
         for registers in _rows_of_pairs(stmt):
             _pairs_of_row(stmt, last, condition, ctx, lane, registers, ahead)
         return
-    for register in range(0, stmt.rows * stmt.extents[1] // WARPGROUP, 2):
-        loaded = ahead.of([register])[register]
+    for register, loaded in _loaded_ahead(ahead, range(0, stmt.rows * stmt.extents[1] // WARPGROUP, 2)):
         for side in range(2):
             with (
                 ctx.scope(element(stmt, ctx, lane, register + side)),
-                ctx.loaded_from(loaded, side),
+                ctx.loaded_from(loaded[register], side),
                 ctx.of_pair(_column(stmt, ctx, side)),
                 _where(condition, ctx),
             ):
                 _body(stmt.body, ctx, register + side)
+
+
+def _loaded_ahead(ahead: LoadsAhead, pairs: Sequence[int]) -> Iterator[tuple[int, Loaded]]:
+    """Pairs by their first registers, some of which have begun to load together."""
+    for first in range(0, len(pairs), _AHEAD):
+        batch = pairs[first : first + _AHEAD]
+        loaded = ahead.of(batch)
+        yield from ((register, loaded) for register in batch)
 
 
 def _rows_of_pairs(stmt: TileStore) -> list[list[int]]:
@@ -122,15 +132,25 @@ def _pairs_of_row(
     if all(isinstance(inner, Bind) for inner in stmt.body[:-1]):
         tests += [each for each in ctx.tests(last.buffer, last.indices) if not uses(each, stmt.vars[1:])]
     if not tests:
-        for register in registers:
-            _pair(stmt, last, ctx, lane, register, ahead)
+        _pairs(stmt, last, ctx, lane, registers, ahead)
         return
     first, test = registers[0], all_of(tests)
     with ctx.scope(element(stmt, ctx, lane, first)), ctx.loaded_from(ahead.of([first])[first], 0):
         leaves = let("row_leaves", ctx.value(test, first))
     with when(leaves), ctx.facts.assume(test):
-        for register in registers:
-            _pair(stmt, last, ctx, lane, register, ahead)
+        _pairs(stmt, last, ctx, lane, registers, ahead)
+
+
+def _pairs(
+    stmt: TileStore,
+    last: Store | Atomic,
+    ctx: TileContext,
+    lane: Lane,
+    registers: Sequence[int],
+    ahead: LoadsAhead,
+) -> None:
+    for register, loaded in _loaded_ahead(ahead, registers):
+        _pair(stmt, last, ctx, lane, register, loaded)
 
 
 def _column(stmt: TileStore, ctx: TileContext, side: int) -> Column | None:
@@ -174,9 +194,8 @@ def _pair(
     ctx: TileContext,
     lane: Lane,
     register: int,
-    ahead: LoadsAhead,
+    loaded: Loaded,
 ) -> None:
-    loaded = ahead.of([register])
     packs = str(last.buffer.dtype) in _PACK
     value = wide(last.value) if packs else last.value
     values = pair_values(stmt, value, ctx, lane, register, loaded)
