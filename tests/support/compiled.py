@@ -14,6 +14,7 @@ from told import told
 
 from tilec.backends.generate import compile_variant
 from tilec.codegen.image import Image
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
 from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
 from tilec.ir.text.parser import parse_kernel
@@ -52,9 +53,8 @@ class Library:
         for name, image in self.images.items():
             objects.append(folder / f"{name}.o")
             objects[-1].write_bytes(image.code)
-        (folder / "all.map").write_text("{ global: k_*; local: *; };\n")
         toolchain = find_toolchain(Host(self.target.arch, "2.17"))
-        toolchain.link_shared(objects, folder / "lib.so", soname="lib.so", version_script=folder / "all.map")
+        toolchain.link_shared(objects, SharedLibrary(folder / "lib.so", "lib.so", ("k_*",)))
         return folder / "lib.so"
 
     def notes(self, name: str) -> tuple[str, ...]:

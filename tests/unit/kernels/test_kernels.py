@@ -160,7 +160,7 @@ EXPERTS = [
     *(Case("quantised_packed.py:linear_packed", {"M": 3, "N": 11, "K": 384}, (), {"bits": bits},
            {"bM": 2, "bN": 8, "bK": 256, "gemv": True}, inputs="linear_packed_inputs", rtol=4e-3)
       for bits in (4, 8)),
-    *(Case("gguf_blocks.py:linear_gguf", {"M": 3, "N": 11, "K": 768}, (), {"form": form},
+    *(Case("gguf_blocks.py:linear_gguf", {"M": 3, "N": 11, "K": 768}, ("K",), {"form": form},
            {"bM": 2, "bN": 8, "bK": 512}, f"linear_{form}_reference", f"linear_{form}_inputs", rtol=4e-3)
       for form in ("q4_0", "q4_k")),
     Case("grouped.py:linear_grouped", {"tokens": 21, "N": 10, "K": 12, "G": 4}, (), F32, TILES,
