@@ -116,6 +116,11 @@ def cost(text: str, dims: Mapping[str, int], units: int) -> float:
     return float(value_of(_GRAMMAR, cost_tree(text), {**names, SHARE: _BELOW_ONE / units}))
 
 
+def kept_cost(text: str, dims: Mapping[str, int], units: int) -> float:
+    """The cost without the last bits, for which a library has no room."""
+    return _marked(cost(text, dims, units), 0)
+
+
 def cheapest(texts: Sequence[str], dims: Mapping[str, int], units: int) -> int:
     """Which of several costs is the least; the first of those that agree in all but the last bits."""
     return min(range(len(texts)), key=lambda number: _marked(cost(texts[number], dims, units), number))

@@ -25,7 +25,7 @@ LOCAL void system_wake_all(uint32_t* word) {
 static pthread_key_t end_key;
 static pthread_once_t end_once = PTHREAD_ONCE_INIT;
 static bool end_ready;
-static void (*end_of_thread)(void*);
+static void (*_Atomic end_of_thread)(void*); /* every thread sets it to the same */
 
 static void make_end_key(void) { end_ready = pthread_key_create(&end_key, end_of_thread) == 0; }
 

@@ -14,11 +14,12 @@ LOCAL void system_lock(system_mutex* mutex) { pthread_mutex_lock(mutex); }
 LOCAL void system_unlock(system_mutex* mutex) { pthread_mutex_unlock(mutex); }
 LOCAL void system_renew(system_mutex* mutex) { pthread_mutex_init(mutex, NULL); }
 
-/* What a new thread runs; it is started by one thread at a time. */
-static void (*thread_body)(uint32_t);
+/* What each new thread runs. */
+static void (*_Atomic thread_body)(uint32_t);
 
 static void* thread_main(void* argument) {
-  thread_body((uint32_t)(uintptr_t)argument);
+  void (*body)(uint32_t) = thread_body;
+  body((uint32_t)(uintptr_t)argument);
   return NULL;
 }
 

@@ -36,11 +36,12 @@ static void stay_loaded(void) {
   GetModuleHandleExA(how, (LPCSTR)(uintptr_t)stay_loaded, &own);
 }
 
-/* What a new thread runs; it is started by one thread at a time. */
-static void (*thread_body)(uint32_t);
+/* What each new thread runs. */
+static void (*_Atomic thread_body)(uint32_t);
 
 static DWORD WINAPI thread_main(LPVOID argument) {
-  thread_body((uint32_t)(uintptr_t)argument);
+  void (*body)(uint32_t) = thread_body;
+  body((uint32_t)(uintptr_t)argument);
   return 0;
 }
 
@@ -54,10 +55,11 @@ LOCAL bool system_start_thread(void (*run)(uint32_t), uint32_t argument) {
 
 static DWORD end_slot = FLS_OUT_OF_INDEXES;
 static system_once end_once = SYSTEM_ONCE;
-static void (*end_of_thread)(void*);
+static void (*_Atomic end_of_thread)(void*); /* every thread sets it to the same */
 
 static VOID WINAPI call_end(PVOID value) {
-  if (value) end_of_thread(value);
+  void (*end)(void*) = end_of_thread;
+  if (value) end(value);
 }
 
 static void make_end_slot(void) {

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilec.costs import cost
+from tilec.costs import kept_cost
 from tilec.dtypes import lookup
 from tilec.families import Family, family_of
 from tilec.package.choices import calls, choices
@@ -64,7 +64,7 @@ class _Choice:
         self._choices = choices(
             [calls(one["target"], one["guards"], one["align"], one.get("cost", "")) for one in variants]
         )
-        self._costs = [cost(one["cost"], dims, units) if "cost" in one else 0.0 for one in variants]
+        self._costs = [kept_cost(one["cost"], dims, units) if "cost" in one else 0.0 for one in variants]
         self._rivals = self._choices[first]
         self._taken = first if is_forced else min(self._rivals, key=self._costs.__getitem__)
 

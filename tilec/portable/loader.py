@@ -1018,7 +1018,7 @@ def _check_file(path: Path) -> None:
         raise LibraryError(f"{path} is no shared library (it does not start as an ELF, Mach-O or PE file)")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         _require_this_machine(path, data)
-        problem = _cut_off(data) or damage_of(data)
+        problem = damage_of(data)
         foreign = not problem and META_SECTION not in section_places(data)
     if problem:
         raise LibraryError(
@@ -1037,10 +1037,7 @@ def _require_this_machine(path: Path, data: _Bytes) -> None:
 
 
 def _cut_off(data: _Bytes) -> str:
-    """That the end of the file is missing, which is seen at once of an ELF file: its linker writes the table
-    of sections last."""
-    if bytes(data[:4]) != _ELF:
-        return ""
+    """That the end of an ELF file is missing: its linker writes the table of sections last."""
     (table,), (entry, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
     whole = table + entry * count
     return f"cut off: {len(data)} bytes of {whole} are there" if len(data) < whole else ""
@@ -1147,7 +1144,7 @@ def damage_of(data: _Bytes) -> str:
     try:
         if bytes(data[:4]) != _ELF:
             return _content_problem(data)
-        return _segment_problem(bytes(data[:64]), data) or _content_problem(data)
+        return _cut_off(data) or _segment_problem(bytes(data[:64]), data) or _content_problem(data)
     except (struct.error, IndexError, ValueError, OverflowError, MemoryError):
         return "its headers lead out of the file"
 

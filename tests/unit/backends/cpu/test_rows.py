@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilec
+import tilec.language as T
 from tilec.backends.cpu.codegen import objects
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
@@ -47,3 +49,26 @@ def test_the_next_row_need_not_exist(shape):
     gain, bias = (np.linspace(low, 1, shape[1], dtype=np.float32) for low in (0.5, -1))
     made = layernorm(x, gain, bias, reread=True)
     np.testing.assert_allclose(made, layernorm_reference(x, gain, bias), rtol=1e-4, atol=1e-4)
+
+
+@tilec.jit
+def sums_by_hand(X, threads=32):
+    M, N = T.const("M N")
+    X: T.Tensor[[M, N], T.float32]
+    Y = T.empty((M, threads), T.float32)
+    with T.Kernel(M, threads=threads) as row:
+        thread = T.get_thread_binding()
+        total = T.alloc_var(T.float32)
+        total = 0.0
+        for step in T.serial(T.ceildiv(N, threads)):
+            if step * threads + thread < N:
+                total += X[row, step * threads + thread]
+        Y[row, thread] = total / X[row, thread]
+    return Y
+
+
+def test_elements_that_a_loop_inside_chooses_are_not_asked_for():
+    x = np.random.default_rng(2).uniform(1, 2, (3, 70)).astype(np.float32)
+    padded = np.concatenate([x, np.zeros((3, 26), np.float32)], axis=1)
+    expected = padded.reshape(3, 3, 32).sum(axis=1) / x[:, :32]
+    np.testing.assert_allclose(sums_by_hand(x), expected, rtol=1e-6)

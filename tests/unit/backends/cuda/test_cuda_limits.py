@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_cuda_passes import ATTENTION, gemm, shipped
 
-from tilec.backends.cuda.analysis.mma import _warp_grid
+from tilec.backends.cuda.analysis.mma import warp_grid
 from tilec.backends.cuda.analysis.registers import register_limit
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.codegen.compilers import CudaCompiler
@@ -58,7 +58,7 @@ def test_a_product_that_spills_is_lowered() -> None:
     [((8, 16), 8, 1, (8, 1)), ((4, 64), 8, 1, (4, 2)), ((1, 2), 4, 1, (1, 2)), ((4, 8), 8, 2, (1, 8))],
 )
 def test_policies_split_what_rows_or_columns_leave(tiles, warps, policy, grid) -> None:
-    assert _warp_grid(tiles, warps, policy) == grid
+    assert warp_grid(tiles, warps, policy) == grid
 
 
 def test_threads_share_the_registers_of_a_multiprocessor() -> None:

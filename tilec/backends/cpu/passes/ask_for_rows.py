@@ -16,6 +16,7 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, substitute, uses
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, walk
+from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, accesses, same_extents
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass
@@ -70,9 +71,11 @@ class _Row:
     def take(self, loop: Parallel) -> None:
         """Remembers which tensors ``loop`` is the first to read the row of."""
         self.before, self.reads = loop, []
+        inner = [var for stmt in walk(loop.body) for var in defined(stmt)]
         for item in accesses(loop.body):
             longer = (int_value(loop.extents[0]) or 0) > _most(item)
-            if item.buffer not in self.known and not longer and self._is_of_row(item, loop.vars[0]):
+            moves = any(uses(index, inner) for index in item.indices)
+            if item.buffer not in self.known and not (longer or moves) and self._is_of_row(item, loop.vars[0]):
                 self.reads.append(item)
                 self.known.add(item.buffer)
 
