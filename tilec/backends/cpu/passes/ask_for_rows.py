@@ -75,7 +75,9 @@ class _Row:
         for item in accesses(loop.body):
             longer = (int_value(loop.extents[0]) or 0) > _most(item)
             moves = any(uses(index, inner) for index in item.indices)
-            if item.buffer not in self.known and not (longer or moves) and self._is_of_row(item, loop.vars[0]):
+            if item.buffer in self.known or longer or moves:
+                continue
+            if self._is_of_row(item, loop.vars[0]):
                 self.reads.append(item)
                 self.known.add(item.buffer)
 
