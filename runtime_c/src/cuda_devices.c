@@ -41,8 +41,11 @@ static void find_archs(cuda_device* device, uint32_t capability) {
     return;
   }
   list->status = TILEC_ERR_NO_ARCH;
-  snprintf(list->reason, sizeof(list->reason), "no code for device %d of compute capability %u.%u",
-           device->number, capability / 10, capability % 10);
+  size_t used = 0, size = sizeof(list->reason);
+  text_append(list->reason, size, &used,
+              "no code for device %d of compute capability %u.%u; there is code for ", device->number,
+              capability / 10, capability % 10);
+  text_archs(list->reason, size, &used, kDLCUDA);
 }
 
 static tilec_status read_device(cuda_device* device, int32_t number) {

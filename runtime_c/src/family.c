@@ -19,6 +19,16 @@ LOCAL const char* device_word(uint32_t device_type) {
   return family_of((DLDevice){.device_type = (DLDeviceType)device_type})->word;
 }
 
+LOCAL void text_archs(char* out, size_t size, size_t* used, uint32_t device_type) {
+  const char* between = "";
+  for (uint32_t i = 0; i < this_library.num_archs; i++) {
+    const arch_record* arch = &this_library.archs[i];
+    if (arch->device_type != device_type) continue;
+    text_append(out, size, used, "%s%s", between, arch->name);
+    between = ", ";
+  }
+}
+
 LOCAL tilec_status check_archs(const char* name, const arch_list* archs) {
   if (LIKELY(archs->status == TILEC_OK)) return TILEC_OK;
   return fail(archs->status, "%s: %s", name, archs->reason);

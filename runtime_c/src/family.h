@@ -16,7 +16,7 @@ typedef struct arch_list {
   tilec_status status;
   bool forced; /* TILEC_FORCE_VARIANT names variants */
   uint8_t archs[256];
-  char reason[160];
+  char reason[256];
 } arch_list;
 
 /* What the runtime does differently on the devices of one family. host.c has the one of CPUs; the file
@@ -42,6 +42,7 @@ DEVICE_FAMILIES
 
 INLINE const device_family* family_of(DLDevice device); /* that of CPUs for devices that no family has */
 LOCAL const char* device_word(uint32_t device_type);
+LOCAL void text_archs(char* out, size_t size, size_t* used, uint32_t device_type); /* "sm_80, sm_90a" */
 LOCAL tilec_status check_archs(const char* name, const arch_list* archs); /* fails if the device runs none */
 LOCAL bool arch_usable(const arch_list* archs, uint32_t arch);
 

@@ -18,27 +18,18 @@ static bool hip_runs_on(const arch_record* arch, const char* chip) {
   return arch->device_type == kDLROCM && strlen(arch->name) == length && !memcmp(arch->name, chip, length);
 }
 
-/* The chips that the library has code for, with commas between them. */
-static void hip_list_chips(char* out, size_t size) {
-  size_t used = 0;
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    const arch_record* arch = &this_library.archs[i];
-    if (arch->device_type == kDLROCM) text_append(out, size, &used, "%s%s", used ? ", " : "", arch->name);
-  }
-}
-
 static void hip_find_archs(hip_device* device, const char* chip) {
   arch_list* list = &device->archs;
-  char has[96] = "";
+  size_t used = 0, size = sizeof(list->reason);
   list->device_type = kDLROCM;
   list->forced = settings_get()->num_forced > 0;
   for (uint32_t i = 0; i < this_library.num_archs; i++)
     if (hip_runs_on(&this_library.archs[i], chip)) list->archs[list->count++] = (uint8_t)i;
   if (list->count > 0) return;
-  hip_list_chips(has, sizeof(has));
   list->status = TILEC_ERR_NO_ARCH;
-  snprintf(list->reason, sizeof(list->reason), "no code for device %d, a %.*s; there is code for %s",
-           device->number, (int)strcspn(chip, ":"), chip, has);
+  text_append(list->reason, size, &used, "no code for device %d, a %.*s; there is code for ", device->number,
+              (int)strcspn(chip, ":"), chip);
+  text_archs(list->reason, size, &used, kDLROCM);
 }
 
 static tilec_status hip_read_device(hip_device* device, int32_t number) {

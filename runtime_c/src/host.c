@@ -41,11 +41,8 @@ static uint64_t limited_features(const char* asked, uint64_t wanted) {
                     : missing ? "needs what this CPU lacks"
                               : "has less than any of its code needs";
   size_t used = 0, size = sizeof(host_archs.reason);
-  text_append(host_archs.reason, size, &used, "TILEC_CPU=%s %s; the library is for", asked, why);
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    if (this_library.archs[i].device_type == kDLCPU)
-      text_append(host_archs.reason, size, &used, " %s", this_library.archs[i].name);
-  }
+  text_append(host_archs.reason, size, &used, "TILEC_CPU=%s %s; the library is for ", asked, why);
+  text_archs(host_archs.reason, size, &used, kDLCPU);
   return missing ? 0 : named;
 }
 
@@ -53,9 +50,11 @@ static void find_host_archs(const settings* now) {
   arch_list* list = &host_archs;
   list->device_type = kDLCPU;
   uint64_t wanted = wanted_features();
-  snprintf(list->reason, sizeof(list->reason), "%s",
-           wanted ? "every architecture in the library needs features that this CPU lacks"
-                  : "the library has no code for CPUs, and the tensors are in host memory");
+  size_t used = 0, size = sizeof(list->reason);
+  text_append(list->reason, size, &used, "%s",
+              wanted ? "this CPU lacks features that all code in the library needs, which is for "
+                     : "the library has no code for CPUs, and the tensors are in host memory");
+  if (wanted) text_archs(list->reason, size, &used, kDLCPU);
   bool limited = now->cpu && wanted;
   uint64_t features = limited ? limited_features(now->cpu, wanted) : cpu_detect(wanted);
   for (uint32_t i = 0; i < this_library.num_archs; i++) {

@@ -153,7 +153,7 @@ def test_ptx_serves_what_a_better_architecture_refuses(report: BuildReport, driv
 @pytest.mark.parametrize(
     ("fake", "status", "text"),
     [
-        ("1 75 12090", "TILEC_ERR_NO_ARCH", "compute capability 7.5"),
+        ("1 75 12090", "TILEC_ERR_NO_ARCH", "7.5; there is code for sm_90a, sm_80, compute_80"),
         ("1 120 12040", "TILEC_ERR_DRIVER_TOO_OLD", "needs a driver of CUDA 12.9, this is 12.4"),
         ("0 90 12090", "TILEC_ERR_DRIVER", "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device"),
     ],

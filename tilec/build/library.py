@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
-from tilec.build.plans import load_plan
+from tilec.build.plans import load_plans
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
@@ -100,7 +100,7 @@ def build(
     """
     start = time.monotonic()
     settings = read_settings()
-    plans = _plans(manifest, targets, kernels, jobs)
+    plans = load_plans(manifest, targets=targets, kernels=kernels, jobs=jobs)
     for plan in plans:
         _require_compilers(plan)
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plans[0].name
@@ -129,18 +129,6 @@ def build(
         sources=()
         if sources is None
         else _emitted(plans[0], specs[0], Path(sources), jobs or default_jobs()),
-    )
-
-
-def _plans(
-    manifest: str | Path, targets: Sequence[str], kernels: Sequence[str], jobs: int | None
-) -> tuple[Plan, ...]:
-    """One for each host of the manifest."""
-    first = load_plan(manifest, targets=targets, kernels=kernels, jobs=jobs)
-    others = range(1, len(first.hosts))
-    return (
-        first,
-        *(load_plan(manifest, targets=targets, kernels=kernels, jobs=jobs, host=at) for at in others),
     )
 
 

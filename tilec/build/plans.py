@@ -13,7 +13,7 @@ from tilec.build.frontend import elaborate_variant
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.reuse import find_entry, keep_entry
 from tilec.cache import Store
-from tilec.manifest import KernelPlan, Plan, Variant, load_manifest
+from tilec.manifest import KernelPlan, Plan, Variant, load_manifest, load_manifests
 from tilec.manifest.model import Tune
 from tilec.settings import read_settings
 
@@ -33,11 +33,25 @@ def load_plan(
     targets: Sequence[str] = (),
     kernels: Sequence[str] = (),
     jobs: int | None = None,
-    host: int = 0,
 ) -> Plan:
-    """As `load_manifest`, with schedules for variants with ``config = "auto"``, of the cache or chosen in
+    """As `load_plans`, for the first host of which the selection leaves variants."""
+    return _scheduled(load_manifest(manifest, targets=targets, kernels=kernels), jobs)
+
+
+def load_plans(
+    manifest: str | Path,
+    *,
+    targets: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    jobs: int | None = None,
+) -> tuple[Plan, ...]:
+    """As `load_manifests`, with schedules for variants with ``config = "auto"``, of the cache or chosen in
     ``jobs`` processes. Raises also what `automatic` raises."""
-    plan = load_manifest(manifest, targets=targets, kernels=kernels, host=host)
+    plans = load_manifests(manifest, targets=targets, kernels=kernels)
+    return tuple(_scheduled(plan, jobs) for plan in plans)
+
+
+def _scheduled(plan: Plan, jobs: int | None) -> Plan:
     tasks = [
         _Task(variant, kernel.entry.tune.for_target(variant.target.name, variant.target.family))
         for kernel in plan.kernels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,10 +68,11 @@ def command(
     """Expand and validate MANIFEST without compiling.
 
     Kernels are elaborated and verified too. With --shapes, each call is answered for a machine of each target
-    of its kernel: hit; fallback, which is the general variant or code of a lesser target; or miss. A miss
-    makes the exit code 1; without --strict, not where the kernel says fallback = "none". The file:
-    {"calls": [{"kernel": "name", "dims": {"M": 17}}]}. With --model, calls are those of a transformer (llama,
-    mistral, qwen2, qwen3, bert) by the layers that the manifest gives to kernels, at each number of tokens.
+    of its kernel, on whichever host: hit; fallback, which is the general variant or code of a lesser target;
+    or miss. A miss makes the exit code 1; without --strict, not where the kernel says fallback = "none". The
+    file: {"calls": [{"kernel": "name", "dims": {"M": 17}}]}. With --model, calls are those of a transformer
+    (llama, mistral, qwen2, qwen3, bert) by the layers that the manifest gives to kernels, at each number of
+    tokens.
 
     Warnings name kernels that are hardly meant so: they read a tile before anything is written to it, write
     nothing, store all iterations of a loop to one element, or do not get the road that their config asks for.
@@ -78,11 +80,13 @@ def command(
     elaborated, with every guard, value of "for" and config in it; --all takes each.
     """
     from tilec.build.frontend import check_sources
-    from tilec.build.plans import load_plan
+    from tilec.build.plans import load_plans
     from tilec.build.pool import default_jobs
+    from tilec.manifest import of_all_hosts
 
     _check_usage(shapes, model, context, dtype, out)
-    plan = load_plan(manifest, jobs=jobs)
+    plans = load_plans(manifest, jobs=jobs)
+    plan = of_all_hosts(plans)
     with shown_progress(plain=every) as progress:
         checked = check_sources(
             plan,
@@ -100,7 +104,7 @@ def command(
         return check_model(
             plan, model, tokens, context=context, dtype=dtype, out=out, strict=strict, as_json=as_json
         )
-    _print_plan(plan, checked, as_json)
+    _print_plan(plan, plans, checked, as_json)
     return 0
 
 
@@ -131,22 +135,44 @@ def _check_usage(
         raise click.UsageError(f'unknown element type "{dtype}": {suggestion(dtype, DTYPES)}')
 
 
-def _print_plan(plan: Plan, checked: Checked, as_json: bool) -> None:
+def _print_plan(plan: Plan, plans: Sequence[Plan], checked: Checked, as_json: bool) -> None:
+    """``plan``: what all hosts have, one plan of ``plans`` for each."""
     if as_json:
         kernels = [_kernel_json(kernel) for kernel in plan.kernels]
+        hosts = [_host_json(each) for each in plans]
         said = [*plan.warnings, *map(str, checked.remarks)]
         elaborated = {"elaborated": checked.elaborated, "different": checked.total}
-        print_json({"name": plan.name, "kernels": kernels, "warnings": said, **elaborated})
+        print_json({"name": plan.name, "hosts": hosts, "kernels": kernels, "warnings": said, **elaborated})
         return
     rows = [
         [variant.kernel, variant.target.name, guards_text(variant), _config_text(variant)]
         for variant in plan.variants
     ]
     print_table(["kernel", "target", "guards", "config"], rows)
+    if len(plans) > 1:
+        click.echo()
+        print_table(["host", "kernel", "variants"], [row for each in plans for row in _host_rows(each)])
     sizes = f"{counted(len(plan.kernels), 'kernel')}, {counted(len(plan.variants), 'variant')}"
+    if len(plans) > 1:
+        sizes += f", {counted(len(plans), 'host')}"
     if checked.elaborated < checked.total:
         sizes += f" ({checked.elaborated} of {checked.total} different ones elaborated; --all takes each)"
     click.echo(f"{plan.path}: {sizes}, no errors")
+
+
+def _host_rows(plan: Plan) -> Iterator[list[str]]:
+    """What the library of one host has of each kernel: `3 x86-64-v3, 7 sm_90a`."""
+    for kernel in plan.kernels:
+        counts = Counter(variant.target.name for variant in kernel.variants)
+        yield [plan.host.triple, kernel.name, ", ".join(f"{many} {name}" for name, many in counts.items())]
+
+
+def _host_json(plan: Plan) -> dict[str, object]:
+    targets = {
+        kernel.name: list(dict.fromkeys(variant.target.name for variant in kernel.variants))
+        for kernel in plan.kernels
+    }
+    return {"host": plan.host.triple, "targets": targets}
 
 
 def _config_text(variant: Variant) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.manifest.expand import load_manifest
-from tilec.manifest.variants import KernelPlan, Plan, Variant
+from tilec.manifest.expand import load_manifest, load_manifests
+from tilec.manifest.variants import KernelPlan, Plan, Variant, of_all_hosts
 
-__all__ = ["KernelPlan", "Plan", "Variant", "load_manifest"]
+__all__ = ["KernelPlan", "Plan", "Variant", "load_manifest", "load_manifests", "of_all_hosts"]

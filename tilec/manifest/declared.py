@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tilec.errors import InputError, ManifestError, Place
@@ -10,7 +11,6 @@ from tilec.families import Family, families
 from tilec.manifest.document import Document
 from tilec.manifest.model import Manifest
 from tilec.manifest.problems import suggestion
-from tilec.manifest.variants import Plan
 from tilec.systems import LINUX, SYSTEMS
 from tilec.targets import ARCHS, Host, Target, native_host, parse_host, parse_target
 
@@ -131,16 +131,16 @@ def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Plac
     return found
 
 
-def chosen_targets(plan: Plan, declared: Declared, names: Sequence[str]) -> frozenset[Target]:
-    """The targets that `--target` options name; all of them without one."""
-    every = frozenset(target for members in declared.named.values() for target in members)
+def chosen_targets(path: Path, hosts: Collection[Declared], names: Sequence[str]) -> frozenset[Target]:
+    """The targets of any host that `--target` options name; all of them without one."""
     if not names:
-        return every
-    unknown = next((name for name in names if name not in declared.named), None)
+        return frozenset(found for each in hosts for members in each.named.values() for found in members)
+    known = dict.fromkeys(name for each in hosts for name in each.named)
+    unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise InputError(
             f'target "{unknown}" is not in the manifest',
-            place=Place(str(plan.path), key="targets"),
-            remedy=suggestion(unknown, declared.named),
+            place=Place(str(path), key="targets"),
+            remedy=suggestion(unknown, known),
         )
-    return frozenset(target for name in names for target in declared.named[name])
+    return frozenset(found for each in hosts for name in names for found in each.named[name])

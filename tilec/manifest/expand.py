@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -40,9 +40,19 @@ def load_manifest(
     targets: Sequence[str] = (),
     kernels: Sequence[str] = (),
     use_tuned: bool = True,
-    host: int = 0,
 ) -> Plan:
-    """Reads, validates and expands a manifest, for the host with this number in its list.
+    """As `load_manifests`, for the first host of which the selection leaves variants."""
+    return load_manifests(path, targets=targets, kernels=kernels, use_tuned=use_tuned)[0]
+
+
+def load_manifests(
+    path: str | Path,
+    *,
+    targets: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    use_tuned: bool = True,
+) -> tuple[Plan, ...]:
+    """Reads, validates and expands a manifest: a plan for each host of which the selection leaves variants.
 
     ``targets`` keeps the named ones (``cpu`` and ``cuda`` stand for groups), ``kernels`` those whose name
     matches one of the glob patterns. The whole manifest is validated either way. No kernel source is
@@ -53,19 +63,42 @@ def load_manifest(
     document = read_document(path)
     manifest = _validate(document)
     hosts = read_hosts(document, manifest)
-    declared = declared_targets(document, manifest, hosts, hosts[host])
-    files = ScheduleFiles(document_folder(document))
     tuned = read_tuned(path) if use_tuned else TunedConfigs(tuned_path(path))
+    files = ScheduleFiles(document_folder(document))
+    every = {host: declared_targets(document, manifest, hosts, host) for host in hosts}
+    expanded = {host: _expand(document, manifest, host, every[host], files, tuned) for host in hosts}
+    check_backward(document, expanded[hosts[0]])
+    warnings = tuned.warnings(
+        path.parent, [each for made in expanded.values() for kernel in made for each in kernel.variants]
+    )
+    chosen = chosen_targets(path, every.values(), targets)
+    plans = tuple(
+        _select(Plan(path, manifest, host, made, warnings, hosts), chosen, kernels)
+        for host, made in expanded.items()
+    )
+    if not any(plan.kernels for plan in plans):
+        raise InputError(
+            "the selection leaves no variant", place=Place(str(path)), remedy="loosen --target or --kernel"
+        )
+    return tuple(plan for plan in plans if plan.kernels)
+
+
+def _expand(
+    document: Document,
+    manifest: Manifest,
+    host: Host,
+    declared: Declared,
+    files: ScheduleFiles,
+    tuned: TunedConfigs,
+) -> tuple[KernelPlan, ...]:
+    """Every kernel, for one host."""
     plans = tuple(
         plan
         for at in range(len(manifest.kernel))
-        for plan in _expand_entry(document, manifest, at, hosts[host], declared, files, tuned)
+        for plan in _expand_entry(document, manifest, at, host, declared, files, tuned)
     )
     check_symbols(plans)
-    check_backward(document, plans)
-    warnings = tuned.warnings(path.parent, [variant for plan in plans for variant in plan.variants])
-    plan = Plan(path, manifest, hosts[host], plans, warnings, hosts)
-    return _select(plan, declared, targets, kernels)
+    return plans
 
 
 def _validate(document: Document) -> Manifest:
@@ -218,9 +251,8 @@ def _rules(
     return rules
 
 
-def _select(plan: Plan, declared: Declared, targets: Sequence[str], kernels: Sequence[str]) -> Plan:
+def _select(plan: Plan, chosen: Collection[Target], kernels: Sequence[str]) -> Plan:
     """The part of a plan that the command line asked for."""
-    chosen = chosen_targets(plan, declared, targets)
     for pattern in kernels:
         if not any(fnmatchcase(kernel.name, pattern) for kernel in plan.kernels):
             names = [kernel.name for kernel in plan.kernels]
@@ -234,10 +266,4 @@ def _select(plan: Plan, declared: Declared, targets: Sequence[str], kernels: Seq
         variants = tuple(variant for variant in kernel.variants if variant.target in chosen)
         if variants and (not kernels or any(fnmatchcase(kernel.name, pattern) for pattern in kernels)):
             kept.append(replace(kernel, variants=variants))
-    if not kept:
-        raise InputError(
-            "the selection leaves no variant",
-            place=Place(str(plan.path)),
-            remedy="loosen --target or --kernel",
-        )
     return replace(plan, kernels=tuple(kept))

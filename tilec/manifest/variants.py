@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +88,20 @@ class Plan:
     def variants(self) -> tuple[Variant, ...]:
         """All variants, in manifest order."""
         return tuple(variant for kernel in self.kernels for variant in kernel.variants)
+
+
+def of_all_hosts(plans: Sequence[Plan]) -> Plan:
+    """One plan with the targets of every host of a package: those of one name are alike on all of them."""
+    kernels: dict[str, KernelPlan] = {}
+    for plan in plans:
+        for kernel in plan.kernels:
+            before = kernels.get(kernel.name)
+            kernels[kernel.name] = kernel if before is None else _joined(before, kernel)
+    return replace(plans[0], kernels=tuple(kernels.values()))
+
+
+def _joined(first: KernelPlan, second: KernelPlan) -> KernelPlan:
+    """A kernel with the variants of the other's targets that it lacks."""
+    known = {variant.target.name for variant in first.variants}
+    added = (variant for variant in second.variants if variant.target.name not in known)
+    return replace(first, variants=(*first.variants, *added))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from tilec.errors import InputError, ManifestError
-from tilec.manifest import Plan, load_manifest
+from tilec.manifest import Plan, load_manifest, load_manifests, of_all_hosts
 from tilec.targets import parse_host
 
 TEXT = """\
@@ -25,13 +26,30 @@ source = "kernel.py:copy"
 dims = {{ n = "dynamic" }}
 {more}
 """
+THREE = '["x86_64-linux-gnu.2.17", "aarch64-macos.12", "aarch64-windows"]'
 KERNEL = "import tilec\n\ndef copy(n):\n    return None\n"
+TUNED = f"""\
+edition = 1
+[[tuned]]
+kernel = "copy"
+target = "aarch64"
+dims = {{ n = "dynamic" }}
+config = {{ threads = 64 }}
+latency_us = 3.5
+device = "some cpu"
+source_sha256 = "{hashlib.sha256(KERNEL.encode()).hexdigest()}"
+date = "2026-01-31"
+"""
 
 
-def load(folder: Path, hosts: str, more: str = "", host: int = 0) -> Plan:
+def load(folder: Path, hosts: str, more: str = "", targets: tuple[str, ...] = ()) -> tuple[Plan, ...]:
     (folder / "kernel.py").write_text(KERNEL)
     (folder / "demo.toml").write_text(TEXT.format(hosts=hosts, more=more))
-    return load_manifest(folder / "demo.toml", host=host)
+    return load_manifests(folder / "demo.toml", targets=targets)
+
+
+def names(plan: Plan) -> list[str]:
+    return [variant.target.name for variant in plan.variants]
 
 
 @pytest.mark.parametrize(
@@ -58,19 +76,41 @@ def test_other_hosts_are_refused(text: str) -> None:
 
 
 def test_each_host_takes_the_targets_that_run_there(tmp_path: Path) -> None:
-    hosts = '["x86_64-linux-gnu.2.17", "aarch64-macos.12", "aarch64-windows"]'
-    taken = [load(tmp_path, hosts, host=at) for at in range(3)]
-    names = [[variant.target.name for variant in plan.variants] for plan in taken]
-    assert names == [["x86-64-v2", "sm_80"], ["aarch64"], ["aarch64", "sm_80"]]
+    taken = load(tmp_path, THREE)
+    assert list(map(names, taken)) == [["x86-64-v2", "sm_80"], ["aarch64"], ["aarch64", "sm_80"]]
     assert [plan.host.folder for plan in taken] == ["x86_64-linux", "aarch64-macos", "aarch64-windows"]
     triples = [plan.variants[0].target.triple for plan in taken]
     assert triples == [plan.host.code_triple for plan in taken]
 
 
+def test_a_selection_takes_the_hosts_that_have_it(tmp_path: Path) -> None:
+    taken = load(tmp_path, THREE, targets=("cuda",))
+    assert [(plan.host.folder, names(plan)) for plan in taken] == [
+        ("x86_64-linux", ["sm_80"]),
+        ("aarch64-windows", ["sm_80"]),
+    ]
+    assert load_manifest(tmp_path / "demo.toml", targets=["aarch64"]).host.folder == "aarch64-macos"
+
+
+def test_targets_of_all_hosts_stand_together_once(tmp_path: Path) -> None:
+    assert names(of_all_hosts(load(tmp_path, THREE))) == ["x86-64-v2", "sm_80", "aarch64"]
+    assert names(of_all_hosts(load(tmp_path, '["aarch64-macos", "x86_64-windows"]'))) == [
+        "aarch64",
+        "x86-64-v2",
+        "sm_80",
+    ]
+
+
+def test_tuned_configs_for_another_host_are_not_stale(tmp_path: Path) -> None:
+    (tmp_path / "demo.tuned.toml").write_text(TUNED)
+    for plan in load(tmp_path, THREE):
+        assert plan.warnings == ()
+
+
 def test_overrides_for_targets_of_other_hosts_are_left_out(tmp_path: Path) -> None:
     more = '[[kernel.override]]\ntargets = ["sm_80"]\nconfig = { threads = 64 }'
     hosts = '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]'
-    assert [variant.config for variant in load(tmp_path, hosts, more, host=1).variants] == [{}]
+    assert [variant.config for variant in load(tmp_path, hosts, more)[1].variants] == [{}]
 
 
 @pytest.mark.parametrize(
@@ -93,4 +133,4 @@ def test_what_fits_no_host(tmp_path: Path, hosts: str, more: str, said: str) -> 
 
 def test_a_kernel_has_a_target_on_every_host(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"copy has no target that aarch64-macos\.12 runs"):
-        load(tmp_path, '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]', 'targets = ["cuda"]', host=1)
+        load(tmp_path, '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]', 'targets = ["cuda"]')
