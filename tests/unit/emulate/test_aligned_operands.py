@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from emulated import SM90A, Beside
+from emulated import SM90A, Beside, kernel_of
+from tvm import tirx
+from tvm.sym import Analyzer
 
 import tilec.language as T
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.exprs import int_value, substitute
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Alloc, Copy, walk
 from tilec.ir.text.printer import format_kernel
@@ -101,6 +104,20 @@ def test_what_a_table_chooses_and_an_author_keeps_from_tma_stays(args, names):
     assert aligned(made(chosen, dims, **args)) == names
 
 
+@pytest.mark.parametrize(
+    "sizes", [(429, 20563, 148), (7, 15480, 319), (1, 1, 1), (8191, 8189, 8190)], ids=str
+)
+def test_as_many_blocks_copy_as_have_something_to_copy(sizes):
+    dims = dict.fromkeys("MKN", Guard())
+    kernel = kernel_of("gemm.py:matmul", dims, {"dtype": "float16"}, align=True)
+    launch, _ = lower(kernel, SM90A, until="align_operands").launches
+    values = {dim.var: tirx.const(size, "int32") for dim, size in zip(kernel.dims, sizes, strict=True)}
+    (blocks,) = (substitute(extent, values) for extent in launch.grid)
+    rows, depth, columns = sizes
+    wanted = -(-rows // 8) * -(-depth // 512) + -(-depth // 8) * -(-columns // 512)
+    assert int_value(Analyzer().simplify(blocks)) == wanted
+
+
 def test_the_product_of_the_copies_has_the_roles_of_aligned_ones():
     launch = to_tir(lower(made(products, BATCHES), SM90A), SM90A).launches[-1]
     assert [found.rest for found in launch.tensor_maps] == [0, 64] * 2
@@ -114,3 +131,10 @@ def test_the_product_of_the_copies_has_the_roles_of_aligned_ones():
 def test_copies_are_what_was_copied(dtype):
     kernel = made(products, BATCHES, dtype=dtype)
     assert Beside(kernel, SM90A).run({"B": 2, "M": 70, "N": 67, "K": 145}) == []
+
+
+@pytest.mark.parametrize("sizes", [(13, 1100, 9), (9, 3, 1100), (70, 17, 70)], ids=str)
+def test_copies_of_two_matrices_that_have_little_in_common_are_what_was_copied(sizes):
+    dims = dict.fromkeys("MKN", Guard())
+    kernel = kernel_of("gemm.py:matmul", dims, {"dtype": "float16"}, align=True, bM=64, bN=64)
+    assert Beside(kernel, SM90A).run(dict(zip("MKN", sizes, strict=True))) == []

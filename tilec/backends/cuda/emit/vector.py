@@ -225,7 +225,8 @@ class Vector:
         self.held.append((load, tmp, steps))
         self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
-        return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector, firsts)]
+        spelled = self._spelled(load.indices)
+        return [tirx.AllocBuffer(tmp), *self._chunks(load.source, spelled, tmp, width, load_vector, firsts)]
 
     def _repeats(self, load: TensorLoad, indices: tuple[Expr, ...]) -> bool:
         """Whether a thread reads an element in several iterations, on every way through the body."""
@@ -276,6 +277,11 @@ class Vector:
                 tests = [ctx.value(all_of(conds))] if conds else []
                 parts.append(move(buffer, place, tmp, start, width, tests, ctx))
         return parts
+
+    def _spelled(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Indices without names of the body, and of names in front of it quotients' alone."""
+        own = _values(self.body)
+        return tuple(self.ctx.facts.inline(inlined(index, own), whole=False) for index in indices)
 
     # ---- stores ----
 
@@ -370,11 +376,9 @@ class Vector:
 
     def _flush(self) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []
-        own = _values(self.body)
         for kept in self.kept.values():
             buffer, tmp = kept.store.buffer, kept.tmp
-            spelled = (inlined(index, own) for index in kept.store.indices)
-            indices = tuple(self.ctx.facts.inline(index, whole=False) for index in spelled)
+            indices = self._spelled(kept.store.indices)
             if kept.unrounded:
                 words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
                 tmp = self._registers(buffer, "p", self.width // 2, words)

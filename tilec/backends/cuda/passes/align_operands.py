@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.unaligned_operands import unaligned_operands
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import Alloc, Assume, Bind, Block, Copy, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.options import NO_ROLES
 from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.roads import with_notes
@@ -25,13 +24,10 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-Grid: TypeAlias = "tuple[tuple[Expr, ...], tuple[Var, ...], Block]"
 #: Bytes of a line of the L2 cache, by which TMA brings most.
 _LINE = 128
 #: Rows, and elements of a row, that a block copies; its threads.
 _ROWS, _COLUMNS, _THREADS = 8, 512, 256
-#: What a block of that launch has.
-_PLACES = ("row_block", "column_block", "matrix")
 
 
 class AlignOperands(Pass):
@@ -76,63 +72,62 @@ def _parts(extent: Expr, size: int) -> Expr:
 
 
 def _copies(made: Mapping[Var, Var], schedule: Schedule) -> Launch:
-    """A launch that copies tensors to others. Quotients would take longer than the copy: blocks have axes."""
-    batched = any(len(target.shape) > 2 for target in made.values())
-    grid, blocks, body = (_by_matrix if batched else _side_by_side)(made)
-    return Launch(grid, blocks, (_THREADS, 1, 1), body, schedule)
-
-
-def _by_matrix(made: Mapping[Var, Var]) -> Grid:
-    """Blocks have rows, columns, and the matrices of all tensors, of which each has as many blocks as the
-    largest: the last axis for that of which there may be most."""
-    shapes = [target.shape for target in made.values()]
-    rows = reduce(tirx.max, (_parts(shape[-2], _ROWS) for shape in shapes))
-    columns = reduce(tirx.max, (_parts(shape[-1], _COLUMNS) for shape in shapes))
-    ends = list(accumulate(prod(shape[:-2], start=tirx.const(1, dtype_of(shape[-1]))) for shape in shapes))
-    row, column, matrix = (tirx.Var(name, dtype_of(rows)) for name in _PLACES)
+    """A launch that copies tensors to others. The blocks of one follow those of another, so that each has
+    something to copy, whatever shapes have in common (H200, 429 x 20563 and 20563 x 148 in float16: with an
+    axis of the grid for longer sides and one for shorter, there were 108000 blocks, which took 150 us)."""
+    pieces = [_Pieces(source, target) for source, target in made.items()]
+    ends = list(accumulate(piece.count for piece in pieces))
+    block = tirx.Var("block", dtype_of(ends[-1]))
     body: Block = ()
-    for (source, target), start, end in reversed([*zip(made.items(), (0, *ends), ends, strict=False)]):
-        own = (_copy(source, target, matrix - start, row, column),)
-        body = (If(matrix < end, own, body),) if body else own
-    return (ends[-1], columns, rows), (matrix, column, row), body
+    for piece, start, end in reversed([*zip(pieces, (0, *ends), ends, strict=False)]):
+        own = piece.copy(block - start)
+        body = (If(block < end, own, body),) if body else own
+    return Launch((ends[-1],), (block,), (_THREADS, 1, 1), body, schedule)
 
 
-def _side_by_side(made: Mapping[Var, Var]) -> Grid:
-    """The matrices follow one another along their longer sides, be these rows or columns: shapes may have
-    little in common (with rows and columns of both along the axes 7 x 15480 and 15480 x 319 would be 120000
-    blocks, of which 2000 have anything to do, and took 130 us)."""
-    sides = [
-        (_parts(target.shape[-2], _ROWS), _parts(target.shape[-1], _COLUMNS)) for target in made.values()
-    ]
-    ends = list(accumulate(reduce(tirx.max, side) for side in sides))
-    along, across = (tirx.Var(name, dtype_of(ends[0])) for name in ("along", "across"))
-    body: Block = ()
-    for (source, target), (rows, columns), start, end in reversed(
-        [*zip(made.items(), sides, (0, *ends), ends, strict=False)]
-    ):
-        place = along - start
-        tall = _copy(source, target, place, place, across)
-        wide = _copy(source, target, place, across, place)
-        own = (If(columns <= rows, (tall,), (wide,)),)
-        body = (If(along < end, own, body),) if body else own
-    grid = (ends[-1], reduce(tirx.max, (reduce(tirx.min, side) for side in sides)))
-    return grid, (along, across), body
+class _Pieces:
+    """What blocks copy of a tensor: a few rows of a stretch of columns each."""
+
+    def __init__(self, source: Var, target: Var) -> None:
+        self._source, self._target = source, target
+        *self._batch, rows, columns = target.shape
+        self._rows, self._columns = _parts(rows, _ROWS), _parts(columns, _COLUMNS)
+        self.count = prod(self._batch, start=self._rows * self._columns)
+
+    def copy(self, number: Expr) -> Block:
+        """A piece by its number. Quotients of what is read are computed once, and not again for each element,
+        which takes longer than to copy them. What lies behind the ends of rows is read as 0."""
+        cell = tirx.decl_buffer((1,), "int32", "number", scope="local.var")
+        zero = tirx.const(0, "int32")
+        piece = Bind(tirx.Var("piece", "int32"), tirx.BufferLoad(cell, [zero]))
+        stretch = _named("stretch", tirx.truncmod(piece.var, self._columns))
+        bands = _named("bands", tirx.truncdiv(piece.var, self._columns))
+        band = _named("band", tirx.truncmod(bands.var, self._rows))
+        matrix = _named("matrix", tirx.truncdiv(bands.var, self._rows))
+        row, column = tirx.Var("row", "int32"), tirx.Var("column", "int32")
+        at = [
+            *_indices(self._batch, matrix.var),
+            (band if self._batch else bands).var * _ROWS + row,
+            stretch.var * _COLUMNS + column,
+        ]
+        store = Store(self._target, tuple(at), tirx.BufferLoad(self._source, at))
+        return (
+            *(Alloc(cell), Store(cell, (zero,), tirx.Cast("int32", number)), piece, Assume(piece.var >= 0)),
+            *(stretch, bands, *([band, matrix] if self._batch else [])),
+            Parallel((row, column), (_ROWS, _COLUMNS), (store,)),
+        )
 
 
-def _copy(source: Var, target: Var, matrix: Expr, row_block: Expr, column_block: Expr) -> Parallel:
-    """The part of a block: what lies behind the ends of rows is read as 0."""
-    row, column = tirx.Var("row", "int32"), tirx.Var("column", "int32")
-    at = [*_matrix(source.shape[:-2], matrix), row_block * _ROWS + row, column_block * _COLUMNS + column]
-    store = Store(target, tuple(at), tirx.BufferLoad(source, at))
-    return Parallel((row, column), (_ROWS, _COLUMNS), (store,))
+def _named(name: str, value: Expr) -> Bind:
+    return Bind(tirx.Var(name, dtype_of(value)), value)
 
 
-def _matrix(extents: Sequence[Expr], number: Expr) -> list[Expr]:
+def _indices(extents: Sequence[Expr], number: Expr) -> list[Expr]:
     """The indices of a matrix by its number."""
     indices: list[Expr] = []
     for extent in reversed(extents[1:]):
-        indices.insert(0, number % extent)
-        number = number // extent
+        indices.insert(0, tirx.truncmod(number, extent))
+        number = tirx.truncdiv(number, extent)
     return [number, *indices] if len(extents) else []
 
 
