@@ -1,4 +1,4 @@
-"""TIR of `AskAhead`: a prefetch for the lanes of a vector."""
+"""TIR of `AskAhead`: a prefetch for each cache line that the lanes of a vector lie in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.access import flat_index
+from tilec.backends.cpu.emit.digits import in_first_lane
+from tilec.backends.cpu.emit.pieces import places_of
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import AskAhead
-from tilec.backends.cpu.products.tir import prefetch
+from tilec.backends.cpu.products.tir import CACHE_LINE, prefetch, sequence
 from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
     from tilec.backends.cpu.emit.context import LaneContext
 
 
@@ -21,9 +25,15 @@ def _emit_ask_ahead(stmt: AskAhead, ctx: LaneContext) -> tirx.Stmt | None:
     """Nothing for single elements, which are the end of a row, or where the row at hand is known not to be
     there; no test of that is made for this alone."""
     storage = ctx.storage(stmt.buffer)
-    index = flat_index(storage, stmt.ahead, ctx)
     absent = open_bounds(stmt.buffer, stmt.indices, ctx) is None
-    if absent or not isinstance(index, tirx.Ramp):
+    places = None if absent or ctx.lanes is None else places_of(storage, stmt.ahead, ctx)
+    if places is None or storage.layout is not None or max(places) == 0:
         return None
-    place = tirx.address_of(tirx.BufferLoad(storage.data, [index.base]))
-    return prefetch(place)
+    first = storage.offset([in_first_lane(index, ctx) for index in stmt.ahead])
+    line = max(1, CACHE_LINE // element_bytes(storage.dtype))
+    starts = range(0, max(places) + 1, line)
+    return sequence(*(prefetch(_address(storage.data, first + start)) for start in starts))
+
+
+def _address(data: Var, at: Expr) -> Expr:
+    return tirx.address_of(tirx.BufferLoad(data, [at]))
