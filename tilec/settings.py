@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilec.errors import InputError, Place
+from tilec.portable.cores import usable_cores
 
 DEFAULT_CACHE_LIMIT = 4 << 30
 #: Of a call: MAX_WORKERS of the C runtime.
@@ -115,11 +116,10 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
 
 def _tuning_jobs(env: Mapping[str, str]) -> int:
     """Compile processes of a search where TILEC_JOBS does not say."""
-    cores = len(os.sched_getaffinity(0))
     count = int(_number(env, "TILELANG_AUTO_TUNING_CPU_COUNTS", -1))
     share = _number(env, "TILELANG_AUTO_TUNING_CPU_UTILITIES", 0.9)
     most = int(_number(env, "TILELANG_AUTO_TUNING_MAX_CPU_COUNT", -1))
-    jobs = count if count > 0 else max(1, math.ceil(share * cores))
+    jobs = count if count > 0 else max(1, math.ceil(share * usable_cores()))
     return min(jobs, most) if most > 0 else jobs
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tilec.portable.cores import granted_cores
+
 SOURCES = Path(__file__).resolve().parents[2] / "runtime_c" / "src"
 NO_LIMIT = 1024
 GROUPS = {
@@ -52,6 +54,7 @@ def test_the_least_limit_counts(
         [quota, tmp_path / "groups", tmp_path / "root"], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) == cpus
+    assert (granted_cores(tmp_path / "groups", tmp_path / "root") or NO_LIMIT) == cpus
 
 
 def test_a_bound_process_has_as_many_threads_as_cpus(program: Callable[..., Path]) -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from tilec.build.safe_path import OWN_SAFE_PATH, SAFE_PATH
 from tilec.errors import CompileError
 from tilec.families import class_names, register_missing
+from tilec.portable.cores import usable_cores
 from tilec.settings import read_settings
 
 Task = TypeVar("Task")
@@ -31,7 +32,7 @@ _PATIENCE = 5.0
 
 def default_jobs() -> int:
     """TILEC_JOBS, else one process per core that this process may use."""
-    return read_settings().jobs or len(os.sched_getaffinity(0))
+    return read_settings().jobs or usable_cores()
 
 
 def run_tasks(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from tilec.cli.output import print_json, print_table
 from tilec.cli.params import Device, Dims
+from tilec.portable.cores import usable_cores
 
 if TYPE_CHECKING:
     from tilec.backends.ceilings import Ceilings
@@ -95,7 +95,7 @@ def command(
         shapes=_shapes(shapes, file),
         manifest=manifest,
         device=device,
-        threads=threads or len(os.sched_getaffinity(0)),
+        threads=threads or usable_cores(),
         peers=tuple(dict.fromkeys(peers)),
         seconds=seconds,
         cpu_time=clock == "cpu",

@@ -94,9 +94,9 @@ class CpuBackend(Backend):
 
     def units(self, device: int) -> int:
         """The cores that this process may use."""
-        import os
+        from tilec.portable.cores import usable_cores
 
-        return len(os.sched_getaffinity(0))
+        return usable_cores()
 
     def spelled(self, arch: str, mcpu: str) -> Target:
         """By LLVM's name of a CPU."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tilec.portable.cores import usable_cores
 from tilec.portable.devices.base import Device, Memory, repeat
 from tilec.portable.loader import CPU
 from tilec.portable.timing import PAUSE, Call, CallSampler, Sampler
@@ -59,7 +60,7 @@ class CpuDevice(Device):
         return {
             "name": said.get("model name") or said.get("CPU part", "unknown CPU"),
             "driver": None,
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": usable_cores(),
             "clock_khz": _clock_khz(said.get("cpu MHz", "")),
             "cache_bytes": _last_cache(),
         }
