@@ -135,13 +135,33 @@ static tilec_status count_blocks(const kernel_record* kernel, const variant_reco
   return TILEC_OK;
 }
 
-static tilec_status place_scratch(const tilec_exec* exec, uint64_t slices, prepared_call* call) {
+/* On the library's own threads a call without a workspace has one of its own, in front of the workers'
+ * scratch, which it then needs room behind. */
+static tilec_status place_own_workspace(const kernel_record* kernel, prepared_call* call,
+                                        const workspace_layout* layout) {
+  uint64_t scratch, total;
+  bool overflow = __builtin_mul_overflow(call->variant->scratch_bytes, (uint64_t)call->workers, &scratch) ||
+                  __builtin_add_overflow(layout->total, scratch, &total);
+  char* memory = overflow ? NULL : scratch_reserve(total);
+  if (UNLIKELY(!memory))
+    return fail(TILEC_ERR_WORKSPACE, "%s: no memory for a workspace of %llu bytes", kernel->info.name,
+                (unsigned long long)layout->total);
+  for (uint32_t i = 0; i < call->variant->num_slices; i++) call->slices[i] = memory + layout->offsets[i];
+  call->scratch = memory + layout->total;
+  return TILEC_OK;
+}
+
+static tilec_status place_memory(const kernel_record* kernel, const tilec_exec* exec,
+                                 const workspace_layout* layout, prepared_call* call) {
+  bool callers = uses_callers_threads(exec);
   call->workers = workers_of(exec);
-  if (uses_callers_threads(exec)) {
-    call->scratch = (char*)((uintptr_t)exec->workspace + slices);
-    return TILEC_OK;
-  }
-  return scratch_for(call->variant->scratch_bytes, call->workers, (void**)&call->scratch);
+  if (UNLIKELY(layout->total > 0 && !exec->workspace && !callers))
+    return place_own_workspace(kernel, call, layout);
+  tilec_status status = place_slices(kernel, call->variant, exec, layout, call->slices);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  if (!callers) return scratch_for(call->variant->scratch_bytes, call->workers, (void**)&call->scratch);
+  call->scratch = (char*)((uintptr_t)exec->workspace + layout->slices);
+  return TILEC_OK;
 }
 
 static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
@@ -152,10 +172,8 @@ static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec,
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = measure(kernel, variant, exec, dims, &layout);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  status = place_slices(kernel, variant, exec, &layout, call->slices);
-  if (UNLIKELY(status != TILEC_OK)) return status;
   call->frame = (call_frame){.params = params, .dims = dims, .slices = call->slices};
-  return place_scratch(exec, layout.slices, call);
+  return place_memory(kernel, exec, &layout, call);
 }
 
 /* ---- running ---- */

@@ -68,10 +68,13 @@ static int test_workspace(void) {
   CHECK(sample_normalize_workspace(&exec, 2, 2, 4, NULL) == TILEC_ERR_ARGUMENT);
   CHECK(sample_normalize_workspace(&exec, 2, 2, INT64_C(1) << 32, &size) == TILEC_OK && size == (size_t)1 << 35);
   CHECK(sample_normalize_workspace(&exec, 2, 2, INT64_C(1) << 60, &size) == TILEC_ERR_WORKSPACE && says("overflow"));
-  CHECK(sample_normalize(&exec, x, y, 2, 2, 4) == TILEC_ERR_WORKSPACE && says("64 bytes"));
+  CHECK(sample_normalize(&exec, x, y, 2, 2, 4) == TILEC_OK); /* in memory of this thread */
+  CHECK(y[0] == 0.25f && y[1] == 0.75f && y[2] == 0.5f && y[3] == 0.5f);
+  CHECK(sample_normalize(NULL, x, y, 2, 2, 4) == TILEC_OK);
+  CHECK(sample_normalize(NULL, x, y, INT64_C(1) << 60, 2, 4) != TILEC_OK);
   exec.workspace = memory;
   exec.workspace_size = 63;
-  CHECK(sample_normalize(&exec, x, y, 2, 2, 4) == TILEC_ERR_WORKSPACE);
+  CHECK(sample_normalize(&exec, x, y, 2, 2, 4) == TILEC_ERR_WORKSPACE && says("64 bytes"));
   exec.workspace = memory + 8;
   exec.workspace_size = 128;
   CHECK(sample_normalize(&exec, x, y, 2, 2, 4) == TILEC_ERR_WORKSPACE && says("aligned"));

@@ -82,7 +82,9 @@ static int test_workspace() {
   float x[2 * 4] = {1, 3, 0, 0, 2, 2, 0, 0}, y[2 * 2];
   const tilec::tensor<const float, 2> rows(x, {2, 2}, {4, 1});
   tilec_exec exec = tilec::make_exec();
+  exec.workspace = y;
   CHECK(sample::normalize(std::nothrow, rows, {y, {2, 2}}, &exec).error().status == TILEC_ERR_WORKSPACE);
+  exec.workspace = nullptr;
   tilec::workspace first(sample::normalize_workspace(2, 2, 4, &exec));
   CHECK(first.size() == 64 && reinterpret_cast<std::uintptr_t>(first.data()) % tilec::workspace::alignment == 0);
   tilec::workspace memory(std::move(first));

@@ -26,11 +26,13 @@ fn the_workspace_is_lent() {
     let mut y = [0.0_f32; 4];
     let rows = View::strided(x.as_mut_ptr(), &[2, 2], &[3, 1]).unwrap();
     let out = View::new(y.as_mut_ptr(), &[2, 2]);
-    let error = unsafe { views::normalize(&device, rows, out) }.unwrap_err();
-    assert_eq!(error.status, ffi::TILEC_ERR_WORKSPACE);
+    unsafe { views::normalize(&device, rows, out) }.unwrap(); // in memory of this thread
     let bytes = views::normalize_workspace(&device, 2, 2, 3).unwrap();
     let mut memory = vec![0_u8; bytes + 64];
     let start = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(64));
+    let device = device.with_workspace(start.cast::<c_void>(), bytes - 1);
+    let error = unsafe { views::normalize(&device, rows, out) }.unwrap_err();
+    assert_eq!(error.status, ffi::TILEC_ERR_WORKSPACE);
     let device = device.with_workspace(start.cast::<c_void>(), bytes);
     unsafe { views::normalize(&device, rows, out) }.unwrap();
     assert_eq!(y, [0.25, 0.75, 0.25, 0.75]);
