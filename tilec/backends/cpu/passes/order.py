@@ -19,6 +19,7 @@ from tilec.backends.cpu.passes.privatise_tiles import PrivatiseTiles
 from tilec.backends.cpu.passes.run_in_order import RunInOrder
 from tilec.backends.cpu.passes.select_microkernel import SelectMicrokernel
 from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
+from tilec.backends.cpu.passes.spread_depth import SpreadDepth
 from tilec.backends.cpu.passes.turn_few_rows import TurnFewRows
 from tilec.backends.cpu.threads.expand_products import ExpandLaneProducts
 from tilec.backends.cpu.threads.threads_to_tiles import ThreadsToTiles
@@ -33,6 +34,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
+    SpreadDepth(),
     WidenIndices(wide_sums=True),
     ExpandLaneProducts(),
     RunInOrder(),

@@ -8,7 +8,7 @@ launch more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING
@@ -18,17 +18,18 @@ from tvm import tirx
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.match import Match, match
-from tilec.backends.cuda.matmul.parted import Parted
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt
+from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Stmt
 from tilec.ir.options import NO_ROLES
 from tilec.ir.places import place_of
+from tilec.ir.schedule import Schedule
+from tilec.lowering.parted import Parted
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
     from tilec.targets import Target
 
@@ -66,7 +67,26 @@ def _parted(launch: Launch, target: Target) -> Block:
             place=place_of(launch, "T.Kernel"),
             remedy=unfit.remedy or "leave spread_k out",
         ) from unfit
-    return (Alloc(product.sums), product.multiplying(), product.adding())
+    schedule = launch.schedule
+    turns = replace(schedule, pingpong=schedule.pingpong or False, pdl=False)
+    held = Alloc(product.places.buffer)
+    return (held, product.multiplying(turns), product.adding(Schedule(pdl=True)))
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Sums of whole tiles of a launch, those of each part behind those of the one before."""
+
+    buffer: Var
+    launch: Launch
+
+    def of(self, part: Expr, block: Sequence[Var]) -> tuple[Block, tuple[Expr, Expr, Expr]]:
+        """The number of a tile's part, and the tile's first element."""
+        number: Expr = part
+        for index, extent in zip(reversed(block), reversed(self.launch.grid), strict=True):
+            number = number * extent + index
+        place, zero = tirx.Var("place", dtype_of(number)), tirx.const(0, "int32")
+        return (Bind(place, number),), (place, zero, zero)
 
 
 def _product(launch: Launch, found: Match, target: Target) -> Parted:
@@ -81,7 +101,9 @@ def _product(launch: Launch, found: Match, target: Target) -> Parted:
     sums = found.gemm.c.buffer
     shape = (tirx.max(units, tiles), found.rows, found.columns)
     held = tirx.decl_buffer(shape, str(sums.dtype), f"{sums.name}_parts", scope="global.workspace")
-    return Parted(launch, found, _parts(launch, trips, paired, units), held)
+    parts = _parts(launch, trips, paired, units)
+    places = _Tiles(held, launch)
+    return Parted(launch, found.loop, found.gemm.c, found.tail[0], found.names, parts, places)
 
 
 def _check(launch: Launch, found: Match) -> None:
