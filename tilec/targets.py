@@ -224,13 +224,15 @@ class GpuLimits:
     ``capability`` is 10 * major + minor of a CUDA target, 0 for GPUs of others: they have none of what comes
     with one. ``is_ptx``: the driver compiles it, for any device of
     that capability or above. ``exact``: it runs on that capability alone; other cubins run on devices of the
-    same major and the same or a higher minor. ``shared_bytes`` is the most shared memory of a block that opts
-    in, ``cluster_blocks`` the most blocks of a cluster that every device takes."""
+    same major and the same or a higher minor. ``of_family``: it may use what all of these have and later
+    majors may not; what is ``exact`` may use all that there is. ``shared_bytes`` is the most shared memory of
+    a block that opts in, ``cluster_blocks`` the most blocks of a cluster that every device takes."""
 
     capability: int
     shared_bytes: int
     is_ptx: bool = False
     exact: bool = False
+    of_family: bool = False
     cluster_blocks: int = 1
     threads: int = 1024
 
@@ -252,15 +254,37 @@ def registers_of_a_thread(threads: int) -> int:
     return min(MOST_REGISTERS, REGISTER_FILE // threads // _REGISTER_UNIT * _REGISTER_UNIT)
 
 
-#: Shared memory per block from the CUDA C++ Programming Guide, "Compute Capabilities"; what PTX may use is
+#: Shared memory per block from the CUDA C++ Programming Guide, "Compute Capabilities". What PTX may use is
 #: the least of the devices that run it.
+_KIB = 1024
+_LEAST_SHARED, _CLUSTER = 99 * _KIB, 8
+#: Capabilities with three names each: "sm_100" for all that later minors have, too, "sm_100f" for what its
+#: family has, "sm_100a" for all that it has itself (CUDA C++ Programming Guide, "Feature Set Compiler
+#: Targets").
+_THREEFOLD = {
+    121: _LEAST_SHARED,
+    120: _LEAST_SHARED,
+    110: 227 * _KIB,
+    103: 227 * _KIB,
+    100: 227 * _KIB,
+}
 _GPUS = {
-    "sm_90a": GpuLimits(90, 227 * 1024, exact=True, cluster_blocks=8),
-    "sm_89": GpuLimits(89, 99 * 1024),
-    "sm_86": GpuLimits(86, 99 * 1024),
-    "sm_80": GpuLimits(80, 163 * 1024),
-    "compute_90": GpuLimits(90, 99 * 1024, is_ptx=True, cluster_blocks=8),
-    "compute_80": GpuLimits(80, 99 * 1024, is_ptx=True),
+    **{
+        f"sm_{capability}{suffix}": GpuLimits(
+            capability, shared, exact=suffix == "a", of_family=suffix == "f", cluster_blocks=_CLUSTER
+        )
+        for capability, shared in _THREEFOLD.items()
+        for suffix in ("a", "f", "")
+    },
+    "sm_90a": GpuLimits(90, 227 * _KIB, exact=True, cluster_blocks=_CLUSTER),
+    "sm_89": GpuLimits(89, 99 * _KIB),
+    "sm_86": GpuLimits(86, 99 * _KIB),
+    "sm_80": GpuLimits(80, 163 * _KIB),
+    **{
+        f"compute_{capability}": GpuLimits(capability, _LEAST_SHARED, is_ptx=True, cluster_blocks=_CLUSTER)
+        for capability in (120, 100, 90)
+    },
+    "compute_80": GpuLimits(80, _LEAST_SHARED, is_ptx=True),
 }
 
 CPU_LEVELS: tuple[str, ...] = tuple(_LEVEL_BY_NAME)
@@ -419,8 +443,8 @@ def cuda_target(name: str, features: list[str], place: Place | None) -> Target:
 
 
 def _cuda_rank(gpu: GpuLimits) -> tuple[int, int, int]:
-    """Cubins before PTX, newer first."""
-    return (0 if gpu.is_ptx else 1, gpu.capability, 0)
+    """Cubins before PTX, newer first, of one capability those that use more of it."""
+    return (0 if gpu.is_ptx else 1, gpu.capability, 2 * gpu.exact + gpu.of_family)
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...], place: Place | None) -> InputError:

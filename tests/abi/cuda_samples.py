@@ -66,9 +66,20 @@ def add_kernel(host: Host) -> KernelRecord:
 
 def record_kernel(name: str, launches: tuple[LaunchCode, ...], workspace: str = "") -> KernelRecord:
     """A kernel for sm_80 alone, of which the stand-in driver records the launches."""
-    image = cuda_image(name, "sm_80", launches, workspace)
+    return _recorded(name, (VariantRecord("sm_80", (), cuda_image(name, "sm_80", launches, workspace)),))
+
+
+def kernel_of_targets(name: str, targets: tuple[str, ...]) -> KernelRecord:
+    """A kernel with an image for each target."""
+    symbols = {target: f"{name}_{target}" for target in targets}
+    launches = {target: (launch(f"{symbol}_0", ("N",)),) for target, symbol in symbols.items()}
+    images = {target: cuda_image(symbols[target], target, launches[target]) for target in targets}
+    return _recorded(name, tuple(VariantRecord(target, (), image) for target, image in images.items()))
+
+
+def _recorded(name: str, variants: tuple[VariantRecord, ...]) -> KernelRecord:
     params = (tensor("x", "int32", "M", "N", access="inout"),)
-    return KernelRecord(name, params, (DimRecord("M"), DimRecord("N")), (VariantRecord("sm_80", (), image),))
+    return KernelRecord(name, params, (DimRecord("M"), DimRecord("N")), variants)
 
 
 def per_multiprocessor_kernel() -> KernelRecord:

@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import elf
 import pytest
 from c_programs import compile_program
-from cuda_samples import cuda_spec
+from cuda_samples import cuda_spec, kernel_of_targets
 
+from tilec.package.usable import may_run
 from tilec.package.write import BuildReport, write_package
-from tilec.targets import native_host
+from tilec.targets import native_host, parse_target
 
 #: The benchmark of warm calls, whose counters this test uses too.
 DISPATCH = Path(__file__).resolve().parents[2] / "benchmarks" / "dispatch"
@@ -137,6 +139,41 @@ print(lib.kernels["add"].select("cuda", N=1000).target, log()[-1].replace("_even
     )
     wanted = f"launch add_{served}_0 grid 16 1 1 block 64 shared 65536 stream (nil) cluster 0 programmatic 0"
     assert said == f"{served} {wanted}\n"
+
+
+#: Each capability of a device, and of the code for newer ones what serves it: its own, that of its family,
+#: that of a lower minor, then PTX.
+NEWER = [
+    (90, "compute_90"),
+    (100, "sm_100a"),
+    (103, "sm_100f"),
+    (110, "compute_100"),
+    (120, "sm_120a"),
+    (121, "sm_120"),
+    (130, "compute_120"),
+]
+
+
+NAMES = ("sm_100a", "sm_100f", "sm_100", "sm_120a", "sm_120", "compute_120", "compute_100", "compute_90")
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
+    spec = replace(cuda_spec(native_host()), kernels=(kernel_of_targets("picked", NAMES),))
+    return write_package(spec, tmp_path_factory.mktemp("newer"))
+
+
+@pytest.mark.parametrize(("capability", "served"), NEWER)
+def test_the_nearest_code_serves(newer: BuildReport, driver: Path, capability: int, served: str) -> None:
+    script = 'print(lib.kernels["picked"].select("cuda", M=1, N=8).target)'
+    assert run(newer, script, driver, FAKE_CUDA=f"1 {capability} 13000") == f"{served}\n"
+
+
+@pytest.mark.parametrize(("capability", "served"), NEWER[:-1])
+def test_the_build_knows_who_serves(capability: int, served: str) -> None:
+    device = f"sm_{capability}a"
+    usable = [name for name in NAMES if may_run(name, device)]
+    assert max(usable, key=lambda name: parse_target(name).rank) == served
 
 
 def test_ptx_serves_what_a_better_architecture_refuses(report: BuildReport, driver: Path) -> None:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from tilec.backends.cuda.codegen.compilers import find_compiler
 from tilec.backends.cuda.launch import LoweredCudaLaunch
+from tilec.errors import EnvironmentError_
 from tilec.lowering.lowered import LoweredKernel
 
 THREADS = 256
 LANES = 4
+
+
+def require_compiler(target: str) -> None:
+    """Skips a test where the compilers of this machine do not know ``target``."""
+    try:
+        find_compiler(target)
+    except EnvironmentError_ as missing:
+        pytest.skip(missing.what)
 
 
 def add_func(dtype: str = "float32") -> Any:

@@ -94,9 +94,37 @@ def test_cuda_targets_carry_the_limits_of_a_block():
     assert not target.is_cpu
     assert (target.gpu.capability, target.gpu.exact, target.gpu.shared_bytes) == (90, True, 232448)
     ranked = sorted(targets.CUDA_TARGETS, key=lambda name: parse_target(name).rank, reverse=True)
-    assert ranked == ["sm_90a", "sm_89", "sm_86", "sm_80", "compute_90", "compute_80"]
+    assert [name for name in ranked if name.endswith(("0", "6", "9", "90a"))] == [
+        *("sm_120", "sm_110", "sm_100", "sm_90a", "sm_89", "sm_86", "sm_80"),
+        *("compute_120", "compute_100", "compute_90", "compute_80"),
+    ]
+    assert ranked[:6] == ["sm_121a", "sm_121f", "sm_121", "sm_120a", "sm_120f", "sm_120"]
     with pytest.raises(InputError, match="takes no features"):
         parse_target("sm_90a+vnni")
+
+
+@pytest.mark.parametrize(
+    ("name", "runs_on"),
+    [
+        ("sm_100a", {100}),
+        ("sm_100f", {100, 103}),
+        ("sm_100", {100, 103}),
+        ("sm_103f", {103}),
+        ("sm_120f", {120, 121}),
+        ("compute_90", {90, 100, 103, 110, 120, 121}),
+    ],
+)
+def test_code_runs_on_its_own_capability_its_major_or_all_that_follow(name, runs_on):
+    gpu = parse_target(name).gpu
+    assert {each for each in (80, 90, 100, 103, 110, 120, 121) if gpu.runs_on(each)} == runs_on
+
+
+@pytest.mark.parametrize(
+    ("name", "kib"), [("sm_100a", 227), ("sm_103", 227), ("sm_110f", 227), ("sm_121a", 99)]
+)
+def test_newer_gpus_have_the_shared_memory_of_their_kind(name, kib):
+    gpu = parse_target(name).gpu
+    assert (gpu.shared_bytes, gpu.cluster_blocks) == (kib * 1024, 8)
 
 
 def test_hosts():

@@ -183,7 +183,7 @@ class Targets(Table):
     )
     cuda: Names = Field(
         default=(),
-        description='GPU architectures, such as `"sm_80"` or `"sm_90a"`.',
+        description='GPU architectures, such as `"sm_80"`, `"sm_90a"` or `"sm_120a"`.',
         examples=['cuda = ["sm_80", "sm_90a"]'],
     )
     hip: Names = Field(

@@ -90,7 +90,10 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("capability", "name"),
-    [(80, "sm_80"), (86, "sm_86"), (87, "sm_86"), (89, "sm_89"), (90, "sm_90a"), (100, "compute_90")],
+    [
+        *((80, "sm_80"), (86, "sm_86"), (87, "sm_86"), (89, "sm_89"), (90, "sm_90a"), (100, "sm_100a")),
+        *((121, "sm_121a"), (122, "sm_121f"), (130, "compute_120")),
+    ],
 )
 def test_the_best_target_of_a_device(monkeypatch: pytest.MonkeyPatch, capability: int, name: str) -> None:
     found = {75: capability // 10, 76: capability % 10}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tilec.package.texts import TextFunctions
     from tilec.targets import GpuLimits, Target
 
-#: The target with warp roles, and the roads that need them.
-_HOPPER, _WITH_ROLES = "sm_90a", ("warp_roles", "wgmma", "tma")
+#: The target with wgmma, and the roads that bulk copies alone open.
+_HOPPER, _BY_TMA = "sm_90a", ("warp_roles", "tma")
 
 
 class CudaBackend(Backend):
@@ -117,11 +117,14 @@ class CudaBackend(Backend):
     # ---- compiling ----
 
     def passes(self, target: Target) -> tuple[Pass, ...]:
-        """Those of Hopper put warp roles in front of the others'."""
+        """Where TMA brings tiles, warp roles stand in front of the others', in more forms with wgmma."""
+        from tilec.backends.cuda.limits import has_tma, has_wgmma
         from tilec.backends.cuda.passes.order import CUDA_PASSES
-        from tilec.backends.cuda.strategies import HOPPER_PASSES
+        from tilec.backends.cuda.strategies import HOPPER_PASSES, TMA_PASSES
 
-        return HOPPER_PASSES if target.name == _HOPPER else CUDA_PASSES
+        if has_wgmma(target):
+            return HOPPER_PASSES
+        return TMA_PASSES if has_tma(target) else CUDA_PASSES
 
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""
@@ -163,8 +166,11 @@ class CudaBackend(Backend):
         return gpu_of(target).shared_bytes
 
     def target_with(self, road: str, target: Target) -> str | None:
-        """Warp roles are of one target alone."""
-        return _HOPPER if road in _WITH_ROLES and target.name != _HOPPER else None
+        """wgmma is of one target alone, TMA of that and all later ones."""
+        from tilec.backends.cuda.limits import has_tma, has_wgmma
+
+        lacks = road in _BY_TMA and not has_tma(target)
+        return _HOPPER if lacks or (road == "wgmma" and not has_wgmma(target)) else None
 
     # ---- devices ----
 
@@ -200,7 +206,7 @@ class CudaBackend(Backend):
 
     def cache_bytes(self) -> int:
         """More than the second-level cache of any GPU that tilec has code for holds."""
-        return 80 << 20
+        return 160 << 20
 
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
         """By capability, clock and multiprocessors."""

@@ -43,7 +43,7 @@ def cuda_ceilings(number: int) -> Ceilings:
     source, products = probe(capability)
 
     def measure() -> Ceilings:
-        code = find_compiler().compile(source, arch(capability)).code
+        code = find_compiler(arch(capability)).compile(source, arch(capability)).code
         return Ceilings(name, *rates(number, code, products))
 
     return kept(name, source, measure)

@@ -55,6 +55,16 @@ STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Attention(), Matmul())
 #: What all launches go through first.
 _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
 
+#: Launches get the roles that their statements tell; warps multiply by mma.sync.
+TMA_PASSES: tuple[Pass, ...] = (
+    *_FIRST,
+    SplitRoles(),
+    BringBoxes(),
+    StoreBoxes(),
+    RunAhead(),
+    *(step for step in CUDA_PASSES if step not in _FIRST),
+)
+
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     SpreadDepth(),

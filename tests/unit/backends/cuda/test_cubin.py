@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from device_kernels import add
+from device_kernels import add, require_compiler
 
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.codegen.compilers import Compiled, Nvrtc, find_compiler
@@ -35,7 +35,8 @@ CUBINS = [name for name in CUDA_TARGETS if name.startswith("sm_")]
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("target", CUBINS)
 def test_it_says_what_the_assembler_reports(target: str) -> None:
-    made = find_compiler().compile(SOURCE, target)
+    require_compiler(target)
+    made = find_compiler(target).compile(SOURCE, target)
     reported = parse_report(made.log)
     assert read_cubin(made.code) == {name: replace(one, spills=None) for name, one in reported.items()}
     assert (reported["shared"].static_shared, reported["indexed"].stack) == (256, 160)
@@ -63,7 +64,7 @@ def test_a_missing_report_costs_the_note_alone(monkeypatch: pytest.MonkeyPatch) 
     target = parse_target("sm_90a")
     (reported,) = cuda.compile_kernel(add(), target, "p").launches
     silent = SilentCompiler()
-    monkeypatch.setattr(cuda, "find_compiler", lambda: silent)
+    monkeypatch.setattr(cuda, "find_compiler", lambda _: silent)
     (launch,) = cuda.compile_kernel(add(), target, "p").launches
     assert launch.gpu == replace(reported.gpu, spills=None)
     assert "no report" in launch.notes[-1]

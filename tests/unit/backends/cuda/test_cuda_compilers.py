@@ -80,6 +80,39 @@ def test_a_version_of_nvrtc_that_is_not_there_is_named(monkeypatch):
     assert "pip install nvidia-cuda-nvrtc" in caught.value.remedy
 
 
+class Knowing:
+    """A compiler for some capabilities."""
+
+    kind = "nvrtc"
+
+    def __init__(self, version: tuple[int, int], *capabilities: int) -> None:
+        self.version, self._capabilities = version, capabilities
+
+    def knows(self, arch: str) -> bool:
+        return int(arch[3:6]) in self._capabilities
+
+
+@pytest.fixture
+def two_nvrtcs(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"12": Knowing((12, 9), 100, 120), "13": Knowing((13, 0), 100, 110, 120)}
+    monkeypatch.setattr(cuda_compilers, "_nvrtc", lambda major: both[major or "12"])
+    monkeypatch.setattr(cuda_compilers, "_is_installed", both.__contains__)
+
+
+def test_another_nvrtc_serves_for_targets_that_the_first_does_not_know(two_nvrtcs):
+    assert describe(find_compiler("sm_100a")) == "nvrtc 12.9"
+    assert describe(find_compiler("sm_110f")) == "nvrtc 13.0"
+
+
+def test_a_target_that_no_nvrtc_knows_says_what_to_install(two_nvrtcs, monkeypatch):
+    with pytest.raises(EnvironmentError_, match=r"no CUDA compiler for sm_777: nvrtc 12.9 does not know it"):
+        find_compiler("sm_777")
+    monkeypatch.setenv("TILEC_NVRTC", "12")
+    with pytest.raises(EnvironmentError_) as caught:
+        find_compiler("sm_110a")
+    assert caught.value.remedy == "pip install nvidia-cuda-nvrtc, and unset TILEC_NVRTC"
+
+
 def test_an_unknown_version_of_nvrtc_is_refused(monkeypatch):
     monkeypatch.setenv("TILEC_NVRTC", "11")
     with pytest.raises(InputError, match="TILEC_NVRTC"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.backends.cuda.limits import FLOAT8, TENSOR_CORES
+from tilec.backends.cuda.limits import has_float8, has_tensor_cores
 from tilec.backends.cuda.nodes import WarpGemm, WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm, SparseGemm
@@ -48,9 +48,8 @@ _SPARSE_TYPES = {types: name for types, name in _TYPES.items() if types[0] != "f
 
 def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
     """Whether ``target`` multiplies operands of these types (a, b, c) as they are."""
-    assert target.gpu is not None
-    least = FLOAT8 if types[0].startswith("float8") else TENSOR_CORES
-    return types in _TYPES and target.gpu.capability >= least
+    has = has_float8 if types[0].startswith("float8") else has_tensor_cores
+    return types in _TYPES and has(target)
 
 
 @dataclass(frozen=True)

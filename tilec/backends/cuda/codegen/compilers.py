@@ -2,7 +2,8 @@
 
 The default is NVRTC 12.9, the last of CUDA 12: its cubins load on every driver since 12.0 (the first with
 cuLibrary), while those of NVRTC 13 shut out all drivers before 13.0. An installed NVRTC 13 serves where 12 is
-missing. PTX needs a driver as new as the compiler, whichever it is. docs/performance/ has both measured.
+missing, and for targets that 12 does not know. PTX needs a driver as new as the compiler, whichever it is.
+docs/performance/ has both measured.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +33,8 @@ _NVRTC_PLACES = {
     "12": ("nvidia.cuda_nvrtc", "lib/libnvrtc.so.12"),
     "13": ("nvidia", "cu13/lib/libnvrtc.so.13"),
 }
+#: The package that brings each.
+_WHEELS = {"12": "nvidia-cuda-nvrtc-cu12", "13": "nvidia-cuda-nvrtc"}
 #: Float32 division and square root by the approximate instructions, which are off by at most 2 ulp over the
 #: full range (PTX ISA, div.full and sqrt.approx); exact ones call a subroutine.
 _OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-options=-v")
@@ -39,6 +42,7 @@ _OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-opti
 #: assembler's report; tilec has a cache of its own. 12.9 and later were seen to know the option.
 _WITHOUT_CACHE, _FIRST_WITH_CACHE = "--no-cache", (12, 9)
 _INVALID_OPTION = 5  # NVRTC_ERROR_INVALID_OPTION
+_CAPABILITY = re.compile(r"_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,13 @@ def describe(compiler: CudaCompiler) -> str:
     return f"{compiler.kind} {compiler.version[0]}.{compiler.version[1]}"
 
 
-def find_compiler() -> CudaCompiler:
-    """The nvcc in TILEC_NVCC if it is set, else the installed NVRTC, of the version in TILEC_NVRTC if that is
-    set. EnvironmentError_ when there is none."""
+def find_compiler(arch: str | None = None) -> CudaCompiler:
+    """The nvcc in TILEC_NVCC if it is set, else an installed NVRTC that knows ``arch`` ("sm_90a"), of the
+    version in TILEC_NVRTC if that is set. EnvironmentError_ when there is none."""
     chosen = read_settings()
-    return _nvcc(chosen.nvcc) if chosen.nvcc else _nvrtc(chosen.nvrtc)
+    if chosen.nvcc:
+        return _nvcc(chosen.nvcc)
+    return _nvrtc(chosen.nvrtc) if arch is None else _nvrtc_for(arch, chosen.nvrtc)
 
 
 # ---- NVRTC ----
@@ -99,6 +105,18 @@ class Nvrtc:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "")
         self.version = (major.value, minor.value)
+
+    def knows(self, arch: str) -> bool:
+        """Whether it compiles for "sm_<n>" or "compute_<n>"."""
+        return _CAPABILITY.findall(arch) in [[str(known)] for known in self._capabilities]
+
+    @cached_property
+    def _capabilities(self) -> list[int]:
+        count = ctypes.c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "")
+        known = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(known), "")
+        return list(known)
 
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         """As `CudaCompiler.compile`."""
@@ -145,11 +163,29 @@ def _nvrtc(major: str | None = None) -> Nvrtc:
             return Nvrtc(path)
     if major is None:
         raise EnvironmentError_("no CUDA compiler: NVRTC is not installed", remedy=_REMEDY)
-    wheel = "nvidia-cuda-nvrtc" if major == "13" else "nvidia-cuda-nvrtc-cu12"
     raise EnvironmentError_(
         f"no CUDA compiler: TILEC_NVRTC asks for NVRTC {major}, which is not installed",
-        remedy=f"pip install {wheel}, or unset TILEC_NVRTC",
+        remedy=f"pip install {_WHEELS[major]}, or unset TILEC_NVRTC",
     )
+
+
+def _nvrtc_for(arch: str, major: str | None) -> Nvrtc:
+    first = _nvrtc(major)
+    if first.knows(arch):
+        return first
+    others = (_nvrtc(known) for known in _NVRTC_PLACES if major is None and _is_installed(known))
+    found = next((other for other in others if other.knows(arch)), None)
+    if found is not None:
+        return found
+    newest = list(_WHEELS.values())[-1]
+    raise EnvironmentError_(
+        f"no CUDA compiler for {arch}: {describe(first)} does not know it",
+        remedy=f"pip install {newest}" + (", and unset TILEC_NVRTC" if major else ""),
+    )
+
+
+def _is_installed(major: str) -> bool:
+    return any(path.exists() for path in _nvrtc_paths(major))
 
 
 def _nvrtc_paths(major: str | None) -> list[Path]:

@@ -18,6 +18,7 @@ from tilec.backends.cuda.codegen.header import header
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
 from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
 from tilec.backends.cuda.launch import CudaLaunch, LoweredCudaLaunch, launches_of
+from tilec.backends.cuda.limits import has_tma
 from tilec.codegen.failures import failure
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, Kind
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 
 #: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
 _FIRST_DRIVER = 12000
-#: The first compute capability with programmatic dependent launch.
 _SHARED = "bytes of shared memory in a block"
-_FIRST_PROGRAMMATIC = 90
 
 
 def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
@@ -41,7 +40,7 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     CompileError when a launch asks for more than ``target`` has, found before anything is compiled, or when a
     compiler fails; EnvironmentError_ when there is no CUDA compiler."""
     check_limits(lowered, target)
-    compiler = find_compiler()
+    compiler = find_compiler(target.name)
     text = source(lowered, target, symbol_prefix)
     _check_waits(lowered, target, text)
     made = compiler.compile(text, target.name, author_flags(lowered))
@@ -81,7 +80,7 @@ def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The PTX of all launches."""
     text = source(lowered, target, symbol_prefix)
     virtual = target.name.replace("sm_", "compute_")
-    made: Compiled = find_compiler().compile(text, virtual, author_flags(lowered))
+    made: Compiled = find_compiler(virtual).compile(text, virtual, author_flags(lowered))
     return made.code.decode().rstrip("\0")
 
 
@@ -126,7 +125,7 @@ def _check_waits(lowered: LoweredKernel, target: Target, text: str) -> None:
     asked = any(launch.programmatic for launch in launches_of(lowered))
     if asked and "griddepcontrol.wait" not in text:
         raise failure(lowered, target, "a programmatic launch has no griddepcontrol.wait")
-    if asked and _gpu(target).capability < _FIRST_PROGRAMMATIC:
+    if asked and not has_tma(target):
         raise failure(lowered, target, f"programmatic launches need sm_90, the target is {target.name}")
 
 

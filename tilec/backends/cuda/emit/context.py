@@ -31,7 +31,7 @@ from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.emit.whole_tests import whole_tests
 from tilec.backends.cuda.emit.wide import wide_product
-from tilec.backends.cuda.limits import FLOAT8
+from tilec.backends.cuda.limits import has_float8
 from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, bounds
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, scalar_dtype
@@ -180,8 +180,7 @@ class DeviceContext(Context):
     @property
     def pairs_small(self) -> bool:
         """Whether an instruction rounds two float32 to 8 bits."""
-        assert self.target.gpu is not None
-        return self.target.gpu.capability >= FLOAT8
+        return has_float8(self.target)
 
     def is_paired(self, value: Expr, dtype: str) -> bool:
         """Whether elements of ``dtype`` are made of two float32 at once, where ``value`` is stored: with

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.device.ptx import instruction
+from tilec.backends.cuda.limits import has_tma
 from tilec.ir.nodes import Launch
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 #: What a launch that starts early executes before it touches memory.
 WAIT = ("griddepcontrol.launch_dependents", "griddepcontrol.wait")
-#: The first compute capability that has it.
-_FIRST = 90
 
 
 def is_asked(launch: Launch) -> bool:
@@ -25,8 +24,7 @@ def is_asked(launch: Launch) -> bool:
 
 def starts_early(launch: Launch, target: Target) -> bool:
     """Whether a launch is asked to start early and ``target`` can do it."""
-    assert target.gpu is not None
-    return is_asked(launch) and target.gpu.capability >= _FIRST
+    return is_asked(launch) and has_tma(target)
 
 
 def wait_for_predecessor() -> list[tirx.Stmt]:

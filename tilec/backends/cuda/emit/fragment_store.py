@@ -15,7 +15,7 @@ from tilec.backends.cuda.device.moves import bits, move
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.lane_digits import thread_digit
 from tilec.backends.cuda.emit.statements import call
-from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.limits import has_tma
 from tilec.ir.layout_algebra import element_at, extent_of, terms
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.statements import sequence
@@ -39,7 +39,7 @@ def stored_fragment(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
     if not plan.matrices:
         ctx.take(stmt, "vectors", "vectors of 8 bytes")
         return sequence(list(_pairs(stmt, plan, ctx)))
-    if not has_wgmma(ctx.target):
+    if not has_tma(ctx.target):
         return None
     ctx.take(stmt, "vectors", "stmatrix")
     return sequence(list(_matrices(stmt, plan, ctx)))

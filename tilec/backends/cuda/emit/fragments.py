@@ -12,7 +12,7 @@ from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.operands import bits
 from tilec.backends.cuda.emit.statements import call, emit
-from tilec.backends.cuda.limits import FLOAT8
+from tilec.backends.cuda.limits import has_float8
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.fragments import SUMS, depth_of, dtypes, instruction_types, per_register
 from tilec.ir.exprs import dtype_of
@@ -65,8 +65,7 @@ def _stores(to: Sequence[TensorLoad], values: Sequence[Expr]) -> list[tirx.Stmt]
 
 
 def _check(stmt: LaneMma, types: str, ctx: DeviceContext) -> None:
-    assert ctx.target.gpu is not None
-    if ("e4m3" not in types and "e5m2" not in types) or ctx.target.gpu.capability >= FLOAT8:
+    if ("e4m3" not in types and "e5m2" not in types) or has_float8(ctx.target):
         return
     raise UnsupportedError(
         f"{stmt.instruction} {stmt.shape} of 8-bit floats on {ctx.target.name}",

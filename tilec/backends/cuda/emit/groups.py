@@ -14,6 +14,7 @@ from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import call, emit
+from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import CompleteBytes, InitBarriers
 from tilec.ir.nodes import Launch, walk
 from tilec.ir.nodes.barriers import Arrive, ClusterBarrier, ExpectBytes, Group, NamedArrive, WaitPhase
@@ -24,8 +25,6 @@ from tilec.lowering.emission.storage import convert
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-#: From this capability on a wait may sleep; before, it asks again and again.
-_TRY = 90
 _CLUSTER = {
     "arrive": "barrier.cluster.arrive",
     "arrive_relaxed": "barrier.cluster.arrive.relaxed",
@@ -130,8 +129,9 @@ def _emit_cluster(stmt: ClusterBarrier, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(WaitPhase)
 def _emit_wait(stmt: WaitPhase, ctx: DeviceContext) -> tirx.Stmt:
-    assert ctx.target.gpu is not None
-    word = "try_wait.parity.shared" if ctx.target.gpu.capability >= _TRY else "test_wait.parity.shared"
+    # a wait may sleep where bulk copies arrive; elsewhere it asks again and again
+    # A wait may sleep where bulk copies arrive; elsewhere it asks again and again.
+    word = "try_wait.parity.shared" if has_tma(ctx.target) else "test_wait.parity.shared"
     in_cluster = stmt.barrier in ctx.cluster_barriers
     if in_cluster:
         word = "try_wait.parity.acquire.cluster.shared::cta"

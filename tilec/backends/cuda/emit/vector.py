@@ -25,7 +25,7 @@ from tilec.backends.cuda.emit.vector_moves import (
     store_registers,
     store_vector,
 )
-from tilec.backends.cuda.limits import added_at_once, has_wgmma
+from tilec.backends.cuda.limits import added_at_once, has_tma
 from tilec.backends.cuda.nodes import RemoteStore, ThreadLoop
 from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
@@ -160,7 +160,7 @@ class Vector:
         for stmt, kept in self.kept.items():
             value, dtype = inlined(kept.store.value, names), str(kept.store.buffer.dtype)
             changed = any(load.source in self.written for load in loads(value))
-            if not kept.unrounded or dtype not in PAIRED or not has_wgmma(self.ctx.target) or changed:
+            if not kept.unrounded or dtype not in PAIRED or not has_tma(self.ctx.target) or changed:
                 continue
             extent = dict(zip(self.stmt.vars, self.stmt.extents, strict=True))[self.var]
             pairs = Pairs(self.ctx, dtype, self.var, self.width, extent, self._at, self.held)

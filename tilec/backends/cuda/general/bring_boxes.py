@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.rings import has_slabs
-from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import BoxLoad
 from tilec.backends.cuda.passes.open_barriers import announced_in, by_threads
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals
@@ -36,7 +36,7 @@ class BringBoxes(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its boxes."""
-        if not has_wgmma(target):
+        if not has_tma(target):
             return kernel
         return rewrite_launches(kernel, lambda launch: _brought(kernel, launch))
 

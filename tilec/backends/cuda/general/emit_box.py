@@ -15,6 +15,7 @@ from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
 from tilec.backends.cuda.general.boxes import Boxes, boxes_of, part_map
+from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import (
     ArriveLanded,
     BoxLoad,
@@ -27,7 +28,7 @@ from tilec.backends.cuda.nodes import (
     WaitLanded,
 )
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
-from tilec.backends.cuda.warp_roles.emit_load import LOAD
+from tilec.backends.cuda.warp_roles.emit_load import LOAD, OF_BLOCK, OF_CLUSTER
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, same_map
 from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores
 from tilec.ir.exprs import int_value
@@ -91,7 +92,8 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
     at = [coordinate(ctx.value(start)) for start in stmt.src.start]
     phase = barrier_at(stmt.barrier, stmt.index, ctx)
     barrier = T.cuda.cvta_generic_to_shared(phase)
-    name, policy = cached(LOAD.format(rank=len(at), mode="tile"), stmt.evict)
+    scope = OF_CLUSTER if has_wgmma(ctx.target) else OF_BLOCK
+    name, policy = cached(LOAD.format(rank=len(at), scope=scope, mode="tile"), stmt.evict)
     address = T.address_of(argument(made.map, ctx))
     with nullcontext() if stmt.alone else when(first_of_group(ctx)):
         if stmt.announces:

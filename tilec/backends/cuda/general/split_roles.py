@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.fit_operands import fit
 from tilec.backends.cuda.analysis.loads_ahead import load_of
+from tilec.backends.cuda.analysis.mma import MMA
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.versions import with_versions
 from tilec.backends.cuda.analysis.wgmma import Chooser
@@ -32,7 +34,7 @@ from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.general.rings import Plan, Ring, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
-from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.limits import hands_registers_on, has_tma, has_wgmma
 from tilec.backends.cuda.nodes import (
     ArriveLanded,
     ArriveOnce,
@@ -102,7 +104,7 @@ class SplitRoles(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its roles."""
-        if not has_wgmma(target) or kernel.option(NO_ROLES) is not None:
+        if not has_tma(target) or kernel.option(NO_ROLES) is not None:
             return kernel
         return rewrite_launches(kernel, lambda launch: _split(kernel, launch, target))
 
@@ -149,11 +151,11 @@ def check_one_warp_loads(kernel: Kernel, launch: Launch, target: Target) -> None
 
 
 def _roles(kernel: Kernel, launch: Launch, target: Target) -> _Roles:
-    wide = _check(launch)
+    wide = _check(launch, target)
     program = Program.of(launch.body, changed_in(launch))
     plan = plan_rings(kernel, launch, program, wide, target)
     _check_left(program, plan)
-    return _Roles(launch, program, plan)
+    return _Roles(launch, program, plan, hands_registers_on(target))
 
 
 def _is_told(launch: Launch, unfit: Unfit) -> bool:
@@ -163,8 +165,9 @@ def _is_told(launch: Launch, unfit: Unfit) -> bool:
     return any(line in (None, road.line) for road in refused)
 
 
-def _check(launch: Launch) -> set[Stmt]:
-    """The products that wgmma carries out. Unfit for a launch whose threads cannot be given roles."""
+def _check(launch: Launch, target: Target) -> set[Stmt]:
+    """The products that wgmma carries out. Unfit for a launch whose threads cannot be given roles, and for
+    one without products on tensor cores, by wgmma where the target has it."""
     check_launch(launch)
     check_hints(launch)
     threads = thread_count(launch)
@@ -177,12 +180,17 @@ def _check(launch: Launch) -> set[Stmt]:
     odd = next(_ordered(launch.body, False), None)
     need(odd is None, "its author orders threads by barriers", odd)
     products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
-    chooser = Chooser(launch, None)
-    found = {gemm: chooser.product(gemm, threads // _WARP) for gemm in products}
+    chooser, by_groups = Chooser(launch, None), has_wgmma(target)
+    found = {
+        gemm: chooser.product(gemm, threads // _WARP)
+        if by_groups
+        else MMA.tile(fit(gemm, target).gemm, threads // _WARP, target)
+        for gemm in products
+    }
     reason = next((each for each in found.values() if isinstance(each, str)), None)
-    wide: set[Stmt] = {gemm for gemm, each in found.items() if not isinstance(each, str)}
-    need(bool(wide), str(reason), products[0])
-    return wide
+    fast: set[Stmt] = {gemm for gemm, each in found.items() if not isinstance(each, str)}
+    need(bool(fast), str(reason), products[0])
+    return fast if by_groups else set()
 
 
 def _ordered(block: Block, in_loop: bool) -> Iterator[Stmt]:
@@ -211,8 +219,9 @@ def _check_left(program: Program, plan: Plan) -> None:
 class _Roles:
     """The roles of one launch."""
 
-    def __init__(self, launch: Launch, program: Program, plan: Plan) -> None:
+    def __init__(self, launch: Launch, program: Program, plan: Plan, hands_on: bool) -> None:
         self.launch, self.program, self.plan, self.rings = launch, program, plan, plan.rings
+        self.hands_on = hands_on
         self.threads = thread_count(launch)
         self.loading = WARPGROUP if any(ring.by_threads for ring in self.rings) else _WARP
         self.tiles = {tile: made for ring in self.rings for tile, made in versions(ring).items()}
@@ -236,7 +245,7 @@ class _Roles:
         allocs = {stmt.buffer: stmt for stmt in walk(self.launch.body) if isinstance(stmt, Alloc)}
         tiles = tuple(replace(allocs[tile], buffer=made, asked=None) for tile, made in self.tiles.items())
         groups = self.threads // WARPGROUP
-        registers = handed_on(groups, self.plan.loads.values(), self.launch.body)
+        registers = handed_on(groups, self.plan.loads.values(), self.launch.body) if self.hands_on else None
         consumed, produced = (
             self._tiles(joined(self._consumed(self.launch.body))),
             self._tiles(self._produced()),

@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_t
 from tilec.backends.cuda.general.added_boxes import AddedBox, added_box, is_add
 from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.rings import has_slabs
-from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import BoxLoad, TensorAdd, TensorStore
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
@@ -47,7 +47,7 @@ class StoreBoxes(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its stores."""
-        if not has_wgmma(target) or kernel.option(NO_ROLES) is not None:
+        if not has_tma(target) or kernel.option(NO_ROLES) is not None:
             return kernel
         return rewrite_launches(kernel, lambda launch: _Stores(kernel, launch, target).run())
 

@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.threads import has_groups
-from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.backends.cuda.passes.split_loops import serial_loops
 from tilec.errors import UnsupportedError
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
-
-#: The least capability with bulk copies, and with barriers that count their bytes.
-_BULK = 90
 
 
 class OpenBarriers(Pass):
@@ -144,7 +141,7 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) ->
         _check(stmt, target)
     if not isinstance(stmt, BulkLoad):
         return [stmt]
-    if not has_wgmma(target):
+    if not has_tma(target):
         roads.append(by_threads(stmt, f"{target.name} is no target with TMA", "build for sm_90a"))
     whole = Copy(stmt.src, stmt.dst, stmt.hints, loc=stmt.loc)
     if stmt.alone:
@@ -219,8 +216,7 @@ def _one(loop: Pipelined) -> Expr:
 
 
 def _check(stmt: Stmt, target: Target) -> None:
-    assert target.gpu is not None
-    if target.gpu.capability >= _BULK:
+    if has_tma(target):
         return
     remote = isinstance(stmt, Arrive) and stmt.block is not None
     if remote or isinstance(stmt, (ClusterBarrier, ClusterCopy)):

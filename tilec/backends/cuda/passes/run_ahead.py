@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.loads_ahead import load_of
 from tilec.backends.cuda.analysis.threads import has_groups, thread_count
 from tilec.backends.cuda.general.registers import blocks_by_registers
-from tilec.backends.cuda.limits import gpu_limits, has_wgmma
+from tilec.backends.cuda.limits import gpu_limits, has_tma
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.ir.nodes import Alloc, Block, Gemm, Kernel, Launch, Pipelined, Stmt, children, walk, with_children
 from tilec.lowering.emission.memory import tile_bytes
@@ -25,7 +25,7 @@ class RunAhead(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its stages."""
-        if not has_wgmma(target):
+        if not has_tma(target):
             return kernel
         return rewrite_launches(kernel, lambda launch: _ahead(launch, target))
 

@@ -164,7 +164,7 @@ def _sparse(
             for new in (_by_warps(part, warps, target, roads, matrices) if isinstance(part, Gemm) else [part])
         ]
     without_wgmma = Loss("warp_roles", "T.gemm_sp has no form with wgmma.mma_async.sp", "use T.gemm for it")
-    lost = without_wgmma if target.name == "sm_90a" else None
+    lost = without_wgmma if has_wgmma(target) else None
     roads.append(road_of(gemm, "mma.sync", f"mma.sp {tile.instruction}", lost))
     before: list[Stmt] = []
     after: list[Stmt] = []

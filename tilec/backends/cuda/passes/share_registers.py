@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.limits import hands_registers_on
 from tilec.ir.analysis.groups import asks_in_vain
 from tilec.ir.nodes import Block, Kernel, Launch, walk
 from tilec.ir.nodes.barriers import WARPGROUP, Group, SetRegisters
@@ -44,7 +44,7 @@ def _without(block: Block) -> Block:
 
 def _against(launch: Launch, wishes: list[SetRegisters], target: Target) -> str | None:
     """Why registers cannot be handed on as a launch asks; None where they can."""
-    if not has_wgmma(target):
+    if not hands_registers_on(target):
         return f"{target.name} does not hand registers on"
     threads = thread_count(launch)
     own = registers_of_a_thread(threads)

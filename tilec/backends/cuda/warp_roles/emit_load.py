@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.warp_roles.context import RoleContext
     from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 
-LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
+LOAD = "cp.async.bulk.tensor.{rank}d.shared::{scope}.global.{mode}.mbarrier::complete_tx::bytes"
+#: Of what a load names a place: the block, or the cluster. PTX before 8.6 has the cluster's alone; on sm_120
+#: that takes a call of a function, beside which registers are not handed on.
+OF_BLOCK, OF_CLUSTER = "cta", "cluster"
 #: To the same place in both blocks of a cluster, whose barriers there count the bytes.
 _TO_BOTH = ".multicast::cluster"
 
@@ -42,7 +45,7 @@ def emit_load(
     start = [coordinate(ctx.value(index)) for index in load.start]
     if part is not None:
         start[-2], first = start[-2] + part[0], first + part[1]
-    name = LOAD.format(rank=len(start), mode="im2col" if load.offsets else "tile")
+    name = LOAD.format(rank=len(start), scope=OF_CLUSTER, mode="im2col" if load.offsets else "tile")
     extra = [tirx.Cast("uint16", ctx.value(offset)) for offset in reversed(load.offsets)]
     if to_both:
         name, extra = name + _TO_BOTH, [*extra, tirx.const(0b11, "uint16")]

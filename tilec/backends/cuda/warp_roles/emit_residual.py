@@ -25,7 +25,7 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
-from tilec.backends.cuda.warp_roles.emit_load import LOAD
+from tilec.backends.cuda.warp_roles.emit_load import LOAD, OF_CLUSTER
 from tilec.backends.cuda.warp_roles.staging import boxes, drain_stores, first_thread, staging_buffer
 from tilec.ir.exprs import loads
 from tilec.ir.traits import expressions
@@ -110,7 +110,7 @@ class Residual:
         assert stmt.residual is not None
         to = staging_buffer(stmt, ctx, chunk)
         ptx("mbarrier.arrive.expect_tx.shared.b64", self._barrier(chunk), u32(self._bytes))
-        name = LOAD.format(rank=len(self.load.indices), mode="tile")
+        name = LOAD.format(rank=len(self.load.indices), scope=OF_CLUSTER, mode="tile")
         for offset, start in boxes(stmt, ctx, chunk, tuple(self.load.indices)):
             places = map(coordinate, reversed(start))
             ptx(name, to + u32(offset), ctx.map_of(stmt.residual), *places, self._barrier(chunk))
