@@ -49,6 +49,23 @@ def test_attention_that_cannot_fit_is_refused(monkeypatch) -> None:
         compile_variant(tall, parse_target("sm_80"), "k")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "config"),
+    [
+        ("float32", 128, {"bM": 64, "bN": 32}),
+        ("float32", 256, {"bM": 32, "bN": 16}),
+        ("float16", 256, {"bM": 32, "bN": 64}),
+    ],
+)
+def test_rings_leave_room_for_what_products_of_warps_need(dtype, width, config) -> None:
+    dims = {**ATTENTION, "D": Guard(eq=width)}
+    target = parse_target("sm_120a")
+    kernel = shipped("attention.py:attention", dims, {**config, "width": width, "threads": 128}, dtype)
+    (launch,) = lower_kernel(lower(kernel, target), target).launches
+    assert any("warp roles" in str(road) for road in launch.roads)
+    assert launch.shared_bytes <= target.gpu.shared_bytes
+
+
 def test_a_product_that_spills_is_lowered() -> None:
     target = parse_target("sm_80")
     assert lower_kernel(lower(gemm(bN=256), target), target).launches

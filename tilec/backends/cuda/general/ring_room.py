@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.behind_rings import used_behind
+from tilec.backends.cuda.analysis.fit_operands import Fitted, fit
+from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.held_alike import held_alike
+from tilec.backends.cuda.analysis.mma import MMA, is_register_operand
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.general.deepen import deepened
 from tilec.backends.cuda.general.fills import fills
@@ -17,13 +20,13 @@ from tilec.backends.cuda.passes.place_shared import SMALL
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Alloc, Copy, Gemm, Launch, Parallel, Store, walk
+from tilec.ir.nodes import Alloc, Copy, Gemm, Launch, Parallel, Reduce, Store, walk
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tvm.ir import Var
 
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 _RESERVED = 1024
 #: Stages that keep tensor cores busy, and bytes of elements that registers hold in pieces too small to store.
 _ENOUGH, _NARROW = 3, 2
+#: Bytes of a sum.
+_SUM = 4
 
 
 def with_stages(
@@ -83,6 +88,35 @@ def _fitted(
     pairs = zip(whole, beside or (), strict=False)
     fits = beside is not None and all(few.stages >= min(many.stages, _ENOUGH) for many, few in pairs)
     return beside if fits and beside is not None else whole
+
+
+def warps_bytes(launch: Launch, wide: Set[Stmt], target: Target) -> int:
+    """Bytes of the shared tiles that come with products of warps, those that are not ``wide``: of operands
+    that they do not take as they are, and of reductions over sums whose columns warps share."""
+    products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm) and stmt not in wide]
+    fitted = [fit(product, target) for product in products]
+    tiles = [MMA.tile(each.gemm, thread_count(launch) // WARP, target) for each in fitted]
+    beside = max((tile.warps[1] for tile in tiles if not isinstance(tile, str)), default=1)
+    operands = sum(_aligned(size) for each in fitted for size in _operand_tiles(each, beside > 1))
+    return operands + (beside * _reduced_bytes(launch) if beside > 1 else 0)
+
+
+def _reduced_bytes(launch: Launch) -> int:
+    """Bytes of the results of all reductions."""
+    found = (stmt.dst.buffer for stmt in walk(launch.body) if isinstance(stmt, Reduce))
+    return sum(tile_bytes(Alloc(tile)) for tile in found)
+
+
+def _operand_tiles(fitted: Fitted, is_shared: bool) -> Iterator[int]:
+    """Bytes of each; ``is_shared``: what warps make of sums, others of them multiply, too."""
+    allocs = (stmt for stmt in fitted.before if isinstance(stmt, Alloc))
+    yield from (tile_bytes(alloc) for alloc in allocs if alloc.buffer.scope() == "shared.dyn")
+    held = [fitted.gemm.a, fitted.gemm.b]
+    own = is_register_operand(fitted.gemm, False)
+    for region in held[own and not is_shared :]:
+        if region.buffer.scope() == "local.fragment":
+            elements = math.prod(int_value(extent) or 1 for extent in region.extent)
+            yield elements * (_SUM if own else element_bytes(str(region.buffer.dtype)))
 
 
 def free_bytes(launch: Launch, target: Target) -> int:

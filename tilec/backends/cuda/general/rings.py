@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.tiles import alike
 from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
 from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled
-from tilec.backends.cuda.general.ring_room import with_stages
+from tilec.backends.cuda.general.ring_room import warps_bytes, with_stages
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
@@ -84,6 +84,7 @@ def plan_rings(kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt]
     rings = [_ring(each, tiles, launch, program, wide) for each in _together(tiles, launch)]
     tables = program.tables(all_needed(program, found))
     taken = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
+    taken += warps_bytes(launch, wide, target)
     return Plan(with_stages(rings, found, launch, program, target, taken), found, kept, tables)
 
 
