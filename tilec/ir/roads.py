@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ROADS = {
     "warp_roles": "every launch with products: warps that load by TMA, warpgroups that multiply by wgmma",
     "wgmma": "every product by wgmma",
-    "tensor_cores": "every product on tensor cores, by wgmma or mma.sync, or matrix cores",
+    "tensor_cores": "every product on tensor cores, by wgmma, tcgen05 or mma.sync, or matrix cores",
     "microkernel": "every product by register blocks of the CPU, with its instruction for several K elements",
     "tma": "every load of a pipelined loop by TMA",
     "async_copy": "every load of a pipelined loop ahead of its trip, by TMA or cp.async",
@@ -27,7 +27,7 @@ ROADS = {
 }
 #: By road, the kinds of statements that took it, and the losses that break it.
 _TAKEN = {
-    "tensor_cores": ("wgmma", "mma.sync", "matrix cores"),
+    "tensor_cores": ("wgmma", "tcgen05", "mma.sync", "matrix cores"),
     "tma": ("tma", "multicast"),
     "async_copy": ("tma", "multicast", "cp.async"),
     "vectors": ("vectors", "tma", "multicast", "cp.async"),

@@ -47,7 +47,7 @@ def test_a_product_has_a_ring_that_tma_fills(target: str) -> None:
     assert Beside(kernel, parse_target(target)).run(DIMS) == []
 
 
-@pytest.mark.parametrize("target", ["sm_100f", "sm_121a"])
+@pytest.mark.parametrize("target", ["sm_120f", "sm_121a"])
 def test_warpgroups_hand_registers_on_and_store_boxes(target: str) -> None:
     kernel = product(TWO, trans_B=True)
     assert "acc -> C, C_stage: TMA store" in roads(lowered(kernel, target))

@@ -67,6 +67,12 @@ def has_tma(target: Target) -> bool:
     return _is_from(_BULK_FROM, target)
 
 
+def has_tensor_memory(target: Target) -> bool:
+    """Whether a thread issues products (tcgen05) whose sums lie in tensor memory, which is no part of plain
+    targets and of majors behind 11."""
+    return target.gpu is not None and target.gpu.capability // 10 in (10, 11) and hands_registers_on(target)
+
+
 def has_tensor_cores(target: Target) -> bool:
     """Whether warps multiply by mma.sync."""
     return _is_from(_TENSOR_CORES_FROM, target)

@@ -206,6 +206,78 @@ class TurnTile(Stmt):
     dst: Writes[Region]
 
 
+@dataclass(frozen=True)
+class TensorTile(WarpTile):
+    """How the warps of warpgroups share sums of tcgen05 as they load them, in instructions of mma.sync's
+    shape: a warp has 32 rows of 128, as tensor memory lets it. ``warps`` and ``tiles`` as in `WarpTile`;
+    ``columns`` are those of an instruction of tcgen05, of 128 rows."""
+
+    syntax = "tensor_tile(instruction, warps=, tiles=, steps=, paired=, columns=)"
+
+    columns: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TensorProduct(Stmt):
+    """A product by tcgen05 of two shared tiles, issued by one of the threads that run it: sums lie in tensor
+    memory, from ``column`` of what ``memory`` has on, until `TensorSums` loads them. It runs in the
+    background until a `TensorCommit` behind it has arrived. Fields as in `tilec.ir.nodes.Gemm`."""
+
+    syntax = "tensor_mma(a, b, trans_a=, trans_b=, clear=, tile=, memory=, column=)"
+
+    a: Region
+    b: Region
+    trans_a: bool
+    trans_b: bool
+    clear: Expr
+    tile: TensorTile
+    memory: Signals[Buffer]
+    column: int
+
+
+@dataclass(frozen=True, eq=False)
+class TensorCommit(Stmt):
+    """Arrives once at ``barrier[index]`` when all TensorProducts so far of the thread that issues them are
+    complete, which have read ``tiles``."""
+
+    syntax = "tensor_commit(barrier[index], *tiles)"
+
+    barrier: Signals[Buffer]
+    index: At[Expr]
+    tiles: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSums(Stmt):
+    """``dst``, a whole fragment of the layout of ``tile``, becomes the sums in tensor memory from ``column``
+    of what ``memory`` has on; products that are complete made them."""
+
+    syntax = "tensor_sums(dst, tile=, memory=, column=)"
+
+    dst: Writes[Region]
+    tile: TensorTile
+    memory: Signals[Buffer]
+    column: int
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTensorMemory(Stmt):
+    """The first warp of those that run it gets ``columns`` of tensor memory, whose address ``memory``, one
+    uint32, has behind the next Sync."""
+
+    syntax = "open_tensor_memory(memory, columns)"
+
+    memory: Signals[Buffer]
+    columns: int
+
+
+@dataclass(frozen=True, eq=False)
+class CloseTensorMemory(OpenTensorMemory):
+    """That warp gives them back."""
+
+    syntax = "close_tensor_memory(memory, columns)"
+
+
 @dataclass(frozen=True, eq=False)
 class ProductsWait(Stmt):
     """Waits until at most ``pending`` products of this warpgroup are under way; ``sums`` are the accumulators

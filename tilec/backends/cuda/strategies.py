@@ -8,6 +8,7 @@ from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.drop_repeated_axes import DropRepeatedAxes
 from tilec.backends.cuda.general.fetch_rows import FetchRows
 from tilec.backends.cuda.general.hold_operands import HoldOperands
+from tilec.backends.cuda.general.hold_sums import HoldSums
 from tilec.backends.cuda.general.hold_two_blocks import HoldTwoBlocks
 from tilec.backends.cuda.general.issue_ahead import IssueAhead
 from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
@@ -59,6 +60,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
 TMA_PASSES: tuple[Pass, ...] = (
     *_FIRST,
     SplitRoles(),
+    HoldSums(),
     BringBoxes(),
     StoreBoxes(),
     RunAhead(),

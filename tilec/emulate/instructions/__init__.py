@@ -16,6 +16,7 @@ from tilec.emulate.instructions import (  # noqa: F401  (registers the families)
     mma,
     remote,
     shuffles,
+    tcgen05,
     tma,
     wgmma,
 )

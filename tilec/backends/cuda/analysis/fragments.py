@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import singledispatch
 
-from tilec.backends.cuda.nodes import WarpTile
+from tilec.backends.cuda.nodes import TensorTile, WarpTile
 from tilec.ir.layout import Digit, Layout
 
 WARP, WARPS_OF_A_GROUP = 32, 4
@@ -50,6 +50,27 @@ def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1), across:
         Digit(columns, 4, "reg"),
         Digit(tile.warps[1], _warp_step(tile), "warp"),
         Digit(slices[1], count, "reg"),
+    )
+    return Layout((i, j))
+
+
+@accumulator_layout.register
+def _tensor_layout(tile: TensorTile, slices: tuple[int, int] = (1, 1), across: int = 0) -> Layout:
+    """Sums of tcgen05 as tcgen05.ld.16x256b brings them (PTX ISA, "tcgen05 Data Path Layout D"): a warp of a
+    warpgroup reaches 32 rows of 128, which it has as two rows of instructions of mma.m16n8."""
+    rows, columns = tile.tiles
+    down, beside = tile.warps[0] // WARPS_OF_A_GROUP, tile.warps[1]
+    i = (
+        *_rows_of(tile, 2),
+        Digit(rows, columns * 4, "reg"),
+        Digit(WARPS_OF_A_GROUP, 1, "warp"),
+        Digit(down, WARPS_OF_A_GROUP * beside, "warp"),
+    )
+    j = (
+        Digit(PAIR, 1, "reg"),
+        Digit(4, 1, "lane"),
+        Digit(columns, 4, "reg"),
+        Digit(beside, WARPS_OF_A_GROUP, "warp"),
     )
     return Layout((i, j))
 

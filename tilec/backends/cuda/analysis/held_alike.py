@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.loops import loop_lines
 from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.nodes import TensorSums, WarpGemm
 from tilec.ir.nodes import Copy, Parallel, Stmt
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
     from tvm.ir import Var
+
+
+def sums_in(stmts: Iterable[Stmt]) -> set[Var]:
+    """The fragments in which products leave their sums."""
+    found: set[Var] = set()
+    for stmt in stmts:
+        if isinstance(stmt, WarpGemm):
+            found.add(stmt.c.buffer)
+        elif isinstance(stmt, TensorSums):
+            found.add(stmt.dst.buffer)
+    return found
 
 
 def held_alike(stmts: Iterable[Stmt], sums: Set[Var]) -> set[Var]:

@@ -16,6 +16,7 @@ from tilec.backends.cuda.nodes import (
     PartStore,
     ProductsWait,
     SparseWarpGemm,
+    TensorProduct,
     TensorStore,
     ThreadLoop,
     TurnTile,
@@ -128,6 +129,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(reads | _shared([stmt.src.buffer]), _shared([stmt.dst.buffer]))
     if isinstance(stmt, ProductsWait):
         return Touched(_shared(stmt.tiles))
+    if isinstance(stmt, TensorProduct):
+        return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
     if isinstance(stmt, WarpGemm):
         places = [stmt.e.buffer] if isinstance(stmt, SparseWarpGemm) else []
         return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer, *places]))

@@ -25,6 +25,7 @@ import tilec.backends.cuda.emit.sparse
 import tilec.backends.cuda.emit.threads
 import tilec.backends.cuda.general.emit_parts
 import tilec.backends.cuda.general.emit_product
+import tilec.backends.cuda.general.emit_sums
 import tilec.backends.cuda.general.emit_tiles
 import tilec.backends.cuda.general.emit_turn  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.analysis.bank_conflicts import conflicts

@@ -62,9 +62,13 @@ class Operand:
         place = self._first + self._along(rows)
         low = T.bitwise_and(T.shift_right(place, u32(_UNIT)), u32(0x3FFF))
         step = self._slab if self._across else 1 << _UNIT
-        fields = _PATTERN[self._width] << 62
+        fields = self.pattern(self._width)
         fields |= (GROUP_ROWS * self._width >> _UNIT) << _GROUP_BIT | (step >> _UNIT) << _SLAB_BIT
         return tirx.Cast("uint64", low) + tirx.const(fields, "uint64")
+
+    def pattern(self, width: int) -> int:
+        """What of a descriptor says how rows of so many bytes are swizzled."""
+        return _PATTERN[width] << 62
 
     def _along(self, rows: Expr) -> Expr:
         """Bytes to a row of M or a column of N: a row of groups of eight, or a part of a slab."""

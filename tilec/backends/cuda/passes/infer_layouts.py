@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.asked_layouts import obeyed
-from tilec.backends.cuda.analysis.fragments import coalesced, operand_layout
+from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
+from tilec.backends.cuda.analysis.held_alike import sums_in
 from tilec.backends.cuda.analysis.loops import (
     fitting_fragment,
     followed,
@@ -36,7 +37,16 @@ from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs, sums_layout
-from tilec.backends.cuda.nodes import BlockScan, BoxLoad, TensorStore, TurnTile, WarpGemm, WarpgroupProduct
+from tilec.backends.cuda.nodes import (
+    BlockScan,
+    BoxLoad,
+    TensorProduct,
+    TensorStore,
+    TensorSums,
+    TurnTile,
+    WarpGemm,
+    WarpgroupProduct,
+)
 from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.spread_scans import scan_layout
 from tilec.ir.analysis.uniform import Uniformity
@@ -108,9 +118,8 @@ class _Inference:
         """Operands that TMA brings lie in its patterns, and so do tiles of which lanes load rows, those that
         loops over a product's fragments read, eight rows at a time, and those that TMA stores."""
         stmts = list(walk(self.launch.body))
-        operands = {
-            region.buffer for stmt in stmts if isinstance(stmt, WarpGemm) for region in (stmt.a, stmt.b)
-        }
+        products = [stmt for stmt in stmts if isinstance(stmt, (WarpGemm, TensorProduct))]
+        operands = {region.buffer for stmt in products for region in (stmt.a, stmt.b)}
         operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
         operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnTile)}
         rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
@@ -124,7 +133,7 @@ class _Inference:
     def _read_to_fragments(self, stmts: Sequence[Stmt]) -> set[Var]:
         """Tiles of which lanes read pieces of eight rows at once: by loops over a product's sums, over
         operands of wgmma in registers, or over fragments that go into either."""
-        held = {stmt.c.buffer for stmt in stmts if isinstance(stmt, WarpGemm)}
+        held = sums_in(stmts)
         held |= {stmt.a.buffer for stmt in stmts if isinstance(stmt, WarpgroupProduct)} & self.fragments
         wide = {fragment for fragment in self.fragments if _is_wide(fragment)}
         loops = [accesses(loop.body) for loop in stmts if isinstance(loop, Parallel) and len(loop.vars) > 1]
@@ -140,6 +149,8 @@ class _Inference:
         for stmt in sorted(team.stmts, key=lambda stmt: not isinstance(stmt, WarpgroupProduct)):
             if isinstance(stmt, WarpGemm):
                 self._anchor(stmt)
+            elif isinstance(stmt, TensorSums):
+                self.layouts.setdefault(stmt.dst.buffer, accumulator_layout(stmt.tile))
             elif isinstance(stmt, LaneLoad):
                 self._rows(stmt)
             elif isinstance(stmt, TurnTile):
@@ -189,7 +200,7 @@ class _Inference:
     def made_of_sums(self) -> set[Var]:
         """The fragments that loops write from accumulators."""
         stmts = list(walk(self.launch.body))
-        sums = {stmt.c.buffer for stmt in stmts if isinstance(stmt, WarpGemm)}
+        sums = sums_in(stmts)
         loops = [stmt for stmt in stmts if isinstance(stmt, Parallel)]
         used = ((loop, used_in((loop,))) for loop in loops)
         return {made for loop, names in used if names & sums for made in written_in(loop.body)} - sums

@@ -10,9 +10,8 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.fragments import PAIR
-from tilec.backends.cuda.analysis.held_alike import held_alike
+from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import cover, loop_extents, loop_lines
-from tilec.backends.cuda.nodes import WarpGemm
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, same, substitute, transform
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, walk
@@ -34,7 +33,7 @@ class SplitPairs(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its loops over pairs."""
-        sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, WarpGemm)}
+        sums = sums_in(walk(launch.body))
         if not sums:
             return launch
         held = held_alike(walk(launch.body), sums)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import PAIR
-from tilec.backends.cuda.analysis.held_alike import held_alike
+from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.tiles import swizzled
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
-from tilec.backends.cuda.nodes import WarpGemm
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.ir.exprs import dtype_of, loads, substitute, uses
 from tilec.ir.hints import Hints
@@ -50,7 +49,7 @@ class _Staging(ScopedRewrite):
         super().__init__(kernel, launch)
         assert target.gpu is not None
         self._limit = target.gpu.shared_bytes
-        sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, WarpGemm)}
+        sums = sums_in(walk(launch.body))
         self._sums = held_alike(walk(launch.body), sums)
         self._tiles: list[Var] = []
 

@@ -1,0 +1,140 @@
+"""Products by tcgen05 run on the emulator, and faults planted in them are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from emulated import Beside, kernel_of, replacing, with_args, without
+from tvm import tirx
+
+from tilec.backends.cuda.codegen import images
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
+from tilec.errors import EmulationError
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.lowering.lowered import LoweredKernel
+from tilec.targets import parse_target
+
+SM100A = parse_target("sm_100a")
+GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
+BYTES = {"M": Guard(), "N": Guard(div=16), "K": Guard(div=16)}
+CONFIG = {"bM": 128, "bN": 64, "bK": 64, "num_stages": 2, "threads": 128}
+DIMS = {"M": 130, "N": 72, "K": 200}
+
+
+def product(dtype: str = "float16", trans_B: bool = True, **config: Any) -> Kernel:
+    args = {"dtype": dtype, "trans_B": trans_B}
+    return kernel_of("gemm.py:matmul", GUARDS, args, **{**CONFIG, **config})
+
+
+def lowered(kernel: Kernel, name: str = "sm_100a") -> LoweredKernel:
+    target = parse_target(name)
+    return lower_kernel(lower(kernel, target), target)
+
+
+def roads(made: LoweredKernel) -> str:
+    return "\n".join(str(road) for launch in made.launches for road in launch.roads)
+
+
+def failure(made: LoweredKernel) -> str:
+    with pytest.raises(EmulationError) as caught:
+        Beside(product(), SM100A, lowered=made).run(DIMS)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "trans_B", "config"),
+    [
+        ("sm_100a", "float16", True, {}),
+        ("sm_103f", "bfloat16", False, {"bN": 96, "bK": 32}),
+        ("sm_110a", "float16", True, {"bN": 128, "threads": 256}),
+        ("sm_100f", "bfloat16", False, {"bM": 256, "threads": 256}),
+    ],
+)
+def test_a_product_has_its_sums_in_tensor_memory(
+    name: str, dtype: str, trans_B: bool, config: dict[str, int]
+) -> None:
+    kernel = product(dtype, trans_B, **config)
+    columns = config.get("bN", CONFIG["bN"])
+    assert f"tcgen05 m128n{columns}k16, sums in tensor memory" in roads(lowered(kernel, name))
+    assert Beside(kernel, parse_target(name)).run(DIMS) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "args", "config"),
+    [
+        ("fp8.py:linear_fp8", {}, {"bK": 128}),
+        ("gemm.py:matmul", {"dtype": "float32", "trans_B": True}, {"bK": 32}),
+    ],
+)
+def test_other_types_have_kinds_of_their_own(
+    source: str, args: dict[str, Any], config: dict[str, int]
+) -> None:
+    kernel = kernel_of(source, BYTES, args, **{**CONFIG, **config})
+    assert "tcgen05 m128n64k" in roads(lowered(kernel))
+    assert Beside(kernel, SM100A).run({"M": 130, "N": 80, "K": 208}) == []
+
+
+def test_operands_of_other_types_lie_along_k() -> None:
+    assert "mma.sync m16n8k8" in roads(lowered(product("float32", False, bK=32)))
+
+
+def test_operands_that_threads_load_are_not_its() -> None:
+    guards = {"M": Guard(), "N": Guard(), "K": Guard()}
+    kernel = kernel_of("gemm.py:matmul", guards, {"dtype": "float16", "trans_B": True}, **CONFIG)
+    assert "tcgen05" not in roads(lowered(kernel))
+    assert Beside(kernel, SM100A).run({"M": 3, "N": 5, "K": 70}) == []
+
+
+def test_a_loop_without_trips_gives_zeros() -> None:
+    assert Beside(product(), SM100A).run({"M": 1, "N": 8, "K": 0}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("sm_100", {}), ("sm_120a", {}), ("sm_100a", {"bM": 64}), ("sm_100a", {"bN": 24})],
+)
+def test_others_are_mma(name: str, config: dict[str, int]) -> None:
+    assert "mma.sync m16n8k16" in roads(lowered(product(**config), name))
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("sm_100a", "float16"), ("sm_100f", "float32"), ("sm_103a", "float8_e4m3fn")],
+)
+def test_the_assembler_takes_it(name: str, dtype: str) -> None:
+    kernel = kernel_of("gemm.py:matmul", BYTES, {"dtype": dtype, "trans_B": True}, **{**CONFIG, "bK": 32})
+    made = lowered(kernel, name)
+    (launch,) = images.compile_kernel(made, parse_target(name), "p").launches
+    assert (launch.gpu.spills, launch.products) == (0, ("tcgen05",))
+
+
+# ---- faults ----
+
+
+def test_a_missing_commit_is_found() -> None:
+    assert "mbarrier" in failure(without(product(), SM100A, "tcgen05_commit", which=1))
+
+
+def test_sums_are_not_loaded_before_products_are_complete() -> None:
+    text = failure(without(product(), SM100A, "tilec_barrier_wait", which=2))
+    assert "tcgen05.ld of tensor memory that nothing has written" in text
+
+
+def test_a_load_is_waited_for() -> None:
+    assert "while an asynchronous product works on it" in failure(without(product(), SM100A, "wait::ld"))
+
+
+def test_products_begin_with_cleared_sums() -> None:
+    def adding(stmt: Any) -> Any:
+        return with_args(stmt, lambda args: [*args[:8], tirx.const(True, "bool"), *args[9:]])
+
+    text = failure(replacing(product(), SM100A, "tcgen05_mma", adding))
+    assert "adds to sums that nothing has written" in text
+
+
+def test_columns_are_asked_for() -> None:
+    assert "nothing has written" in failure(without(product(), SM100A, "tcgen05_alloc"))

@@ -1,0 +1,76 @@
+"""tcgen05: which products it takes, and how warpgroups share their sums.
+
+PTX ISA, "TensorCore 5th Generation Family Instructions": an instruction of one block has 128 rows here, a
+multiple of 16 columns up to 256 and 32 bytes of K. Operands lie in shared memory as wgmma's do, sums in
+memory of 128 rows and 512 columns of 32 bits, which is handed out in powers of two from 32 on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
+from tilec.backends.cuda.analysis.mma import COLUMNS, dtypes, extents
+from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.analysis.wgmma import STEP_BYTES, is_operand
+from tilec.backends.cuda.nodes import TensorTile
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Gemm
+
+#: Rows of tensor memory, its columns, and the least that are handed out.
+ROWS, MOST, LEAST = 128, 512, 32
+#: Bytes of elements that may be stored across K.
+_EITHER_SIDE = 2
+_STEP_COLUMNS, _WIDEST, _ROWS_OF_A_WARP = 16, 256, 2
+#: The kind of an instruction by the type of its operands, and the number that its descriptor has for each.
+KINDS = {
+    "float16": ("f16", 0),
+    "bfloat16": ("f16", 1),
+    "float32": ("tf32", 2),
+    "float8_e4m3fn": ("f8f6f4", 0),
+    "float8_e5m2": ("f8f6f4", 1),
+}
+
+
+def tensor_tile(gemm: Gemm, warps: int) -> TensorTile | str:
+    """How ``warps`` warps share the sums of a product, or the reason why tcgen05 cannot."""
+    (a, b, c), sizes = dtypes(gemm), extents(gemm)
+    kinds = {KINDS.get(dtype, (dtype,))[0] for dtype in (a, b)}
+    if len(kinds) != 1 or a not in KINDS or (kinds == {"f16"} and a != b) or c != "float32":
+        return f"no form of tcgen05 here multiplies {a} and {b} into {c}"
+    if sizes is None:
+        return "its extents are run-time values"
+    rows, columns, depth = sizes
+    down, groups = rows // ROWS, warps // WARPS_OF_A_GROUP
+    beside = groups // down if down else 0
+    if rows % ROWS or down * beside != groups or columns % (_STEP_COLUMNS * beside) or columns > _WIDEST:
+        return f"{groups} warpgroups cannot share {rows} x {columns} sums in tensor memory"
+    if depth * element_bytes(a) % STEP_BYTES:
+        return f"K = {depth} is no multiple of {STEP_BYTES // element_bytes(a)}"
+    shared = all(region.buffer.scope() == "shared.dyn" for region in (gemm.a, gemm.b))
+    if not shared or not is_operand(gemm.a, gemm.trans_a) or not is_operand(gemm.b, not gemm.trans_b):
+        return "its operands are no tiles that descriptors describe"
+    if (gemm.trans_a or not gemm.trans_b) and element_bytes(a) != _EITHER_SIDE:
+        return f"operands of {a} are stored across K"
+    if not is_whole(gemm.c):
+        return "its result is a part of a fragment"
+    depth_of_step = STEP_BYTES // element_bytes(a)
+    return TensorTile(
+        f"m16n8k{depth_of_step}",
+        (WARPS_OF_A_GROUP * down, beside),
+        (_ROWS_OF_A_WARP, columns // beside // COLUMNS),
+        depth // depth_of_step,
+        columns=columns,
+    )
+
+
+def taken_columns(tile: TensorTile) -> int:
+    """Columns of tensor memory that sums take: of each 128 rows those of the product."""
+    return tile.warps[0] // WARPS_OF_A_GROUP * tile.columns
+
+
+def handed_out(columns: int) -> int:
+    """Columns that a block has to ask for."""
+    return max(LEAST, 1 << (columns - 1).bit_length())

@@ -1,0 +1,139 @@
+"""Products of tcgen05: one thread issues them, barriers tell of their end, warps load what they have made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
+from tilec.backends.cuda.analysis.tensor_memory import KINDS, ROWS
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.groups import barrier_at
+from tilec.backends.cuda.general.emit_box import first_of_group
+from tilec.backends.cuda.general.emit_product import Operand
+from tilec.backends.cuda.nodes import (
+    CloseTensorMemory,
+    OpenTensorMemory,
+    TensorCommit,
+    TensorProduct,
+    TensorSums,
+)
+from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, u32, when
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_GROUP = "cta_group::1"
+#: Matrix descriptor (PTX ISA, "tcgen05 Shared Memory Descriptor"): the pattern at bit 61 by bytes of a slab's
+#: rows, and what bits 46 to 48 always have.
+_PATTERN, _PATTERN_BIT, _ALWAYS = {128: 2, 64: 4, 32: 6}, 61, 1 << 46
+#: Instruction descriptor (PTX ISA, "tcgen05 Instruction Descriptor"): sums of float32 at bit 4,
+#: types of A and B at 7 and 10, whether they lie across K at 15 and 16, columns / 8 at 17, rows / 16 at 24.
+_FLOAT32_SUMS, _A_BIT, _B_BIT, _A_ACROSS, _B_ACROSS, _COLUMNS_BIT, _ROWS_BIT = 1 << 4, 7, 10, 15, 16, 17, 24
+#: Rows of an address in tensor memory stand above its columns.
+_ROW_BIT = 16
+#: Columns that one register quad of a load has, rows of a load, and the most quads of one.
+_QUAD, _HALF, _MOST_QUADS = 8, 16, 32
+
+
+class _Described(Operand):
+    """An operand as tcgen05 has it described."""
+
+    def pattern(self, width: int) -> int:
+        """As `Operand.pattern`."""
+        return _PATTERN[width] << _PATTERN_BIT | _ALWAYS
+
+
+@emits(OpenTensorMemory)
+def _open(stmt: OpenTensorMemory, ctx: DeviceContext) -> None:
+    with when(tirx.EQ(ctx.warp, i32(0))):
+        place = T.cuda.cvta_generic_to_shared(barrier_at(stmt.memory, 0, ctx))
+        ptx(f"tcgen05.alloc.{_GROUP}.sync.aligned.shared::cta.b32", place, u32(stmt.columns))
+        ptx(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned")
+
+
+@emits(CloseTensorMemory)
+def _close(stmt: CloseTensorMemory, ctx: DeviceContext) -> None:
+    with when(tirx.EQ(ctx.warp, i32(0))):
+        ptx(f"tcgen05.dealloc.{_GROUP}.sync.aligned.b32", _address(stmt.memory, ctx), u32(stmt.columns))
+
+
+@emits(TensorProduct)
+def _product(stmt: TensorProduct, ctx: DeviceContext) -> None:
+    """All steps along K, of each 128 rows."""
+    a, b = _Described(stmt.a, stmt.trans_a, ctx), _Described(stmt.b, not stmt.trans_b, ctx)
+    blocks = stmt.tile.warps[0] // WARPS_OF_A_GROUP
+    with when(first_of_group(ctx)):
+        ptx("tcgen05.fence::after_thread_sync")
+        place = let("sums", _address(stmt.memory, ctx) + u32(stmt.column))
+        first_a, first_b = let("a", a.descriptor(i32(0))), let("b", b.descriptor(i32(0)))
+        for step in range(stmt.tile.steps):
+            for block in range(blocks):
+                adds = _adds(stmt, step, ctx)
+                operands = (first_a + a.step(step, block * ROWS), first_b + b.step(step, 0))
+                at = place + u32(block * stmt.tile.columns)
+                masks = (u32(0),) * 4
+                name = f"tcgen05.mma.{_GROUP}.kind::{KINDS[str(stmt.a.buffer.dtype)][0]}"
+                ptx(name, at, *operands, u32(_described(stmt)), *masks, T.ptx.pred(adds))
+
+
+def _described(stmt: TensorProduct) -> int:
+    """The instruction descriptor."""
+    a, b = (KINDS[str(region.buffer.dtype)][1] for region in (stmt.a, stmt.b))
+    across = int(stmt.trans_a) << _A_ACROSS | int(not stmt.trans_b) << _B_ACROSS
+    sizes = stmt.tile.columns // 8 << _COLUMNS_BIT | ROWS // 16 << _ROWS_BIT
+    return _FLOAT32_SUMS | a << _A_BIT | b << _B_BIT | across | sizes
+
+
+def _adds(stmt: TensorProduct, step: int, ctx: DeviceContext) -> Expr:
+    """Whether an instruction adds to its sums."""
+    if step:
+        return tirx.const(1, "uint32")
+    return tirx.Cast("uint32", tirx.Not(ctx.value(stmt.clear)))
+
+
+@emits(TensorCommit)
+def _commit(stmt: TensorCommit, ctx: DeviceContext) -> None:
+    with when(first_of_group(ctx)):
+        place = T.cuda.cvta_generic_to_shared(barrier_at(stmt.barrier, stmt.index, ctx))
+        ptx(f"tcgen05.commit.{_GROUP}.mbarrier::arrive::one.shared::cluster.b64", place)
+
+
+@emits(TensorSums)
+def _sums(stmt: TensorSums, ctx: DeviceContext) -> None:
+    """What lies in the rows of a warp and the columns of its warpgroup; whole warps load together."""
+    assert ctx.warp is not None
+    rows, quads = stmt.tile.tiles
+    beside = stmt.tile.warps[1]
+    group = tirx.truncdiv(ctx.warp, i32(WARPS_OF_A_GROUP))
+    block, column = tirx.truncdiv(group, i32(beside)), tirx.truncmod(group, i32(beside))
+    row = tirx.truncmod(ctx.warp, i32(WARPS_OF_A_GROUP)) * i32(rows * _HALF << _ROW_BIT)
+    start = block * i32(stmt.tile.columns) + column * i32(quads * _QUAD) + row + i32(stmt.column)
+    place = let("sums", _address(stmt.memory, ctx) + u32(start))
+    data = ctx.fragments[stmt.dst.buffer].data
+    ptx("bar.warp.sync", u32(0xFFFFFFFF))
+    ptx("tcgen05.fence::after_thread_sync")
+    for half in range(rows):
+        for first, count in _runs(quads):
+            words = [data[4 * (half * quads + first) + word] for word in range(4 * count)]
+            at = place + u32((half * _HALF << _ROW_BIT) + first * _QUAD)
+            ptx(f"tcgen05.ld.sync.aligned.16x256b.x{count}.b32", *words, at)
+    ptx("tcgen05.wait::ld.sync.aligned")
+    ptx("tcgen05.fence::before_thread_sync")
+
+
+def _runs(quads: int) -> Iterator[tuple[int, int]]:
+    """Loads of powers of two: the first quad of each, and how many."""
+    first = 0
+    while first < quads:
+        count = min(_MOST_QUADS, 1 << (quads - first).bit_length() - 1)
+        yield first, count
+        first += count
+
+
+def _address(memory: Var, ctx: DeviceContext) -> Expr:
+    """What `_open` has been given."""
+    return ctx.storage(memory).data[0]
