@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import re
 
+from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW
-from tilec.backends.hip.codegen.header import MISSING
+from tilec.backends.hip.codegen.header import INSTRUCTIONS, MISSING
 from tilec.errors import UnsupportedError
 
-#: asm("name %0, %1;" : "=f"(result) : "f"(first));
-_COMPUTED = re.compile(
-    r'asm(?: volatile)?\("(?P<name>[a-z][\w.]*) %0, (?P<places>%\d(?:, %\d)*);" : '
-    r'"[=+]\w"\((?P<result>\w+)\)(?: : (?P<given>"\w"\(.*\)))?\);'
-)
-_GIVEN = re.compile(r'"\w"\(')
-_WAITS = re.compile(r'asm volatile\("cp\.async\.(?:commit_group|wait_group \d+|wait_all);"[^;]*\);')
 _SHARED = re.compile(
     r"(?P<extern>extern )?__shared__ (?:__align__\((?P<align>\d+)\) )?"
     r"(?P<type>\w+) (?P<name>\w+)\[(?P<count>\d*)\];"
 )
 #: The text of a function with assembly in it.
 _LEFT = re.compile(r"(\w+)\([^()]*\) \{[^{}]*\basm\b")
+#: What stands for instructions of PTX.
+_FUNCTIONS = frozenset(re.findall(r"\b(tilec_\w+)\(", INSTRUCTIONS))
 #: The C++ type of so many bytes.
 _WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
 
@@ -56,25 +52,8 @@ def amd_text(text: str) -> str:
     for theirs, own in _OWN.items():
         foreign = foreign.replace(theirs, "")
         text = text.replace(theirs, own)
-    foreign = _WAITS.sub("", _COMPUTED.sub("", foreign))
-    _refuse(foreign)
-    text = _WAITS.sub("", _COMPUTED.sub(_call, text))
-    return _SHARED.sub(_in_lds, text)
-
-
-def _call(found: re.Match[str]) -> str:
-    """The call that computes what an instruction does."""
-    given = _operands(found["given"] or "")
-    operands = [found["result"], *given]
-    places = [int(place[1:]) for place in found["places"].split(", ")]
-    name = found["name"].replace(".", "_")
-    return f"{found['result']} = tilec_{name}({', '.join(operands[place] for place in places)});"
-
-
-def _operands(text: str) -> list[str]:
-    """The expressions of operands: '"f"(a), "r"(b + c)'."""
-    pieces = _GIVEN.split(text)[1:]
-    return [piece.strip().rstrip(",").rstrip()[:-1] for piece in pieces]
+    _refuse(computed(foreign, _FUNCTIONS))
+    return _SHARED.sub(_in_lds, computed(text, _FUNCTIONS))
 
 
 def _in_lds(found: re.Match[str]) -> str:
