@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tilec.build.library import build
+from tilec.cli.main import run as run_command
 from tilec.codegen.toolchain import find_toolchain
 from tilec.package.inspect import read_library
 from tilec.targets import native_host
@@ -136,3 +138,13 @@ def test_the_library_tells_of_its_code_objects(library: Path) -> None:
     assert {found["lanes"] for (_, target), found in launches.items() if target == "gfx1100"} == {32}
     assert all(found["spills"] == found["stack"] == 0 for found in launches.values())
     assert all(found["registers"] > 0 and found["kernarg_bytes"] % 8 == 0 for found in launches.values())
+
+
+def test_inspect_shows_registers(
+    library: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run_command(["inspect", str(library)]) == 0
+    said = capfd.readouterr().out
+    assert len(re.findall(r"\d+ registers, waves of 64, \d+ B shared; ziglang", said)) == 2
+    assert len(re.findall(r"\d+ registers, waves of 32, \d+ B shared; ziglang", said)) == 2

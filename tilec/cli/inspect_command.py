@@ -255,10 +255,12 @@ def _products(variant: dict[str, Any]) -> str:
 
 def _gpu_text(variant: dict[str, Any]) -> str:
     """Registers, shared memory and spills of each launch, and what the image needs."""
-    if "compiler" not in variant["image"]:
+    image = variant["image"]
+    if "compiler" not in image:
         return "-"
-    launches = [_launch_text(launch["gpu"]) for launch in variant["launches"]]
-    return f"{'; '.join(launches)}; driver {variant['image']['min_driver']}+, {variant['image']['compiler']}"
+    launches = "; ".join(_launch_text(launch["gpu"]) for launch in variant["launches"])
+    driver = f"driver {image['min_driver']}+, " if "min_driver" in image else ""
+    return f"{launches}; {driver}{image['compiler']}"
 
 
 def _launch_text(gpu: dict[str, Any]) -> str:
@@ -266,7 +268,8 @@ def _launch_text(gpu: dict[str, Any]) -> str:
     if gpu["registers"] is None:
         return f"{shared} shared, registers as the driver finds"
     spills = f", {gpu['spills']} bytes spilled" if gpu["spills"] else ""
-    return f"{gpu['registers']} registers, {shared} shared{spills}"
+    waves = f", waves of {gpu['lanes']}" if "lanes" in gpu else ""
+    return f"{gpu['registers']} registers{waves}, {shared} shared{spills}"
 
 
 def _print_roads(info: LibraryInfo, kernels: list[dict[str, Any]], as_json: bool) -> None:
