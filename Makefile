@@ -3,7 +3,7 @@
 #   make quickstart   build a small library, call it from Python and C, compare with NumPy
 #   make test         the whole test suite
 #   make fuzz         random programs and calls for minutes; FUZZ_SECONDS=600, FUZZ_EXAMPLES=100000 for longer
-#   make test-emulate every CUDA variant that ships, on the emulated GPU, and their kernels for AMD GPUs (minutes)
+#   make test-emulate every CUDA variant that ships, on the emulated GPU, and their kernels for AMD and Apple GPUs (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter, clang-format of the C runtime

@@ -54,7 +54,7 @@ LINUX = System(
     beside="",
     versioned="a glibc",
     libraries=("pthread", "dl", "m"),
-    lacks=frozenset(),
+    lacks=frozenset({"metal"}),
 )
 #: The oldest macOS that zig's headers and stubs are complete for, and on.
 MACOS = System(
@@ -85,6 +85,6 @@ WINDOWS = System(
     beside="{name}.lib",
     versioned="",
     libraries=("synchronization",),
-    lacks=frozenset({"hip"}),
+    lacks=frozenset({"hip", "metal"}),
 )
 SYSTEMS = (LINUX, MACOS, WINDOWS)

@@ -55,13 +55,14 @@ static tilec_status check_address(const kernel_record* kernel, DLDevice device, 
   const device_family* family = family_of(device);
   bool as_family = family->tensor_align && !param->begins_anywhere;
   uint32_t align = as_family ? family->tensor_align : info->align_bytes;
-  if (((uintptr_t)address & (align - 1)) == 0) return TILEC_OK;
+  uintptr_t begin = tensor_begin(device, address);
+  if ((begin & (align - 1)) == 0) return TILEC_OK;
   if (as_family) {
     return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p; on %s tensors start at multiples of %u bytes",
-                kernel->info.name, info->name, address, family->title, align);
+                kernel->info.name, info->name, (void*)begin, family->title, align);
   }
   return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel->info.name,
-              info->name, address, align);
+              info->name, (void*)begin, align);
 }
 
 static COLD tilec_status check_each_pointer(const kernel_record* kernel, DLDevice device,
@@ -78,7 +79,7 @@ static COLD tilec_status check_each_pointer(const kernel_record* kernel, DLDevic
 
 INLINE tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
                                    const int64_t* dims) {
-  if (LIKELY(tensors_aligned(kernel, params))) return TILEC_OK;
+  if (LIKELY(!family_of(device)->handles && tensors_aligned(kernel, params))) return TILEC_OK;
   return check_each_pointer(kernel, device, params, dims);
 }
 
@@ -193,16 +194,16 @@ static tilec_status unpack_scalars(const kernel_record* kernel, DLDevice device,
   return TILEC_OK;
 }
 
-static tilec_status unpack_tensors(const kernel_record* kernel, const tilec_arg* args, const int64_t* dims,
-                                   tilec_value* params) {
+static tilec_status unpack_tensors(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
+                                   const int64_t* dims, tilec_value* params) {
   int64_t extents[MAX_EXTENTS];
   tilec_status status = all_extents(kernel, params, dims, extents);
   for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_params; i++) {
     const param_record* param = &kernel->params[i];
     if (param->info->tag == TILEC_ARG_TENSOR)
-      status = unpack_tensor(kernel, param, &args[i], extents, &params[i]);
+      status = unpack_tensor(kernel, param, device, &args[i], extents, &params[i]);
   }
-  return status == TILEC_OK ? check_overlap(kernel, params, extents) : status;
+  return status == TILEC_OK ? check_overlap(kernel, device, params, extents) : status;
 }
 
 LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
@@ -220,5 +221,5 @@ LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, con
   if (status != TILEC_OK) return status;
   status = check_dims(kernel, dims);
   if (status != TILEC_OK) return status;
-  return unpack_tensors(kernel, args, dims, params);
+  return unpack_tensors(kernel, device, args, dims, params);
 }

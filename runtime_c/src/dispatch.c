@@ -9,13 +9,13 @@
 #include "status.h"
 
 /* The largest power of two that divides the address; 1 << 62 for NULL, which is aligned to anything. */
-static int64_t alignment_of(const void* pointer) {
-  uint64_t address = (uint64_t)(uintptr_t)pointer | UINT64_C(1) << 62;
+static int64_t alignment_of(uintptr_t begin) {
+  uint64_t address = (uint64_t)begin | UINT64_C(1) << 62;
   return (int64_t)(address & -address);
 }
 
 static int64_t known_alignment(const kernel_record* kernel, const dispatch_query* query, uint32_t param) {
-  if (query->params) return alignment_of(query->params[param].ptr);
+  if (query->params) return alignment_of(tensor_begin(query->exec->device, query->params[param].ptr));
   if (query->min_align) return query->min_align[param];
   uint32_t usual = family_of(query->exec->device)->tensor_align;
   return usual ? usual : kernel->params[param].info->align_bytes;

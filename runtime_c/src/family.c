@@ -15,6 +15,11 @@ INLINE const device_family* family_of(DLDevice device) {
   return &cpu_family;
 }
 
+INLINE uintptr_t tensor_begin(DLDevice device, const void* tensor) {
+  if (!family_of(device)->handles || !tensor) return (uintptr_t)tensor;
+  return (uintptr_t)((const DLTensor*)tensor)->byte_offset;
+}
+
 LOCAL const char* device_word(uint32_t device_type) {
   return family_of((DLDevice){.device_type = (DLDeviceType)device_type})->word;
 }

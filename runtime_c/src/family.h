@@ -26,8 +26,11 @@ typedef struct device_family {
   const char *title, *word; /* "CUDA"; what messages call a device: "GPU" */
   uint32_t device_type;     /* of DLPack */
   bool host;                /* blocks run on threads of this process: the pool's or the caller's */
-  uint32_t memory_align;    /* of workspaces and slices */
-  uint32_t tensor_align;    /* of tensors' first elements; 0: that of their type */
+  /* Tensors are given by DLTensors, whose data are the driver's objects and byte_offset counts in them; so
+   * is a workspace such an object, and places in it are offsets. */
+  bool handles;
+  uint32_t memory_align; /* of workspaces and slices */
+  uint32_t tensor_align; /* of tensors' first elements; 0: that of their type */
   tilec_status (*archs)(int32_t device, const arch_list** out);
   int64_t (*units)(const tilec_exec* exec); /* multiprocessors, once `archs` has answered; workers */
   tilec_status (*preload)(const kernel_record* only, int32_t device); /* NULL = every kernel */
@@ -41,6 +44,8 @@ DEVICE_FAMILIES
 #undef X
 
 INLINE const device_family* family_of(DLDevice device); /* that of CPUs for devices that no family has */
+/* Where a tensor begins: its address, or how far into an object of the driver's. */
+INLINE uintptr_t tensor_begin(DLDevice device, const void* tensor);
 LOCAL const char* device_word(uint32_t device_type);
 LOCAL void text_archs(char* out, size_t size, size_t* used, uint32_t device_type); /* "sm_80, sm_90a" */
 LOCAL tilec_status check_archs(const char* name, const arch_list* archs); /* fails if the device runs none */

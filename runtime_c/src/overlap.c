@@ -4,10 +4,12 @@
  * and are taken on trust. */
 #include "overlap.h"
 
+#include "family.h"
 #include "status.h"
 #include "tensors.h"
 
 typedef struct byte_range {
+  const void* object;   /* that the range is in; NULL: memory */
   uintptr_t begin, end; /* equal: nothing to compare */
 } byte_range;
 
@@ -23,8 +25,11 @@ static bool is_dense(const param_record* param, const int64_t* extents) {
 }
 
 /* To the end of memory where the size overflows. */
-static byte_range range_of(const param_record* param, const void* pointer, const int64_t* extents) {
-  byte_range range = {(uintptr_t)pointer, (uintptr_t)pointer};
+static byte_range range_of(const param_record* param, DLDevice device, const void* pointer,
+                           const int64_t* extents) {
+  bool in_object = family_of(device)->handles && pointer;
+  uintptr_t begin = tensor_begin(device, pointer);
+  byte_range range = {in_object ? ((const DLTensor*)pointer)->data : NULL, begin, begin};
   uintptr_t bits = param->info->dtype.bits;
   bool overflow = false;
   if (!pointer || !has_elements(param, extents) || !is_dense(param, extents)) return range;
@@ -37,16 +42,16 @@ static byte_range range_of(const param_record* param, const void* pointer, const
 
 static bool meet(byte_range a, byte_range b) {
   bool empty = a.begin == a.end || b.begin == b.end;
-  return !empty && a.begin < b.end && b.begin < a.end;
+  return !empty && a.object == b.object && a.begin < b.end && b.begin < a.end;
 }
 
-LOCAL tilec_status check_overlap(const kernel_record* kernel, const tilec_value* params,
+LOCAL tilec_status check_overlap(const kernel_record* kernel, DLDevice device, const tilec_value* params,
                                  const int64_t* extents) {
   byte_range ranges[MAX_PARAMS];
   uint64_t written = 0;
   for (uint64_t left = kernel->tensors; left; left &= left - 1) {
     int i = __builtin_ctzll(left);
-    ranges[i] = range_of(&kernel->params[i], params[i].ptr, extents);
+    ranges[i] = range_of(&kernel->params[i], device, params[i].ptr, extents);
     if (kernel->params[i].info->access != TILEC_IN) written |= UINT64_C(1) << i;
   }
   for (; written; written &= written - 1) {

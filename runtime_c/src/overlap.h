@@ -6,7 +6,7 @@
 
 #include <tilec/tilec.h>
 
-LOCAL tilec_status check_overlap(const kernel_record* kernel, const tilec_value* params,
+LOCAL tilec_status check_overlap(const kernel_record* kernel, DLDevice device, const tilec_value* params,
                                  const int64_t* extents);
 
 #endif

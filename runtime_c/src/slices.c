@@ -95,8 +95,9 @@ static tilec_status check_workspace(const kernel_record* kernel, const tilec_exe
     return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes, got %zu", kernel->info.name, bytes,
                 exec->workspace_size);
   }
-  uint64_t align = family_of(exec->device)->memory_align;
-  if ((uintptr_t)exec->workspace % align) {
+  const device_family* family = family_of(exec->device);
+  uint64_t align = family->memory_align;
+  if (!family->handles && (uintptr_t)exec->workspace % align) {
     return fail(TILEC_ERR_WORKSPACE, "%s: the workspace at %p is not aligned to %d bytes", kernel->info.name,
                 exec->workspace, (int)align);
   }
@@ -107,7 +108,8 @@ LOCAL tilec_status place_slices(const kernel_record* kernel, const variant_recor
                                 const tilec_exec* exec, const workspace_layout* layout, void** slices) {
   tilec_status status = check_workspace(kernel, exec, layout->total);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  uintptr_t start = (uintptr_t)exec->workspace; /* NULL where all slices are empty */
+  bool handles = family_of(exec->device)->handles;
+  uintptr_t start = handles ? 0 : (uintptr_t)exec->workspace; /* NULL where all slices are empty */
   for (uint32_t i = 0; i < variant->num_slices; i++) slices[i] = (void*)(start + layout->offsets[i]);
   return TILEC_OK;
 }

@@ -144,13 +144,17 @@ static tilec_status check_strides(const kernel_record* kernel, const param_recor
   return TILEC_OK;
 }
 
-LOCAL tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param, const tilec_arg* arg,
-                                 const int64_t* extents, tilec_value* out) {
+LOCAL tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param, DLDevice device,
+                                 const tilec_arg* arg, const int64_t* extents, tilec_value* out) {
   const DLTensor* tensor = arg->v.tensor;
   tilec_status status = check_shape(kernel, param, tensor, extents);
   if (status != TILEC_OK) return status;
   status = check_strides(kernel, param, tensor, extents);
   if (status != TILEC_OK) return status;
+  if (family_of(device)->handles) {
+    out->ptr = tensor->data ? (void*)tensor : NULL;
+    return TILEC_OK;
+  }
   uintptr_t address = (uintptr_t)tensor->data;
   if (tensor->data && __builtin_add_overflow(address, tensor->byte_offset, &address)) {
     return fail(TILEC_ERR_LAYOUT, "%s: %s has a byte_offset of %llu, which leads past the end of memory",

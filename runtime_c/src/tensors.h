@@ -14,7 +14,7 @@ LOCAL tilec_status fail_tag(const kernel_record* kernel, const tilec_param* para
 LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* param, DLDevice device,
                                 const tilec_arg* arg);
 LOCAL int64_t given_stride(const DLTensor* tensor, int32_t axis);
-LOCAL tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param, const tilec_arg* arg,
-                                 const int64_t* extents, tilec_value* out);
+LOCAL tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param, DLDevice device,
+                                 const tilec_arg* arg, const int64_t* extents, tilec_value* out);
 
 #endif

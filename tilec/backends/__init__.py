@@ -8,8 +8,10 @@ from __future__ import annotations
 from tilec.backends.cpu.backend import CpuBackend
 from tilec.backends.cuda.backend import CudaBackend
 from tilec.backends.hip.backend import HipBackend
+from tilec.backends.metal.backend import MetalBackend
 from tilec.families import register
 
 register(CpuBackend())
 register(CudaBackend())
 register(HipBackend())
+register(MetalBackend())

@@ -82,9 +82,9 @@ class WorkspaceSlice:
 class Image:
     """Machine code of one variant. ``needs`` is the condition on dims and scalar parameters under which it is
     right, an integer text; empty: always. ``code`` is a relocatable ELF object for a CPU target; a cubin, or
-    PTX that ends with a NUL, for a CUDA target. ``sha256`` is of ``code``. A CUDA image has its ``compiler``
-    ("nvrtc 12.9") and the oldest driver that loads it, ``min_driver``, as drivers count: 1000 * major +
-    10 * minor."""
+    PTX that ends with a NUL, for a CUDA target; a code object for AMD GPUs; source that ends with a NUL for
+    Metal. ``sha256`` is of ``code``. An image for a device has its ``compiler`` ("nvrtc 12.9"), one of CUDA
+    the oldest driver that loads it, ``min_driver``, as drivers count: 1000 * major + 10 * minor."""
 
     target: str
     code: bytes

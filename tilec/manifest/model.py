@@ -191,6 +191,11 @@ class Targets(Table):
         description='Processors of AMD GPUs, such as `"gfx942"` or `"gfx1100"`.',
         examples=['hip = ["gfx942", "gfx1100"]'],
     )
+    metal: Names = Field(
+        default=(),
+        description='Versions of Metal for Apple GPUs: `"metal3"`.',
+        examples=['metal = ["metal3"]'],
+    )
     _others: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
     host: StrictStr | Names | None = Field(
         default=None,

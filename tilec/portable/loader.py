@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ABI_VERSION = 1
-CPU, CUDA, ROCM = 1, 2, 10
+CPU, CUDA, METAL, ROCM = 1, 2, 8, 10
 _CPU_LIKE = (1, 3)  # kDLCPU and pinned host memory
 _DEFAULT_STREAM = 1  # of CUDA, as __dlpack__ counts
 _TORCH_KINDS = {"cpu": CPU, "cuda": CUDA}
@@ -235,7 +235,8 @@ _TYPESTRS = {
 
 
 class _View(NamedTuple):
-    """A borrowed tensor: what a DLTensor needs, and ``owner`` to keep the memory alive."""
+    """A borrowed tensor: what a DLTensor needs, and ``owner`` to keep the memory alive. ``offset``: bytes
+    from ``address`` on, where that is an object of a driver's (Metal)."""
 
     address: int
     shape: tuple[int, ...]
@@ -245,6 +246,7 @@ class _View(NamedTuple):
     owner: object
     readonly: bool = False
     lanes: int = 1
+    offset: int = 0
 
     def to_c(self) -> _Tensor:
         rank = len(self.shape)
@@ -257,7 +259,7 @@ class _View(NamedTuple):
             _DataType(*self.dtype, self.lanes),
             kind(*self.shape),
             strides,
-            0,
+            self.offset,
         )
 
 
@@ -353,7 +355,11 @@ def _named_dtype(value: Any, name: str) -> tuple[int, int]:
 def _torch_view(value: Any, name: str) -> _View:
     kind, dtype = _torch_kind(value.device.type), _named_dtype(value, name)
     device = _dlpack_device(value) if kind is None else (kind, 0 if kind == CPU else value.device.index or 0)
-    return _View(value.data_ptr(), tuple(value.shape), tuple(value.stride()), dtype, device, value)
+    address, offset = value.data_ptr(), 0
+    if device[0] == METAL:
+        address, offset = value.untyped_storage().data_ptr(), value.storage_offset() * value.element_size()
+    shape, strides = tuple(value.shape), tuple(value.stride())
+    return _View(address, shape, strides, dtype, device, value, offset=offset)
 
 
 def _torch_kind(name: str) -> int | None:
@@ -403,9 +409,11 @@ def _borrowed_view(tensor: _Tensor, capsule: object, readonly: bool) -> _View:
     strides = tuple(tensor.strides[:rank]) if tensor.strides else None
     dtype = (tensor.dtype.code, tensor.dtype.bits)
     device = (tensor.device.device_type, tensor.device.device_id)
-    address = (tensor.data or 0) + tensor.byte_offset
+    address, offset = tensor.data or 0, tensor.byte_offset
+    if device[0] != METAL:
+        address, offset = address + offset, 0
     shape, lanes = tuple(tensor.shape[:rank]), tensor.dtype.lanes
-    return _View(address, shape, strides, dtype, device, capsule, readonly, lanes)
+    return _View(address, shape, strides, dtype, device, capsule, readonly, lanes, offset)
 
 
 # ---- sizes: the texts in the metadata, which anybody may have written; none is run as Python ----
@@ -878,9 +886,14 @@ class Kernel:
 
 def _alignment(arg: _Arg) -> int:
     """The largest power of two that divides an address, of those that a library asks for."""
-    address = arg.v.tensor.contents.data if arg.tag == 7 else arg.v.i
+    address = _begin(arg.v.tensor.contents) if arg.tag == 7 else arg.v.i
     most = 1 << 31
     return most if not address else min(address & -address, most)
+
+
+def _begin(tensor: _Tensor) -> int:
+    """The address of a tensor, or how far it begins into an object of Metal's."""
+    return int(tensor.byte_offset if tensor.device.device_type == METAL else tensor.data or 0)
 
 
 class Library:
@@ -1570,7 +1583,23 @@ class _HipKind(Kind):
         return _is_capturing(stream)
 
 
-_KINDS = {kind.number: kind for kind in (Kind("cpu", CPU), _CudaKind("cuda", CUDA), _HipKind("hip", ROCM))}
+class _MetalKind(Kind):
+    """Apple's devices: calls without a queue wait until they are done."""
+
+    def memory(self, device: _Device, stream: int, size: int) -> tuple[object, int, int]:
+        text = "there is no memory of Apple GPUs to be had here; give an MTLBuffer as the workspace"
+        raise LaunchError(7, "TILEC_ERR_WORKSPACE", text)
+
+
+_KINDS = {
+    kind.number: kind
+    for kind in (
+        Kind("cpu", CPU),
+        _CudaKind("cuda", CUDA),
+        _HipKind("hip", ROCM),
+        _MetalKind("metal", METAL),
+    )
+}
 
 
 def add_kind(kind: Kind) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import tilec
 
 ROOT = Path(tilec.__file__).parent
-_NAMES = re.compile(r"(cpu|cuda|hip|x86_64|aarch64|(sm|compute)_\d*\w?|gfx\w*|x86-64(-v\d)?)$")
+_NAMES = re.compile(r"(cpu|cuda|hip|metal|metal3|x86_64|aarch64|(sm|compute)_\d*\w?|gfx\w*|x86-64(-v\d)?)$")
 _QUESTIONS = {"is_cpu", "is_cuda", "is_gpu", "startswith", "endswith", "removeprefix"}
-_FAMILY = re.compile(r"tilec\.backends\.(cpu|cuda|hip)\b")
+_FAMILY = re.compile(r"tilec\.backends\.(cpu|cuda|hip|metal)\b")
 #: Who may, and why.
 ALLOWED = {
     "backends/__init__.py": "registers the families that ship",
@@ -54,7 +54,7 @@ def _is_name(node: ast.expr) -> bool:
 def _asking() -> dict[str, list[str]]:
     """Files that ask, and what."""
     names = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
-    own = ("backends/cpu/", "backends/cuda/", "backends/hip/")
+    own = ("backends/cpu/", "backends/cuda/", "backends/hip/", "backends/metal/")
     found = {
         name: list(questions(path.read_text())) for name, path in names.items() if not name.startswith(own)
     }
@@ -80,8 +80,8 @@ if word == "gpu" or value.startswith("s"): pass
 
 
 def test_the_runtime_knows_the_families_by_their_files_alone() -> None:
-    asking = re.compile(r"\bkDL(CUDA|ROCM)\b|\bis_cuda\b|\b(cuda|hip)_\w+\(|NUM_CUDA")
+    asking = re.compile(r"\bkDL(CUDA|ROCM|Metal)\b|\bis_cuda\b|\b(cuda|hip|metal)_\w+\(|NUM_CUDA")
     sources = sorted((ROOT.parent / "runtime_c" / "src").glob("*.[ch]"))
-    shared = [path for path in sources if not path.name.startswith(("cuda", "hip"))]
+    shared = [path for path in sources if not path.name.startswith(("cuda", "hip", "metal"))]
     assert shared
     assert [path.name for path in shared if asking.search(path.read_text())] == []

@@ -138,7 +138,7 @@ def test_the_loader_names_its_devices(made) -> None:
     assert library.matmul.select("toy:0", M=3, N=24, K=40).target == "toy"
     with pytest.raises(LaunchError, match="there is one toy, not number 1"):
         library.matmul.select("toy:1", M=3, N=24, K=40)
-    every = r"write cpu, cuda, cuda:<number>, hip, hip:<number>, toy or toy:<number>"
+    every = r"write cpu, cuda, cuda:<number>, hip, hip:<number>, metal, metal:<number>, toy or toy:<number>"
     with pytest.raises(ValueError, match=every):
         library.matmul.select("toys", M=3, N=24, K=40)
     devices = {one["target"]: one.get("device") for one in library.matmul.metadata["variants"]}

@@ -37,7 +37,8 @@ def kernel_of(entry: str, dims: Mapping[str, Guard], args: Mapping[str, Any], **
 
 
 class Beside:
-    """A kernel on the emulator with the interpreter, or its author's reference, beside it."""
+    """A kernel on the emulator, or on what ``run`` is, with the interpreter, or its author's reference,
+    beside it."""
 
     def __init__(
         self,
@@ -46,9 +47,10 @@ class Beside:
         author: Author | None = None,
         lowered: LoweredKernel | None = None,
         tiles: frozenset[int] = frozenset(),
+        run: Any = None,
     ) -> None:
         self.facts = facts_of(kernel, target.name, tiles)
-        self.emulated = EmulatedKernel(kernel, target, lowered=lowered)
+        self.emulated = run or EmulatedKernel(kernel, target, lowered=lowered)
         self.oracle = Oracle(self.facts, author or Author())
 
     def cases(self, count: int) -> Iterator[dict[str, int]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from emulated import Beside
 
 from tilec.build.frontend import elaborate_variant
+from tilec.ir.nodes import Kernel
 from tilec.manifest import Plan, Variant, load_manifest
 from tilec.targets import Target
 from tilec.trials.oracle import Author, authors
@@ -46,12 +49,20 @@ def variants(manifest: Path, name: str, target: str) -> list[Variant]:
     return [variant for variant in kernel.variants if variant.target.name == target]
 
 
-def check(manifest: Path, variant: Variant, count: int, target: Target | None = None) -> None:
-    """Runs a variant for ``count`` dims, its code for ``target`` where that is not its own."""
+def check(
+    manifest: Path,
+    variant: Variant,
+    count: int,
+    target: Target | None = None,
+    made: Callable[[Kernel], Any] | None = None,
+) -> None:
+    """Runs a variant for ``count`` dims, its code for ``target`` where that is not its own, on the emulator
+    or on what is ``made`` of the kernel."""
     author = known_authors(manifest).get(variant.kernel, Author())
     kernel = elaborate_variant(variant).kernel
     tiles = frozenset(value for value in variant.config.values() if type(value) is int and value >= 4)
-    beside = Beside(kernel, target or variant.target, author, tiles=tiles)
+    run = None if made is None else made(kernel)
+    beside = Beside(kernel, target or variant.target, author, tiles=tiles, run=run)
     tried = 0
     for dims in beside.cases(count):
         tried += 1

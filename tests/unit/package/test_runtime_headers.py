@@ -10,9 +10,9 @@ from tilec.package.runtime import runtime_folder
 
 SOURCES = runtime_folder() / "src"
 #: They hold a unit together.
-TOPS = ("runtime.c", "cuda.c", "hip.c")
+TOPS = ("runtime.c", "cuda.c", "hip.c", "metal.c")
 #: Files that share a header: the first word of their names is its name.
-SHARED = ("cuda_", "hip_", "system_")
+SHARED = ("cuda_", "hip_", "metal_", "system_")
 
 #: It names the fields of the ABI, and no other name.
 LEAVES = ("layout.h",)

@@ -11,8 +11,8 @@ from tilec.inprocess.targets import resolve_target
 
 
 def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
-    """The kind of a target, "cuda", "hip" or "llvm"; with ``return_object``, tilec's own description of it.
-    Raises what `tilec.inprocess.targets.resolve_target` does."""
+    """The kind of a target, "cuda", "hip", "metal" or "llvm"; with ``return_object``, tilec's own description
+    of it. Raises what `tilec.inprocess.targets.resolve_target` does."""
     found = resolve_target(target)
     if return_object:
         return found
@@ -30,7 +30,7 @@ def check_hip_availability() -> bool:
 
 
 def check_metal_availability() -> bool:
-    """False: tilec makes no code for Metal."""
+    """False: tilec finds no Apple GPU of this machine by itself."""
     return False
 
 
@@ -60,8 +60,8 @@ def target_is_rdna(target: Any) -> bool:
 
 
 def target_is_metal(target: Any) -> bool:
-    """False: tilec makes no code for Metal."""
-    return False
+    """Whether the target is a GPU of Apple's."""
+    return resolve_target(target).family == "metal"
 
 
 def target_get_warp_size(target: Any) -> int:

@@ -1,0 +1,156 @@
+"""A library with code for Apple GPUs: without Metal it says so; with a stand-in for Metal and the Objective-C
+run time (programs/fake_metal.c) its sources become pipelines, and what they compute is right.
+
+Such code is in macOS libraries alone; here one for Linux has it, whose runtime looks for the stand-in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilec.backends.metal.backend import MetalBackend
+from tilec.build.library import build
+from tilec.cli.main import run as run_command
+from tilec.codegen.toolchain import find_toolchain
+from tilec.targets import native_host
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the stand-in is for x86-64")
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+MANIFEST = f"""\
+edition = 1
+
+[package]
+name = "rows"
+
+[targets]
+metal = ["metal3"]
+
+[[kernel]]
+name = "scale_add"
+source = "{ROOT}/examples/kernels/elementwise.py:scale_add"
+dims = {{ n = "dynamic" }}
+args = {{ dtype = "float16" }}
+
+[[kernel]]
+name = "softmax"
+source = "{ROOT}/examples/kernels/softmax.py:softmax"
+dims = {{ M = "dynamic", N = "%64", ldx = "%64" }}
+fallback = "none"
+config = {{ bN = 64 }}
+args = {{ dtype = "float32" }}
+"""
+RUNTIME = """\
+#define METAL_OBJC "libfakemetal.so"
+#define METAL_FRAMEWORK "libfakemetal.so"
+#include "metal.c"
+"""
+PRELUDE = """
+def softmax(x, stream=0, offset=0):
+    y = np.full_like(x, np.nan)
+    library.softmax(OnGpu(x, offset), Y=OnGpu(y), stream=stream)
+    wanted = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(y, wanted / wanted.sum(1, keepdims=True), rtol=2e-6)
+def failing(call, *args):
+    try: call(*args)
+    except LaunchError as error: print(error.name, error)
+    else: raise SystemExit("the call should have failed")
+x = np.random.default_rng(1).standard_normal((5, 128), dtype=np.float32)
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("metal")
+    (folder / "rows.toml").write_text(MANIFEST)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MetalBackend, "runtime", RUNTIME)
+        patch.setattr(MetalBackend, "fits", lambda *_: True)
+        return build(folder / "rows.toml").report.library
+
+
+@pytest.fixture(scope="module")
+def metal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("framework")
+    driver = find_toolchain(native_host()).driver
+    source, library = HERE / "programs" / "fake_metal.c", folder / "libfakemetal.so"
+    subprocess.run([*driver, "-shared", "-fPIC", "-O1", "-g0", str(source), "-o", str(library)], check=True)
+    return folder
+
+
+def run(library: Path, script: str, metal: Path, **environment: str) -> str:
+    """What a script prints, in a process that finds the stand-in in ``metal``."""
+    env = {**os.environ, "LD_LIBRARY_PATH": str(metal), **environment}
+    command = [sys.executable, str(HERE / "metal_device.py"), str(library), PRELUDE + script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_launches_compute_what_they_should(library: Path, metal: Path) -> None:
+    script = """
+softmax(x)
+print(events())
+a, b, c = (np.arange(9, dtype=np.float16) for _ in range(3))
+library.scale_add(OnGpu(a), OnGpu(b), 0.5, Y=OnGpu(c), stream=0)
+np.testing.assert_array_equal(c, a + 0.5 * a)
+"""
+    assert run(library, script, metal) == "compile buffer encoder run end commit wait\n"
+
+
+def test_queues_command_buffers_and_encoders(library: Path, metal: Path) -> None:
+    script = """
+library.preload("metal:0")
+print(events())
+for kind in (b"queue", b"commands", b"encoder"):
+    softmax(x, FAKE.fake_metal_object(kind))
+    print(events())
+"""
+    said = run(library, script, metal).splitlines()
+    assert said == ["compile compile", "buffer encoder run end commit", "encoder run end", "run"]
+
+
+def test_offsets(library: Path, metal: Path) -> None:
+    script = """
+softmax(x, 0, 4096)
+failing(softmax, x, 0, 8)
+shared = np.zeros((4, 64), np.float32)
+whole = OnGpu(shared)
+failing(lambda: library.softmax(whole, Y=whole, stream=0))
+"""
+    said = run(library, script, metal)
+    assert "X is at 0x8; on Metal tensors start at multiples of 16 bytes" in said
+    assert "Y is written and shares memory with X" in said
+
+
+def test_other_devices_are_told_what_there_is(library: Path, metal: Path) -> None:
+    said = run(library, "failing(softmax, x)", metal, FAKE_METAL="Intel Iris")
+    assert "no code for device 0, Intel Iris; there is code for metal3" in said
+    assert "the system has no GPU for Metal" in run(library, "failing(softmax, x)", metal, FAKE_METAL="")
+
+
+def test_a_machine_without_metal(library: Path, tmp_path: Path) -> None:
+    script = f"""
+import ctypes, numpy as np
+from tilec.portable.loader import LaunchError, load
+library = load({str(library)!r})
+try: library.preload("metal:0")
+except LaunchError as error: print(error.name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.stdout == "TILEC_ERR_NO_DRIVER\n", done.stderr
+
+
+def test_inspect_shows_threadgroup_memory(
+    library: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run_command(["inspect", str(library)]) == 0
+    assert capfd.readouterr().out.count("0 B shared, registers as the driver finds; Metal, at run time") == 2

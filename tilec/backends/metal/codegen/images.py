@@ -1,0 +1,100 @@
+"""Device TIR of a Metal variant -> source, which is the image: the system compiles it where it runs.
+
+The bytes depend on the function bodies alone."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tilec.backends.cuda.codegen.device_source import legalized
+from tilec.backends.cuda.codegen.images import check_limits
+from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
+from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
+from tilec.backends.metal.codegen.header import header
+from tilec.backends.metal.codegen.helpers import Helpers
+from tilec.backends.metal.codegen.writer import FunctionWriter
+from tilec.backends.metal.launch import MetalLaunch
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.errors import UnsupportedError
+from tilec.ir.roads import encode, multipliers
+
+if TYPE_CHECKING:
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.targets import Target
+
+
+def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+    """The image of one variant, ended by a NUL; launch i is the kernel ``<symbol_prefix>_<i>``.
+
+    CompileError when a launch asks for more than ``target`` has; UnsupportedError for what Metal has no words
+    for."""
+    check_limits(lowered, target)
+    code = source(lowered, target, symbol_prefix).encode() + b"\0"
+    return Image(
+        target=target.name,
+        code=code,
+        sha256=hashlib.sha256(code).hexdigest(),
+        launches=tuple(
+            _launch_code(launch, f"{symbol_prefix}_{index}")
+            for index, launch in enumerate(launches_of(lowered))
+        ),
+        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+        compiler="Metal, at run time",
+        needs=lowered.needs,
+    )
+
+
+def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The source of all launches."""
+    if any(launch.cooperative for launch in launches_of(lowered)):
+        raise UnsupportedError(
+            f"{lowered.name}: blocks that wait for each other, on Apple GPUs",
+            remedy="split the kernel at T.sync_grid into two T.Kernel",
+        )
+    helpers = Helpers()
+    functions = [
+        FunctionWriter(f"{symbol_prefix}_{index}", func, _threads(launch), helpers).text()
+        for index, (func, launch) in enumerate(
+            zip(device_functions(lowered, target, symbol_prefix), launches_of(lowered), strict=True)
+        )
+    ]
+    body = "\n".join([helpers.text, *functions])
+    return f"{header(body)}\n{body}"
+
+
+def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The TIR that the source is written from, after all passes."""
+    return str(legalized(lowered, target, _tvm_target(), symbol_prefix)) + "\n"
+
+
+def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
+    """The functions of all launches as the code generator gets them, in order."""
+    module = legalized(lowered, target, _tvm_target(), symbol_prefix)
+    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
+
+
+@lru_cache(maxsize=1)
+def _tvm_target() -> Any:
+    """TVM's passes with the functions that CUDA has, whose meaning the header gives."""
+    import tvm
+
+    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+
+
+def _threads(launch: LoweredCudaLaunch) -> int:
+    x, y, z = launch.threads
+    return x * y * z
+
+
+def _launch_code(launch: LoweredCudaLaunch, symbol: str) -> LaunchCode:
+    gpu = MetalLaunch(
+        static_shared=launch.shared_bytes,
+        blocks_per_unit=launch.blocks_per_unit,
+        wide=wide_tensors(launch),
+    )
+    products = multipliers(launch.roads)
+    return LaunchCode(
+        symbol, launch.grid, launch.threads, 0, launch.notes, gpu, encode(launch.roads), products
+    )

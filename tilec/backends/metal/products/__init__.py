@@ -1,0 +1,1 @@
+"""Products by simdgroup matrices."""
