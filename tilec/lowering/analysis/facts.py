@@ -102,8 +102,9 @@ class Facts:
         high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
         self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
-        if isinstance(high, tirx.Min):
-            self._lesser[var] = tuple(self._proof_form(part - 1) for part in (high.a, high.b))
+        end = self.inline(high)
+        if isinstance(end, tirx.Min):
+            self._lesser[var] = tuple(self._proof_form(part - 1) for part in (end.a, end.b))
         first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
         lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
         self._bind_interval(var, lowest, max(highest - 1, lowest))

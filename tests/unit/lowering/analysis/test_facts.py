@@ -101,6 +101,16 @@ def test_loop_from_an_unknown_start_keeps_its_end():
     assert facts.prove(k < 3) is None
 
 
+def test_an_end_that_has_a_name_is_the_lesser_of_two_as_well():
+    K, ko, s, count = variables("K", "ko", "s", "count")
+    facts = Facts(Kernel("k", (), (Dim("K", K, Guard(div=128)),), ()))
+    facts.bind_range(ko, 0, (K + 4095) // 4096)
+    facts.bind_value(count, tirx.min(tirx.const(32, "int32"), K // 128 - ko * 32))
+    facts.bind_range(s, 0, count)
+    assert facts.prove((ko * 32 + s) * 4 + 3 < K // 32) is True
+    assert facts.prove((ko * 32 + s) * 4 + 4 < K // 32) is None
+
+
 def test_what_is_assumed_of_a_cast_that_may_wrap_is_known_from_then_on():
     """In whatever form it was written down in between."""
     (n,) = variables("n")
