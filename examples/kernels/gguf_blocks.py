@@ -21,6 +21,10 @@ PART = 32
 #: Weights and bytes of a block.
 SIZES = {"q4_0": (32, 18), "q4_k": (256, 144)}
 _PARTS = RUN // PART
+#: Parts of a block.
+PARTS = {form: size // PART for form, (size, _) in SIZES.items()}
+#: Words of four numbers of 6 bits, their lower 4 and their upper 2, as ``q4_k`` stores them.
+SIX_BITS, FOUR_BITS, TWO_BITS = (T.uint32(bits * 0x01010101) for bits in (0x3F, 0x0F, 0x30))
 #: Weights that are taken together: whole blocks, at least a run of activations.
 UNITS = {form: max(size, RUN) for form, (size, _) in SIZES.items()}
 
@@ -40,28 +44,50 @@ def byte_of(form, unit, half, at):
 
 
 def half_at(W, j, block, at):
-    """The 16-bit float that two bytes of a block are."""
-    bits = T.cast(W[j, block, at], "uint16") | T.cast(W[j, block, at + 1], "uint16") << 8
-    return T.cast(T.reinterpret(bits, "float16"), "float32")
+    """The bits of the 16-bit float that two bytes of a block are."""
+    return T.cast(W[j, block, at], "uint16") | T.cast(W[j, block, at + 1], "uint16") << 8
+
+
+def word_at(W, j, block, at):
+    """Four bytes of a block."""
+    low, high = (T.cast(half_at(W, j, block, at + 2 * half), "uint32") for half in range(2))
+    return low | high << 16
 
 
 @T.macro
-def steps_of(form, W, j, first, count, steps, minima):
-    """The steps and minima of row ``j``, of ``count`` units from the unit ``first`` on."""
+def stored_steps(form, W, j, unit, s, floats, codes):
+    """Brings what the steps of a unit of row ``j`` are made of to place ``s``: the bits of its ``floats``,
+    and for ``q4_k`` words of four ``codes`` of 6 bits, of its steps and of its minima."""
     if form == "q4_0":
-        for s in T.serial(count):
-            for b in T.unroll(_PARTS):
-                steps[s * _PARTS + b] = half_at(W, j, (first + s) * _PARTS + b, 0)
+        for b in tuple(range(_PARTS)):
+            floats[0, s * _PARTS + b] = half_at(W, j, unit * _PARTS + b, 0)
     else:
-        for s in T.serial(count):
-            block = first + s
-            d, dmin = half_at(W, j, block, 0), half_at(W, j, block, 2)
-            for b in T.Parallel(4):
-                x, y, z = (T.cast(W[j, block, 4 + 4 * word + b], "int32") for word in range(3))
-                steps[s * 8 + b] = d * T.cast(x & 63, "float32")
-                minima[s * 8 + b] = dmin * T.cast(y & 63, "float32")
-                steps[s * 8 + 4 + b] = d * T.cast(z & 15 | x >> 6 << 4, "float32")
-                minima[s * 8 + 4 + b] = dmin * T.cast(z >> 4 | y >> 6 << 4, "float32")
+        for number in (0, 1):
+            floats[number, s] = half_at(W, j, unit, 2 * number)
+        x, y, z = (word_at(W, j, unit, 4 + 4 * word) for word in range(3))
+        codes[0, s * 2] = x & SIX_BITS
+        codes[0, s * 2 + 1] = z & FOUR_BITS | (x >> 2) & TWO_BITS
+        codes[1, s * 2] = y & SIX_BITS
+        codes[1, s * 2 + 1] = (z >> 4) & FOUR_BITS | (y >> 2) & TWO_BITS
+
+
+def step_of(form, floats, codes, part):
+    """The step of a part, and what its weights are too large by."""
+    d, dmin = (float_of(floats[number, part // PARTS[form]]) for number in range(2))
+    if form == "q4_0":
+        return d, 8.0 * d
+    step, minimum = (T.cast(codes[number, part], "float32") for number in range(2))
+    return d * step, dmin * minimum
+
+
+def part_of(form, plane, p):
+    """The part of 128 weights that lane ``p`` has, in half ``plane`` of its bytes."""
+    return order(form, plane, p * 4) // PART
+
+
+def float_of(bits):
+    """The number that the bits of a 16-bit float are."""
+    return T.cast(T.reinterpret(bits, "float16"), "float32")
 
 
 def words(form, W, j, numbers, m, unit, half, p, planes):
@@ -90,7 +116,9 @@ def words(form, W, j, numbers, m, unit, half, p, planes):
 def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, threads=128):
     """C = A @ W.T for ``bM`` rows of A at a time; K is a multiple of 128, for ``q4_k`` of 256."""
     size, stored = SIZES[form]
-    units, runs = bK // UNITS[form], UNITS[form] // RUN
+    units, runs, parts = bK // UNITS[form], UNITS[form] // RUN, bK // PART
+    #: Units of K and what the last tile lacks, whose activations are 0.
+    padded, parts_of_unit = T.ceildiv(K, bK) * units, UNITS[form] // PART
     #: Halves of bytes that have the same steps.
     together = [(0, 1)] if form == "q4_0" else [(0,), (1,)]
 
@@ -101,47 +129,53 @@ def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, thr
         C: T.Tensor((M, N), dtype),
     ):
         """C = A @ W.T, W in blocks of 4-bit weights as GGUF files have them."""
-        numbers = T.alloc_global((M, T.ceildiv(K, RUN), 2, 2, RUN // 2), "int8")
-        scale = T.alloc_global((M, T.ceildiv(K, RUN)), "float32")
-        added = T.alloc_global((M, T.ceildiv(K, RUN), _PARTS), "float32")
-        integers(A, numbers, scale, added, lambda plane, at: order(form, plane, at))
+        numbers = T.alloc_global((M, padded * runs, 2, 2, RUN // 2), "int8")
+        scale = T.alloc_global((M, padded * runs), "float32")
+        added = T.alloc_global((M, padded * parts_of_unit), "float32")
+        integers(A, numbers, scale, added, lambda plane, at: order(form, plane, at), _PARTS)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
-            steps = T.alloc_fragment((units * runs * _PARTS,), "float32")
-            minima = T.alloc_fragment((units * runs * _PARTS,), "float32")
+            floats = T.alloc_fragment((2, parts // PARTS[form]), "uint16")
+            packed = T.alloc_fragment((2, parts // 4), "uint32")
+            codes = T.view(packed, (2, parts), "uint8")
+            steps = T.alloc_fragment((bM, parts), "float32")
             total = T.alloc_fragment((bM, bN, WORDS), "float32")
             result = T.alloc_fragment((bM, bN), "float32")
+            T.clear(floats)
+            T.clear(packed)
             for mo in T.serial(T.ceildiv(M, bM)):
                 rows = [T.max(T.min(mo * bM + i, M - 1), 0) for i in range(bM)]
                 T.clear(total)
                 for ko in T.serial(T.ceildiv(K, bK)):
                     first, count = ko * units, T.min(units, K // UNITS[form] - ko * units)
+                    for s in T.serial(count):
+                        stored_steps(form, W, bx * bN, first + s, s, floats, packed)
                     for column in T.serial(T.min(bN, N - bx * bN)):
                         j = bx * bN + column
-                        steps_of(form, W, j, first, count, steps, minima)
                         sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
-                        less = [T.alloc_fragment((_PARTS,), "float32") for _ in rows]
+                        less = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         for own in (*sums, *less):
                             T.clear(own)
+                        for v in T.serial(parts // WORDS):
+                            for p in T.Parallel(WORDS):
+                                part = v * WORDS + p
+                                step, offset = step_of(form, floats, codes, part)
+                                for i, m in enumerate(rows):
+                                    steps[i, part] = step * scale[m, ko * units * runs + part // _PARTS]
+                                    less[i][p] = T.fma(offset, added[m, ko * parts + part], less[i][p])
+                        following = T.max(T.min(j + 1, N - 1), 0)
                         for s in T.serial(count):
+                            stored_steps(form, W, following, first + s, s, floats, packed)
                             for half in range(runs):
-                                run, part = (first + s) * runs + half, (s * runs + half) * _PARTS
                                 for p in T.Parallel(WORDS):
                                     for i, m in enumerate(rows):
                                         for planes in together:
                                             found = words(form, W, j, numbers, m, first + s, half, p, planes)
-                                            step = steps[part + order(form, planes[0], p * 4) // PART]
-                                            value = T.cast(found, "float32") * scale[m, run]
-                                            sums[i][p] = T.fma(value, step, sums[i][p])
-                                for p in T.Parallel(_PARTS):
-                                    for i, m in enumerate(rows):
-                                        offset = 8.0 * steps[part + p] if form == "q4_0" else minima[part + p]
-                                        less[i][p] = T.fma(offset, added[m, run, p], less[i][p])
+                                            part = (s * runs + half) * _PARTS + part_of(form, planes[0], p)
+                                            value = T.cast(found, "float32")
+                                            sums[i][p] = T.fma(value, steps[i, part], sums[i][p])
                         for p in T.Parallel(WORDS):
-                            for i, own in enumerate(sums):
-                                total[i, column, p] += own[p]
-                        for p in T.Parallel(_PARTS):
-                            for i, own in enumerate(less):
-                                total[i, column, p] -= own[p]
+                            for i, (own, offsets) in enumerate(zip(sums, less, strict=True)):
+                                total[i, column, p] += own[p] - offsets[p]
                 T.reduce_sum(total, result, dim=2)
                 for i, j in T.Parallel(bM, bN):
                     C[mo * bM + i, bx * bN + j] = result[i, j]

@@ -26,14 +26,13 @@ def dot4(left, right):
 
 
 @T.macro
-def integers(A, numbers, steps, sums, order):
-    """A launch that brings rows of A into integers: ``numbers`` (M, K / RUN, planes, 2, RUN / planes) has the
+def integers(A, numbers, steps, sums, order, parts=1):
+    """A launch that brings rows of A into integers: ``numbers`` (M, runs, planes, 2, RUN / planes) has the
     high and the low bytes of a run in the order of the weights' planes, ``order(plane, at)`` in the run;
-    ``steps`` (M, K / RUN) what an integer stands for, ``sums`` (M, K / RUN, parts) what parts of a run add up
-    to."""
-    (M, K), (planes, _, width), parts = A.shape, numbers.shape[2:], sums.shape[2]
-    part = RUN // parts
-    with T.Kernel(T.ceildiv(K, _RUNS * RUN), M, threads=128) as (ko, m):
+    ``steps`` (M, runs) what an integer stands for, ``sums`` (M, runs * parts) what parts of a run add up to.
+    Runs behind K are 0."""
+    (M, _), (planes, _, width), part = A.shape, numbers.shape[2:], RUN // parts
+    with T.Kernel(T.ceildiv(numbers.shape[1], _RUNS), M, threads=128) as (ko, m):
         values = T.alloc_fragment((_RUNS, RUN), "float32")
         tops, factors = T.alloc_fragment((_RUNS,), "float32"), T.alloc_fragment((_RUNS,), "float32")
         whole = T.alloc_fragment((_RUNS, RUN), "int32")
@@ -49,7 +48,7 @@ def integers(A, numbers, steps, sums, order):
             added = T.alloc_fragment((_RUNS,), "int32")
             T.reduce_sum(whole[:, number * part : (number + 1) * part], added, dim=1)
             for g in T.Parallel(_RUNS):
-                sums[m, ko * _RUNS + g, number] = added[g] * (tops[g] * (1.0 / LARGEST))
+                sums[m, (ko * _RUNS + g) * parts + number] = added[g] * (tops[g] * (1.0 / LARGEST))
         for plane in range(planes):
             for g, at in T.Parallel(_RUNS, width):
                 number = whole[g, order(plane, at)]

@@ -61,7 +61,7 @@ def few_rows(M, N, K, bits, dtype, bM, bN, bK, threads):
         """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
         numbers = T.alloc_global((M, T.ceildiv(K, GROUP), planes, 2, width), "int8")
         units = T.alloc_global((M, T.ceildiv(K, GROUP)), "float32")
-        added = T.alloc_global((M, T.ceildiv(K, GROUP), 1), "float32")
+        added = T.alloc_global((M, T.ceildiv(K, GROUP)), "float32")
         integers(A, numbers, units, added, order)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
             steps = T.alloc_fragment((bM, groups, bN), "float32")
@@ -77,7 +77,7 @@ def few_rows(M, N, K, bits, dtype, bM, bN, bK, threads):
                             for j in T.Parallel(bN):
                                 at = ko * groups + g
                                 steps[i, g, j] = scales[at, bx * bN + j] * units[m, at]
-                                shift[i, j] += scales[at, bx * bN + j] * added[m, at, 0]
+                                shift[i, j] += scales[at, bx * bN + j] * added[m, at]
                     for j in T.serial(T.min(bN, N - bx * bN)):
                         sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         for own in sums:
