@@ -1,9 +1,9 @@
 """Products with packed weights by products of bytes, for CPUs, in the factory form.
 
-Rows of activations become integers of 16 bits with a step per :data:`RUN` along K, each of them two bytes:
-256 * high + low. Weights stay the bytes, or halves of bytes, that are stored: numbers from 0 on. Each lane of
-a vector adds up the products of its own words of four bytes; steps of groups are applied to sums, and what an
-offset of the weights comes to is taken off the results.
+Rows of activations become integers with a step per :data:`RUN` along K: of 16 bits, each of them two bytes,
+256 * high + low, or of 8. Weights stay the bytes, or halves of bytes, that are stored: numbers from 0 on.
+Each lane of a vector adds up the products of its own words of four bytes; steps of groups are applied to
+sums, and what an offset of the weights comes to is taken off the results.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import tilec.language as T
 WORDS = 16
 #: Activations that share a step.
 RUN = 128
-#: The largest integer that an activation becomes: its upper byte, rounded, is at most 127.
-LARGEST = 127 * 256
+#: The largest integer that an activation becomes, by its bytes: the upper one, rounded, is at most 127.
+LARGEST = {1: 127, 2: 127 * 256}
 #: Runs that a task brings into integers.
 _RUNS = 8
 
@@ -27,11 +27,12 @@ def dot4(left, right):
 
 @T.macro
 def integers(A, numbers, steps, sums, order, parts=1):
-    """A launch that brings rows of A into integers: ``numbers`` (M, runs, planes, 2, RUN / planes) has the
-    high and the low bytes of a run in the order of the weights' planes, ``order(plane, at)`` in the run;
+    """A launch that brings rows of A into integers: ``numbers`` (M, runs, planes, size, RUN / planes) has the
+    bytes of a run, high ones first, in the order of the weights' planes, ``order(plane, at)`` in the run;
     ``steps`` (M, runs) what an integer stands for, ``sums`` (M, runs * parts) what parts of a run add up to.
     Runs behind K are 0."""
-    (M, _), (planes, _, width), part = A.shape, numbers.shape[2:], RUN // parts
+    (M, _), (planes, size, width), part = A.shape, numbers.shape[2:], RUN // parts
+    largest = LARGEST[size]
     with T.Kernel(T.ceildiv(numbers.shape[1], _RUNS), M, threads=128) as (ko, m):
         values = T.alloc_fragment((_RUNS, RUN), "float32")
         tops, factors = T.alloc_fragment((_RUNS,), "float32"), T.alloc_fragment((_RUNS,), "float32")
@@ -40,18 +41,21 @@ def integers(A, numbers, steps, sums, order, parts=1):
             values[g, k] = A[m, (ko * _RUNS + g) * RUN + k]
         T.reduce_absmax(values, tops, dim=1, nan_propagate=True)
         for g in T.Parallel(_RUNS):
-            factors[g] = T.if_then_else(tops[g] > 0.0, LARGEST / tops[g], 0.0)
-            steps[m, ko * _RUNS + g] = tops[g] * (1.0 / LARGEST)
+            factors[g] = T.if_then_else(tops[g] > 0.0, largest / tops[g], 0.0)
+            steps[m, ko * _RUNS + g] = tops[g] * (1.0 / largest)
         for g, k in T.Parallel(_RUNS, RUN):
             whole[g, k] = T.cast(T.nearbyint(values[g, k] * factors[g]), "int32")
         for number in range(parts):
             added = T.alloc_fragment((_RUNS,), "int32")
             T.reduce_sum(whole[:, number * part : (number + 1) * part], added, dim=1)
             for g in T.Parallel(_RUNS):
-                sums[m, (ko * _RUNS + g) * parts + number] = added[g] * (tops[g] * (1.0 / LARGEST))
+                sums[m, (ko * _RUNS + g) * parts + number] = added[g] * (tops[g] * (1.0 / largest))
         for plane in range(planes):
             for g, at in T.Parallel(_RUNS, width):
                 number = whole[g, order(plane, at)]
-                high = (number + 128) >> 8
-                numbers[m, ko * _RUNS + g, plane, 0, at] = high
-                numbers[m, ko * _RUNS + g, plane, 1, at] = number - high * 256
+                if size == 1:
+                    numbers[m, ko * _RUNS + g, plane, 0, at] = number
+                else:
+                    high = (number + 128) >> 8
+                    numbers[m, ko * _RUNS + g, plane, 0, at] = high
+                    numbers[m, ko * _RUNS + g, plane, 1, at] = number - high * 256

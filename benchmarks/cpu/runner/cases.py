@@ -71,6 +71,14 @@ def _packed(bits: int) -> Callable[..., Case]:
     return case
 
 
+def _groups(group: int) -> Callable[..., Case]:
+    def case(m: int, n: int, k: int) -> Case:
+        w = torch.randint(0, 256, (n, k // 2)).to(torch.uint8)
+        return _of_bytes([w, torch.rand(n, k // group).half()], _mnk(m, n, k))
+
+    return case
+
+
 def _gguf(size: int, stored: int, floats: int) -> Callable[..., Case]:
     """Blocks of ``size`` weights in ``stored`` bytes, which begin with some 16-bit floats."""
 
@@ -198,6 +206,9 @@ _CASES: Mapping[str, Callable[..., Case]] = {
     "linear_int8": _linear_int8,
     "linear_packed_w4a16": _packed(4),
     "linear_packed_w8a16": _packed(8),
+    "linear_w4a8_g32": _groups(32),
+    "linear_w4a8_g128": _groups(128),
+    "linear_w4a16_g32": _groups(32),
     "linear_q4_0": _gguf(32, 18, 1),
     "linear_q4_k": _gguf(256, 144, 2),
     "attention_dense_bfloat16": _dense,

@@ -163,6 +163,10 @@ EXPERTS = [
     *(Case("gguf_blocks.py:linear_gguf", {"M": 3, "N": 11, "K": 768}, ("K",), {"form": form},
            {"bM": 2, "bN": 8, "bK": 512}, f"linear_{form}_reference", f"linear_{form}_inputs", rtol=4e-3)
       for form in ("q4_0", "q4_k")),
+    *(Case("quantised_groups.py:linear_groups", {"M": 3, "N": 11, "K": 2176}, (),
+           {"group": group, "activations": bits}, {"bM": 2, "bN": 8, "bK": 2048},
+           f"linear_w4a{bits}_reference", "linear_groups_inputs", rtol=4e-3)
+      for group, bits in ((32, 8), (64, 16), (128, 8))),
     Case("grouped.py:linear_grouped", {"tokens": 21, "N": 10, "K": 12, "G": 4}, (), F32, TILES,
          inputs="linear_grouped_inputs"),
     Case("attention_varlen.py:attention_varlen", VARLEN, HEADS, F32, BLOCKS,

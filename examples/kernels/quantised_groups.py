@@ -1,0 +1,122 @@
+"""Products with weights of 4 bits in groups of 32, 64 or 128 along K, for CPUs, in the factory form.
+
+Weights are stored as :func:`quantised_packed.pack` stores them, whose words of eight come from 32 neighbours
+each; scales (N, K / group), those of a row side by side. Activations become integers of 8 or of 16 bits
+(``quantised_bytes.py``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from quantised_bytes import LARGEST, RUN, WORDS, dot4, integers
+from quantised_packed import pack, stored, unpack, weight
+from tile_math import f32
+
+import tilec
+import tilec.language as T
+
+
+def words(W, j, numbers, m, run, p):
+    """The products of 128 weights of W's row ``j`` and of row ``m`` of the activations, in the words of lane
+    ``p``."""
+    _, _, planes, size, width = numbers.shape
+
+    def products(part):
+        return sum(
+            dot4(
+                lambda byte, plane=plane: stored(W[j, run * width + p * 4 + byte], plane, 4),
+                lambda byte, plane=plane: numbers[m, run, plane, part, p * 4 + byte],
+            )
+            for plane in range(planes)
+        )
+
+    return products(0) if size == 1 else products(0) * 256 + products(1)
+
+
+@tilec.jit(out_idx=[-1])
+def linear_groups(M, N, K, group=32, activations=8, dtype="float16", bM=1, bN=64, bK=4096, threads=128):
+    """C = A @ W.T for ``bM`` rows of A at a time, these by integers of 8 or 16 bits (``activations``); K is a
+    multiple of 128."""
+    runs, parts, parts_of_run = bK // RUN, bK // group, RUN // group
+    padded = T.ceildiv(K, bK)
+
+    def order(plane, at):
+        return weight(at * 2 + plane, 4)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // 2), "uint8"),
+        scales: T.Tensor((N, K // group), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
+        numbers = T.alloc_global((M, padded * runs, 2, activations // 8, RUN // 2), "int8")
+        units = T.alloc_global((M, padded * runs), "float32")
+        added = T.alloc_global((M, padded * parts), "float32")
+        integers(A, numbers, units, added, order, parts_of_run)
+        with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
+            steps = T.alloc_fragment((bM, parts), "float32")
+            total, result = (
+                T.alloc_fragment((bM, bN, WORDS), "float32"),
+                T.alloc_fragment((bM, bN), "float32"),
+            )
+            for mo in T.serial(T.ceildiv(M, bM)):
+                rows = [T.max(T.min(mo * bM + i, M - 1), 0) for i in range(bM)]
+                T.clear(total)
+                for ko in T.serial(T.ceildiv(K, bK)):
+                    for column in T.serial(T.min(bN, N - bx * bN)):
+                        j = bx * bN + column
+                        sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
+                        less = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
+                        for own in (*sums, *less):
+                            T.clear(own)
+                        for v in T.serial(parts // WORDS):
+                            for p in T.Parallel(WORDS):
+                                part = v * WORDS + p
+                                step = T.cast(scales[j, ko * parts + part], "float32")
+                                for i, m in enumerate(rows):
+                                    steps[i, part] = step * units[m, ko * runs + part // parts_of_run]
+                                    less[i][p] = T.fma(8.0 * step, added[m, ko * parts + part], less[i][p])
+                        for g in T.serial(T.min(runs, K // RUN - ko * runs)):
+                            for p in T.Parallel(WORDS):
+                                for i, m in enumerate(rows):
+                                    found = T.cast(words(W, j, numbers, m, ko * runs + g, p), "float32")
+                                    step = steps[i, g * parts_of_run + p % 4 * parts_of_run // 4]
+                                    sums[i][p] = T.fma(found, step, sums[i][p])
+                        for p in T.Parallel(WORDS):
+                            for i, (own, offsets) in enumerate(zip(sums, less, strict=True)):
+                                total[i, column, p] += own[p] - offsets[p]
+                T.reduce_sum(total, result, dim=2)
+                for i, j in T.Parallel(bM, bN):
+                    C[mo * bM + i, bx * bN + j] = result[i, j]
+
+    return main
+
+
+def linear_w4a16_reference(A, W, scales):
+    """NumPy twin of :func:`linear_groups` with activations of 16 bits, which are not rounded here."""
+    weights = f32(unpack(W))
+    return f32(A) @ (weights * np.repeat(f32(scales), weights.shape[1] // scales.shape[1], axis=1)).T
+
+
+def linear_w4a8_reference(A, W, scales):
+    """NumPy twin of :func:`linear_groups` with activations of 8 bits, which are rounded as there."""
+    runs = f32(A).reshape(A.shape[0], -1, RUN)
+    tops = np.abs(runs).max(axis=-1, keepdims=True)
+    factors = np.where(tops > 0, LARGEST[1] / np.maximum(tops, np.float32(1e-30)), 0).astype(np.float32)
+    rounded = np.rint(runs * factors) * (tops * np.float32(1 / LARGEST[1]))
+    return linear_w4a16_reference(rounded.reshape(A.shape), W, scales)
+
+
+def linear_groups_inputs(dims, rng, group=32):
+    """Normal activations, weights of all values, scales that keep the result near 1."""
+    M, N, K = (dims[name] for name in ("M", "N", "K"))
+    numbers = rng.integers(-8, 8, (N, K)).astype(np.int8)
+    scales = rng.uniform(0.5, 1.5, (N, K // group)) / (4.0 * K**0.5)
+    return [rng.standard_normal((M, K)), pack(numbers), scales]
+
+
+def linear_groups128_inputs(dims, rng):
+    """:func:`linear_groups_inputs` with groups of 128."""
+    return linear_groups_inputs(dims, rng, group=128)
