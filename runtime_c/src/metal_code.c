@@ -41,8 +41,8 @@ static tilec_status metal_compile(const kernel_record* kernel, const metal_image
 
 /* A pipeline whose simdgroups have as many lanes as the code counts with, and that takes all of its threads.
  */
-static tilec_status metal_check_pipeline(const kernel_record* kernel, const metal_launch* launch) {
-  metal_id made = launch->pipelines[0];
+static tilec_status metal_check_pipeline(const kernel_record* kernel, const metal_launch* launch,
+                                         metal_id made) {
   const uint32_t* block = launch->info->block;
   unsigned long threads = (unsigned long)block[0] * block[1] * block[2];
   unsigned long width = METAL_ASK(unsigned long)(made, metal.selectors.width);
@@ -63,8 +63,12 @@ static tilec_status metal_make_pipeline(const kernel_record* kernel, const metal
       METAL_TELL(metal_id, metal_id, metal_id*)(device->object, metal.selectors.pipeline, function, &error);
   metal_release(function);
   if (!made) return metal_fail(TILEC_ERR_DRIVER, kernel->info.name, "making its pipeline", error);
-  launch->pipelines[0] = made;
-  return metal_check_pipeline(kernel, launch);
+  tilec_status status = metal_check_pipeline(kernel, launch, made);
+  if (status == TILEC_OK)
+    launch->pipelines[0] = made;
+  else
+    metal_release(made);
+  return status;
 }
 
 static tilec_status metal_make(const kernel_record* kernel, const variant_record* variant,

@@ -134,6 +134,11 @@ def test_other_devices_are_told_what_there_is(library: Path, metal: Path) -> Non
     assert "the system has no GPU for Metal" in run(library, "failing(softmax, x)", metal, FAKE_METAL="")
 
 
+def test_pipelines_of_other_lanes_are_refused_each_time(library: Path, metal: Path) -> None:
+    said = run(library, "failing(softmax, x)\nfailing(softmax, x)", metal, FAKE_METAL_LANES="16")
+    assert said.count("its pipeline has 16 lanes and up to 1024 threads, the code 32 and") == 2
+
+
 def test_a_machine_without_metal(library: Path, tmp_path: Path) -> None:
     script = f"""
 import ctypes, numpy as np

@@ -132,7 +132,7 @@ uintptr_t objc_msgSend(object *self, const char *selector, uintptr_t a,
   if (IS("newComputePipelineStateWithFunction:error:"))
     return (uintptr_t)make("pipeline", NULL, (object *)a);
   if (IS("threadExecutionWidth"))
-    return 32;
+    return getenv("FAKE_METAL_LANES") ? 16 : 32;
   if (IS("maxTotalThreadsPerThreadgroup"))
     return 1024;
   if (IS("localizedDescription"))

@@ -72,3 +72,28 @@ def test_elements_that_a_loop_inside_chooses_are_not_asked_for():
     padded = np.concatenate([x, np.zeros((3, 26), np.float32)], axis=1)
     expected = padded.reshape(3, 3, 32).sum(axis=1) / x[:, :32]
     np.testing.assert_allclose(sums_by_hand(x), expected, rtol=1e-6)
+
+
+@tilec.jit
+def weighted_by_hand(W, X, width=64):
+    K, N = T.const("K N")
+    W: T.Tensor[[K, N], T.float32]
+    X: T.Tensor[[K], T.float32]
+    Y = T.empty((N,), T.float32)
+    with T.Kernel(1, threads=32):
+        total = T.alloc_fragment((width,), T.float32)
+        T.clear(total)
+        for k in T.serial(K):
+            for block in T.serial(T.ceildiv(N, width)):
+                for i in T.Parallel(width // 4):
+                    for j in T.serial(4):
+                        total[4 * i + j] += X[k] * W[k, block * width + 4 * i + j]
+        for i in T.Parallel(width):
+            Y[i] = total[i]
+    return Y
+
+
+def test_weights_that_a_loop_inside_chooses_are_not_asked_for():
+    random = np.random.default_rng(3)
+    w, x = random.uniform(1, 2, (9, 64)).astype(np.float32), random.uniform(1, 2, 9).astype(np.float32)
+    np.testing.assert_allclose(weighted_by_hand(w, x), x @ w, rtol=1e-5)

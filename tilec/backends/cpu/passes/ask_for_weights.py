@@ -17,6 +17,7 @@ from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.products.tir import CACHE_LINE
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same, substitute, uses
 from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, walk
+from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -74,8 +75,11 @@ class _Columns:
     def _lines(self, work: Parallel) -> Iterator[Access]:
         """Of the elements of rows that ``work`` reads one in a cache line."""
         kept: list[Access] = []
+        inner = [var for stmt in walk(work.body) for var in defined(stmt)]
         for item in accesses(work.body):
             place = replace(item, indices=tuple(inlined(index, self.names) for index in item.indices))
+            if any(uses(index, inner) for index in place.indices):
+                continue
             if self._is_of_row(place) and not any(_is_near(place, other) for other in kept):
                 kept.append(place)
                 yield place
