@@ -59,7 +59,7 @@ x = np.random.default_rng(1).standard_normal((5, 128), dtype=np.float32)
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hip")
     (folder / "rows.toml").write_text(MANIFEST)
-    return build(folder / "rows.toml").report.library
+    return build(folder / "rows.toml", folder / "out").report.library
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MetalBackend, "runtime", RUNTIME)
         patch.setattr(MetalBackend, "fits", lambda *_: True)
-        return build(folder / "rows.toml").report.library
+        return build(folder / "rows.toml", folder / "out").report.library
 
 
 @pytest.fixture(scope="module")

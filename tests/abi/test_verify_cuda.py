@@ -77,7 +77,7 @@ def test_after_a_failure_on_the_gpu_a_new_process_goes_on(library: Path, driver:
     [
         ("cuda:2", 3, "there is no CUDA device 2"),
         ("cpu", 0, "skipped scale on sm_80"),
-        ("gpu", 2, "write cpu, cuda, cuda:<number>, hip or hip:<number>"),
+        ("gpu", 2, "write cpu, cuda, cuda:<number>, hip, hip:<number>, metal or metal:<number>"),
     ],
 )
 def test_devices_that_are_not_there(library: Path, driver: Path, device: str, code: int, text: str) -> None:
