@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
-from tilec.ir.exprs import int_value, loads, same, same_all, uses
+from tilec.ir.exprs import inlined, int_value, loads, same, same_all, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
-from tilec.ir.traits import expressions
+from tilec.ir.traits import defined, expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -38,6 +38,17 @@ def accesses(block: Block) -> list[Access]:
         if isinstance(stmt, (Store, Atomic)):
             found.append(Access(stmt.buffer, stmt.indices, True))
     return found
+
+
+def tensor_reads(block: Block, names: Mapping[Var, Expr]) -> Iterator[Access]:
+    """The elements of tensors that ``block`` reads at places that are known outside of it: no variable of its
+    own moves them, and nothing is looked up. ``names`` stand for values."""
+    inner = [var for stmt in walk(block) for var in defined(stmt)]
+    for item in accesses(block):
+        indices = tuple(inlined(index, names) for index in item.indices)
+        moves = any(next(loads(index), None) is not None or uses(index, inner) for index in indices)
+        if not moves and not item.is_write and item.buffer.scope() == "global":
+            yield replace(item, indices=indices)
 
 
 def updates_atomically(block: Block, buffer: Var) -> bool:

@@ -11,9 +11,11 @@ import pytest
 import tilec
 import tilec.language as T
 from tilec.backends.cpu.codegen import objects
+from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
+from tilec.ir.nodes import walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
@@ -72,6 +74,34 @@ def test_elements_that_a_loop_inside_chooses_are_not_asked_for():
     padded = np.concatenate([x, np.zeros((3, 26), np.float32)], axis=1)
     expected = padded.reshape(3, 3, 32).sum(axis=1) / x[:, :32]
     np.testing.assert_allclose(sums_by_hand(x), expected, rtol=1e-6)
+
+
+@tilec.jit
+def picked_rows(X, ids):
+    M, N, K = T.const("M N K")
+    X: T.Tensor[[M, N], T.float32]
+    ids: T.Tensor[[K], T.int32]
+    Y = T.empty((K, N), T.float32)
+    with T.Kernel(K, threads=32) as b:
+        row = ids[b]
+        squares = T.alloc_fragment((N,), T.float32)
+        total = T.alloc_fragment((1,), T.float32)
+        for j in T.Parallel(N):
+            squares[j] = X[row, j] * X[row, j]
+        T.reduce_sum(squares, total)
+        for j in T.Parallel(N):
+            Y[b, j] = X[row, j] * total[0]
+    return Y
+
+
+def test_rows_that_are_looked_up_are_not_asked_for():
+    dims = {"M": Guard(), "N": Guard(eq=64), "K": Guard()}
+    target = parse_target("x86-64-v4")
+    lowered = lower(elaborate(picked_rows, name="kernel", dims=dims, args={}, config={}), target)
+    assert not [stmt for stmt in walk(lowered.body) if isinstance(stmt, AskAhead)]
+    x, ids = np.random.default_rng(4).standard_normal((40, 64), dtype=np.float32), np.array([3, 5, 39], "i4")
+    expected = x[ids] * (x[ids] ** 2).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(picked_rows(x, ids), expected, rtol=1e-5)
 
 
 @tilec.jit

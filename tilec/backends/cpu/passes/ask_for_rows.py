@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, walk
-from tilec.ir.traits import defined
-from tilec.lowering.analysis.accesses import Access, accesses, same_extents
+from tilec.lowering.analysis.accesses import Access, same_extents, tensor_reads
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.passes.expand_copies import cast_to
@@ -71,13 +70,9 @@ class _Row:
     def take(self, loop: Parallel) -> None:
         """Remembers which tensors ``loop`` is the first to read the row of."""
         self.before, self.reads = loop, []
-        inner = [var for stmt in walk(loop.body) for var in defined(stmt)]
-        for item in accesses(loop.body):
+        for item in tensor_reads(loop.body, self.names):
             longer = (int_value(loop.extents[0]) or 0) > _most(item)
-            moves = any(uses(index, inner) for index in item.indices)
-            if item.buffer in self.known or longer or moves:
-                continue
-            if self._is_of_row(item, loop.vars[0]):
+            if item.buffer not in self.known and not longer and self._is_of_row(item, loop.vars[0]):
                 self.reads.append(item)
                 self.known.add(item.buffer)
 
@@ -89,21 +84,18 @@ class _Row:
         return tuple(self._asked(item, columns, loop.extents[0]) for item in self.reads)
 
     def _asked(self, item: Access, columns: dict[Var, Expr], count: int | Expr) -> AskAhead:
-        here = tuple(substitute(inlined(index, self.names), columns) for index in item.indices)
+        here = tuple(substitute(index, columns) for index in item.indices)
         step = _one_in_a_page(count, item, dtype_of(self.var))
         following = {self.var: self.var + step}
         return AskAhead(item.buffer, here, tuple(substitute(index, following) for index in here))
 
     def _is_of_row(self, item: Access, column: Var) -> bool:
         """Whether an element lies in a row of a tensor, of which the next iteration has the next one."""
-        looked_up = any(next(loads(index), None) is not None for index in item.indices)
-        if item.is_write or item.buffer.scope() != "global" or looked_up:
-            return False
         *outer, last = item.indices
         factors = linear_in(last, [column])
         if not factors or int_value(factors[0]) != 1 or any(uses(index, (column,)) for index in outer):
             return False
-        return any(uses(inlined(index, self.names), (self.var,)) for index in outer)
+        return any(uses(index, (self.var,)) for index in outer)
 
 
 def _one_in_a_page(count: int | Expr, item: Access, dtype: str) -> Expr:

@@ -15,10 +15,9 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.products.tir import CACHE_LINE
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, same, substitute, uses
 from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, walk
-from tilec.ir.traits import defined
-from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.accesses import Access, tensor_reads
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -75,20 +74,13 @@ class _Columns:
     def _lines(self, work: Parallel) -> Iterator[Access]:
         """Of the elements of rows that ``work`` reads one in a cache line."""
         kept: list[Access] = []
-        inner = [var for stmt in walk(work.body) for var in defined(stmt)]
-        for item in accesses(work.body):
-            place = replace(item, indices=tuple(inlined(index, self.names) for index in item.indices))
-            if any(uses(index, inner) for index in place.indices):
-                continue
-            if self._is_of_row(place) and not any(_is_near(place, other) for other in kept):
-                kept.append(place)
-                yield place
+        for item in tensor_reads(work.body, self.names):
+            if self._is_of_row(item) and not any(_is_near(item, other) for other in kept):
+                kept.append(item)
+                yield item
 
     def _is_of_row(self, item: Access) -> bool:
         """Whether an element of a tensor lies in the row at hand, in columns that no loop comes back to."""
-        looked_up = any(next(loads(index), None) is not None for index in item.indices)
-        if item.is_write or item.buffer.scope() != "global" or looked_up:
-            return False
         (row, *columns), picks = item.indices, [loop.var for loop in self.loops if _trips(loop) != 1]
         factors = linear_in(row, [self.row])
         if not factors or int_value(factors[0]) != 1 or uses(row, picks):
