@@ -418,27 +418,37 @@ def _feature_rank(features: tuple[_Feature, ...]) -> tuple[int, int]:
 
 def cuda_target(name: str, features: list[str], place: Place | None) -> Target:
     """The target of one of `CUDA_TARGETS`, which have no features."""
+    require_no_features(name, features, place)
+    return gpu_target(name, "cuda", "nvptx64-nvidia-cuda", _cuda_rank(_GPUS[name]), _GPUS[name])
+
+
+def require_no_features(name: str, features: Sequence[str], place: Place | None) -> None:
+    """Raises InputError for features of a target that has none."""
     if features:
         raise InputError(
             f"target {name!r} takes no features, got {'+'.join(features)!r}",
             place=place,
             remedy=f"write {name!r}",
         )
+
+
+def gpu_target(name: str, family: str, triple: str, rank: tuple[int, int, int], gpu: GpuLimits) -> Target:
+    """A GPU of a family."""
     return Target(
         name=name,
-        family="cuda",
-        arch="cuda",
+        family=family,
+        arch=family,
         level=name,
         features=(),
         vector_bits=0,
         vector_registers=0,
         has_fma=True,
-        triple="nvptx64-nvidia-cuda",
+        triple=triple,
         mcpu=name,
         mattr=(),
         bits=(),
-        rank=_cuda_rank(_GPUS[name]),
-        gpu=_GPUS[name],
+        rank=rank,
+        gpu=gpu,
     )
 
 

@@ -6,7 +6,7 @@
 
 #include "arith.h"
 #include "device_args.h"
-#include "hip_records.h"
+#include "loaded.h"
 #include "slices.h"
 #include "status.h"
 
@@ -20,7 +20,7 @@ typedef struct hip_launches {
 } hip_launches;
 
 /* variant_record.code */
-static inline hip_code* hip_code_of(const variant_record* variant) { return variant->code; }
+static inline loaded_code* hip_code_of(const variant_record* variant) { return variant->code; }
 
 /* ---- loading ---- */
 
@@ -28,21 +28,21 @@ static bool hip_ready(const variant_record* variant, const hip_device* device) {
   return atomic_load_explicit(&hip_code_of(variant)->ready, memory_order_acquire) >> device->number & 1;
 }
 
-static hipError hip_load_image(const hip_image* image, const hip_device* device) {
+static hipError hip_load_image(const loaded_image* image, const hip_device* device) {
   hipModule module;
-  if (image->modules[device->number]) return HIP_OK;
+  if (image->made[device->number]) return HIP_OK;
   hipError result = hip.module_load(&module, image->data);
-  if (result == HIP_OK) image->modules[device->number] = module;
+  if (result == HIP_OK) image->made[device->number] = module;
   return result;
 }
 
 static hipError hip_load_variant(const variant_record* variant, const hip_device* device) {
-  hip_code* code = hip_code_of(variant);
+  loaded_code* code = hip_code_of(variant);
   hipError result = hip_load_image(code->image, device);
   for (uint32_t i = 0; result == HIP_OK && i < variant->info.num_launches; i++) {
     hipFunction function;
-    result = hip.module_function(&function, code->image->modules[device->number], code->launches[i].symbol);
-    if (result == HIP_OK) code->launches[i].functions[device->number] = function;
+    result = hip.module_function(&function, code->image->made[device->number], code->launches[i].symbol);
+    if (result == HIP_OK) code->launches[i].made[device->number] = function;
   }
   if (result == HIP_OK)
     atomic_fetch_or_explicit(&code->ready, UINT64_C(1) << device->number, memory_order_release);
@@ -120,7 +120,7 @@ static tilec_status hip_size_grids(const kernel_record* kernel, const variant_re
                                    int64_t* grids) {
   tilec_status status = eval_grids(kernel, variant, params, dims, grids);
   for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++) {
-    const hip_launch* launch = &hip_code_of(variant)->launches[i];
+    const loaded_launch* launch = &hip_code_of(variant)->launches[i];
     int64_t most = (int64_t)launch->blocks_per_unit * device->units;
     if (most > 0) grids[3 * i] = int_min(grids[3 * i], most);
     status = hip_check_grid(kernel, launch->info, grids + 3 * i);
@@ -132,11 +132,11 @@ static tilec_status hip_launch_all(const kernel_record* kernel, const variant_re
                                    const tilec_exec* exec, const hip_device* device, hip_launches* launches) {
   bool began = false;
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
-    const hip_launch* launch = &hip_code_of(variant)->launches[i];
+    const loaded_launch* launch = &hip_code_of(variant)->launches[i];
     const tilec_launch_info* info = launch->info;
     const int64_t* grid = launches->grids + 3 * i;
     if (grid[0] == 0) continue;
-    hipError result = hip.launch(launch->functions[device->number], (unsigned)grid[0], (unsigned)grid[1],
+    hipError result = hip.launch(launch->made[device->number], (unsigned)grid[0], (unsigned)grid[1],
                                  (unsigned)grid[2], info->block[0], info->block[1], info->block[2],
                                  info->smem_dynamic, (hipStream)exec->stream, launches->pointers, NULL);
     if (UNLIKELY(result != HIP_OK))

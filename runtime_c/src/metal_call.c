@@ -6,7 +6,7 @@
 
 #include "arith.h"
 #include "device_args.h"
-#include "metal_records.h"
+#include "loaded.h"
 #include "slices.h"
 
 enum { MAX_METAL_NUMBERS = MAX_PARAMS + MAX_DIMS };
@@ -63,7 +63,7 @@ static void metal_set_arguments(const kernel_record* kernel, const variant_recor
 }
 
 static void metal_size_grids(const variant_record* variant, int64_t* grids) {
-  const metal_code* code = variant->code;
+  const loaded_code* code = variant->code;
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
     int64_t most = (int64_t)code->launches[i].blocks_per_unit * METAL_CORES;
     if (most > 0) grids[3 * i] = int_min(grids[3 * i], most);
@@ -78,14 +78,14 @@ static metal_size metal_size_of(unsigned long x, unsigned long y, unsigned long 
 
 static void metal_encode(const kernel_record* kernel, const variant_record* variant, const tilec_exec* exec,
                          const tilec_value* params, const metal_launches* launches, metal_id encoder) {
-  const metal_code* code = variant->code;
+  const loaded_code* code = variant->code;
   metal_set_arguments(kernel, variant, exec, params, launches, encoder);
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
-    const metal_launch* launch = &code->launches[i];
+    const loaded_launch* launch = &code->launches[i];
     const uint32_t* block = launch->info->block;
     const int64_t* grid = launches->grids + 3 * i;
     if (grid[0] == 0) continue;
-    METAL_TELL(void, metal_id)(encoder, metal.selectors.set_pipeline, launch->pipelines[0]);
+    METAL_TELL(void, metal_id)(encoder, metal.selectors.set_pipeline, launch->made[0]);
     METAL_TELL(void, metal_size, metal_size)(
         encoder, metal.selectors.run_blocks,
         metal_size_of((unsigned long)grid[0], (unsigned long)grid[1], (unsigned long)grid[2]),

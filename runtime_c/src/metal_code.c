@@ -3,11 +3,11 @@
 
 #include <stdatomic.h>
 
-#include "metal_records.h"
+#include "loaded.h"
 #include "status.h"
 
 /* variant_record.code */
-static inline metal_code* metal_code_of(const variant_record* variant) { return variant->code; }
+static inline loaded_code* metal_code_of(const variant_record* variant) { return variant->code; }
 
 static bool metal_ready(const variant_record* variant) {
   return atomic_load_explicit(&metal_code_of(variant)->ready, memory_order_acquire) & 1;
@@ -27,21 +27,21 @@ static metal_id metal_options(void) {
 
 static void metal_release(metal_id object) { METAL_ASK(void)(object, metal.selectors.release); }
 
-static tilec_status metal_compile(const kernel_record* kernel, const metal_image* image,
+static tilec_status metal_compile(const kernel_record* kernel, const loaded_image* image,
                                   const metal_device* device) {
   metal_id error = NULL;
-  if (image->libraries[0]) return TILEC_OK;
+  if (image->made[0]) return TILEC_OK;
   metal_id options = metal_options();
-  image->libraries[0] = METAL_TELL(metal_id, metal_id, metal_id, metal_id*)(
+  image->made[0] = METAL_TELL(metal_id, metal_id, metal_id, metal_id*)(
       device->object, metal.selectors.library, metal_string(image->data), options, &error);
   metal_release(options);
-  if (image->libraries[0]) return TILEC_OK;
+  if (image->made[0]) return TILEC_OK;
   return metal_fail(TILEC_ERR_DRIVER, kernel->info.name, "compiling its source", error);
 }
 
 /* A pipeline whose simdgroups have as many lanes as the code counts with, and that takes all of its threads.
  */
-static tilec_status metal_check_pipeline(const kernel_record* kernel, const metal_launch* launch,
+static tilec_status metal_check_pipeline(const kernel_record* kernel, const loaded_launch* launch,
                                          metal_id made) {
   const uint32_t* block = launch->info->block;
   unsigned long threads = (unsigned long)block[0] * block[1] * block[2];
@@ -52,12 +52,12 @@ static tilec_status metal_check_pipeline(const kernel_record* kernel, const meta
               kernel->info.name, width, most, METAL_LANES, threads);
 }
 
-static tilec_status metal_make_pipeline(const kernel_record* kernel, const metal_image* image,
-                                        const metal_launch* launch, const metal_device* device) {
+static tilec_status metal_make_pipeline(const kernel_record* kernel, const loaded_image* image,
+                                        const loaded_launch* launch, const metal_device* device) {
   metal_id error = NULL;
-  if (launch->pipelines[0]) return TILEC_OK;
-  metal_id function = METAL_TELL(metal_id, metal_id)(image->libraries[0], metal.selectors.function,
-                                                     metal_string(launch->symbol));
+  if (launch->made[0]) return TILEC_OK;
+  metal_id function =
+      METAL_TELL(metal_id, metal_id)(image->made[0], metal.selectors.function, metal_string(launch->symbol));
   if (!function) return metal_fail(TILEC_ERR_DRIVER, kernel->info.name, "finding its function", NULL);
   metal_id made =
       METAL_TELL(metal_id, metal_id, metal_id*)(device->object, metal.selectors.pipeline, function, &error);
@@ -65,7 +65,7 @@ static tilec_status metal_make_pipeline(const kernel_record* kernel, const metal
   if (!made) return metal_fail(TILEC_ERR_DRIVER, kernel->info.name, "making its pipeline", error);
   tilec_status status = metal_check_pipeline(kernel, launch, made);
   if (status == TILEC_OK)
-    launch->pipelines[0] = made;
+    launch->made[0] = made;
   else
     metal_release(made);
   return status;
@@ -73,7 +73,7 @@ static tilec_status metal_make_pipeline(const kernel_record* kernel, const metal
 
 static tilec_status metal_make(const kernel_record* kernel, const variant_record* variant,
                                const metal_device* device) {
-  metal_code* code = metal_code_of(variant);
+  loaded_code* code = metal_code_of(variant);
   tilec_status status = metal_compile(kernel, code->image, device);
   for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++)
     status = metal_make_pipeline(kernel, code->image, &code->launches[i], device);

@@ -21,7 +21,11 @@ value (128 bytes each, aligned to 64, __grid_constant__), which the runtime enco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+_Launch = TypeVar("_Launch", bound="DeviceLaunch")
 
 #: The functions of the runtime (runtime_c/src/lines.c) that CPU kernels which print or check call.
 RUNTIME_CALLS = frozenset(
@@ -51,6 +55,20 @@ class DeviceLaunch:
     def num_tensor_maps(self) -> int:
         """Parameters that the runtime encodes for each launch."""
         return 0
+
+
+@dataclass(frozen=True)
+class PersistentLaunch(DeviceLaunch):
+    """``blocks_per_unit``: at most so many blocks for each multiprocessor of a device, of a launch whose
+    blocks walk over the grid; 0 for one block a tile."""
+
+    blocks_per_unit: int = 0
+
+
+def read_launch(kind: type[_Launch], fields: Mapping[str, Any]) -> _Launch:
+    """The inverse of `dataclasses.asdict` and JSON for a class of launches."""
+    wide = None if fields["wide"] is None else tuple(fields["wide"])
+    return kind(**{**fields, "cluster": tuple(fields["cluster"]), "wide": wide})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tilec.codegen.image import DeviceLaunch
+from tilec.codegen import image
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
 
@@ -67,7 +67,7 @@ def launches_of(lowered: LoweredKernel) -> tuple[LoweredCudaLaunch, ...]:
 
 
 @dataclass(frozen=True)
-class CudaLaunch(DeviceLaunch):
+class CudaLaunch(image.DeviceLaunch):
     """What the runtime needs for a launch; ``programmatic``, ``loaded``, ``cooperative`` and
     ``tensor_maps`` as in `LoweredCudaLaunch`. Figures of the assembler are None in a PTX image, which the
     driver assembles.
@@ -93,8 +93,7 @@ class CudaLaunch(DeviceLaunch):
 def read_launch(fields: Mapping[str, Any]) -> CudaLaunch:
     """The inverse of `dataclasses.asdict` and JSON."""
     maps = tuple(map(_read_map, fields["tensor_maps"]))
-    wide = None if fields["wide"] is None else tuple(fields["wide"])
-    return CudaLaunch(**{**fields, "cluster": tuple(fields["cluster"]), "tensor_maps": maps, "wide": wide})
+    return image.read_launch(CudaLaunch, {**fields, "tensor_maps": maps})
 
 
 def _read_map(fields: Mapping[str, Any]) -> TensorMapCode:

@@ -57,39 +57,40 @@ class HipBackend(Backend):
 
     def read_launch(self, fields: Mapping[str, Any]) -> HipLaunch:
         """With what the code object says."""
-        from tilec.backends.hip.launch import read_launch
+        from tilec.backends.hip.launch import HipLaunch
+        from tilec.codegen.image import read_launch
 
-        return read_launch(fields)
+        return read_launch(HipLaunch, fields)
 
     def files(self, spec: PackageSpec) -> dict[str, bytes]:
         """The code objects."""
-        from tilec.backends.hip.table import hip_images
+        from tilec.package.loaded import LoadedCode
 
-        return hip_images(spec).files()
+        return LoadedCode(self.name).images(spec).files()
 
     def sections(self, spec: PackageSpec) -> str:
         """Section .tilec.hip, each in pages of its own, as clang's bundles of code objects have them."""
-        from tilec.backends.hip.table import hip_images
+        from tilec.package.loaded import LoadedCode
 
-        return hip_images(spec).section(align=4096)
+        return LoadedCode(self.name).images(spec).section(align=4096)
 
     def declarations(self, spec: PackageSpec) -> str:
         """The code objects, and places for what HIP makes of each."""
-        from tilec.backends.hip.table import images_source
+        from tilec.package.loaded import LoadedCode
 
-        return images_source(spec)
+        return LoadedCode(self.name).declarations(spec)
 
     def codes(self, spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
         """The array ``<prefix>_hip``."""
-        from tilec.backends.hip.table import hip_source
+        from tilec.package.loaded import LoadedCode
 
-        return hip_source(spec, kernel, prefix)
+        return LoadedCode(self.name).codes(spec, kernel, prefix)
 
     def code(self, kernel: KernelRecord, prefix: str, number: int) -> str:
         """An element of that array."""
-        from tilec.backends.hip.table import hip_reference
+        from tilec.package.loaded import LoadedCode
 
-        return hip_reference(kernel, prefix, number)
+        return LoadedCode(self.name).code(kernel, prefix, number)
 
     # ---- compiling ----
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilec.errors import InputError, Place
-from tilec.targets import GpuLimits, Target
+from tilec.errors import Place
+from tilec.targets import GpuLimits, Target, gpu_target, require_no_features
 
 #: Of a block, on every chip in the table.
 _THREADS = 1024
@@ -52,25 +52,6 @@ def chip_of(target: Target) -> Chip:
 
 def hip_target(name: str, features: list[str], place: Place | None) -> Target:
     """The target of one of `CHIPS`, which have no features."""
-    if features:
-        raise InputError(
-            f"target {name!r} takes no features, got {'+'.join(features)!r}",
-            place=place,
-            remedy=f"write {name!r}",
-        )
-    return Target(
-        name=name,
-        family="hip",
-        arch="hip",
-        level=name,
-        features=(),
-        vector_bits=0,
-        vector_registers=0,
-        has_fma=True,
-        triple="amdgcn-amd-amdhsa",
-        mcpu=name,
-        mattr=(),
-        bits=(),
-        rank=(1, _ORDER[name], 0),
-        gpu=GpuLimits(0, CHIPS[name].shared_bytes, threads=_THREADS),
-    )
+    require_no_features(name, features, place)
+    limits = GpuLimits(0, CHIPS[name].shared_bytes, threads=_THREADS)
+    return gpu_target(name, "hip", "amdgcn-amd-amdhsa", (1, _ORDER[name], 0), limits)

@@ -9,7 +9,7 @@ from tilec.backends.base import Backend, CodeGenerator
 
 if TYPE_CHECKING:
     from tilec.backends.limits import Limits
-    from tilec.backends.metal.launch import MetalLaunch
+    from tilec.codegen.image import PersistentLaunch
     from tilec.errors import Place
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
@@ -55,41 +55,41 @@ class MetalBackend(Backend):
 
     # ---- the package ----
 
-    def read_launch(self, fields: Mapping[str, Any]) -> MetalLaunch:
+    def read_launch(self, fields: Mapping[str, Any]) -> PersistentLaunch:
         """With the blocks of a core."""
-        from tilec.backends.metal.launch import read_launch
+        from tilec.codegen.image import PersistentLaunch, read_launch
 
-        return read_launch(fields)
+        return read_launch(PersistentLaunch, fields)
 
     def files(self, spec: PackageSpec) -> dict[str, bytes]:
         """The sources."""
-        from tilec.backends.metal.table import metal_images
+        from tilec.package.loaded import LoadedCode
 
-        return metal_images(spec).files()
+        return LoadedCode(self.name).images(spec).files()
 
     def sections(self, spec: PackageSpec) -> str:
         """Section .tilec.metal."""
-        from tilec.backends.metal.table import metal_images
+        from tilec.package.loaded import LoadedCode
 
-        return metal_images(spec).section()
+        return LoadedCode(self.name).images(spec).section()
 
     def declarations(self, spec: PackageSpec) -> str:
         """The sources, and places for what Metal makes of each."""
-        from tilec.backends.metal.table import images_source
+        from tilec.package.loaded import LoadedCode
 
-        return images_source(spec)
+        return LoadedCode(self.name).declarations(spec)
 
     def codes(self, spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
         """The array ``<prefix>_metal``."""
-        from tilec.backends.metal.table import metal_source
+        from tilec.package.loaded import LoadedCode
 
-        return metal_source(spec, kernel, prefix)
+        return LoadedCode(self.name).codes(spec, kernel, prefix)
 
     def code(self, kernel: KernelRecord, prefix: str, number: int) -> str:
         """An element of that array."""
-        from tilec.backends.metal.table import metal_reference
+        from tilec.package.loaded import LoadedCode
 
-        return metal_reference(kernel, prefix, number)
+        return LoadedCode(self.name).code(kernel, prefix, number)
 
     # ---- compiling ----
 

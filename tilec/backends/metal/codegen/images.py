@@ -15,8 +15,7 @@ from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
 from tilec.backends.metal.codegen.header import header
 from tilec.backends.metal.codegen.helpers import Helpers
 from tilec.backends.metal.codegen.writer import FunctionWriter
-from tilec.backends.metal.launch import MetalLaunch
-from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import Image, LaunchCode, PersistentLaunch, WorkspaceSlice
 from tilec.errors import UnsupportedError
 from tilec.ir.roads import encode, multipliers
 
@@ -89,7 +88,7 @@ def _threads(launch: LoweredCudaLaunch) -> int:
 
 
 def _launch_code(launch: LoweredCudaLaunch, symbol: str) -> LaunchCode:
-    gpu = MetalLaunch(
+    gpu = PersistentLaunch(
         static_shared=launch.shared_bytes,
         blocks_per_unit=launch.blocks_per_unit,
         wide=wide_tensors(launch),
