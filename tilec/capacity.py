@@ -10,7 +10,7 @@ class Capacity:
     """The runtime knows each by its name in capitals: ``MAX_PARAMS``.
 
     Of a kernel: parameters, dims, and the extents and strides of all its tensors together. Of a variant:
-    launches, and slices of its workspace. ``max_choices``: variants that serve the same calls.
+    launches, and slices of its workspace. ``max_choices``: schedules of a list with the same guards.
     ``max_workers``: threads of a call, and multiprocessors that code is told of."""
 
     max_params: int = 64

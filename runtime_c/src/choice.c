@@ -1,5 +1,5 @@
-/* Which of several variants that serve the same calls is expected to take the least time. Engines call with
- * few shapes, again and again: each thread keeps what it chose last. */
+/* Which schedule of a list is expected to take the least time. Engines call with few shapes, again and again:
+ * each thread keeps what it chose last. */
 #include "choice.h"
 
 #include <stdatomic.h>
@@ -46,9 +46,31 @@ static double least_of(const costs_fn* costs, const int64_t* dims, int64_t units
 
 static uint32_t number_in(double cost) { return (uint32_t)cost_bits(cost) & COST_NUMBERS; }
 
-static const variant_record* choose(const variant_record* variant, const int64_t* dims, int64_t units) {
+/* The one behind a rival in a list; NULL behind the last. */
+static const candidate* next_rival(const candidate* rival) { return rival->last ? NULL : rival + 1; }
+
+/* The cheapest of other schedules of a list that admit a call; `chosen` where none costs less than that. */
+static APART const variant_record* rival_below(const kernel_record* kernel, const candidate* rival,
+                                               const dispatch_query* query, int64_t units, double least,
+                                               const variant_record* chosen) {
   double costs[COSTS_OUT];
-  return variant - variant->choice + number_in(least_of(variant->costs, dims, units, costs));
+  for (; rival; rival = next_rival(rival)) {
+    if (!candidate_admits(kernel, rival, query)) continue;
+    const variant_record* head = &kernel->variants[rival->variant];
+    double cost = least_of(head->costs, query->dims, units, costs);
+    if (cost_marked(cost, 0) >= cost_marked(least, 0)) continue;
+    least = cost;
+    chosen = head + number_in(cost);
+  }
+  return chosen;
+}
+
+static const variant_record* choose(const kernel_record* kernel, const variant_record* first,
+                                    const dispatch_query* query, int64_t units) {
+  double costs[COSTS_OUT], least = least_of(first->costs, query->dims, units, costs);
+  const variant_record* chosen = first + number_in(least);
+  if (LIKELY(!first->rivals)) return chosen;
+  return rival_below(kernel, first->rivals, query, units, least, chosen);
 }
 
 /* Where a choice for such dims is kept, whichever it is. */
@@ -65,25 +87,37 @@ static bool chose_before(const kept_choice* kept, const costs_fn* costs, const i
   return kept->costs == costs && !differs;
 }
 
-static APART const variant_record* choose_and_keep(kept_choice* kept, const variant_record* variant,
-                                                   const int64_t* dims, uint32_t num_dims, int64_t units) {
-  kept->chosen = choose(variant, dims, units);
-  kept->costs = variant->costs;
+static APART const variant_record* choose_and_keep(kept_choice* kept, const kernel_record* kernel,
+                                                   const variant_record* first, const dispatch_query* query,
+                                                   int64_t units) {
+  kept->chosen = choose(kernel, first, query, units);
+  kept->costs = first->costs;
   kept->units = units;
-  for (uint32_t i = 0; i < num_dims; i++) kept->dims[i] = dims[i];
+  for (uint32_t i = 0; i < kernel->info.num_dims; i++) kept->dims[i] = query->dims[i];
   return kept->chosen;
 }
 
-LOCAL const variant_record* cheapest(const kernel_record* kernel, const variant_record* variant,
+/* Which schedules admit a call follows from its dims and the first of them, as all of a list demand the same
+ * of addresses. */
+LOCAL const variant_record* cheapest(const kernel_record* kernel, const variant_record* first,
                                      const dispatch_query* query) {
-  if (LIKELY(!variant->costs)) return variant;
+  if (LIKELY(!first->costs)) return first;
   const int64_t* dims = query->dims;
   uint32_t num_dims = kernel->info.num_dims;
   int64_t units = units_of(query->exec);
-  if (UNLIKELY(num_dims > KEPT_DIMS)) return choose(variant, dims, units);
+  if (UNLIKELY(num_dims > KEPT_DIMS)) return choose(kernel, first, query, units);
   kept_choice* kept = place_of(dims, num_dims);
-  if (chose_before(kept, variant->costs, dims, num_dims, units)) return kept->chosen;
-  return choose_and_keep(kept, variant, dims, num_dims, units);
+  if (chose_before(kept, first->costs, dims, num_dims, units)) return kept->chosen;
+  return choose_and_keep(kept, kernel, first, query, units);
+}
+
+LOCAL bool is_compared(const kernel_record* kernel, const variant_record* first,
+                       const variant_record* variant) {
+  const variant_record* head = variant - variant->choice;
+  if (head == first) return true;
+  for (const candidate* rival = first->rivals; rival; rival = next_rival(rival))
+    if (&kernel->variants[rival->variant] == head) return true;
+  return false;
 }
 
 LOCAL double cost_of(const variant_record* variant, const dispatch_query* query) {

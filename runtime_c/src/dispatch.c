@@ -52,6 +52,10 @@ LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const varian
   return first_failing(kernel, variant->info.guards, 0, variant->info.num_guards, query);
 }
 
+LOCAL bool candidate_admits(const kernel_record* kernel, const candidate* one, const dispatch_query* query) {
+  return !first_failing(kernel, kernel->guards, one->first_guard, one->num_guards, query);
+}
+
 /* The first variant whose pinned dims equal the query's; NULL if there is none. Nothing branches on random
  * values but the comparison of all keys at once. */
 static const candidate* find_bucket(const pin_set* set, const int64_t* dims) {
@@ -69,7 +73,7 @@ static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, co
   const candidate* one = find_bucket(set, query->dims);
   if (!one) return UINT32_MAX;
   for (;; one++) {
-    if (!first_failing(kernel, kernel->guards, one->first_guard, one->num_guards, query)) return one->variant;
+    if (candidate_admits(kernel, one, query)) return one->variant;
     if (one->last) return UINT32_MAX;
   }
 }

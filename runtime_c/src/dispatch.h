@@ -22,5 +22,6 @@ LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* q
 LOCAL const variant_record* forced_variant(const kernel_record* kernel, const arch_list* archs);
 LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
                                        const dispatch_query* query);
+LOCAL bool candidate_admits(const kernel_record* kernel, const candidate* one, const dispatch_query* query);
 
 #endif

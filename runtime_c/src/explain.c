@@ -20,14 +20,21 @@ LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* gu
            (long long)query->dims[guard->index], relations[guard->kind], value);
 }
 
+/* The first variant that admits a call, and the one that it takes. */
+typedef struct served {
+  const variant_record* first;
+  const variant_record* taken;
+} served;
+
 /* What is said of one that admits. */
-static void describe_admitted(const variant_record* variant, const variant_record* taken,
+static void describe_admitted(const kernel_record* kernel, const variant_record* variant, const served* by,
                               const dispatch_query* query, char* out, size_t size) {
+  const variant_record* taken = by->taken;
   if (variant == taken && !variant->costs) {
     snprintf(out, size, "taken");
   } else if (variant == taken) {
     snprintf(out, size, "taken, %.1f us", cost_of(variant, query));
-  } else if (variant->costs && variant->costs == taken->costs) {
+  } else if (is_compared(kernel, by->first, variant)) {
     snprintf(out, size, "admits too, %.1f us, but variant %u costs less", cost_of(variant, query),
              taken->info.id);
   } else {
@@ -35,10 +42,9 @@ static void describe_admitted(const variant_record* variant, const variant_recor
   }
 }
 
-/* `taken` follows from the first that admits; explaining the variants in order finds it. */
+/* `by` follows from the first that admits; explaining the variants in order finds it. */
 static void explain_variant(const kernel_record* kernel, const variant_record* variant,
-                            const dispatch_query* query, const variant_record** taken, char* out,
-                            size_t size) {
+                            const dispatch_query* query, served* by, char* out, size_t size) {
   const variant_record* forced = forced_variant(kernel, query->archs);
   const tilec_guard* guard = failing_guard(kernel, variant, query);
   uint32_t device_type = this_library.archs[variant->arch].device_type;
@@ -51,19 +57,19 @@ static void explain_variant(const kernel_record* kernel, const variant_record* v
   } else if (guard) {
     describe_rejection(kernel, guard, query, out, size);
   } else {
-    if (!*taken) *taken = forced ? variant : cheapest(kernel, variant, query);
-    describe_admitted(variant, *taken, query, out, size);
+    if (!by->first) *by = (served){variant, forced ? variant : cheapest(kernel, variant, query)};
+    describe_admitted(kernel, variant, by, query, out, size);
   }
 }
 
 LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out,
                               size_t size) {
   size_t used = 0;
-  const variant_record* taken = NULL;
+  served by = {NULL, NULL};
   for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
     const variant_record* variant = &kernel->variants[i];
     char reason[160];
-    explain_variant(kernel, variant, query, &taken, reason, sizeof(reason));
+    explain_variant(kernel, variant, query, &by, reason, sizeof(reason));
     text_append(out, size, &used, "variant %u (%s): %s\n", variant->info.id, variant->info.arch, reason);
   }
   return used;

@@ -38,6 +38,15 @@ typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t
  * `share`: what one multiprocessor, or worker, is of the device. */
 typedef double (*costs_fn)(const int64_t* dims, double share, double* out);
 
+/* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's; in a
+ * bucket none where it demands no more than the pinned values that led to it. */
+typedef struct candidate {
+  uint32_t variant;     /* index into kernel_record.variants */
+  uint32_t first_guard; /* index into kernel_record.guards */
+  uint16_t num_guards;
+  uint16_t last; /* of its bucket, or of its list of rivals */
+} candidate;
+
 typedef struct variant_record {
   tilec_variant info;
   const entry_fn* entries; /* one per launch, where its family has entries */
@@ -48,23 +57,15 @@ typedef struct variant_record {
   uint64_t scratch_bytes;  /* per worker, the largest of its launches */
   uint32_t arch;           /* index into library_record.archs */
   uint32_t num_slices;
-  texts_fn fits;         /* whether the code's indices hold what these dims make; NULL: always */
-  const char* needs;     /* the condition that `fits` evaluates */
-  bool takes_num_sms;    /* its code and texts take one value behind the dims: launch_dims */
-  const costs_fn* costs; /* of the variants that serve the same calls, the same function for each level of
-                            processors; NULL: there are none */
-  uint32_t choice;       /* which of them it is */
-  uint32_t num_choices;
+  texts_fn fits;           /* whether the code's indices hold what these dims make; NULL: always */
+  const char* needs;       /* the condition that `fits` evaluates */
+  bool takes_num_sms;      /* its code and texts take one value behind the dims: launch_dims */
+  const costs_fn* costs;   /* of the schedules of its list with the same guards, the same function for each
+                              level of processors; NULL: no other schedule serves any of its calls */
+  uint32_t choice;         /* which of these it is */
+  const candidate* rivals; /* behind it, schedules of its list whose other guards may hold, too, the first
+                              of those with the same ones for all; NULL: there are none */
 } variant_record;
-
-/* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's, none
- * where it demands no more than the pinned values that led to it. */
-typedef struct candidate {
-  uint32_t variant;     /* index into kernel_record.variants */
-  uint32_t first_guard; /* index into kernel_record.guards */
-  uint16_t num_guards;
-  uint16_t last; /* of its bucket */
-} candidate;
 
 /* Variants of one architecture that pin the same dims. A perfect hash (hash and displace) of the pinned
  * values gives the bucket of variants that share them; without pins there is one bucket. */

@@ -1,10 +1,9 @@
-"""Variants that serve the same calls: the library takes the one of least cost, and so does whoever reads its
-metadata."""
+"""Schedules of a list: the library takes the one of least cost, and so does whoever reads its metadata."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,37 +13,56 @@ from hypothesis import strategies as st
 from samples import MATMUL, image, scalar, tensor
 
 from tilec.cli.main import run
-from tilec.costs import cheapest
+from tilec.costs import cheapest, kept_cost
 from tilec.errors import PackageError
 from tilec.ir.guards import Guard
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
 from tilec.package.reasons import reasons
 from tilec.package.write import BuildReport, write_package
-from tilec.portable.loader import Library, load
+from tilec.portable.loader import Kernel, Library, load
 from tilec.targets import native_host, native_target
 from tilec.trials.chosen import chosen_dims
 from tilec.trials.library import read_facts
 
+Guards = tuple[tuple[str, Guard], ...]
 UNITS = 3
 COSTS = (
     "2 + waves(ceil(M / 128) * ceil(N / 192)) * (0.7 + 0.01 * K)",
     "1.5 + waves(ceil(M / 16) * ceil(N / 64)) * (0.3 + 0.004 * K)",
     "0.25 + max(rounds(M * N) * 0.0031, min(K, 40) - N / 7)",
 )
+#: A list with schedules for some calls alone: guards and costs.
+NESTED: tuple[tuple[Guards, str], ...] = (
+    ((("M", Guard(min=1, max=64)),), "1.4 + 0.001 * M * K"),
+    ((("M", Guard(eq=7)),), "2.5"),
+    ((("M", Guard(min=1, max=64)), ("N", Guard(div=16))), "2.2"),
+    ((), COSTS[0]),
+    ((), COSTS[1]),
+)
 DIM = st.integers(0, 3000)
+FEW = st.one_of(st.integers(0, 70), DIM)
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
-    """Three schedules for N divisible by 8, one variant for M = 5, one for all else."""
-    host, target = native_host(), native_target().name
+    """Three schedules for N divisible by 8, one variant for M = 5, one for all else; and `NESTED`."""
     every_8 = (("N", Guard(div=8)),)
     kinds = [*((every_8, text) for text in COSTS), ((("M", Guard(eq=5)),), ""), ((), "")]
+    spec = PackageSpec("choices", "1", native_host(), (priced("matmul", kinds), priced("nested", NESTED, ())))
+    return write_package(spec, tmp_path_factory.mktemp("choices"))
+
+
+def priced(
+    name: str, kinds: Sequence[tuple[Guards, str]], listed_under: Guards | None = None
+) -> KernelRecord:
+    """A product whose variants have such guards and costs."""
+    host, target = native_host(), native_target().name
     variants = tuple(
         VariantRecord(
-            *(target, guards, image(f"choices_{number}", MATMUL, [("M",)], target, host)),
+            *(target, guards, image(f"{name}_{number}", MATMUL, [("M",)], target, host)),
             config={"number": number},
             cost=text,
+            listed_under=listed_under,
         )
         for number, (guards, text) in enumerate(kinds)
     )
@@ -54,9 +72,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
         tensor("C", "float32", "M", "N", access="out"),
         scalar("alpha", "float32", 1.0),
     )
-    kernel = KernelRecord("matmul", params, tuple(map(DimRecord, "MNK")), variants)
-    spec = PackageSpec("choices", "1", host, (kernel,))
-    return write_package(spec, tmp_path_factory.mktemp("choices"))
+    return KernelRecord(name, params, tuple(map(DimRecord, "MNK")), variants)
 
 
 @pytest.fixture(scope="module")
@@ -67,21 +83,45 @@ def library(report: BuildReport) -> Iterator[Library]:
         yield load(report.library)
 
 
-def told(library: Library, **dims: int) -> list[str]:
+def told(kernel: Kernel, **dims: int) -> list[str]:
     """What the metadata alone says of each variant."""
-    kernel = library.kernels["matmul"].metadata
-    return [str(each) for each in reasons(kernel, native_target().name, dims, UNITS)]
+    return [str(each) for each in reasons(kernel.metadata, native_target().name, dims, UNITS)]
 
 
 @settings(max_examples=300)
 @given(m=DIM, n=DIM, k=DIM)
 def test_c_and_python_choose_alike(library: Library, m: int, n: int, k: int) -> None:
     kernel, dims = library.kernels["matmul"], {"M": m, "N": n, "K": k}
-    assert kernel.explain(**dims).splitlines() == told(library, **dims)
+    assert kernel.explain(**dims).splitlines() == told(kernel, **dims)
     texts = [variant.get("cost", "") for variant in kernel.metadata["variants"]]
     first = texts.index(COSTS[0])
     if n % 8 == 0 and m != 5:
         assert kernel.select(**dims).id == first + cheapest(COSTS, dims, UNITS)
+
+
+@settings(max_examples=300)
+@given(m=FEW, n=DIM, k=DIM)
+def test_guards_of_a_schedule_hide_no_cheaper_one(library: Library, m: int, n: int, k: int) -> None:
+    kernel, dims = library.kernels["nested"], {"M": m, "N": n, "K": k}
+    assert kernel.explain(**dims).splitlines() == told(kernel, **dims)
+    costs = {each["id"]: each["cost"] for each in kernel.metadata["variants"]}
+    admitting = [text for guards, text in NESTED if all(guard.admits(dims[name]) for name, guard in guards)]
+    for _ in range(2):  # chosen, and kept from before
+        cost = costs[kernel.select(**dims).id]
+        assert kept_cost(cost, dims, UNITS) == min(kept_cost(text, dims, UNITS) for text in admitting)
+
+
+def test_a_narrow_schedule_that_costs_more_is_not_taken(library: Library) -> None:
+    said = [
+        line.partition("): ")[2] for line in library.kernels["nested"].explain(M=64, N=8, K=100).splitlines()
+    ]
+    assert said == [
+        "rejected: M = 64 is not 7",
+        "rejected: N = 8 is not a multiple of 16",
+        "admits too, 7.8 us, but variant 9 costs less",
+        "admits too, 3.7 us, but variant 9 costs less",
+        "taken, 2.9 us",
+    ]
 
 
 def test_each_schedule_is_taken_somewhere(library: Library) -> None:
@@ -109,8 +149,8 @@ def test_a_call_runs_what_was_chosen(library: Library) -> None:
 
 def test_inspect_tells_the_same(report: BuildReport, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(report.library), "--shape", "M=16,N=64,K=100", "--json"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)
-    assert sum(each["reason"].startswith("taken, ") for each in answer["variants"]) == 1
+    for answer in json.loads(capsys.readouterr().out):
+        assert sum(each["reason"].startswith("taken, ") for each in answer["variants"]) == 1
 
 
 def test_more_schedules_than_the_runtime_has_room_for(tmp_path: Path) -> None:
@@ -123,10 +163,10 @@ def test_more_schedules_than_the_runtime_has_room_for(tmp_path: Path) -> None:
 
 
 def test_verify_runs_each_schedule_where_it_is_taken(report: BuildReport, library: Library) -> None:
-    (facts,) = read_facts(report.library)
-    for variant in facts.variants:
-        dims = chosen_dims(facts, variant, UNITS, 1 << 24)
-        assert (dims is not None) == bool(variant.cost)
-        if dims is not None:
-            assert library.kernels["matmul"].select(**dims).id == variant.id
-    assert chosen_dims(facts, facts.variants[-1], UNITS, 0) is None
+    for facts in read_facts(report.library):
+        for variant in facts.variants:
+            dims = chosen_dims(facts, variant, UNITS, 1 << 24)
+            assert (dims is not None) == bool(variant.cost)
+            if dims is not None:
+                assert library.kernels[facts.name].select(**dims).id == variant.id
+        assert chosen_dims(facts, facts.variants[-1], UNITS, 0) is None

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from tilec.backends.limits import limits_of
 from tilec.build.records import listed_under, restricted
 from tilec.codegen.image import Image
-from tilec.costs import cheapest
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.guards import implies
-from tilec.package.choices import calls, choices
+from tilec.package.choices import choices_of, taken
 from tilec.package.model import VariantRecord
 from tilec.package.order import dispatch_rank
 from tilec.package.usable import may_run
@@ -41,26 +40,27 @@ class Server:
         self.target = target
         usable = [variant for variant in kernel.variants if may_run(variant.target.name, target)]
         self.candidates = tuple(sorted(usable, key=lambda variant: dispatch_rank(_uncompiled(variant))))
-        records = map(_uncompiled, self.candidates)
-        self._choices = choices([calls(one.target, one.guards, one.align, one.cost) for one in records])
+        self._choices = choices_of([_uncompiled(variant) for variant in self.candidates])
+        self._costs = [variant.cost for variant in self.candidates]
         self._services = [self._service(variant) for variant in self.candidates]
         self._units = limits_of(parse_target(target)).units
 
     def service(self, dims: Mapping[str, int]) -> Service:
         """How a call with ``dims`` is served."""
         for at, variant in enumerate(self.candidates):
-            if all(guard.admits(dims[name]) for name, guard in variant.dims.items()):
+            if variant.admits(dims):
                 return replace(self._services[at], variant=self._cheapest(at, dims))
         return Service("miss")
 
     def _cheapest(self, first: int, dims: Mapping[str, int]) -> Variant:
-        """Of the variants that serve the same calls as number ``first``, the one that the library takes."""
-        same = [self.candidates[at] for at in self._choices[first]]
-        return same[cheapest([each.cost for each in same], dims, self._units)] if len(same) > 1 else same[0]
+        """The one that the library takes where number ``first`` is the first that admits the call."""
+        admits = (variant.admits(dims) for variant in self.candidates)
+        found = taken(self._choices[first], list(admits).__getitem__, self._costs, dims, self._units)
+        return self.candidates[found]
 
     def services(self, dims: Mapping[str, np.ndarray]) -> Iterable[tuple[Service, np.ndarray]]:
         """The same for many calls at once, arrays of the same length by dim: each service that is given, with
-        a mask of the calls that it is given to. Of schedules for the same calls the first stands for all."""
+        a mask of the calls that it is given to. The first schedule that admits a call stands for its list."""
         import numpy as np
 
         left = np.ones(len(next(iter(dims.values()))) if dims else 1, np.bool_)

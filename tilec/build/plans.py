@@ -95,7 +95,15 @@ def _choose(task: _Task) -> tuple[str, tuple[Path, ...]]:
 def _variants(variant: Variant, text: str) -> list[Variant]:
     source = 'config = "auto"'
     return [
-        replace(variant, config=config, cost=cost, config_source=source, is_schedule=True, is_auto=False)
+        replace(
+            variant,
+            config=config,
+            cost=cost,
+            config_source=source,
+            is_schedule=True,
+            is_auto=False,
+            listed_under=variant.dims,
+        )
         for config, cost in json.loads(text)
     ]
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from tilec.codegen.elf import without_names
 from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
-from tilec.package.choices import calls, choices
+from tilec.package.choices import choices_of
 from tilec.package.model import KernelRecord, VariantRecord
 from tilec.package.order import dispatch_order
 from tilec.package.usable import may_run
@@ -24,28 +24,50 @@ from tilec.package.usable import may_run
 
 def without_served(kernel: KernelRecord) -> KernelRecord:
     """The kernel without the variants in whose place others run the same code."""
-    ordered = dispatch_order(kernel.variants)
-    found = choices([calls(each.target, each.guards, each.align, each.cost) for each in ordered])
-    runs = [_Run(ordered[run.start : run.stop]) for run in dict.fromkeys(found)]
+    runs = _runs(dispatch_order(kernel.variants))
     held = [variant for run in _without_same(runs) for variant in run.variants]
     kept = tuple(each for each in kernel.variants if any(each is one for one in held))
     left = (each for each in kernel.variants if not any(each is one for one in kept))
     return replace(kernel, variants=kept, left_out=tuple((each.target, each.guards) for each in left))
 
 
+def _runs(ordered: Sequence[VariantRecord]) -> list[_Run]:
+    found = choices_of(ordered)
+    runs = list(dict.fromkeys(run for choice in found for run in choice))
+    numbers = {run: number for number, run in enumerate(sorted(runs, key=_start))}
+    return [
+        _Run(ordered[run.start : run.stop], sum(1 << numbers[each] for each in found[run.start]))
+        for run in numbers
+    ]
+
+
+def _start(run: range) -> int:
+    return run.start
+
+
 def _without_same(runs: Sequence[_Run]) -> list[_Run]:
-    """Those in the order of dispatch, but for the ones whose calls get the same code behind them, on every
+    """Those in the order of dispatch, but for the ones whose calls get the same code without them, on every
     machine."""
     sets = _admitting(runs)
     left = (1 << len(runs)) - 1
     for number in reversed(range(len(runs))):
-        served = [each & left for each in sets if _first(each & left) == number]
-        following = {_first(each & ~(1 << number)) for each in served}
-        if following and all(
-            other is not None and runs[other].code == runs[number].code for other in following
-        ):
-            left &= ~(1 << number)
+        bit = 1 << number
+        used = {each & left for each in sets if _compared(runs, each & left) & bit}
+        if used and all(_code(runs, each & ~bit) == _code(runs, each) for each in used):
+            left &= ~bit
     return [run for number, run in enumerate(runs) if left >> number & 1]
+
+
+def _compared(runs: Sequence[_Run], admitting: int) -> int:
+    """Of the runs that admit a call, as bits, those among which it chooses."""
+    first = _first(admitting)
+    return 0 if first is None else runs[first].compared & admitting
+
+
+def _code(runs: Sequence[_Run], admitting: int) -> set[object]:
+    """All the code that such a call chooses among."""
+    compared = _compared(runs, admitting)
+    return {code for number, run in enumerate(runs) if compared >> number & 1 for code in run.code}
 
 
 def _first(numbers: int) -> int | None:
@@ -89,9 +111,11 @@ def _values(guards: Sequence[Guard]) -> set[int]:
 
 @dataclass(frozen=True)
 class _Run:
-    """Variants that serve the same calls, among which costs choose; most often one."""
+    """Variants with the same guards, among which costs choose; most often one. ``compared``: the runs that
+    may be compared with it, as bits, its own among them."""
 
     variants: Sequence[VariantRecord]
+    compared: int
 
     @property
     def first(self) -> VariantRecord:

@@ -48,8 +48,8 @@ def variant_serving(plan: Plan, manifest: Path, target: str | None, dims: Mappin
 
 
 def schedule_lines(kernel: KernelPlan, variant: Variant, dims: Mapping[str, int] | None) -> list[str]:
-    """Of a schedule: its config, who chose it and what it costs; with ``dims`` what this and the others for
-    the same calls come to. Nothing of other variants."""
+    """Of a schedule: its config, who chose it and what it costs; with ``dims`` what this and the others of
+    its list that admit them come to. Nothing of other variants."""
     from tilec.backends.limits import limits_of
     from tilec.costs import cost
 
@@ -59,11 +59,11 @@ def schedule_lines(kernel: KernelPlan, variant: Variant, dims: Mapping[str, int]
     lines = [f"{variant.config_source}: {config}"]
     if not variant.cost:
         return lines
-    beside = [one for one in kernel.variants if (one.target, one.dims) == (variant.target, variant.dims)]
     lines.append(f"cost, in us: {variant.cost}")
     if dims is not None:
         units = limits_of(variant.target).units
-        costs = sorted((cost(one.cost, dims, units), one is not variant) for one in beside)
+        listed = (one for one in kernel.variants if one.is_listed_with(variant) and one.admits(dims))
+        costs = sorted((cost(one.cost, dims, units), one is not variant) for one in listed)
         others = ", ".join(f"{us:.1f}" for us, is_other in costs if is_other)
         lines.append(f"{cost(variant.cost, dims, units):.1f} us here, the others {others}")
     return lines

@@ -194,13 +194,12 @@ def _variants(
         yield _tuned(replace(variant, is_auto=is_auto), tuned)
         return
     for each in schedules.each:
-        alike = sum(other.dims == each.dims for other in schedules.each)
         yield replace(
             variant,
             dims=narrowed(dims, each.dims),
             config={**config, **each.config},
             config_source=schedules.source,
-            cost=each.cost if alike > 1 else "",
+            cost=each.cost if len(schedules.each) > 1 else "",
             is_schedule=True,
             listed_under=dims,
         )

@@ -238,8 +238,8 @@ class Schedule(Table):
     )
     dims: dict[StrictStr, OneGuard] = Field(
         default={},
-        description="Guards beside those of the variant: it serves such calls alone, before schedules "
-        "without them. Of those with the same guards the cheapest is taken.",
+        description="Guards beside those of the variant: it may serve such calls alone. Of all that may "
+        "serve a call the cheapest is taken; where several cost the same, the one with the narrowest guards.",
         examples=['dims = { N = "129..256" }'],
     )
 

@@ -42,6 +42,14 @@ class Variant:
     listed_under: Mapping[str, Guard] | None = None
     is_auto: bool = False
 
+    def admits(self, dims: Mapping[str, int]) -> bool:
+        """Whether its guards hold."""
+        return all(guard.admits(dims[name]) for name, guard in self.dims.items())
+
+    def is_listed_with(self, other: Variant) -> bool:
+        """Whether both are schedules of one list."""
+        return self.is_schedule and (self.target, self.listed_under) == (other.target, other.listed_under)
+
     @property
     def title(self) -> str:
         """One line for people: `matmul_float16 on x86-64-v3, M=1..64 N=4096`."""

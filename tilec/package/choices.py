@@ -1,31 +1,114 @@
-"""Which variants of a kernel serve the same calls, so that the least cost decides: told here for records,
-for the metadata of a library and for variants of a manifest.
+"""Which variants of a kernel a call chooses among by cost: told here for records, for the metadata of a
+library and for variants of a manifest.
 
-Such variants have costs, and share target, guards and demands on alignment; they stand together in dispatch
-order.
+Schedules of one list have costs, and share target and demands on alignment. Of those whose guards hold the
+one of least cost serves, whatever their order. Costs of different lists are not compared, as each list's are
+made for the calls that its guards admit. Schedules of a list with the same guards stand together in dispatch
+order: a run, whose costs a library computes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-#: What variants share that serve the same calls; None of one without a cost.
-Calls: TypeAlias = "tuple[object, ...] | None"
+from tilec.costs import cheapest, kept_cost
+from tilec.ir.guards import Guard
+from tilec.manifest.guards import smallest
+from tilec.package.model import VariantRecord
+
+#: The runs among which a call chooses, in dispatch order.
+Choice: TypeAlias = "tuple[range, ...]"
 
 
-def calls(target: str, guards: object, align: object, cost: str) -> Calls:
-    """What a variant serves. ``guards`` and ``align`` are compared, in whatever form they have."""
-    return (target, guards, align) if cost else None
+class Calls(NamedTuple):
+    """What a variant serves: ``listed`` names its list, None without a cost."""
+
+    listed: object | None
+    guards: Mapping[str, Guard]
 
 
-def choices(served: Sequence[Calls]) -> list[range]:
-    """For each variant, in dispatch order, those among which a call chooses that dispatch brings to it:
-    neighbours with the same calls, or it alone."""
-    found: list[range] = []
-    for key, members in groupby(served):
-        first, count = len(found), len(list(members))
-        together = range(first, first + count)
-        found += [together if key is not None else range(at, at + 1) for at in together]
-    return found
+def calls(
+    target: str,
+    guards: Mapping[str, Guard],
+    listed_under: Mapping[str, Guard] | None,
+    align: object,
+    cost: str,
+) -> Calls:
+    """What a variant serves. ``listed_under``: the guards of all of its list, None where these are
+    ``guards``; ``align`` is compared, in whatever form it has."""
+    named = guards if listed_under is None else listed_under
+    return Calls((target, tuple(sorted(named.items(), key=_name)), align) if cost else None, guards)
+
+
+def _name(item: tuple[str, Guard]) -> str:
+    return item[0]
+
+
+def choices(served: Sequence[Calls]) -> list[Choice]:
+    """For each variant, in dispatch order, the runs of its list whose guards may hold where its own do, its
+    own among them; it alone where it has no cost."""
+    runs = list(_runs(served))
+    found = [_rivals(run, runs, served) for run in runs]
+    return [choice for run, choice in zip(runs, found, strict=True) for _ in run]
+
+
+def choices_of(variants: Sequence[VariantRecord]) -> list[Choice]:
+    """The same of records."""
+    return choices([_calls_of(variant) for variant in variants])
+
+
+def _calls_of(variant: VariantRecord) -> Calls:
+    listed = None if variant.listed_under is None else dict(variant.listed_under)
+    return calls(variant.target, dict(variant.guards), listed, variant.align, variant.cost)
+
+
+def several(choice: Choice) -> bool:
+    """Whether there is something to choose."""
+    return sum(map(len, choice)) > 1
+
+
+def taken(
+    choice: Choice, admits: Callable[[int], bool], costs: Sequence[str], dims: Mapping[str, int], units: int
+) -> int:
+    """The number of the variant that serves a call, of those among which it chooses: the cheapest of those
+    that admit it, the first of several."""
+    if not several(choice):
+        return choice[0].start
+    heads = [run[cheapest([costs[at] for at in run], dims, units)] for run in choice if admits(run.start)]
+    return min(heads, key=lambda at: kept_cost(costs[at], dims, units))
+
+
+def _runs(served: Sequence[Calls]) -> Iterable[range]:
+    """Neighbours of one list with the same guards; each other variant alone."""
+    first = 0
+    for each, members in groupby(served):
+        count = len(list(members))
+        after = first + count
+        yield from [range(first, after)] if each.listed is not None else map(_alone, range(first, after))
+        first = after
+
+
+def _alone(at: int) -> range:
+    return range(at, at + 1)
+
+
+def _rivals(run: range, runs: Sequence[range], served: Sequence[Calls]) -> Choice:
+    own = served[run.start]
+    if own.listed is None:
+        return (run,)
+    same = (each for each in runs if served[each.start].listed == own.listed)
+    return tuple(each for each in same if _may_meet(own.guards, served[each.start].guards))
+
+
+def _may_meet(one: Mapping[str, Guard], other: Mapping[str, Guard]) -> bool:
+    """Whether there are dims that the guards of both admit."""
+    return all(_admits_one(guard, other[name]) for name, guard in one.items() if name in other)
+
+
+def _admits_one(one: Guard, other: Guard) -> bool:
+    both = one & other
+    if both.eq is not None:
+        return bool(one.admits(both.eq) and other.admits(both.eq))
+    return smallest(both, 0) is not None

@@ -1,4 +1,4 @@
-"""Costs of schedules in C: which variants a call chooses among, and functions that say which costs least."""
+"""Costs of schedules in C: functions that say which costs least, and which others are compared beside."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from tilec.costs import SHARE, cost_tree
-from tilec.package.choices import calls, choices
+from tilec.package.choices import choices_of, several
 from tilec.package.cost_lanes import LANES, Alike, Column, Tree, together
-from tilec.package.ctext import array, row
+from tilec.package.ctext import array, record, reference, row
 from tilec.package.model import KernelRecord
 from tilec.sizes import NEGATE, Name
 
@@ -27,27 +27,58 @@ _FORMS = {
 _VECTOR_FORMS = {"min": "COST_MIN({width}, {}, {})", "max": "COST_MAX({width}, {}, {})"}
 
 
-def runs_of(kernel: KernelRecord) -> list[range]:
-    """Runs of several variants in dispatch order of which the least cost decides."""
-    found = choices([calls(each.target, each.guards, each.align, each.cost) for each in kernel.variants])
-    return [run for run in dict.fromkeys(found) if len(run) > 1]
+def runs_of(kernel: KernelRecord) -> dict[range, tuple[range, ...]]:
+    """Runs of schedules in dispatch order that are compared, among each other or with other runs, and those
+    of these that stand behind them."""
+    found: dict[range, tuple[range, ...]] = {}
+    for at, choice in enumerate(choices_of(kernel.variants)):
+        if several(choice):
+            own = next(run for run in choice if at in run)
+            found[own] = tuple(run for run in choice if run.start > own.start)
+    return found
 
 
-def costs_source(kernel: KernelRecord, prefix: str) -> str:
-    """``<prefix>_costs_<variant>`` for each run of choices, named by its first variant."""
+def costs_source(kernel: KernelRecord, prefix: str, guards: Sequence[tuple[int, int]]) -> str:
+    """``<prefix>_costs_<variant>`` for each run that is compared, named by its first variant, and
+    ``<prefix>_rivals_<variant>``, the other runs that are compared with it. ``guards`` are, per variant, the
+    place of its first guard in the kernel's array of guards and their number."""
     dims = tuple(dim.name for dim in kernel.dims)
-    runs = ((run, tuple(kernel.variants[index].cost for index in run)) for run in runs_of(kernel))
-    return "".join(_source(dims, costs).replace("@", f"{prefix}_costs_{run.start}") for run, costs in runs)
+    return "".join(
+        _source(dims, tuple(kernel.variants[index].cost for index in run)).replace("@", _costs(prefix, run))
+        + array("candidate", _rivals(prefix, run), _candidates(others, guards))
+        for run, others in runs_of(kernel).items()
+    )
 
 
 def cost_fields(kernel: KernelRecord, prefix: str) -> list[dict[str, object]]:
     """Per variant, the fields of its record about choices."""
     rows: list[dict[str, object]] = [{} for _ in kernel.variants]
-    for run in runs_of(kernel):
+    for run, others in runs_of(kernel).items():
+        levels, rivals = f"{_costs(prefix, run)}_levels", reference(_rivals(prefix, run), others)
         for number, index in enumerate(run):
-            levels = f"{prefix}_costs_{run.start}_levels"
-            rows[index] = {"costs": levels, "choice": number, "num_choices": len(run)}
+            rows[index] = {"costs": levels, "rivals": rivals, "choice": number}
     return rows
+
+
+def _costs(prefix: str, run: range) -> str:
+    return f"{prefix}_costs_{run.start}"
+
+
+def _rivals(prefix: str, run: range) -> str:
+    return f"{prefix}_rivals_{run.start}"
+
+
+def _candidates(runs: Sequence[range], guards: Sequence[tuple[int, int]]) -> list[str]:
+    """The first of each run, for all of it."""
+    return [
+        record(
+            variant=run.start,
+            first_guard=guards[run.start][0],
+            num_guards=guards[run.start][1],
+            last=int(run is runs[-1]),
+        )
+        for run in runs
+    ]
 
 
 @lru_cache(maxsize=256)

@@ -196,9 +196,19 @@ def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
         ],
         **({"needs": image.needs} if image.needs else {}),
         **({"takes_num_sms": True} if variant.takes_num_sms else {}),
-        **({"cost": variant.cost} if variant.cost else {}),
+        **_price(variant),
         "workspace": [{"name": piece.name, "bytes": piece.bytes} for piece in image.workspace],
     }
+
+
+def _price(variant: VariantRecord) -> dict[str, object]:
+    """The cost of a schedule, and the guards of its list where it has others beside them."""
+    if not variant.cost:
+        return {}
+    listed = variant.listed_under
+    if listed in (None, variant.guards):
+        return {"cost": variant.cost}
+    return {"cost": variant.cost, "listed_under": {name: _guard(guard) for name, guard in listed or ()}}
 
 
 def _provenance(image: Image) -> dict[str, object]:
@@ -218,7 +228,16 @@ def _guard(guard: Guard) -> dict[str, object]:
 
 def read_guards(variant: Mapping[str, Any]) -> dict[str, Guard]:
     """The guards of a variant of the metadata, by dim."""
+    return _read_guards(variant["guards"])
+
+
+def read_listed(variant: Mapping[str, Any]) -> dict[str, Guard] | None:
+    """The guards of all of its list; None where these are its own."""
+    return _read_guards(variant["listed_under"]) if "listed_under" in variant else None
+
+
+def _read_guards(entries: Mapping[str, Any]) -> dict[str, Guard]:
     return {
         name: Guard(**{part: value for part, value in entry.items() if part != "text"})
-        for name, entry in variant["guards"].items()
+        for name, entry in entries.items()
     }

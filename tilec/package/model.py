@@ -110,7 +110,7 @@ class VariantRecord:
     dim; ``config_source`` says who chose the config ("manifest", "tuned", ...); ``ir_text`` is the printed
     tile IR before lowering; ``align`` demands bytes of alignment of a parameter's base address;
     ``takes_num_sms``: behind the dims its code takes what the library fills in (`tilec.ir.num_sms`);
-    ``cost``: of variants that serve the same calls the least decides (`tilec.costs`). ``listed_under``: of
+    ``cost``: of the schedules of a list the least decides (`tilec.package.choices`). ``listed_under``: of
     one schedule of a list the guards that all of the list have, None where these are ``guards``."""
 
     target: str

@@ -29,8 +29,8 @@ class PinSet:
 
 
 def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
-    """The sets of ``target``, most pins first; of variants that a call chooses among, the first stands for
-    all. ``kernel`` has its variants in dispatch order. Raises
+    """The sets of ``target``, most pins first; of schedules of a list with the same guards, the first stands
+    for all. ``kernel`` has its variants in dispatch order. Raises
     PackageError for more than `MAX_SETS` sets, or for a set that 16 bits cannot number."""
     grouped: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
     others = {index for run in runs_of(kernel) for index in run[1:]}

@@ -13,8 +13,8 @@ from typing import Any
 from tilec.costs import kept_cost
 from tilec.dtypes import lookup
 from tilec.families import Family, family_of
-from tilec.package.choices import calls, choices
-from tilec.package.metadata import read_guards
+from tilec.package.choices import Calls, calls, choices, several, taken
+from tilec.package.metadata import read_guards, read_listed
 from tilec.package.starts import VECTOR_BYTES
 from tilec.package.usable import may_run
 from tilec.targets import parse_target
@@ -40,8 +40,7 @@ def reasons(
     kernel; ``forced``: the ids that TILEC_FORCE_VARIANT names there."""
     variants, only = kernel["variants"], _forced(kernel, device, forced)
     rejected = [_rejection(kernel, variant, device, dims, only) for variant in variants]
-    first = next((at for at, text in enumerate(rejected) if not text), 0)
-    choice = _Choice(variants, first, only is not None, dims, units)
+    choice = _Choice(variants, rejected, only is not None, dims, units)
     return tuple(
         Reason(variant["id"], variant["target"], text or choice.admitted(at))
         for at, (variant, text) in enumerate(zip(variants, rejected, strict=True))
@@ -49,34 +48,43 @@ def reasons(
 
 
 class _Choice:
-    """What is said of variants that admit a call which dispatch brings to number ``first``, and to no other
-    where that ``is_forced``."""
+    """What is said of variants that admit a call: ``rejected`` says of each why it does not, and of all but
+    one where that ``is_forced``."""
 
     def __init__(
         self,
         variants: Sequence[Mapping[str, Any]],
-        first: int,
+        rejected: Sequence[str],
         is_forced: bool,
         dims: Mapping[str, int],
         units: int,
     ) -> None:
-        self._variants = variants
-        self._choices = choices(
-            [calls(one["target"], one["guards"], one["align"], one.get("cost", "")) for one in variants]
-        )
-        self._costs = [kept_cost(one["cost"], dims, units) if "cost" in one else 0.0 for one in variants]
-        self._rivals = self._choices[first]
-        self._taken = first if is_forced else min(self._rivals, key=self._costs.__getitem__)
+        self._variants, self._dims, self._units = variants, dims, units
+        self._choices = choices([_calls(one) for one in variants])
+        first = next((at for at, text in enumerate(rejected) if not text), 0)
+        self._compared = self._choices[first]
+        costs = [one.get("cost", "") for one in variants]
+        chosen = taken(self._compared, lambda at: not rejected[at], costs, dims, units)
+        self._taken = first if is_forced else chosen
 
     def admitted(self, at: int) -> str:
         """Of number ``at``."""
-        estimate = f", {self._costs[at]:.1f} us" if len(self._choices[at]) > 1 else ""
         if at == self._taken:
-            return f"taken{estimate}"
+            return f"taken{self._estimate(at)}"
         winner = f"variant {self._variants[self._taken]['id']}"
-        if at in self._rivals:
-            return f"admits too{estimate}, but {winner} costs less"
+        if any(at in run for run in self._compared):
+            return f"admits too{self._estimate(at)}, but {winner} costs less"
         return f"admits too, but {winner} comes first"
+
+    def _estimate(self, at: int) -> str:
+        if not several(self._choices[at]):
+            return ""
+        return f", {kept_cost(self._variants[at]['cost'], self._dims, self._units):.1f} us"
+
+
+def _calls(variant: Mapping[str, Any]) -> Calls:
+    guards, align = read_guards(variant), tuple(variant["align"].items())
+    return calls(variant["target"], guards, read_listed(variant), align, variant.get("cost", ""))
 
 
 def _rejection(

@@ -29,7 +29,7 @@ def variants_source(
         [
             *_declarations(entries),
             *(_invoker(kernel, prefix, *shape) for shape in _frame_shapes(kernel)),
-            costs_source(kernel, prefix),
+            costs_source(kernel, prefix, guard_spans(kernel)),
             array("entry_fn", f"{prefix}_entries", entries),
             array("tilec_guard", f"{prefix}_guards", [guard for each in guards for guard in each]),
             array("variant_record", f"{prefix}_variants", rows),

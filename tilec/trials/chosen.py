@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tilec.costs import cheapest
-from tilec.package.choices import calls, choices
+from tilec.package.choices import Calls, Choice, calls, choices, several, taken
 from tilec.trials.drawn import drawn
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.shapes import Dims, elements_of
@@ -17,23 +16,31 @@ _DRAWN = 2000
 
 def chosen_dims(kernel: KernelFacts, variant: VariantFacts, units: int, most: int) -> Dims | None:
     """The smallest of the shapes drawn at which a device of so many multiprocessors takes ``variant`` among
-    schedules for the same calls; None for a variant without rivals, or where its tensors would hold more than
+    the schedules of its list; None for a variant without rivals, or where its tensors would hold more than
     ``most`` elements."""
-    served = [calls(one.target, dict(one.guards), dict(one.align), one.cost) for one in kernel.variants]
     at = kernel.variants.index(variant)
-    return _smallest(kernel, choices(served)[at], units, most).get(at)
+    choice = choices([_calls(one) for one in kernel.variants])[at]
+    if not several(choice):
+        return None
+    run = next(run for run in choice if at in run)
+    return _smallest(kernel, run, choice, units, most).get(at)
+
+
+def _calls(one: VariantFacts) -> Calls:
+    return calls(one.target, one.guards, one.listed_under, tuple(one.align.items()), one.cost)
 
 
 @lru_cache(maxsize=64)
-def _smallest(kernel: KernelFacts, rivals: range, units: int, most: int) -> Mapping[int, Dims]:
-    """For each of the rivals that some shape takes, the smallest such shape."""
+def _smallest(kernel: KernelFacts, run: range, choice: Choice, units: int, most: int) -> Mapping[int, Dims]:
+    """For each of a run that some shape takes, the smallest such shape."""
     found: dict[int, Dims] = {}
-    if len(rivals) == 1:
-        return found
-    costs = [kernel.variants[at].cost for at in rivals]
-    shapes = drawn(kernel, kernel.variants[rivals[0]], _DRAWN, 0, most)
+    costs = [one.cost for one in kernel.variants]
+    shapes = drawn(kernel, kernel.variants[run.start], _DRAWN, 0, most)
     for dims in sorted(shapes, key=lambda one: elements_of(kernel, one)):
-        found.setdefault(rivals[cheapest(costs, dims, units)], dims)
-        if len(found) == len(rivals):
+        admits = [one.admits(dims) for one in kernel.variants]
+        at = taken(choice, admits.__getitem__, costs, dims, units)
+        if at in run:
+            found.setdefault(at, dims)
+        if len(found) == len(run):
             break
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import callers_dims
-from tilec.package.metadata import read_guards, read_param
+from tilec.package.metadata import read_guards, read_listed, read_param
 from tilec.package.model import ParamRecord, evaluate, signature
 from tilec.sizes import Apply, Literal, names_in, parse_size, walk
 
@@ -22,7 +22,7 @@ class VariantFacts:
     """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR. ``tiles``: integers that
     may be tile sizes, from its config and from what its grids divide by. ``grids``: texts, per launch.
     ``align``: bytes that the addresses of some parameters must be multiples of. ``cost``: of a schedule among
-    several."""
+    several; ``listed_under``: the guards of all of these, None where they are ``guards``."""
 
     id: int
     target: str
@@ -32,10 +32,15 @@ class VariantFacts:
     grids: tuple[tuple[str, ...], ...] = ()
     align: Mapping[str, int] = field(default_factory=dict)
     cost: str = ""
+    listed_under: Mapping[str, Guard] | None = None
 
     def guard(self, dim: str) -> Guard:
         """The guard of a dim."""
         return self.guards.get(dim, Guard())
+
+    def admits(self, dims: Mapping[str, int]) -> bool:
+        """Whether its guards hold."""
+        return all(guard.admits(dims[name]) for name, guard in self.guards.items())
 
     def blocks(self, dims: Mapping[str, int]) -> int:
         """Blocks of all launches for given dims; an extent that needs scalar arguments counts as 1."""
@@ -70,8 +75,8 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
     grids = tuple(tuple(launch["grid"]) for launch in entry["launches"])
     text = ir_texts[entry["id"]]
     tiles, align = _tiles(entry["config"], grids), entry.get("align", {})
-    guards, cost = read_guards(entry), entry.get("cost", "")
-    return VariantFacts(entry["id"], entry["target"], guards, tiles, text, grids, align, cost)
+    guards, listed, cost = read_guards(entry), read_listed(entry), entry.get("cost", "")
+    return VariantFacts(entry["id"], entry["target"], guards, tiles, text, grids, align, cost, listed)
 
 
 def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:

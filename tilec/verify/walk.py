@@ -103,7 +103,7 @@ class Walk:
             yield skipped
 
     def _chosen(self) -> Iterator[dict[str, int]]:
-        """Dims at which the library takes the variant among schedules for the same calls."""
+        """Dims at which the library takes the variant among the schedules of its list."""
         dims = chosen_dims(self.kernel, self.variant, self.units, self.most_elements)
         if dims is not None and self.suits(dims):
             yield dims

@@ -93,6 +93,17 @@ def test_schedules_go_together_or_stay() -> None:
     assert left(*narrow, of("a", **WIDE)) == [0, 1, 2]
 
 
+def test_a_schedule_for_some_calls_goes_where_its_list_has_the_same_one_for_all() -> None:
+    rest = [listed(of("a", cost="M")), listed(of("b", cost="9"))]
+    assert left(listed(of("a", cost="M", N="1..16")), *rest) == [1, 2]
+    assert left(listed(of("a", cost="2 * M", N="1..16")), *rest) == [0, 1, 2]
+    assert left(listed(of("c", cost="M", N="1..16")), *rest) == [0, 1, 2]
+
+
+def listed(variant: VariantRecord) -> VariantRecord:
+    return replace(variant, listed_under=())
+
+
 def test_a_feature_that_changes_no_code_is_left_out() -> None:
     features = f"{V4}+vnni"
     both = [of("a", N="%8", target=V4), of("b", target=V4)]

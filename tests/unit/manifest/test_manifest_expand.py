@@ -198,7 +198,7 @@ def test_schedules_may_have_guards_of_their_own(project: Callable[..., Path]) ->
     variants = load_manifest(project(text)).kernels[0].variants
     assert [(str(one.dims["M"]), one.config["a"], one.cost) for one in variants] == [
         ("%8,1..16", 1, "M"),
-        ("1..16", 2, ""),
+        ("1..16", 2, "2 * M"),
         ("%8,1..16", 3, "3"),
         ("dynamic", 0, ""),
     ]
