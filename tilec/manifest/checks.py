@@ -79,7 +79,7 @@ def check_overrides(
         twin = next((one for one in rules[:number] if rule.means_the_same(one)), None)
         if twin is not None:
             raise ManifestError(
-                "two overrides are for the same targets and guards",
+                "two overrides are for the same targets, guards and values",
                 place=document.place("kernel", at, "override", number),
                 why=f"the other one is at line {twin.place.line}: which of both counts is easy to miss",
                 remedy="put the keys of both into one",

@@ -23,7 +23,7 @@ from tilec.manifest.checks import (
 from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_hosts, resolve_targets
 from tilec.manifest.document import Document, read_document
 from tilec.manifest.guard_choices import guard_choices
-from tilec.manifest.model import Kernel, Manifest, given_values
+from tilec.manifest.model import Kernel, Manifest, Override, given_values
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
 from tilec.manifest.overrides import Rule, is_automatic, merge_config, merge_schedules
 from tilec.manifest.problems import manifest_error, suggestion
@@ -139,10 +139,11 @@ def _expand_entry(
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
         places = document.place("kernel", at), document.place("kernel", at, "config")
+        meant = [rule for rule in rules if rule.is_for(values)]
         variants = [
             variant
             for target, dims in itertools.product(targets, guards)
-            for variant in _variants(entry, name, args, target, dims, rules, tuned, base, *places)
+            for variant in _variants(entry, name, args, target, dims, meant, tuned, base, *places)
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
         backward = backward_of(document, entry, at, values)
@@ -240,14 +241,30 @@ def _rules(
                 place=document.place("kernel", at, "override", number, "dims", unknown),
                 remedy=suggestion(unknown, entry.dims),
             )
+        _check_values(entry, override, document.place("kernel", at, "override", number, "for"))
         place = document.place("kernel", at, "override", number, "schedules")
         schedules = files.schedules(override, place)
         if schedules is not None:
             check_schedules(schedules.each, entry.dims, place)
         place = document.place("kernel", at, "override", number, "config")
         config, is_auto = given_values(override.config), override.config == "auto"
-        rules.append(Rule(targets, override.dims, config, place, schedules, is_auto))
+        rules.append(Rule(targets, override.dims, config, place, schedules, is_auto, override.for_))
     return rules
+
+
+def _check_values(entry: Kernel, override: Override, place: Place) -> None:
+    """Raises ManifestError where an override names other parameters or values than the kernel's `for`."""
+    for name, values in override.for_.items():
+        if name not in entry.for_:
+            what = f'"for" of an override names "{name}", of which the kernel has no values'
+            raise ManifestError(what, place=place, remedy=suggestion(name, entry.for_))
+        unknown = next((value for value in values if value not in entry.for_[name]), None)
+        if unknown is not None:
+            raise ManifestError(
+                f'"for" of an override names no value that the kernel has for {name}',
+                place=place,
+                remedy=suggestion(str(unknown), map(str, entry.for_[name])),
+            )
 
 
 def _select(plan: Plan, chosen: Collection[Target], kernels: Sequence[str]) -> Plan:

@@ -247,10 +247,17 @@ class Schedule(Table):
 class Override(Table):
     """`[[kernel.override]]`: config values for some of the variants.
 
-    It applies to a variant when the target is listed and each guard given here follows from the variant's.
-    The most specific override that gives a key wins, then the one later in the file.
+    It applies to a variant when the target is listed, the kernel has one of the values of `for` given here
+    and each guard given here follows from the variant's. The most specific override that gives a key wins,
+    then the one later in the file.
     """
 
+    for_: dict[StrictStr, Values] = Field(
+        default={},
+        alias="for",
+        description="Some of the values of the kernel's `for`, by parameter. Default: all.",
+        examples=['for = { dtype = ["float32"] }'],
+    )
     targets: Names | None = Field(
         default=None,
         description="`cpu`, `cuda` or target names. Default: all.",
@@ -264,10 +271,11 @@ class Override(Table):
         description='Config values that replace those of the kernel; `"auto"` as there.',
         examples=["config = { bM = 64 }"],
     )
-    schedules: tuple[Schedule, ...] | ScheduleSource | None = Field(
+    schedules: tuple[Schedule, ...] | ScheduleSource | tuple[ScheduleSource, ...] | None = Field(
         default=None,
-        description='Several configs for the same shapes, or where they are: `"costs.toml:products"`. The '
-        "library takes the one of least cost for each call. Tuned configs do not replace them.",
+        description='Several configs for the same shapes, or where they are: `"costs.toml:products"`, or a '
+        "list of such, all of which are one. The library takes the one of least cost for each call. Tuned "
+        "configs do not replace them.",
         examples=['schedules = "llm.schedules.toml:products_16"'],
     )
 

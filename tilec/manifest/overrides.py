@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilec.errors import Place
@@ -15,7 +15,8 @@ from tilec.manifest.schedules import Schedules
 @dataclass(frozen=True)
 class Rule:
     """Config values, from ``place``, for the variants on ``targets`` (None: all) whose guards imply
-    ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they are to be found."""
+    ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they are to be found.
+    ``values``: of parameters that one manifest entry has several kernels for, those that are meant."""
 
     targets: frozenset[str] | None
     dims: Mapping[str, Guard]
@@ -23,6 +24,11 @@ class Rule:
     place: Place
     schedules: Schedules | None = None
     is_auto: bool = False
+    values: Mapping[str, Collection[Any]] = field(default_factory=dict)
+
+    def is_for(self, values: Mapping[str, Any]) -> bool:
+        """Whether a kernel with such values of parameters is meant."""
+        return all(values[name] in meant for name, meant in self.values.items())
 
     def applies(self, target: str, dims: Mapping[str, Guard]) -> bool:
         """Whether a variant is meant."""
@@ -41,9 +47,15 @@ class Rule:
     def _within(self, other: Rule) -> bool:
         if other.targets is not None and (self.targets is None or not self.targets <= other.targets):
             return False
+        if any(not self._means(name, meant) for name, meant in other.values.items()):
+            return False
         return all(
             name in self.dims and implies(self.dims[name], guard) for name, guard in other.dims.items()
         )
+
+    def _means(self, name: str, others: Collection[Any]) -> bool:
+        """Whether only such values of a parameter are meant."""
+        return name in self.values and all(value in others for value in self.values[name])
 
 
 def merge_config(

@@ -37,17 +37,24 @@ class ScheduleFiles:
     def schedules(self, override: Override, place: Place) -> Schedules | None:
         """Those of an override, which names them at ``place``; None where it has none. Raises ManifestError
         for a file that is not there or has no such table."""
-        if override.schedules is None:
+        given = override.schedules
+        if given is None:
             return None
-        if not isinstance(override.schedules, str):
-            return Schedules(override.schedules, "schedule")
-        file, _, name = override.schedules.rpartition(":")
+        sources = [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
+        if not sources:
+            return Schedules(tuple(each for each in given if isinstance(each, Schedule)), "schedule")
+        files = dict.fromkeys(source.rpartition(":")[0] for source in sources)
+        found = tuple(each for source in sources for each in self._schedules(source, place))
+        return Schedules(found, f"schedule of {' and '.join(files)}")
+
+    def _schedules(self, source: str, place: Place) -> tuple[Schedule, ...]:
+        file, _, name = source.rpartition(":")
         document = self._document(file, place)
         if name not in document.data:
             raise ManifestError(
                 f'{file} has no schedules "{name}"', place=place, remedy=suggestion(name, document.data)
             )
-        return Schedules(_tables(document, name), f"schedule of {file}")
+        return _tables(document, name)
 
     def _document(self, file: str, place: Place) -> Document:
         if file not in self._read:

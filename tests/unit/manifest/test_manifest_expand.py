@@ -81,6 +81,31 @@ config = { a = 1, b = 1, c = 1 }
     assert configs(manifest, "x86-64-v2")["M=1..16"] == {"a": 3, "b": 2, "c": 1}
 
 
+def test_an_override_may_be_for_some_values(project: Callable[..., Path]) -> None:
+    """The narrower one wins, wherever it stands."""
+    text = """
+[[kernel]]
+name = "k_{dtype}"
+for = { dtype = ["float32", "float16", "bfloat16"] }
+source = "kernels/gemm.py:k"
+config = { a = 0, b = 0 }
+[[kernel.override]]
+for = { dtype = ["float16"] }
+config = { a = 1 }
+[[kernel.override]]
+for = { dtype = ["float16", "bfloat16"] }
+config = { a = 2, b = 2 }
+[[kernel.override]]
+config = { b = 3 }
+"""
+    plan = load_manifest(project(text), targets=["x86-64-v3"])
+    assert {kernel.name: dict(kernel.variants[0].config) for kernel in plan.kernels} == {
+        "k_float32": {"a": 0, "b": 3},
+        "k_float16": {"a": 1, "b": 2},
+        "k_bfloat16": {"a": 2, "b": 2},
+    }
+
+
 def test_config_source_is_recorded(project: Callable[..., Path]) -> None:
     plan = load_manifest(
         project(
@@ -202,6 +227,16 @@ def test_schedules_may_have_guards_of_their_own(project: Callable[..., Path]) ->
         ("%8,1..16", 3, "3"),
         ("dynamic", 0, ""),
     ]
+
+
+def test_schedules_may_come_from_several_lists(project: Callable[..., Path], tmp_path: Path) -> None:
+    sources = 'schedules = ["fits.toml:few", "fits.toml:more"]'
+    manifest = project(SCHEDULED.replace(SCHEDULED.splitlines()[-1], sources))
+    lists = (("few", 4), ("more", 5), ("others", 6))
+    tables = "".join(f'[[{name}]]\nconfig = {{ a = {a} }}\ncost = "{a}"\n' for name, a in lists)
+    (tmp_path / "fits.toml").write_text(tables)
+    variants = load_manifest(manifest).kernels[0].variants
+    assert [(one.config["a"], one.cost) for one in variants] == [(4, "4"), (5, "5"), (0, "")]
 
 
 def test_schedules_may_stand_in_a_file_of_their_own(project: Callable[..., Path], tmp_path: Path) -> None:
