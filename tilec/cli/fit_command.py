@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import print_table
+from tilec.cli.output import counted, print_table
 from tilec.errors import InputError, Place
 
 if TYPE_CHECKING:
@@ -62,9 +62,18 @@ def command(
     fitted = fit_parts(parts, variants, measured, gain)
     write_lists(out, {each.part.name: each.schedules for each in fitted})
     rows = [
-        [each.part.name, each.shapes, len(each.schedules), f"{(each.loss - 1) * 100:.1f}%"] for each in fitted
+        [
+            each.part.name,
+            each.shapes,
+            len(each.schedules),
+            f"{(each.loss - 1) * 100:.1f}%",
+            counted(each.untimed, "shape"),
+        ]
+        for each in fitted
     ]
-    print_table(["list", "shapes", "schedules", "slower than the best of all, mean"], rows)
+    print_table(
+        ["list", "shapes", "schedules", "slower than the best of all, mean", "choice not timed at"], rows
+    )
 
 
 def _variants(manifest: Path, kernel: str) -> tuple[Variant, ...]:

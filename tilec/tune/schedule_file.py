@@ -49,12 +49,14 @@ class Measured:
 @dataclass(frozen=True)
 class FittedPart:
     """``schedules``: config and cost, the most useful first; ``loss``: the mean factor by which the cheapest
-    is slower than the best of all that were timed, over ``shapes``."""
+    of those timed is slower than the best of all that were, over ``shapes``; at ``untimed`` of these one that
+    was not timed is cheaper."""
 
     part: Part
     schedules: tuple[tuple[Mapping[str, Any], str], ...]
     loss: float
     shapes: int
+    untimed: int
 
 
 def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured:
@@ -129,9 +131,10 @@ def _fit_part(
     costs = few(dict(enumerate(features)), near, inside, measured.units, part.most, gain) if inside else {}
     if not costs:
         raise InputError(f"too few shapes were timed with {part.dim} = {part.guard}", remedy="time more")
-    loss = Chooser(costs, inside, measured.units).loss(list(costs))
+    chooser = Chooser(costs, inside, measured.units)
     schedules = tuple((variants[number].config, text) for number, text in costs.items())
-    return FittedPart(part, schedules, math.exp(loss), len(inside))
+    loss, untimed = chooser.loss(list(costs)), chooser.untimed(list(costs))
+    return FittedPart(part, schedules, math.exp(loss), len(inside), untimed)
 
 
 def _opened(path: Path) -> tomlkit.TOMLDocument:

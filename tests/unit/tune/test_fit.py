@@ -145,6 +145,14 @@ def test_the_useful_schedules_are_kept(times: list[Times]) -> None:
     assert len(chooser.chosen(1, 0.001)) == 1
 
 
+def test_what_was_not_timed_at_a_shape_counts_neither_way() -> None:
+    times = [Times({"M": at}, {0: 2.0, 1: 1.0} if at % 2 else {0: 2.0}) for at in range(1, 9)]
+    chooser = Chooser({0: "2", 1: "1"}, times, UNITS)
+    assert chooser.loss([0, 1]) == 0
+    assert chooser.untimed([0, 1]) == 4
+    assert chooser.chosen(2, 0.001) == [0, 1], "alone, the second leaves shapes that nothing is known of"
+
+
 def written(path: Path, times: list[Times], configs: list[object]) -> Path:
     told = [{"dims": dict(each.dims), "us": {str(at): us for at, us in each.us.items()}} for each in times]
     kernels = {"product": {"configs": configs, "times": told}}

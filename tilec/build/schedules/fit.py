@@ -4,7 +4,7 @@ A cost is a sum of terms (`features.py`) with factors of 0 or more, by least squ
 set of terms whose unbounded solution is positive and best (Lawson and Hanson, Solving Least Squares Problems,
 chapter 23). Where a schedule is far from the best one its error matters less. Schedules are taken one by one,
 each time the one that lowers the mean loss most: the logarithm of what the cheapest by cost takes over what
-the best takes.
+the best takes, both of those that were timed at a shape. What was not timed there says nothing of the choice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FALL = 1.5
 #: A cost that only so few shapes tell is none.
 _FEWEST = 8
-#: What a shape costs that no chosen schedule was timed at.
+#: What a shape costs that none of those held was timed at: its list must not do without the others.
 _UNKNOWN = math.log(10)
 #: More blocks on a multiprocessor must leave at most this share of the error, further terms of this. With 0.9
 #: costs have two thirds of the terms that they have with 1, and choose as well at shapes that were held back.
@@ -145,10 +145,18 @@ class Chooser:
         return found
 
     def loss(self, held: Sequence[int]) -> float:
-        """The mean logarithm of what the cheapest of those held takes over what the best of all takes."""
+        """The mean logarithm of what the cheapest of those held takes over what the best of all takes, among
+        those that were timed."""
         return sum(self._loss(held, at) for at in range(len(self._times))) / len(self._times)
+
+    def untimed(self, held: Sequence[int]) -> int:
+        """At how many shapes the cheapest of those held was not timed."""
+        return sum(self._cheapest(held, at) not in times.us for at, times in enumerate(self._times))
 
     def _loss(self, held: Sequence[int], at: int) -> float:
         times = self._times[at]
-        cheapest = min(held, key=lambda number: self._costs[number][at])
-        return math.log(times.us[cheapest] / times.best) if cheapest in times.us else _UNKNOWN
+        timed = [number for number in held if number in times.us]
+        return math.log(times.us[self._cheapest(timed, at)] / times.best) if timed else _UNKNOWN
+
+    def _cheapest(self, held: Sequence[int], at: int) -> int:
+        return min(held, key=lambda number: self._costs[number][at])
