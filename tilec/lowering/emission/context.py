@@ -171,6 +171,10 @@ class Context(ABC):
         """Stored elements of compute values."""
         return encode(value, dtype)
 
+    def stored(self, expr: Expr, dtype: str) -> Expr:
+        """What memory would hold of the value of an expression."""
+        return self.encode(self.value(expr), dtype)
+
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""
         return rounded(value, dtype)

@@ -163,7 +163,7 @@ def _let(expr: Expr, ctx: Context) -> Expr:
 
 def _reinterpret(expr: Call, ctx: Context) -> Expr:
     source, dtype = dtype_of(expr.args[0]), dtype_of(expr)
-    bits = ctx.encode(lower_value(expr.args[0], ctx), source)
+    bits = ctx.stored(expr.args[0], source)
     stored = dtype if dtype == "bool" else stored_type(dtype)
     return ctx.decode(tirx.reinterpret(with_lanes(stored, lanes_of(bits)), bits), dtype)
 

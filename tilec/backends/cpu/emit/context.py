@@ -24,6 +24,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
 from tilec.ir.exprs import conjuncts, dtype_of, int_value, scalar_dtype
 from tilec.ir.nodes import Alloc
+from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.emission.values import blend, lazy_choice, pair
@@ -179,6 +180,12 @@ class LaneContext(Context):
             return read_first(storage, indices, self.first, self)
         pieces = read_pieces(storage, indices, self)
         return super().read(storage, indices) if pieces is None else pieces
+
+    def stored(self, expr: Expr, dtype: str) -> Expr:
+        """What memory would hold of the value of an expression; of an element what it does hold."""
+        if isinstance(expr, TensorLoad):
+            return load_element(expr, self, raw=True)
+        return super().stored(expr, dtype)
 
     def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
         """The run-time test of open bounds, the same for all lanes."""

@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
 from tvm import tirx
-from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.scans import emit_running, running
+from tilec.backends.cpu.emit.moves import moved_bits
 from tilec.backends.cpu.emit.speculate import is_predicable
 from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
-from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
 from tilec.lowering.emission.memory import elements, first_value, flat_memory
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, sequence, void_call
-from tilec.lowering.emission.storage import decode, encode
-from tilec.lowering.math.vectors import lanes_of
+from tilec.lowering.emission.storage import decode, encode, stored_type
+from tilec.lowering.math.vectors import lanes_of, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -76,17 +75,16 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     call = void_call(stmt, ctx)
     if call is not None:
         return call
-    if _moves(stmt):
-        return store_element(
-            stmt.buffer, stmt.indices, load_element(stmt.value, ctx, raw=True), ctx, raw=True
-        )
+    bits = moved_bits(stmt)
+    if bits is not None:
+        return store_element(stmt.buffer, stmt.indices, _as_stored(stmt, ctx.value(bits)), ctx, raw=True)
     value = ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
     return store_element(stmt.buffer, stmt.indices, value, ctx)
 
 
-def _moves(stmt: Store) -> bool:
-    """Whether an element goes from one place to another as memory holds it."""
-    return isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == str(stmt.buffer.dtype)
+def _as_stored(stmt: Store, bits: Expr) -> Expr:
+    """Bits as the type that memory holds of what ``stmt`` writes."""
+    return tirx.reinterpret(with_lanes(stored_type(str(stmt.buffer.dtype)), lanes_of(bits)), bits)
 
 
 @emit.register(If)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import TensorLoad
 
-from tilec.ir.exprs import int_value, linear_in, operands, uses
+from tilec.backends.cpu.emit.moves import moved_bits
+from tilec.ir.exprs import dtype_of, int_value, linear_in, operands, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Parallel, Store, walk
 from tilec.ir.traits import expressions
@@ -71,11 +72,19 @@ def lane_count(body: Block, ctx: LaneContext) -> int:
 def _data_types(body: Block) -> Iterator[str]:
     for stmt in walk(body):
         if isinstance(stmt, Store):
-            yield compute_type(str(stmt.buffer.dtype))
-            yield from _value_types(stmt.value)
+            yield from _stored_types(stmt)
         elif not hasattr(stmt, "buffer"):
             for expr in expressions(stmt):
                 yield from _value_types(expr)
+
+
+def _stored_types(stmt: Store) -> Iterator[str]:
+    bits = moved_bits(stmt)
+    if bits is not None:
+        yield dtype_of(bits)
+        return
+    yield compute_type(str(stmt.buffer.dtype))
+    yield from _value_types(stmt.value)
 
 
 def _value_types(expr: Expr) -> Iterator[str]:

@@ -1,0 +1,34 @@
+"""Elements as memory holds them: stores that move them, whatever numbers they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from tilec.ir.exprs import choice_of, dtype_of
+from tilec.lowering.emission.storage import compute_type, element_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.ir.nodes import Store
+
+
+def moved_bits(stmt: Store) -> Expr | None:
+    """The bits that a store writes, where these are those of an element, of a number, or chosen among such;
+    None where they are computed, or are what values of their type are computed in."""
+    dtype = str(stmt.buffer.dtype)
+    return None if compute_type(dtype) == dtype != "bool" else _bits(stmt.value, dtype)
+
+
+def _bits(expr: Expr, dtype: str) -> Expr | None:
+    if dtype_of(expr) != dtype:
+        return None
+    if isinstance(expr, (TensorLoad, tirx.FloatImm)):
+        return tirx.reinterpret(f"uint{8 * element_bytes(dtype)}", expr)
+    if (parts := choice_of(expr)) is None:
+        return None
+    cond, true, false = parts[0], _bits(parts[1], dtype), _bits(parts[2], dtype)
+    return None if true is None or false is None else tirx.if_then_else(cond, true, false)
