@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from compiled import Library, numpy_type
 from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, STORE, Product
 
 from tilec.backends.cpu.codegen.objects import tir_text
@@ -17,7 +19,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Copy, Fill, If, Kernel, Pipelined, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.targets import parse_target
+from tilec.targets import parse_target, runs_here
 
 GOLDEN = {
     "panels": Product(N=128, K=64, panel=32, bN=128, epilogue=BIAS_RESIDUAL),
@@ -359,3 +361,48 @@ def test_work_across_a_row_stays_outside(epilogue: str) -> None:
 def test_a_clear_that_depends_on_the_step_is_kept() -> None:
     kernel = lowered(Product(N=64, K=64, panel=32, clears=True))
     assert len(found(kernel, Pipelined)) == 1
+
+
+MADE = """
+kernel("made")
+n = dim(int32)
+A = tensor(bfloat16, ({rows}, 64), ("{rows}", "64"), access="in")
+B = tensor(bfloat16, (n, 64), ("n", "64"), access="in")
+at = tensor(int32, (64,), ("64",), access="in")
+C = tensor(float32, ({rows}, 64), ("{rows}", "64"), access="out")
+with launch(1, threads=(32, 1, 1)) as (bx,):
+    a = alloc(bfloat16, ({rows}, 64), "shared.dyn")
+    b = alloc(bfloat16, (64, 64), "shared.dyn")
+    s = alloc(float32, ({rows}, 64), "local.fragment")
+    o = alloc(float32, ({rows}, 64), "local.fragment")
+    copy(A[0:+{rows}, 0:+64], a[0:+{rows}, 0:+64])
+    for i, j in parallel(64, 64):
+        b[i, j] = if_then_else(at[i] >= 0, B[at[i], j], bfloat16(0.0))
+    gemm(a[0:+{rows}, 0:+64], b[0:+64, 0:+64], s[0:+{rows}, 0:+64], trans_b=True, clear=True)
+    gemm(s[0:+{rows}, 0:+64], b[0:+64, 0:+64], o[0:+{rows}, 0:+64], clear=True)
+    copy(o[0:+{rows}, 0:+64], C[0:+{rows}, 0:+64])
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "forms"),
+    [(4, ["across b", "fma b"]), (8, ["fma b_panels", "fma b"]), (9, ["fma b_panels", "fma b_panels"])],
+)
+def test_few_rows_read_tiles_that_are_made_as_they_are(rows: int, forms: list[str]) -> None:
+    """Along K while that pays, and converted where each element is read once."""
+    kernel = lower(parse_kernel(MADE.format(rows=rows)), parse_target("x86-64-v4"), until="pack_operands")
+    products = found(kernel, MicroGemm)
+    assert [f"{gemm.block.form} {gemm.b.region.buffer.name}" for gemm in products] == forms
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("rows", [1, 4, 7])
+def test_tiles_that_are_made_multiply_right(level: str, rows: int) -> None:
+    if not runs_here(parse_target(level)):
+        pytest.skip(f"this machine does not run {level}")
+    rng = np.random.default_rng(rows)
+    a, b = (rng.normal(0, 1, (count, 64)).astype(numpy_type("bfloat16")) for count in (rows, 32))
+    at, c = rng.integers(-8, 32, 64).astype(np.int32), np.full((rows, 64), np.nan, np.float32)
+    Library({"made": MADE.format(rows=rows)}, level).run("made", [a, b, at, c], {"n": 32})
+    wide = np.where(at[:, None] >= 0, b.astype(np.float32)[at], 0)
+    np.testing.assert_allclose(c, a.astype(np.float32) @ wide.T @ wide, rtol=1e-3, atol=1e-3)

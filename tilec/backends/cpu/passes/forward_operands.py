@@ -21,6 +21,7 @@ from tilec.backends.cpu.products.staged_operands import (
     StagedOperands,
     dot_of,
     other_axes,
+    rows_of_a_step,
     suits_vectors_along_k,
 )
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
@@ -114,7 +115,7 @@ class _Forward(StagedOperands):
         pays."""
         moved = self.source_of(gemm.b)
         if moved is None:
-            return gemm
+            return self._in_tile(gemm)
         depth = self._limit(gemm.depth, moved, moved.row)
         columns = self._limit(gemm.columns, moved, moved.col)
         inside = depth is not None and all(self._inside(moved.region, axis) for axis in other_axes(moved))
@@ -126,6 +127,14 @@ class _Forward(StagedOperands):
             return _less_deep(_narrower(gemm, columns), depth)
         block = across_block(self.target, dot) if across else self._low_block(gemm)
         return replace(gemm, b=moved, columns=columns, depth=depth, block=block)
+
+    def _in_tile(self, gemm: MicroGemm) -> MicroGemm:
+        """``gemm`` on a ``b`` that is made on chip, which so few rows read as it is there."""
+        rows = static(gemm.a.region.extent[gemm.a.row])
+        if rows <= rows_of_a_step(gemm) and suits_vectors_along_k(gemm, gemm.b, self.target):
+            return replace(gemm, block=across_block(self.target, dot_of(gemm, gemm.b, self.target)))
+        low = self._low_block(gemm)
+        return replace(gemm, block=low) if gemm.block.form == "fma" and rows <= low.rows else gemm
 
     def _low_block(self, gemm: MicroGemm) -> RegisterBlock:
         """The block for a ``b`` whose rows are read in place."""

@@ -78,12 +78,14 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
 
 def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     """``b`` in panels as wide as the register block, in the type that products take; None where it is best
-    read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    read as it is: in another type, if each element is read once. ``staged``: the packing replaces a copy, and
+    costs nothing that the copy would not."""
     if gemm.block.form == "across":
         return None
     form, region = word_form(gemm.block.form), gemm.b.region
     wanted = gemm.computed if form is None else form.word
-    readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1
+    once = form is None and static(gemm.a.region.extent[gemm.a.row]) <= gemm.block.rows
+    readable = (once or str(region.buffer.dtype) == wanted) and gemm.b.col == len(region.start) - 1
     if readable and (gemm.b.panel is not None or not staged):
         return None
     width = gemm.block.cols if form is None else form.panel(gemm.block)

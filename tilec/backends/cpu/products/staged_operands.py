@@ -100,12 +100,20 @@ class StagedOperands(ScopedRewrite):
 
 
 def _most_rows(gemm: MicroGemm) -> int:
-    """Rows up to which vectors along K take less time than bringing ``b`` into panels. Where all of K is one
-    step, the sums over lanes, one for each row, take most of it: on Zen 5 with K = 64 and 128 columns vectors
-    along K were ahead with 4 rows and behind with 8, in float32 and beside vdpbf16ps."""
-    most = _ROWS_ACROSS_TILES if gemm.block.form in TILE_FORMS else _ROWS_ACROSS
-    depth = int_value(gemm.depth)
-    if int_value(gemm.clear) != 1 or depth is None:
+    """Rows up to which vectors along K take less time than bringing ``b`` into panels."""
+    return rows_of_a_step(gemm) if int_value(gemm.clear) == 1 else _rows_across(gemm)
+
+
+def _rows_across(gemm: MicroGemm) -> int:
+    return _ROWS_ACROSS_TILES if gemm.block.form in TILE_FORMS else _ROWS_ACROSS
+
+
+def rows_of_a_step(gemm: MicroGemm) -> int:
+    """Rows up to which vectors along K pay where all of K is one step: the sums over lanes, one for each row,
+    take most of it. On Zen 5 with K = 64 and 128 columns vectors along K were ahead with 4 rows and behind
+    with 8, in float32 and beside vdpbf16ps."""
+    most, depth = _rows_across(gemm), int_value(gemm.depth)
+    if depth is None:
         return most
     form = word_form(gemm.block.form)
     return min(most, depth // (gemm.block.lanes * (1 if form is None else form.group)))
