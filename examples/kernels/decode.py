@@ -18,6 +18,29 @@ import tilec
 import tilec.language as T
 
 
+@T.macro
+def join_parts(parts, tops, sums, O, i, h, b, splits, D, scale):
+    """Query head i of key head h of sequence b from what its parts left."""
+    top, total = T.alloc_fragment((splits,), "float32"), T.alloc_fragment((splits,), "float32")
+    highest, whole = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
+    o, joined = T.alloc_fragment((splits, D), "float32"), T.alloc_fragment((D,), "float32")
+    for s, d in T.Parallel(splits, D):
+        o[s, d] = parts[b, h, s, i, d]
+    for s in T.Parallel(splits):
+        top[s] = tops[b, h, s, i]
+        total[s] = sums[b, h, s, i]
+    T.reduce_max(top, highest, dim=0)
+    for s in T.Parallel(splits):
+        top[s] = T.exp2((top[s] - highest[0]) * scale)
+        total[s] = total[s] * top[s]
+    T.reduce_sum(total, whole, dim=0)
+    for s, d in T.Parallel(splits, D):
+        o[s, d] = o[s, d] * top[s]
+    T.reduce_sum(o, joined, dim=0)
+    for d in T.Parallel(D):
+        O[b, h, i, d] = T.if_then_else(whole[0] > 0.0, joined[d] / whole[0], 0.0)
+
+
 @tilec.jit(out_idx=[-1])
 def decode_paged(
     B,
@@ -115,24 +138,7 @@ def decode_paged(
         if splits > 1:
             with T.Kernel(group, Hkv, B, threads=joiners) as (i, h, b):
                 T.pdl_sync()
-                top, total = T.alloc_fragment((splits,), "float32"), T.alloc_fragment((splits,), "float32")
-                highest, whole = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
-                o, joined = T.alloc_fragment((splits, D), "float32"), T.alloc_fragment((D,), "float32")
-                for s, d in T.Parallel(splits, D):
-                    o[s, d] = parts[b, h, s, i, d]
-                for s in T.Parallel(splits):
-                    top[s] = tops[b, h, s, i]
-                    total[s] = sums[b, h, s, i]
-                T.reduce_max(top, highest, dim=0)
-                for s in T.Parallel(splits):
-                    top[s] = T.exp2((top[s] - highest[0]) * scale)
-                    total[s] = total[s] * top[s]
-                T.reduce_sum(total, whole, dim=0)
-                for s, d in T.Parallel(splits, D):
-                    o[s, d] = o[s, d] * top[s]
-                T.reduce_sum(o, joined, dim=0)
-                for d in T.Parallel(D):
-                    O[b, h, i, d] = T.if_then_else(whole[0] > 0.0, joined[d] / whole[0], 0.0)
+                join_parts(parts, tops, sums, O, i, h, b, splits, D, scale)
 
     return main
 

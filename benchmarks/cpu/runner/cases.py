@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import peers
 import torch
@@ -16,10 +17,10 @@ Calls = Mapping[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Case:
-    """``tensors`` in the order of the kernel's signature; ``out`` is the number of the one that is checked
+    """``args`` in the order of the kernel's signature; ``out`` is the number of the tensor that is checked
     beside ``expected`` (None: nothing to check against), ``peers`` what is timed beside the kernel."""
 
-    tensors: list[torch.Tensor]
+    args: list[Any]
     dims: dict[str, int]
     peers: Calls
     expected: Callable[[], torch.Tensor] | None
@@ -134,6 +135,73 @@ def _attention_dims(b: int, sq: int, sk: int, h: int, d: int) -> dict[str, int]:
     return {"B": b, "Sq": sq, "Sk": sk, "H": h, "Hkv": h, "D": d, **pitches}
 
 
+#: Rows of a page of a cache.
+_PAGE = 16
+
+
+def _decoding(cache: torch.dtype, per: str = "") -> Callable[..., Case]:
+    """One query for each sequence over pages in any order, beside torch's attention with a mask on what it
+    gathers of them, and on a cache of bfloat16 that has no pages. ``per``: what scales are for."""
+
+    def case(b: int, keys: int, heads: int, group: int, d: int, window: int) -> Case:
+        pages, q = b * keys // _PAGE, torch.randn(b, heads, group, d).bfloat16()
+        table = torch.randperm(pages, dtype=torch.int32).view(b, -1)
+        lengths = torch.full((b,), keys - 5, dtype=torch.int32)
+        kept = [_numbers((pages, _PAGE, heads, d), cache) for _ in range(2)]
+        scales = [torch.rand((pages, _PAGE, heads) if per == "token" else heads) / 60 for _ in range(2)]
+        scales, windows = (scales, [window]) if per else ([], [])
+        gathered = partial(_gathered, kept, scales, table)
+        k, v = (rows.contiguous() for rows in gathered())
+        places = torch.arange(keys)
+        mask = (places < lengths[:, None]) & (places >= lengths[:, None] - window)
+        attend = partial(peers.attention, mask=mask[:, None, None])
+        calls = {"torch": lambda: attend(q, *gathered()), "contiguous": lambda: attend(q, k, v)}
+        dims = {"B": b, "Hkv": heads, "D": d, "pages": pages, "longest": keys // _PAGE, "group": group}
+        pitches = {"page": _PAGE, "kv_page": _PAGE * heads * d, "kv_row": heads * d, "kv_head": d}
+        args = [q, *kept, *scales, table, lengths, *windows, torch.empty_like(q)]
+        return Case(args, dims | pitches, calls, calls["torch"], 1e-2)
+
+    return case
+
+
+def _numbers(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    if dtype is torch.int8:
+        return torch.randint(-127, 128, shape, dtype=dtype)
+    return (torch.randn(shape) * (1 if dtype is torch.bfloat16 else 60)).to(dtype)
+
+
+def _gathered(
+    kept: list[torch.Tensor], scales: list[torch.Tensor], table: torch.Tensor
+) -> list[torch.Tensor]:
+    """The rows of each sequence as bfloat16 (B, heads, keys, D)."""
+    places, found = table.long(), []
+    for number, cache in enumerate(kept):
+        rows = cache.view(torch.uint8)[places].view(cache.dtype)
+        if scales:
+            factors = scales[number] if scales[number].ndim == 1 else scales[number][places]
+            rows = (rows.float() * factors[..., None]).bfloat16()
+        found.append(rows.flatten(1, 2).transpose(1, 2))
+    return found
+
+
+def _varlen(causal: bool) -> Callable[..., Case]:
+    """Sequences back to back beside torch's attention of one after the other, and of all with padding and a
+    mask."""
+
+    def case(lengths: tuple[int, ...], heads: int, kv_heads: int, d: int) -> Case:
+        tokens, longest = sum(lengths), max(lengths)
+        q, k, v = (torch.randn(tokens, count, d).bfloat16() for count in (heads, kv_heads, kv_heads))
+        bounds = torch.tensor([0, *lengths]).cumsum(0).int()
+        alone = partial(peers.attention_of_each, q, k, v, lengths, causal)
+        padded = peers.Padded((q, k, v), lengths, causal)
+        calls = {"torch": alone, "padded": padded.attention}
+        dims = {"tokens": tokens, "keys": tokens, "H": heads, "Hkv": kv_heads, "D": d, "B": len(lengths)}
+        args = [q, k, v, bounds, bounds, longest, torch.empty_like(q), torch.empty(heads, tokens)]
+        return Case(args, dims, calls, alone, 3e-2, out=6)
+
+    return case
+
+
 def _softmax(m: int, n: int) -> Case:
     return _of_torch([torch.randn(m, n), torch.empty(m, n)], _row_dims(m, n), torch_peers.softmax)
 
@@ -213,6 +281,12 @@ _CASES: Mapping[str, Callable[..., Case]] = {
     "linear_q4_k": _gguf(256, 144, 2),
     "attention_dense_bfloat16": _dense,
     "attention_float32": _padded,
+    "decode_paged_bfloat16": _decoding(torch.bfloat16),
+    "decode_paged_int8_token": _decoding(torch.int8, "token"),
+    "decode_paged_int8_head": _decoding(torch.int8, "head"),
+    "decode_paged_float8_e4m3fn_token": _decoding(torch.float8_e4m3fn, "token"),
+    "attention_varlen_bfloat16": _varlen(causal=False),
+    "attention_varlen_causal_bfloat16": _varlen(causal=True),
     "softmax_float32": _softmax,
     "rmsnorm_float32": _rmsnorm,
     "layernorm": _layernorm,

@@ -40,17 +40,19 @@ class Library:
         self._prefix = described["name"]
         self._kernels = {kernel["name"]: kernel for kernel in described["kernels"]}
 
-    def call(self, name: str, tensors: Sequence[torch.Tensor], dims: Mapping[str, int]) -> Callable[[], None]:
-        """A function without arguments that runs ``name`` once on tensors in the order of its signature, with
-        the workspace that it wants."""
+    def call(
+        self, name: str, args: Sequence[torch.Tensor | int], dims: Mapping[str, int]
+    ) -> Callable[[], None]:
+        """A function without arguments that runs ``name`` once on tensors and integers in the order of its
+        signature, with the workspace that it wants."""
         function = getattr(self._library, f"{self._prefix}_{name}")
-        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+        given = [_passed(arg) for arg in args]
         sizes = [ctypes.c_int64(dims[dim["name"]]) for dim in self._kernels[name]["dims"]]
         memory = self._workspace(name, sizes)
         run_with = _exec(memory)
 
         def run() -> None:
-            status = function(ctypes.byref(run_with), *pointers, *sizes)
+            status = function(ctypes.byref(run_with), *given, *sizes)
             if status != 0:
                 raise RuntimeError(f"{name} returned status {status}")
 
@@ -63,6 +65,10 @@ class Library:
         if ask(None, *sizes, ctypes.byref(wanted)) != 0:
             raise RuntimeError(f"the workspace of {name} is not known")
         return torch.empty(wanted.value, dtype=torch.uint8)
+
+
+def _passed(arg: torch.Tensor | int) -> ctypes.c_void_p | ctypes.c_int32:
+    return ctypes.c_int32(arg) if isinstance(arg, int) else ctypes.c_void_p(arg.data_ptr())
 
 
 def _exec(memory: torch.Tensor) -> _Exec:

@@ -34,7 +34,7 @@ def main() -> None:
 
 def _measured(library: Library, row: Row, options: argparse.Namespace) -> dict[str, Any]:
     case = case_of(row)
-    run = library.call(row.kernel, case.tensors, case.dims)
+    run = library.call(row.kernel, case.args, case.dims)
     run()
     _check(row, case)
     sides = {"tilec": run, **case.peers}
@@ -53,7 +53,7 @@ def _measured(library: Library, row: Row, options: argparse.Namespace) -> dict[s
 def _check(row: Row, case: Case) -> None:
     if case.expected is None:
         return
-    wrong = (case.tensors[case.out].float() - case.expected().float()).abs().max().item()
+    wrong = (case.args[case.out].float() - case.expected().float()).abs().max().item()
     if not wrong <= case.tolerance:
         sys.exit(f"{row}: an element is off by {wrong}")
 

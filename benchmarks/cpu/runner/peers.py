@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import torch_peers
+from torch.nn import functional
 
 try:
     import onnx
@@ -87,6 +88,37 @@ def _onnx_call(graph: onnx.GraphProto, inputs: dict[str, np.ndarray]) -> Callabl
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     return lambda: session.run(None, inputs)
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, causal: bool = False
+) -> torch.Tensor:
+    """Of tensors (B, heads, rows, D)."""
+    grouped = q.shape[1] != k.shape[1]
+    return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=grouped)
+
+
+def attention_of_each(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: tuple[int, ...], causal: bool
+) -> torch.Tensor:
+    """Of one sequence after the other, rows (tokens, heads, D) back to back."""
+    parts = zip(*(x.transpose(0, 1)[None].split(lengths, 2) for x in (q, k, v)), strict=True)
+    return torch.cat([attention(*part, causal=causal)[0] for part in parts], 1).transpose(0, 1)
+
+
+class Padded:
+    """Sequences as long as the longest of them; what hides their ends is made ahead."""
+
+    def __init__(self, rows: tuple[torch.Tensor, ...], lengths: tuple[int, ...], causal: bool) -> None:
+        pad = torch.nn.utils.rnn.pad_sequence
+        self._padded = [pad(x.split(lengths), batch_first=True).transpose(1, 2) for x in rows]
+        places = torch.arange(max(lengths))
+        seen = places < torch.tensor(lengths)[:, None]
+        self._mask = seen[:, None, None] & (places <= places[:, None]) if causal else seen[:, None, None]
+
+    def attention(self) -> torch.Tensor:
+        """Of all sequences at once."""
+        return attention(*self._padded, mask=self._mask)
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

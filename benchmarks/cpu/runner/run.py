@@ -78,9 +78,9 @@ def _openblas_core() -> str:
 
 
 def _print_row(row: dict[str, Any]) -> None:
-    shape = "x".join(map(str, row["shape"]))
+    shape = "x".join(map(str, row["shape"])).replace(", ", "+")
     peers = "  ".join(f"{name} {us:.1f}" for name, us in row["peers"].items())
-    print(f"{row['kernel']:26}{shape:20}{row['us']:11.1f}{row['ratio']:8.3f}   {peers}", flush=True)
+    print(f"{row['kernel']:34}{shape:24}{row['us']:11.1f}{row['ratio']:8.3f}   {peers}", flush=True)
 
 
 def _print_summary(found: list[dict[str, Any]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
@@ -12,7 +12,7 @@ class Row(NamedTuple):
 
     group: str
     kernel: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
 
 
 PRODUCT = "matmul_float32"
@@ -37,6 +37,10 @@ ATTENTION = (
     (1, 1024, 1024, 12, 128),
     (16, 1, 1024, 12, 64),
 )
+#: Sequences, keys of each, key heads, queries of one of them, D, and how many of the last keys count.
+DECODING = ((1, 4096, 8, 4, 128, 4096), (8, 1024, 8, 4, 128, 1024), (4, 4096, 8, 8, 64, 1024))
+#: Lengths of sequences, heads, key heads, D.
+RAGGED = (((37, 411, 64, 512), 16, 4, 128), ((256,) * 4, 12, 12, 64))
 #: Rows and columns.
 ROWS = ((256, 1024), (4096, 1024), (256, 1000), (512, 384), (256, 4096))
 #: Tokens and experts.
@@ -59,6 +63,12 @@ _TABLE = (
     ("packed", "linear_q4_k", WEIGHTS),
     ("attention", "attention_dense_bfloat16", ATTENTION),
     ("attention", "attention_float32", ATTENTION),
+    ("caches", "decode_paged_bfloat16", tuple((*shape[:5], shape[1]) for shape in DECODING)),
+    ("caches", "decode_paged_int8_token", DECODING),
+    ("caches", "decode_paged_int8_head", DECODING),
+    ("caches", "decode_paged_float8_e4m3fn_token", DECODING),
+    ("ragged", "attention_varlen_bfloat16", RAGGED),
+    ("ragged", "attention_varlen_causal_bfloat16", RAGGED),
     ("rows", "softmax_float32", ROWS),
     ("rows", "rmsnorm_float32", ROWS),
     ("rows", "layernorm", ROWS),

@@ -177,6 +177,9 @@ EXPERTS = [
          inputs="attention_varlen_inputs", rtol=3e-2),
     Case("decode.py:decode_paged", PAGED, ("D",), {"group": 4, "page": 4, **F32}, PAGES,
          inputs="decode_paged_inputs"),
+    *(Case("decode_scaled.py:decode_scaled", PAGED, ("D",),
+           {"group": 4, "page": 4, "cache": cache, "per": per, **F32}, PAGES, inputs="decode_scaled_inputs")
+      for cache, per in (("int8", "token"), ("float8_e4m3fn", "head"))),
 ]  # fmt: skip
 
 
