@@ -38,6 +38,15 @@ def scale(X: T.Tensor((T.dynamic("n"),), "float32"), factor: T.float32, Y: T.Ten
             Y[bx * 64 + i] = X[bx * 64 + i] * factor
 
 
+@T.prim_func
+def looked_up(
+    X: T.Tensor((T.dynamic("n"),), "float32"), at: T.Tensor((64,), "int32"), Y: T.Tensor((64,), "float32")
+):
+    with T.Kernel(1, threads=64) as _:
+        for i in T.Parallel(64):
+            Y[i] = T.if_then_else(at[i] >= 0, X[at[i]], 1.0) * 2.0
+
+
 def matmul(dtype, accumulated="float32", M=40, N=56, K=48):
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), accumulated)):
@@ -212,6 +221,7 @@ def zeros(*shape: int) -> np.ndarray:
 
 CASES = [
     Case("scale", scale, lambda: [numbers(100), 1.5, np.zeros(100, np.float32)], {"n": 100}),
+    Case("looked_up", looked_up, lambda: [numbers(50), integers(64), np.zeros(64, np.float32)], {"n": 50}),
     *(
         Case(
             f"matmul_{name}",

@@ -61,6 +61,9 @@ def load_element(expr: TensorLoad, ctx: Context, raw: bool = False) -> Expr:
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
         return zero
+    found = ctx.read_existing(storage, indices, conds) if conds else None
+    if found is not None:
+        return found if raw else ctx.decode(found, storage.dtype)
     value = ctx.read(storage, indices)
     value = value if raw else ctx.decode(value, storage.dtype)
     if not conds:

@@ -199,6 +199,11 @@ class Context(ABC):
         """What memory holds of elements that exist."""
         return tirx.BufferLoad(storage.data, [self.offset(storage, indices)])
 
+    def read_existing(self, storage: Storage, indices: Sequence[Expr], conds: list[Expr]) -> Expr | None:
+        """What memory holds of elements where ``conds`` hold, zero elsewhere; None where a test in front does
+        as well."""
+        return None
+
     def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
         """The run-time test that an element of ``buffer`` exists: that all of ``conds`` hold."""
         return self.value(all_of(conds))

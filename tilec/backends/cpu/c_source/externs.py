@@ -16,6 +16,7 @@ _WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_uint\d+(?:x\d+)?")
 _UNKNOWN = re.compile(r"tilec_unknown_int\d+")
 _FIRST = re.compile(r"tilec_first_[a-z]+\d+x\d+")
 _STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
+_GATHER = re.compile(r"tilec_gather_(int\d+)_[a-z]+\d+x\d+")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
@@ -66,6 +67,9 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _STORE_FIRST.fullmatch(name)
     if found is not None:
         return _store_first_lanes(name, c_type(found[1]), helpers)
+    found = _GATHER.fullmatch(name)
+    if found is not None and result is not None:
+        return _gather(name, result, f"{found[1]}x{result.lanes}", helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     if name in ("tilec_vdpbf16ps", "tilec_bfdot") and result is not None:
@@ -133,6 +137,21 @@ def _first_lanes(name: str, result: CType, helpers: Helpers) -> str:
         lambda: (
             f"{result.name} {name}(const {result.element} *p, int32_t count) {{\n  {result.name} v = {{0}};\n"
             f"  for (int i = 0; i < {result.lanes} && i < count; i++) v[i] = p[i];\n  return v;\n}}"
+        ),
+    )
+
+
+def _gather(name: str, result: CType, index: str, helpers: Helpers) -> str:
+    """Elements so far from a place each, where there are any, and zeros."""
+    at, there = c_type(index), c_type(f"int32x{result.lanes}")
+    for kind in (result, at, there):
+        helpers.type(kind)
+    return helpers.function(
+        name,
+        lambda: (
+            f"{result.name} {name}(const {result.element} *p, {at.name} at, {there.name} there) {{\n"
+            f"  {result.name} v = {{0}};\n"
+            f"  for (int i = 0; i < {result.lanes}; i++) if (there[i]) v[i] = p[at[i]];\n  return v;\n}}"
         ),
     )
 

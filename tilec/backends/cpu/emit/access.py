@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.first_lanes import first_lanes, has_first_lanes, store_first_lanes
+from tilec.backends.cpu.emit.first_lanes import (
+    first_lanes,
+    has_first_lanes,
+    lanes_that_exist,
+    store_first_lanes,
+)
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.ir.exprs import int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
@@ -59,6 +64,16 @@ def read_first(storage: Storage, indices: Sequence[Expr], count: Expr, ctx: Lane
         return tirx.BufferLoad(storage.data, [index])
     place = _place_of_run(storage, index, ctx)
     return first_lanes(place, count, storage.dtype, lanes_of(index), ctx.functions)
+
+
+def read_existing(storage: Storage, indices: Sequence[Expr], exists: Expr, ctx: LaneContext) -> Expr | None:
+    """What memory holds of the elements that lanes look up, each where one ``exists``, else zero; None where
+    lanes look nothing up for themselves, or no instruction reads so."""
+    index = flat_index(storage, indices, ctx)
+    if isinstance(index, tirx.Ramp) or lanes_of(index) == 1 or not has_first_lanes(ctx.target, storage.dtype):
+        return None
+    base = tirx.address_of(tirx.BufferLoad(storage.data, [tirx.const(0, storage.index_type)]))
+    return lanes_that_exist(base, index, exists, storage.dtype, ctx.functions)
 
 
 def _place_of_run(storage: Storage, index: Expr, ctx: LaneContext) -> Expr:

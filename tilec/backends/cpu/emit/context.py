@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.emit.access import flat_index, read_first
+from tilec.backends.cpu.emit.access import flat_index, read_existing, read_first
 from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.functions import named_call
@@ -22,7 +22,7 @@ from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
-from tilec.ir.exprs import conjuncts, dtype_of, int_value, scalar_dtype
+from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, scalar_dtype
 from tilec.ir.nodes import Alloc
 from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.context import SERIAL, Context
@@ -45,11 +45,12 @@ class LaneContext(Context):
     """State of the emission of one launch; values have one element per lane.
 
     ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``first`` where so
-    many of the first ones touch memory alone, ``slot`` counts the vectors of one trip. ``scratch`` points to
-    the worker's scratch. While ``recorder`` is set nothing that is emitted is kept: bounds that remain open
-    are collected there, in ``choices`` the conditions of values that lanes choose for themselves.
-    ``accumulators`` holds what stores accumulate into, ``numbers`` the variables that are never NaN,
-    ``functions`` the LLVM text of functions that the code calls, by their names."""
+    many of the first ones touch memory alone, ``moving`` while elements are stored as they are, ``slot``
+    counts the vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set
+    nothing that is emitted is kept: bounds that remain open are collected there, in ``choices`` the
+    conditions of values that lanes choose for themselves. ``accumulators`` holds what stores accumulate
+    into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of functions that the code
+    calls, by their names."""
 
     processor = "CPU"
 
@@ -63,6 +64,7 @@ class LaneContext(Context):
     functions: dict[str, str] = field(default_factory=dict)
     slot: int = 0
     first: Expr | None = None
+    moving: bool = False
 
     @property
     def width(self) -> int:
@@ -117,10 +119,8 @@ class LaneContext(Context):
         if chooses and is_speculable([true, false], self):
             self.choices.append(cond)
             return blend(condition, *pair(true, false, self))
-        if lanes_of(condition) > 1:
-            raise NotVectorisable(
-                f"a lane reads memory only where {cond}", "read first, and choose the value by T.if_then_else"
-            )
+        if lanes_of(condition) > 1:  # what a lane reads in vain is tested for by itself
+            return blend(condition, *pair(true, false, self))
         self.record(conjuncts(cond))
         return lazy_choice(cond, condition, true, false, self)
 
@@ -180,6 +180,16 @@ class LaneContext(Context):
             return read_first(storage, indices, self.first, self)
         pieces = read_pieces(storage, indices, self)
         return super().read(storage, indices) if pieces is None else pieces
+
+    def read_existing(self, storage: Storage, indices: Sequence[Expr], conds: list[Expr]) -> Expr | None:
+        """What lanes look up, each by itself, to compute with: elements that are only moved go one by one as
+        fast."""
+        if self.lanes is None or self.moving:
+            return None
+        exists = self.value(all_of(conds))
+        if lanes_of(exists) == 1:
+            return None
+        return read_existing(storage, indices, exists, self)
 
     def stored(self, expr: Expr, dtype: str) -> Expr:
         """What memory would hold of the value of an expression; of an element what it does hold."""
@@ -252,6 +262,15 @@ class LaneContext(Context):
             yield
         finally:
             self.first = None
+
+    @contextmanager
+    def move_scope(self, moving: bool) -> Iterator[None]:
+        """Within the context elements are stored as they are, if they are ``moving``."""
+        self.moving = moving
+        try:
+            yield
+        finally:
+            self.moving = False
 
     @contextmanager
     def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Loads and stores of the first lanes of a vector, for which TIR has no nodes: functions in LLVM's language,
+"""Loads and stores of some lanes of a vector, for which TIR has no nodes: functions in LLVM's language,
 inlined where they are called."""
 
 from __future__ import annotations
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.math.vectors import lanes_of
+from tilec.lowering.math.vectors import lanes_of, literal
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -43,6 +44,19 @@ define linkonce_odr hidden i32 @{name}(ptr %place, i32 %count, {vector} %value) 
 }}
 """
 
+_GATHER = """
+declare {vector} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr>, i32 immarg, <{lanes} x i1>,
+                                                         {vector})
+define linkonce_odr hidden {vector} @{name}(ptr %base, <{lanes} x {index}> %at,
+                                            <{lanes} x i32> %there) alwaysinline nounwind {{
+  %mask = icmp ne <{lanes} x i32> %there, zeroinitializer
+  %places = getelementptr {element}, ptr %base, <{lanes} x {index}> %at
+  %found = call {vector} @llvm.masked.gather.{suffix}.v{lanes}p0(
+    <{lanes} x ptr> %places, i32 {bytes}, <{lanes} x i1> %mask, {vector} zeroinitializer)
+  ret {vector} %found
+}}
+"""
+
 _MASK = """  %first = insertelement <{lanes} x i32> poison, i32 %count, i64 0
   %counts = shufflevector <{lanes} x i32> %first, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer
   %mask = icmp sgt <{lanes} x i32> %counts, <{numbers}>"""
@@ -62,6 +76,16 @@ def first_lanes(place: Expr, count: Expr, dtype: str, lanes: int, functions: dic
     return tirx.call_extern(f"{dtype}x{lanes}", name, place, count)
 
 
+def lanes_that_exist(base: Expr, at: Expr, exists: Expr, dtype: str, functions: dict[str, str]) -> Expr:
+    """The elements of ``dtype`` that lie ``at`` so many behind an address, in the lanes where one ``exists``;
+    zeros in the others, which read nothing."""
+    lanes, index = lanes_of(at), dtype_of(at).partition("x")[0]
+    name = f"tilec_gather_{index}_{dtype}x{lanes}"
+    functions[name] = _text(_GATHER, name, dtype, lanes, index=_ELEMENTS[index], element=_ELEMENTS[dtype])
+    there = tirx.Select(exists, literal(1, "int32", lanes), literal(0, "int32", lanes))
+    return tirx.call_extern(f"{dtype}x{lanes}", name, base, at, there)
+
+
 def store_first_lanes(
     place: Expr, count: Expr, value: Expr, dtype: str, functions: dict[str, str]
 ) -> tirx.Stmt:
@@ -72,8 +96,9 @@ def store_first_lanes(
     return tirx.Evaluate(tirx.call_extern("int32", name, place, count, value))
 
 
-def _text(form: str, name: str, dtype: str, lanes: int) -> str:
+def _text(form: str, name: str, dtype: str, lanes: int, **words: str) -> str:
     kind, size = "f" if dtype.startswith("float") else "i", element_bytes(dtype)
     mask = _MASK.format(lanes=lanes, numbers=", ".join(f"i32 {number}" for number in range(lanes)))
     vector, suffix = f"<{lanes} x {_ELEMENTS[dtype]}>", f"v{lanes}{kind}{8 * size}"
-    return form.format(vector=vector, suffix=suffix, name=name, lanes=lanes, mask=mask, bytes=size)
+    words |= {"vector": vector, "suffix": suffix, "name": name, "mask": mask}
+    return form.format(lanes=lanes, bytes=size, **words)

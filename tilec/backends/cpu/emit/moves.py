@@ -23,10 +23,15 @@ def moved_bits(stmt: Store) -> Expr | None:
     return None if compute_type(dtype) == dtype != "bool" else _bits(stmt.value, dtype)
 
 
+def moves(stmt: Store) -> bool:
+    """Whether a store writes an element, a number, or one chosen among such, as it is."""
+    return _bits(stmt.value, str(stmt.buffer.dtype)) is not None
+
+
 def _bits(expr: Expr, dtype: str) -> Expr | None:
     if dtype_of(expr) != dtype:
         return None
-    if isinstance(expr, (TensorLoad, tirx.FloatImm)):
+    if isinstance(expr, (TensorLoad, tirx.FloatImm, tirx.IntImm)):
         return tirx.reinterpret(f"uint{8 * element_bytes(dtype)}", expr)
     if (parts := choice_of(expr)) is None:
         return None

@@ -16,7 +16,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.scans import emit_running, running
-from tilec.backends.cpu.emit.moves import moved_bits
+from tilec.backends.cpu.emit.moves import moved_bits, moves
 from tilec.backends.cpu.emit.speculate import is_predicable
 from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
@@ -75,11 +75,12 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     call = void_call(stmt, ctx)
     if call is not None:
         return call
-    bits = moved_bits(stmt)
-    if bits is not None:
-        return store_element(stmt.buffer, stmt.indices, _as_stored(stmt, ctx.value(bits)), ctx, raw=True)
-    value = ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
-    return store_element(stmt.buffer, stmt.indices, value, ctx)
+    with ctx.move_scope(moves(stmt)):
+        bits = moved_bits(stmt)
+        if bits is not None:
+            return store_element(stmt.buffer, stmt.indices, _as_stored(stmt, ctx.value(bits)), ctx, raw=True)
+        value = ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
+        return store_element(stmt.buffer, stmt.indices, value, ctx)
 
 
 def _as_stored(stmt: Store, bits: Expr) -> Expr:
