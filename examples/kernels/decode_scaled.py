@@ -130,15 +130,18 @@ def _rows(cache, scales, rows, head):
     return (f32(cache[rows, :, head]) * factors[..., None]).reshape(-1, cache.shape[3])
 
 
-def decode_scaled_inputs(dims, rng, cache="int8", per="token", group=8, page=16):
+def decode_scaled_inputs(dims, rng, per="token", group=8, page=16):
     """Lengths up to the table's, a window of about half of it, pages in any order."""
     B, Hkv, D, pages, longest = (dims[name] for name in ("B", "Hkv", "D", "pages", "longest"))
     group, page = dims.get("group", group), dims.get("page", page)
-    largest = 127 if cache == "int8" else 8
-    numbers = (rng.uniform(-largest, largest, (pages, page, Hkv, D)) for _ in range(2))
-    of_scales = _of_scales(per, pages, page, Hkv)
-    scales = (rng.uniform(1, 3, of_scales) / largest for _ in range(2))
+    numbers = (rng.uniform(-127, 127, (pages, page, Hkv, D)) for _ in range(2))
+    scales = (rng.uniform(1, 3, _of_scales(per, pages, page, Hkv)) / 127 for _ in range(2))
     table = rng.integers(0, pages, (B, longest)).astype(np.int32)
     lengths = rng.integers(0, longest * page + 1, B).astype(np.int32)
     q = rng.standard_normal((B, Hkv, group, D))
     return [q, *numbers, *scales, table, lengths, longest * page // 2 + 1]
+
+
+def decode_scaled_by_head_inputs(dims, rng):
+    """:func:`decode_scaled_inputs` with a scale for each key head."""
+    return decode_scaled_inputs(dims, rng, "head")
