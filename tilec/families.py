@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+#: What stands for all families of GPUs in a manifest.
+GPU = "gpu"
+
 if TYPE_CHECKING:
     from tilec.errors import Place
     from tilec.portable.devices.base import Device
@@ -32,6 +35,11 @@ class Family(ABC):
     device: str
     on_host: bool = False
     example: str
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What stands for its targets in a manifest beside their names, the narrowest first."""
+        return (self.name,) if self.on_host else (self.name, GPU)
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:

@@ -55,6 +55,14 @@ def test_check_lists_what_each_host_has(tilec: Callable, manifest: Path) -> None
     assert text.endswith("1 kernel, 6 variants, 3 hosts, no errors\n")
 
 
+def test_check_names_targets_that_a_kernel_is_not_for(tilec: Callable, manifest: Path) -> None:
+    more = '[[kernel]]\nname = "less"\nsource = "copy.py:copy"\ntargets = ["cpu"]\ndims = { N = "dynamic" }\n'
+    manifest.write_text(manifest.read_text() + more)
+    lines = tilec("check", manifest, "-j", "1").out.splitlines()
+    assert [line.split()[-1] for line in lines if " less " in line and "-windows" in line] == ["sm_80"]
+    assert [line.split()[-1] for line in lines if " less " in line and "-macos" in line] == ["aarch64"]
+
+
 def test_calls_are_answered_for_targets_of_all_hosts(tilec: Callable, manifest: Path) -> None:
     shapes = manifest.with_name("shapes.json")
     shapes.write_text('{"calls": [{"kernel": "copy", "dims": {"N": 6}}]}')

@@ -53,7 +53,7 @@ def load_plans(
 
 def _scheduled(plan: Plan, jobs: int | None) -> Plan:
     tasks = [
-        _Task(variant, kernel.entry.tune.for_target(variant.target.name, variant.target.family))
+        _Task(variant, kernel.entry.tune.for_target(variant.target))
         for kernel in plan.kernels
         for variant in kernel.variants
         if variant.is_auto

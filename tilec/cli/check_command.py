@@ -151,7 +151,8 @@ def _print_plan(plan: Plan, plans: Sequence[Plan], checked: Checked, as_json: bo
     print_table(["kernel", "target", "guards", "config"], rows)
     if len(plans) > 1:
         click.echo()
-        print_table(["host", "kernel", "variants"], [row for each in plans for row in _host_rows(each)])
+        heads = ["host", "kernel", "variants", "left out by its targets"]
+        print_table(heads, [row for each in plans for row in _host_rows(each)])
     sizes = f"{counted(len(plan.kernels), 'kernel')}, {counted(len(plan.variants), 'variant')}"
     if len(plans) > 1:
         sizes += f", {counted(len(plans), 'host')}"
@@ -161,10 +162,13 @@ def _print_plan(plan: Plan, plans: Sequence[Plan], checked: Checked, as_json: bo
 
 
 def _host_rows(plan: Plan) -> Iterator[list[str]]:
-    """What the library of one host has of each kernel: `3 x86-64-v3, 7 sm_90a`."""
+    """What the library of one host has of each kernel, `3 x86-64-v3, 7 sm_90a`, and the targets that other
+    kernels have."""
+    every = dict.fromkeys(variant.target.name for variant in plan.variants)
     for kernel in plan.kernels:
         counts = Counter(variant.target.name for variant in kernel.variants)
-        yield [plan.host.triple, kernel.name, ", ".join(f"{many} {name}" for name, many in counts.items())]
+        held = ", ".join(f"{many} {name}" for name, many in counts.items())
+        yield [plan.host.triple, kernel.name, held, ", ".join(name for name in every if name not in counts)]
 
 
 def _host_json(plan: Plan) -> dict[str, object]:

@@ -13,6 +13,7 @@ from tilec.manifest.overrides import Rule
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
 from tilec.reserved import LONGEST_DIM, shown
+from tilec.targets import Target
 
 #: Symbols that every library has beside those of its kernels.
 _LIBRARY_SYMBOLS = ("library", "last_error", "check_build")
@@ -70,7 +71,7 @@ def check_overrides(
     document: Document,
     at: int,
     rules: Sequence[Rule],
-    targets: Sequence[str],
+    targets: Sequence[Target],
     guards: Sequence[Mapping[str, Guard]],
 ) -> None:
     """Every override is for some variant, and no two are for the same ones; ``rules`` stand in the file's

@@ -46,6 +46,7 @@ def declared_targets(document: Document, manifest: Manifest, hosts: Sequence[Hos
     """Group name and every target's name to the targets it stands for on ``host``, one of ``hosts``. Names of
     others stand for none there."""
     groups: dict[str, tuple[Target, ...]] = {}
+    listed: set[str] = set()
     spelt: dict[str, tuple[Target, ...]] = {}
     for family in families():
         names, place = manifest.targets.of(family.name), document.place("targets", family.name)
@@ -53,14 +54,16 @@ def declared_targets(document: Document, manifest: Manifest, hosts: Sequence[Hos
             target = _parse_target(name, family, hosts, place)
             fits = family.fits(target, host)
             spelt[name] = spelt[target.name] = (target.on(host),) if fits else ()
-        groups[family.name] = tuple(target for name in names for target in spelt[name])
+        for group in family.groups:
+            groups[group] = (*groups.get(group, ()), *(target for name in names for target in spelt[name]))
+        listed |= {*names, *(family.groups if names else ())}
     if not any(groups.values()):
         raise ManifestError(
             f"the manifest names no target for {host.triple}" if spelt else "the manifest names no target",
             place=document.place("targets"),
             remedy=f"add {families()[0].example}",
         )
-    every = [parse_target(name).name for group in groups for name in manifest.targets.of(group)]
+    every = [parse_target(name).name for family in families() for name in manifest.targets.of(family.name)]
     twice = next((name for at, name in enumerate(every) if name in every[:at]), None)
     if twice:
         raise ManifestError(
@@ -68,7 +71,6 @@ def declared_targets(document: Document, manifest: Manifest, hosts: Sequence[Hos
             place=document.place("targets"),
             remedy="remove one of the two",
         )
-    listed = {group for group in groups if manifest.targets.of(group)}
     return Declared({**groups, **spelt}, frozenset({*spelt, *listed}))
 
 
@@ -108,20 +110,31 @@ def _remedy(target: Target, host: Host) -> str:
     return f'set host = "{host.arch}-{fit.example}", or remove it from targets.{target.family}'
 
 
-def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Place) -> tuple[Target, ...]:
-    """Targets of a kernel or an override on one host, in the manifest's order, each once; none where they are
-    all of other hosts."""
-    groups = [family.name for family in families()]
-    chosen = groups if names is None else names
-    unknown = next((name for name in chosen if name not in declared.named), None)
-    if unknown is not None:
+def target_names(names: Sequence[str], declared: Declared, place: Place) -> tuple[str, ...]:
+    """Names of targets and groups in the spelling of `Declared.named`, where [targets] lists them or not."""
+    return tuple(name if name in declared.named else _unlisted(name, declared, place) for name in names)
+
+
+def _unlisted(name: str, declared: Declared, place: Place) -> str:
+    """The name of a target that is not built."""
+    try:
+        return parse_target(name).name
+    except InputError as error:
+        groups = dict.fromkeys(group for family in families() for group in family.groups)
         raise ManifestError(
-            f'unknown target "{unknown}"',
+            f'unknown target "{name}"',
             place=place,
-            why=f"a kernel's targets are {', '.join(groups)} or names that [targets] lists",
-            remedy=suggestion(unknown, declared.named),
-        )
-    found = tuple(dict.fromkeys(target for name in chosen for target in declared.named[name]))
+            why=f"targets of kernels are {', '.join(groups)} or names of single ones",
+            remedy=suggestion(name, declared.named),
+        ) from error
+
+
+def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Place) -> tuple[Target, ...]:
+    """Targets of a kernel on one host, in the manifest's order, each once; none where they are all of other
+    hosts."""
+    every = [family.name for family in families()]
+    chosen = every if names is None else target_names(names, declared, place)
+    found = tuple(dict.fromkeys(target for name in chosen for target in declared.named.get(name, ())))
     if not found and declared.listed.isdisjoint(chosen):
         raise ManifestError(
             f"{' and '.join(chosen)}: [targets] lists none of these",
@@ -129,6 +142,24 @@ def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Plac
             remedy="add them to [targets]",
         )
     return found
+
+
+def with_chosen(manifest: Manifest, names: Sequence[str]) -> Manifest:
+    """The manifest with targets of `--target` options that [targets] does not list, as if it did."""
+    for name in names:
+        target = _target(name)
+        if target is None or target in map(_target, manifest.targets.of(target.family)):
+            continue
+        manifest = manifest.model_copy(update={"targets": manifest.targets.and_one(target.family, name)})
+    return manifest
+
+
+def _target(name: str) -> Target | None:
+    """The target of a name; None where it is a group's, or nobody's."""
+    try:
+        return parse_target(name)
+    except InputError:
+        return None
 
 
 def chosen_targets(path: Path, hosts: Collection[Declared], names: Sequence[str]) -> frozenset[Target]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ else:
 
 KeyPath = tuple["str | int", ...]
 
+#: The tables that a manifest may have from another one, and the key that names it.
+_KERNEL, _EXTENDS = "kernel", "extends"
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _HEADER = re.compile(rf"^\s*(\[\[?)\s*({_DOTTED})\s*\]")
@@ -27,14 +29,23 @@ _ERROR_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 @dataclass(frozen=True)
 class Document:
     """One TOML file. ``file`` is the path as the user wrote it; ``lines`` maps key paths, with table-array
-    positions as ints (("kernel", 0, "dims")), to 1-based lines."""
+    positions as ints (("kernel", 0, "dims")), to 1-based lines. ``kernels``: the file that its kernels are
+    from, where that is another one."""
 
     file: str
     data: dict[str, Any]
     lines: dict[KeyPath, int] = field(repr=False)
+    kernels: Document | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that sources of kernels are relative to."""
+        return self.kernels.folder if self.kernels else Path(self.file).resolve().parent
 
     def place(self, *path: str | int) -> Place:
         """Where a key stands; a key inside an inline table stands where the table does."""
+        if self.kernels and path[:1] == (_KERNEL,):
+            return self.kernels.place(*path)
         known = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in self.lines), ())
         return Place(self.file, self.lines.get(known), format_path(path) or None)
 
@@ -73,6 +84,30 @@ def read_document(path: Path) -> Document:
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(path, str(error)) from error
     return Document(str(path), data, key_lines(text))
+
+
+def read_manifest(path: Path) -> Document:
+    """As `read_document`, with the kernels of the file that ``extends`` names. Raises ManifestError also
+    where there are kernels beside it."""
+    document = read_document(path)
+    named = document.data.get(_EXTENDS)
+    if not isinstance(named, str):
+        return document
+    if _KERNEL in document.data:
+        raise ManifestError(
+            "a manifest has kernels of its own or those of another one",
+            place=document.place(_EXTENDS),
+            remedy="leave out extends, or the kernel tables",
+        )
+    kernels = read_document(path.parent / named)
+    if _EXTENDS in kernels.data:
+        raise ManifestError(
+            f"{named} has no kernels of its own: it extends another manifest",
+            place=document.place(_EXTENDS),
+            remedy="name that one",
+        )
+    data = {**document.data, _KERNEL: kernels.data.get(_KERNEL, [])}
+    return replace(document, data=data, kernels=kernels)
 
 
 def _not_toml(path: Path, message: str) -> ManifestError:

@@ -20,8 +20,16 @@ from tilec.manifest.checks import (
     check_overrides,
     check_symbols,
 )
-from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_hosts, resolve_targets
-from tilec.manifest.document import Document, read_document
+from tilec.manifest.declared import (
+    Declared,
+    chosen_targets,
+    declared_targets,
+    read_hosts,
+    resolve_targets,
+    target_names,
+    with_chosen,
+)
+from tilec.manifest.document import Document, read_manifest
 from tilec.manifest.guard_choices import guard_choices
 from tilec.manifest.model import Kernel, Manifest, Override, given_values
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
@@ -54,17 +62,17 @@ def load_manifests(
 ) -> tuple[Plan, ...]:
     """Reads, validates and expands a manifest: a plan for each host of which the selection leaves variants.
 
-    ``targets`` keeps the named ones (``cpu`` and ``cuda`` stand for groups), ``kernels`` those whose name
-    matches one of the glob patterns. The whole manifest is validated either way. No kernel source is
-    imported. ``use_tuned``: whether measured configs replace those of the manifest. Raises ManifestError, and
-    InputError for a selection that selects nothing.
+    ``targets`` keeps the named ones (families and ``gpu`` stand for groups; others than the manifest lists
+    count as listed), ``kernels`` those whose name matches one of the glob patterns. The whole manifest is
+    validated either way. No kernel source is imported. ``use_tuned``: whether measured configs replace those
+    of the manifest. Raises ManifestError, and InputError for a selection that selects nothing.
     """
     path = Path(path)
-    document = read_document(path)
-    manifest = _validate(document)
+    document = read_manifest(path)
+    manifest = with_chosen(_validate(document), targets)
     hosts = read_hosts(document, manifest)
     tuned = read_tuned(path) if use_tuned else TunedConfigs(tuned_path(path))
-    files = ScheduleFiles(document_folder(document))
+    files = ScheduleFiles(document.folder)
     every = {host: declared_targets(document, manifest, hosts, host) for host in hosts}
     expanded = {host: _expand(document, manifest, host, every[host], files, tuned) for host in hosts}
     check_backward(document, expanded[hosts[0]])
@@ -119,7 +127,7 @@ def _expand_entry(
 ) -> Iterator[KernelPlan]:
     """One `[[kernel]]`: a plan per combination of its ``for`` values."""
     entry = manifest.kernel[at]
-    base = document_folder(document)
+    base = document.folder
     _check_files(document, entry, at, base)
     check_coverage(document, entry, at)
     check_dim_names(document, entry, at)
@@ -134,7 +142,7 @@ def _expand_entry(
         )
     rules = _rules(document, entry, at, declared, files)
     guards = guard_choices(document, entry, at)
-    check_overrides(document, at, rules, [target.name for target in targets], guards)
+    check_overrides(document, at, rules, targets, guards)
     for values in _combinations(entry.for_):
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
@@ -161,11 +169,6 @@ def _check_files(document: Document, entry: Kernel, at: int, base: Path) -> None
             check_source_name(source, base, document.place("kernel", at, key), what)
 
 
-def document_folder(document: Document) -> Path:
-    """The folder that sources are relative to."""
-    return Path(document.file).resolve().parent
-
-
 def _variants(
     entry: Kernel,
     name: str,
@@ -179,18 +182,18 @@ def _variants(
     config_place: Place,
 ) -> Iterator[Variant]:
     """One on a target under guards; one for each schedule where there are several."""
-    is_auto = entry.config == "auto" or is_automatic(rules, target.name, dims)
+    is_auto = entry.config == "auto" or is_automatic(rules, target, dims)
     own = {} if is_auto else given_values(entry.config)
-    config = merge_config(own, rules, target.name, dims)
+    config = merge_config(own, rules, target, dims)
     source = "manifest" if config else "default"
-    applied = [rule.place for rule in rules if rule.applies(target.name, dims)]
+    applied = [rule.place for rule in rules if rule.applies(target, dims)]
     if applied:
         source = "override"
     places = (*([config_place] if own else []), *applied)
     variant = Variant(
         name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs, places
     )
-    schedules = merge_schedules(rules, target.name, dims)
+    schedules = merge_schedules(rules, target, dims)
     if schedules is None:
         yield _tuned(replace(variant, is_auto=is_auto), tuned)
         return
@@ -225,14 +228,14 @@ def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]
 def _rules(
     document: Document, entry: Kernel, at: int, declared: Declared, files: ScheduleFiles
 ) -> list[Rule]:
-    """The overrides for targets of this host, which are resolved."""
+    """The overrides for targets of this host."""
     rules = []
     for number, override in enumerate(entry.override):
         place = document.place("kernel", at, "override", number, "targets")
         targets = None
         if override.targets is not None:
-            targets = frozenset(target.name for target in resolve_targets(override.targets, declared, place))
-            if not targets:  # it is for other hosts
+            targets = frozenset(target_names(override.targets, declared, place))
+            if not any(declared.named.get(name) for name in targets):  # none that this library is for
                 continue
         unknown = next((name for name in override.dims if name not in entry.dims), None)
         if unknown is not None:

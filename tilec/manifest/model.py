@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from tilec.dtypes import DTYPES
-from tilec.families import families
+from tilec.families import families, family_of
 from tilec.ir.guards import Guard
 from tilec.manifest.conditions import check_condition
 from tilec.manifest.expressions import check_expression
@@ -35,6 +35,7 @@ from tilec.manifest.families import KINDS, LAYERS
 from tilec.manifest.guards import parse_guard, same_values
 from tilec.manifest.layers import parts
 from tilec.reserved import C_WORDS, is_identifier, package_problem, shown
+from tilec.targets import Target
 
 Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)
 
@@ -220,6 +221,15 @@ class Targets(Table):
         named: tuple[str, ...] = {**dict(self), **self._others}.get(family, ())
         return named
 
+    def and_one(self, family: str, name: str) -> Targets:
+        """These, and one more of a family."""
+        names = (*self.of(family), name)
+        if family in type(self).model_fields:
+            return self.model_copy(update={family: names})
+        made = self.model_copy()
+        made._others = {**self._others, family: names}
+        return made
+
 
 class Schedule(Table):
     """`schedules` of an override: a config, and what it costs.
@@ -248,8 +258,8 @@ class Override(Table):
     """`[[kernel.override]]`: config values for some of the variants.
 
     It applies to a variant when the target is listed, the kernel has one of the values of `for` given here
-    and each guard given here follows from the variant's. The most specific override that gives a key wins,
-    then the one later in the file.
+    and each guard given here follows from the variant's. The most specific override that gives a key wins
+    (a target before its family, a family before `gpu`), then the one later in the file.
     """
 
     for_: dict[StrictStr, Values] = Field(
@@ -260,8 +270,8 @@ class Override(Table):
     )
     targets: Names | None = Field(
         default=None,
-        description="`cpu`, `cuda` or target names. Default: all.",
-        examples=['targets = ["cuda"]'],
+        description="`gpu`, families or names of targets, as of a kernel. Default: all.",
+        examples=['targets = ["gpu"]'],
     )
     dims: dict[StrictStr, OneGuard] = Field(
         default={}, description="Dimension name to one integer or guard.", examples=['dims = { M = "1..64" }']
@@ -397,7 +407,7 @@ class Tune(Table):
     )
     on: dict[StrictStr, Tune] = Field(
         default={},
-        description="Another table for `cpu`, `cuda` or one target: `[kernel.tune.on.sm_90a]`. The nearest "
+        description="Another table for one target, a family or `gpu`: `[kernel.tune.on.sm_90a]`. The nearest "
         "one holds in place of this.",
     )
 
@@ -406,9 +416,10 @@ class Tune(Table):
         """Config key to the values to try."""
         return dict(self.__pydantic_extra__ or {})
 
-    def for_target(self, name: str, family: str) -> Tune:
+    def for_target(self, target: Target) -> Tune:
         """The table that holds for a target."""
-        return self.on.get(name) or self.on.get(family) or self
+        names = (target.name, *family_of(target).groups)
+        return next((self.on[name] for name in names if name in self.on), self)
 
 
 class Backward(Table):
@@ -454,7 +465,8 @@ class Kernel(Table):
     )
     targets: Names | None = Field(
         default=None,
-        description="`cpu`, `cuda` or names from `[targets]`. Default: all of `[targets]`.",
+        description="What of `[targets]` it is built for: names of targets, families (`cpu`, `cuda`, `hip`, "
+        "`metal`), or `gpu` for all but `cpu`. Default: all.",
         examples=['targets = ["cpu"]'],
     )
     dims: dict[StrictStr, GuardList] = Field(
@@ -532,6 +544,12 @@ class Manifest(Table):
     """The whole file."""
 
     edition: Literal[1] = Field(description="Version of this format.")
+    extends: StrictStr | None = Field(
+        default=None,
+        description="Another manifest, whose kernels stand in place of `kernel` tables: a package and "
+        "targets of its own for them. Tuned configs are those beside this file.",
+        examples=['extends = "engine.toml"'],
+    )
     package: Package = Field(description="The library.")
     targets: Targets = Field(description="What machine code the library holds.")
     kernel: Annotated[tuple[Kernel, ...], AfterValidator(_not_empty)] = Field(description="The kernels.")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tilec.errors import Place
+from tilec.families import families, family_of
 from tilec.ir.guards import Guard
 from tilec.manifest.guards import implies
 from tilec.manifest.schedules import Schedules
+from tilec.targets import Target, parse_target
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Config values, from ``place``, for the variants on ``targets`` (None: all) whose guards imply
-    ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they are to be found.
-    ``values``: of parameters that one manifest entry has several kernels for, those that are meant."""
+    """Config values, from ``place``, for the variants on ``targets`` (names of targets and groups; None: all)
+    whose guards imply ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they
+    are to be found. ``values``: of parameters that one manifest entry has several kernels for, those that
+    are meant."""
 
     targets: frozenset[str] | None
     dims: Mapping[str, Guard]
@@ -30,9 +34,10 @@ class Rule:
         """Whether a kernel with such values of parameters is meant."""
         return all(values[name] in meant for name, meant in self.values.items())
 
-    def applies(self, target: str, dims: Mapping[str, Guard]) -> bool:
+    def applies(self, target: Target, dims: Mapping[str, Guard]) -> bool:
         """Whether a variant is meant."""
-        if self.targets is not None and target not in self.targets:
+        names = (target.name, *family_of(target).groups)
+        if self.targets is not None and self.targets.isdisjoint(names):
             return False
         return all(name in dims and implies(dims[name], guard) for name, guard in self.dims.items())
 
@@ -45,7 +50,7 @@ class Rule:
         return self._within(other) and not other._within(self)
 
     def _within(self, other: Rule) -> bool:
-        if other.targets is not None and (self.targets is None or not self.targets <= other.targets):
+        if other.targets is not None and not self._on_targets_of(other.targets):
             return False
         if any(not self._means(name, meant) for name, meant in other.values.items()):
             return False
@@ -57,9 +62,24 @@ class Rule:
         """Whether only such values of a parameter are meant."""
         return name in self.values and all(value in others for value in self.values[name])
 
+    def _on_targets_of(self, names: frozenset[str]) -> bool:
+        """Whether every target that is meant is among those that ``names`` stand for."""
+        return self.targets is not None and not any(names.isdisjoint(each) for each in self._known_as)
+
+    @cached_property
+    def _known_as(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(map(_and_groups, self.targets or ()))
+
+
+def _and_groups(name: str) -> tuple[str, ...]:
+    """A name of a target or a group, and those of the groups that it is part of."""
+    groups = (family.groups for family in families())
+    found = next((group[group.index(name) :] for group in groups if name in group), None)
+    return (name, *family_of(parse_target(name)).groups) if found is None else found
+
 
 def merge_config(
-    base: Mapping[str, Any], rules: Sequence[Rule], target: str, dims: Mapping[str, Guard]
+    base: Mapping[str, Any], rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]
 ) -> dict[str, Any]:
     """The config of one variant. Of the rules that apply and give a key, one that no other narrows wins; of
     several such, the last."""
@@ -68,12 +88,12 @@ def merge_config(
     return {key: _value(key, base, [rule for rule in matching if key in rule.config]) for key in keys}
 
 
-def is_automatic(rules: Sequence[Rule], target: str, dims: Mapping[str, Guard]) -> bool:
+def is_automatic(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> bool:
     """Whether an override leaves the config of a variant to the cost model."""
     return any(rule.is_auto and rule.applies(target, dims) for rule in rules)
 
 
-def merge_schedules(rules: Sequence[Rule], target: str, dims: Mapping[str, Guard]) -> Schedules | None:
+def merge_schedules(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> Schedules | None:
     """The schedules of one variant, by the same order of rules; None where it has one config."""
     winner = _winner([rule for rule in rules if rule.schedules and rule.applies(target, dims)])
     return winner.schedules if winner else None

@@ -220,10 +220,9 @@ def authors(manifest: str | Path) -> dict[str, Author]:
     from tilec.manifest import load_manifest
 
     plan = load_manifest(manifest)
-    base = Path(manifest).resolve().parent
     found = {}
     for kernel in plan.kernels:
-        entry = kernel.entry
+        entry, base = kernel.entry, kernel.variants[0].base
         reference, inputs = _load(entry.reference, base), _load(entry.inputs, base)
         found[kernel.name] = Author(reference, inputs, kernel.tolerance, _load(entry.peer, base))
     return found

@@ -125,7 +125,7 @@ def require_problems(found: Agenda) -> None:
 def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfigs) -> Problem | None:
     if variant.is_schedule:
         return None
-    tune = kernel.entry.tune.for_target(variant.target.name, variant.target.family)
+    tune = kernel.entry.tune.for_target(variant.target)
     space = space_for(variant, tune)
     points = points_of(kernel, variant, tune, calls)
     if not space.size or not points:
@@ -148,7 +148,7 @@ def _sweep(
     """The configs of a variant, and of the schedules beside it, at many shapes; None for all but the first of
     several schedules."""
     beside = [one for one in kernel.variants if (one.target, one.dims) == (variant.target, variant.dims)]
-    tune = kernel.entry.tune.for_target(variant.target.name, variant.target.family)
+    tune = kernel.entry.tune.for_target(variant.target)
     space = space_for(variant, tune)
     if variant is not beside[0] or (len(beside) == 1 and not space.size):
         return None

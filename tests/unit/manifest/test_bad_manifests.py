@@ -84,12 +84,28 @@ CASES = [
         '[[kernel]]\nname = "k"', 1, "kernel[0].source", "missing", 'add "source"', id="missing-key"
     ),
     pytest.param(
-        KERNEL + 'targets = ["x86-64-v4"]',
+        KERNEL + 'targets = ["x86-64-v9"]',
         4,
         "kernel[0].targets",
-        'unknown target "x86-64-v4"',
+        'unknown target "x86-64-v9"',
         "x86-64-v",
-        id="undeclared-target",
+        id="unknown-target",
+    ),
+    pytest.param(
+        KERNEL + 'targets = ["x86-64-v4", "gpu"]',
+        4,
+        "kernel[0].targets",
+        "x86-64-v4 and gpu: [targets] lists none of these",
+        "add them",
+        id="targets-that-are-not-listed",
+    ),
+    pytest.param(
+        KERNEL + "[[kernel.override]]\ntargets = ['gpus']\nconfig = { a = 1 }",
+        5,
+        "kernel[0].override[0].targets",
+        'unknown target "gpus"',
+        "cpu",
+        id="override-for-an-unknown-target",
     ),
     pytest.param(
         '[[kernel]]\nname = "k"\nsource = "kernels/gem.py:k"',
@@ -227,7 +243,7 @@ CASES = [
     pytest.param(
         KERNEL
         + "[[kernel.override]]\ntargets = ['cpu']\nconfig = { a = 1 }\n"
-        + "[[kernel.override]]\ntargets = ['x86-64-v2', 'x86-64-v3']\nconfig = { a = 2 }",
+        + "[[kernel.override]]\ntargets = ['cpu']\nconfig = { a = 2 }",
         7,
         "kernel[0].override[1]",
         "two overrides are for the same targets, guards and values",

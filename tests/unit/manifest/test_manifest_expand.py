@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.errors import InputError
+from tilec.errors import InputError, ManifestError
 from tilec.manifest import load_manifest
 
 MATMUL = """
@@ -254,3 +254,123 @@ def test_tuned_configs_of_schedules_are_named(project: Callable[..., Path], tmp_
     (tmp_path / "demo.tuned.toml").write_text(TUNED)
     (warning,) = load_manifest(project(SCHEDULED)).warnings
     assert "M=1..16 is not used: its variants have schedules" in warning
+
+
+GPUS = """\
+edition = 1
+
+[package]
+name = "demo"
+
+[targets]
+cpu = ["x86-64-v3"]
+cuda = ["sm_80", "sm_90a"]
+hip = ["gfx942"]
+host = "x86_64-linux-gnu.2.17"
+
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+targets = ["aarch64", "gpu"]
+
+[[kernel.override]]
+targets = ["gpu"]
+config = { a = 1, b = 1, c = 1 }
+
+[[kernel.override]]
+targets = ["sm_90a"]
+config = { a = 2 }
+
+[[kernel.override]]
+targets = ["cuda"]
+config = { a = 3, b = 3 }
+
+[[kernel.override]]
+targets = ["metal", "sm_120a"]
+config = { c = 4 }
+
+[kernel.tune.on.gpu]
+a = [1, 2]
+
+[kernel.tune.on.cuda]
+a = [1, 3]
+"""
+
+
+def test_gpu_stands_for_every_family_of_gpus_and_a_family_or_target_wins(
+    project: Callable[..., Path],
+) -> None:
+    (kernel,) = load_manifest(project(GPUS, "")).kernels
+    assert {variant.target.name: dict(variant.config) for variant in kernel.variants} == {
+        "sm_80": {"a": 3, "b": 3, "c": 1},
+        "sm_90a": {"a": 2, "b": 3, "c": 1},
+        "gfx942": {"a": 1, "b": 1, "c": 1},
+    }
+    tunes = [kernel.entry.tune.for_target(variant.target).axes for variant in kernel.variants]
+    assert tunes == [{"a": (1, 3)}, {"a": (1, 3)}, {"a": (1, 2)}]
+    chosen = load_manifest(project(GPUS, ""), targets=["gpu"])
+    assert [variant.target.name for variant in chosen.variants] == ["sm_80", "sm_90a", "gfx942"]
+
+
+def test_a_group_and_all_of_its_targets_that_are_listed_are_not_the_same(
+    project: Callable[..., Path],
+) -> None:
+    alone = GPUS.replace(', "sm_90a"', "").replace('hip = ["gfx942"]\n', "")
+    (variant,) = load_manifest(project(alone, "")).variants
+    assert (variant.target.name, variant.config) == ("sm_80", {"a": 3, "b": 3, "c": 1})
+
+
+def test_targets_that_are_chosen_count_as_listed(project: Callable[..., Path]) -> None:
+    (variant,) = load_manifest(project(GPUS, ""), targets=["sm_120a"]).variants
+    assert (variant.target.name, variant.config) == ("sm_120a", {"a": 3, "b": 3, "c": 4})
+    assert len(load_manifest(project(GPUS, ""), targets=["sm_80"]).variants) == 1
+
+
+EXTENDING = """\
+edition = 1
+extends = "../demo.toml"
+
+[package]
+name = "other"
+
+[targets]
+metal = ["metal3"]
+cpu = ["aarch64"]
+host = "aarch64-macos.12"
+"""
+
+
+def test_a_manifest_takes_the_kernels_of_another(project: Callable[..., Path], tmp_path: Path) -> None:
+    project(GPUS, "")
+    (tmp_path / "further").mkdir()
+    other = tmp_path / "further" / "other.toml"
+    other.write_text(EXTENDING)
+    plan = load_manifest(other)
+    assert plan.name == "other"
+    assert [(variant.target.name, dict(variant.config)) for variant in plan.variants] == [
+        ("aarch64", {}),
+        ("metal3", {"a": 1, "b": 1, "c": 4}),
+    ]
+    assert {variant.base for variant in plan.variants} == {tmp_path}
+    assert str(plan.kernels[0].place) == f"{tmp_path / 'further'}/../demo.toml:13: kernel[0].name"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (EXTENDING + '[[kernel]]\nname = "k"', "kernels of its own or those of another one"),
+        (EXTENDING.replace("../demo", "../nowhere"), "cannot read"),
+        (EXTENDING.replace("../demo", "other"), "has no kernels of its own"),
+        (EXTENDING.replace('"../demo.toml"', "3"), '"extends"'),
+    ],
+)
+def test_what_a_manifest_cannot_extend(
+    project: Callable[..., Path], tmp_path: Path, text: str, what: str
+) -> None:
+    project(GPUS, "")
+    (tmp_path / "further").mkdir()
+    other = tmp_path / "further" / "other.toml"
+    other.write_text(text)
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(other)
+    assert what in caught.value.what
