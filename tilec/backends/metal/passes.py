@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tilec.backends.metal.products.emit  # noqa: F401  (registers the code of products)
 from tilec.backends.cuda.passes.order import CUDA_PASSES
+from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
 from tilec.backends.metal.products.tiles import SimdMatrices
@@ -12,6 +13,7 @@ from tilec.lowering.passes.base import Pass
 
 #: Instead of a pass of CUDA's; None leaves it out.
 _INSTEAD: dict[type[Pass], Pass | None] = {
+    PlanPipeline: PlanPipeline(has_async=False),
     SelectInstructions: SelectInstructions(SimdMatrices()),
     RotateProducts: None,
 }

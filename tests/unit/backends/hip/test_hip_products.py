@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilec
+import tilec.language as T
 from tilec.backends.base import backend_of
 from tilec.backends.hip.codegen import images
 from tilec.backends.hip.products.instructions import FORMS, matrix
 from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
@@ -34,9 +37,29 @@ COUNTS = {
 }
 
 
-def product(dtype: str, trans_b: bool = True, entry: str = "gemm.py:matmul") -> Kernel:
+@tilec.jit(out_idx=[-1])
+def in_turn(M, N, K):
+    """A product whose loop asks for nothing."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
+            As = T.alloc_shared((64, 32), "float16")
+            Bs = T.alloc_shared((64, 32), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            T.clear(acc)
+            for ko in T.serial(T.ceildiv(K, 32)):
+                T.copy(A[by * 64, ko * 32], As)
+                T.copy(B[bx * 64, ko * 32], Bs)
+                T.gemm(As, Bs, acc, transpose_B=True)
+            T.copy(acc, C[by * 64, bx * 64])
+
+    return main
+
+
+def product(dtype: str, trans_b: bool = True, entry: str = "gemm.py:matmul", num_stages: int = 2) -> Kernel:
     dims = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
-    config = {"bM": 64, "bN": 64, "bK": 32, "num_stages": 2, "threads": 128}
+    config = {"bM": 64, "bN": 64, "bK": 32, "num_stages": num_stages, "threads": 128}
     args = {"dtype": dtype} | ({"trans_B": trans_b} if dtype != "int8" else {})
     return elaborate(load_entry(entry, KERNELS), name="product", dims=dims, args=args, config=config)
 
@@ -78,6 +101,22 @@ def test_instructions(chip: str) -> None:
     (launch,) = images.compile_kernel(lowered, target, "k").launches
     assert launch.products == ("matrix cores",)
     assert launch.gpu.stack == launch.gpu.spills == 0
+
+
+def test_stages_take_no_shared_memory() -> None:
+    chip = parse_target("gfx942")
+    (one,), (four,) = (
+        to_tir(lower(product("float16", num_stages=stages), chip), chip).launches for stages in (1, 4)
+    )
+    assert one.shared_bytes == four.shared_bytes == 2 * 64 * 32 * 2
+
+
+def test_loads_that_do_not_run_ahead_stay_in_registers() -> None:
+    chip = parse_target("gfx1100")
+    dims = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
+    kernel = elaborate(in_turn, name="product", dims=dims, args={}, config={})
+    lowered = backend_of(chip).lower_kernel(lower(kernel, chip), chip)
+    assert images.compile_kernel(lowered, chip, "k").launches[0].gpu.stack == 0
 
 
 def test_text_of_products() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -48,25 +48,31 @@ _NARROW = Loss(
     "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that",
     'pin the extent of its rows, or give the dimension a guard such as "%8"',
 )
+_SYNCHRONOUS = "no copy of these devices runs beside what their threads do"
 _IN_TURN = "loaded in the trip that uses it, not ahead"
 
 
+@dataclass(frozen=True)
 class PlanPipeline(Pass):
     """In: Pipelined loops. Out: serial loops; where a loop asks for two stages or more, its loads (copies and
     gathers that fill whole shared tiles from global buffers that nothing in the loop writes) are AsyncCopy
     and AsyncGather statements that run ``num_stages - 1`` trips ahead into as many versions of their tiles
-    as there are stages. A load that cannot be asynchronous stays where it is."""
+    as there are stages. A load that cannot be asynchronous stays where it is, and so do all where the target
+    has no asynchronous copies (``has_async`` is false): versions would take shared memory for nothing."""
+
+    has_async: bool = True
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its pipelines spelled out."""
-        return rewrite_launches(kernel, lambda launch: _Planner(kernel, launch).run())
+        return rewrite_launches(kernel, lambda launch: _Planner(kernel, launch).run(self.has_async))
 
 
 class _Planner(ScopedRewrite):
     """Rewrites the loops of one launch."""
 
-    def run(self) -> Launch:
+    def run(self, has_async: bool) -> Launch:
         """The rewritten launch; tiles of several versions are allocated anew."""
+        self._has_async = has_async
         self._versions: dict[Var, Var] = {}
         self._roads: list[Road] = []
         body = _widened(self.block(self.launch.body), self._versions)
@@ -85,8 +91,9 @@ class _Planner(ScopedRewrite):
 
     def _asks_for_stages(self, loop: Pipelined) -> bool:
         """Whether loads may run ahead at all."""
-        if loop.num_stages < 2:
-            how = f"loaded in the trip that uses it: num_stages = {loop.num_stages} keeps none ahead"
+        if loop.num_stages < 2 or not self._has_async:
+            why = f"num_stages = {loop.num_stages} keeps none ahead" if self._has_async else _SYNCHRONOUS
+            how = f"loaded in the trip that uses it: {why}"
             loads = [stmt for stmt in loop.body if load_of(stmt) is not None]
             self._roads += [road_of(stmt, "waits", how) for stmt in loads]
             return False

@@ -36,12 +36,12 @@ __forceinline__ tilec_index tilec_grid() { return {tilec_blocks(0), tilec_blocks
 #define threadIdx (tilec_thread())
 #define blockIdx (tilec_block())
 #define gridDim (tilec_grid())
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
+typedef unsigned uint2 __attribute__((ext_vector_type(2)));
+typedef unsigned uint4 __attribute__((ext_vector_type(4)));
+typedef int int2 __attribute__((ext_vector_type(2)));
+typedef int int4 __attribute__((ext_vector_type(4)));
+typedef float float2 __attribute__((ext_vector_type(2)));
+typedef float float4 __attribute__((ext_vector_type(4)));
 __forceinline__ float2 make_float2(float x, float y) { return {x, y}; }
 __forceinline__ float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 __forceinline__ int2 make_int2(int x, int y) { return {x, y}; }
