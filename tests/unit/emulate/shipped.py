@@ -1,4 +1,4 @@
-"""The CUDA kernels that ship, on the emulator beside the interpreter or their authors' references."""
+"""The kernels that ship for GPUs, on the emulator beside the interpreter or their authors' references."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from emulated import Beside
 
 from tilec.build.frontend import elaborate_variant
 from tilec.ir.nodes import Kernel
-from tilec.manifest import Plan, Variant, load_manifest
-from tilec.targets import Target
+from tilec.manifest import Plan, Variant, load_manifests, of_all_hosts
 from tilec.trials.oracle import Author, authors
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = (ROOT / "manifests" / "llm.toml", ROOT / "benchmarks" / "gpu" / "bundle.toml")
 #: Those that have the same kernels with other epilogues: their variants take minutes.
 FURTHER = (ROOT / "manifests" / "vision.toml",)
+#: Those for GPUs that are not NVIDIA's.
+OTHERS = (ROOT / "manifests" / "llm_everywhere.toml",)
 
 
 @cache
 def plan(manifest: Path) -> Plan:
-    """The variants of a manifest."""
-    return load_manifest(manifest)
+    """The variants of a manifest, for all its hosts."""
+    return of_all_hosts(load_manifests(manifest))
 
 
 @cache
@@ -53,16 +54,14 @@ def check(
     manifest: Path,
     variant: Variant,
     count: int,
-    target: Target | None = None,
     made: Callable[[Kernel], Any] | None = None,
 ) -> None:
-    """Runs a variant for ``count`` dims, its code for ``target`` where that is not its own, on the emulator
-    or on what is ``made`` of the kernel."""
+    """Runs a variant for ``count`` dims, on the emulator or on what is ``made`` of the kernel."""
     author = known_authors(manifest).get(variant.kernel, Author())
     kernel = elaborate_variant(variant).kernel
     tiles = frozenset(value for value in variant.config.values() if type(value) is int and value >= 4)
     run = None if made is None else made(kernel)
-    beside = Beside(kernel, target or variant.target, author, tiles=tiles, run=run)
+    beside = Beside(kernel, variant.target, author, tiles=tiles, run=run)
     tried = 0
     for dims in beside.cases(count):
         tried += 1
