@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilec.codegen.toolchain import find_toolchain
+from linked import link
+
 from tilec.package.write import BuildReport
 from tilec.systems import WINDOWS
 from tilec.targets import Host
@@ -21,16 +21,8 @@ def compile_program(
     """A program of tests/abi/programs, compiled in ``folder`` with every warning an error and linked with
     ``library`` (shared, static or none)."""
     out = folder / (Path(source).stem + (".exe" if host.system is WINDOWS else ""))
-    command = [
-        *(*find_toolchain(host).driver, *flags, *WARNINGS, "-O1", "-g0"),
-        *("-I", str(package.out_dir / "include"), "-o", str(out)),
-        *(str(PROGRAMS / source), "-x", "none", *([] if library is None else [str(library)])),
-        *(
-            ()
-            if host.system is WINDOWS
-            else (f"-Wl,-rpath,{package.out_dir / 'lib'}", "-lpthread", "-ldl", "-lm")
-        ),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    where = ("-I", package.out_dir / "include", "-o", out)
+    linked = (PROGRAMS / source, "-x", "none", *([] if library is None else [library]))
+    system = (f"-Wl,-rpath,{package.out_dir / 'lib'}", "-lpthread", "-ldl", "-lm")
+    link(*flags, *WARNINGS, *where, *linked, *(() if host.system is WINDOWS else system), host=host)
     return out

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from c_programs import compile_program
+from linked import link
 from samples import sample_spec
 
-from tilec.codegen.toolchain import find_toolchain
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host
 
@@ -27,13 +26,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the stand-in for libcuda.so.1."""
     folder = tmp_path_factory.mktemp("driver")
-    command = [
-        *find_toolchain(native_host()).driver,
-        *("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"),
-        *(str(HERE / "programs" / "fake_cuda.c"), "-o", str(folder / "libcuda.so.1")),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-pthread")
+    link(*flags, HERE / "programs" / "fake_cuda.c", "-o", folder / "libcuda.so.1")
     return folder
 
 

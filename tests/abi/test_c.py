@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from linked import link
 from samples import sample_spec
 
-from tilec.codegen.toolchain import find_toolchain
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host
 
@@ -54,16 +54,10 @@ def test_two_libraries_in_one_program(
 ) -> None:
     (tmp_path / "two.c").write_text(TWO_LIBRARIES)
     libraries = [each.archive if static else each.library for each in (sample, other)]
-    command: list[str | Path] = [
-        *find_toolchain().driver,
-        tmp_path / "two.c",
-        "-o",
-        tmp_path / "two",
-        *libraries,
-    ]
+    flags: list[object] = [tmp_path / "two.c", "-o", tmp_path / "two", *libraries]
     for each in (sample, other):
-        command += [f"-I{each.out_dir / 'include'}", f"-Wl,-rpath,{each.library.parent}"]
-    subprocess.run([*command, "-lpthread", "-ldl"], check=True)
+        flags += [f"-I{each.out_dir / 'include'}", f"-Wl,-rpath,{each.library.parent}"]
+    link(*flags, "-lpthread", "-ldl")
     assert subprocess.run([tmp_path / "two"], check=False).returncode == 0
 
 

@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from linked import link
 
 from tilec.build.library import build
 from tilec.cli.main import run as run_command
-from tilec.codegen.toolchain import find_toolchain
 from tilec.package.inspect import read_library
-from tilec.targets import native_host
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -66,9 +65,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rocm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rocm")
     source = HERE / "programs" / "fake_hip.c"
-    driver = find_toolchain(native_host()).driver
-    library = folder / "libamdhip64.so.6"
-    subprocess.run([*driver, "-shared", "-fPIC", "-O1", "-g0", str(source), "-o", str(library)], check=True)
+    link("-shared", "-fPIC", source, "-o", folder / "libamdhip64.so.6")
     return folder
 
 

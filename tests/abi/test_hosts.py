@@ -13,6 +13,7 @@ from pathlib import Path
 import lief
 import pytest
 from c_programs import PROGRAMS, compile_program
+from linked import link
 from samples import sample_spec
 
 from tilec.build.library import build
@@ -154,12 +155,8 @@ def test_quickstart_under_wine(folder: Path, tmp_path: Path, threads: str) -> No
     manifest.write_text(text.replace("../examples", str(Path(__file__).parents[2] / "examples")))
     report = build(manifest, folder / "quickstart").report
     program = tmp_path / "windows.exe"
-    command = [
-        *find_toolchain(parse_host("x86_64-windows")).driver,
-        *("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-I", str(report.out_dir / "include")),
-        *(str(PROGRAMS / "windows.c"), "-o", str(program)),
-    ]
-    subprocess.run(command, check=True)
+    flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", report.out_dir / "include")
+    link(*flags, PROGRAMS / "windows.c", "-o", program, host=parse_host("x86_64-windows"))
     assert run_wine(program, report.library, TILEC_NUM_THREADS=threads) == ("ok", 0)
     below = run_wine(program, report.library, TILEC_CPU="x86-64-v9")
     assert below[1] == 1, "a machine below all targets is refused"

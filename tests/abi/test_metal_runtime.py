@@ -12,12 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from linked import link
 
 from tilec.backends.metal.backend import MetalBackend
 from tilec.build.library import build
 from tilec.cli.main import run as run_command
-from tilec.codegen.toolchain import find_toolchain
-from tilec.targets import native_host
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the stand-in is for x86-64")
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,9 +76,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def metal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("framework")
-    driver = find_toolchain(native_host()).driver
     source, library = HERE / "programs" / "fake_metal.c", folder / "libfakemetal.so"
-    subprocess.run([*driver, "-shared", "-fPIC", "-O1", "-g0", str(source), "-o", str(library)], check=True)
+    link("-shared", "-fPIC", source, "-o", library)
     return folder
 
 

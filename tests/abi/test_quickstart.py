@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from linked import link
 
 from tilec.build import build
-from tilec.codegen.toolchain import find_toolchain
 from tilec.targets import Host, native_host, parse_host, parse_target, runs_here
 
 ROOT = Path(__file__).parents[2]
@@ -32,14 +32,8 @@ def build_program(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (folder / "quickstart.toml").write_text("\n".join(lines))
     result = build(folder / "quickstart.toml", folder / "package", jobs=2)
     prefix, program = result.report.out_dir, folder / "quickstart"
-    command = [
-        *find_toolchain(host).driver,
-        "-O1",
-        f"-I{prefix / 'include'}",
-        str(ROOT / "examples/c/quickstart.c"),
-    ]
-    command += [str(result.report.library), f"-Wl,-rpath,{prefix / 'lib'}", "-o", str(program)]
-    subprocess.run(command, check=True)
+    compiled = (f"-I{prefix / 'include'}", ROOT / "examples/c/quickstart.c")
+    link(*compiled, result.report.library, f"-Wl,-rpath,{prefix / 'lib'}", "-o", program, host=host)
     return program
 
 

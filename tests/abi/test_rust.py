@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from cuda_samples import cuda_spec
+from linked import link
 from samples import sample_spec, scalar, tensor
 
-from tilec.codegen.toolchain import find_toolchain
 from tilec.dtypes import DTYPES
 from tilec.package.model import DimRecord, PackageSpec
 from tilec.package.places import places
@@ -95,7 +95,7 @@ def test_structs_have_the_layout_of_the_header(package: Path, tmp_path: Path) ->
     source = tmp_path / "layout.c"
     source.write_text(f"#include <sample.h>\n#include <stdio.h>\nint main(void) {{\n{offsets}{sizes}}}\n")
     include, program = f"-I{package / 'include'}", tmp_path / "layout"
-    subprocess.run([*find_toolchain(native_host()).driver, include, source, "-o", program], check=True)
+    link(include, source, "-o", program)
     in_c = subprocess.run([program], capture_output=True, text=True, check=True).stdout
 
     shown = [f"std::mem::offset_of!(ffi::{struct}, {field})" for struct, field in places]

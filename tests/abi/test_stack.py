@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from linked import link
 
 from tilec.build import build
-from tilec.codegen.toolchain import find_toolchain
 from tilec.sizes import evaluate_size
 from tilec.targets import native_target
 
@@ -78,18 +78,7 @@ def documented_bytes() -> int:
 def helper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("stack") / "small_stack.so"
     source = ROOT / "tests" / "abi" / "programs" / "small_stack.c"
-    command = [
-        *find_toolchain().driver,
-        "-O1",
-        "-g0",
-        "-shared",
-        "-fPIC",
-        str(source),
-        "-o",
-        str(out),
-        "-lpthread",
-    ]
-    subprocess.run(command, check=True)
+    link("-shared", "-fPIC", source, "-o", out, "-lpthread")
     return out
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 from agree import agree, elaborated
+from linked import link
 
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
@@ -327,7 +326,7 @@ def test_the_swap_of_a_byte_keeps_the_others_of_its_word(tmp_path):
     head = "#define __device__\n#define __forceinline__\n#define atomicCAS __sync_val_compare_and_swap\n"
     source, library = tmp_path / "swap.c", tmp_path / "swap.so"
     source.write_text(head + SWAP_BYTE_CODE)
-    subprocess.run([sys.executable, "-m", "ziglang", "cc", "-shared", source, "-o", library], check=True)
+    link("-shared", "-fPIC", source, "-o", library)
     swap = getattr(ctypes.CDLL(str(library)), SWAP_BYTE)
     swap.argtypes, swap.restype = (ctypes.c_void_p, ctypes.c_ushort, ctypes.c_ushort), ctypes.c_ushort
     memory = np.zeros(32, np.uint8)

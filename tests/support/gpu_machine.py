@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 from pathlib import Path
 
-from tilec.codegen.toolchain import find_toolchain
+from linked import link
+
 from tilec.elf import parse_library
 
 _ANSWERS = {
@@ -65,6 +65,5 @@ def _library(folder: Path, name: str, functions: list[str]) -> None:
         "\n".join(_ANSWERS.get(each, f"int {each}(void) {{ return 0; }}") for each in functions)
     )
     versions.write_text(f"{name} {{ global: cu*; }};")
-    driver = find_toolchain().driver
-    flags = ["-shared", "-fPIC", f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}"]
-    subprocess.run([*driver, *flags, str(source), "-o", str(folder / name)], check=True)
+    flags = ("-shared", "-fPIC", f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}")
+    link(*flags, source, "-o", folder / name)

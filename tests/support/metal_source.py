@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from linked import link
 
 from tilec.backends.base import backend_of
 from tilec.backends.pipeline import lower
-from tilec.codegen.toolchain import find_toolchain
 from tilec.ir.nodes import Kernel, TensorParam
 from tilec.ir.num_sms import NUM_SMS
 from tilec.sizes import evaluate_size
-from tilec.targets import native_host, parse_target
+from tilec.targets import parse_target
 
 HEADERS = Path(__file__).parent / "metal"
 TARGET = parse_target("metal3")
@@ -60,10 +59,7 @@ def compiled(source: str, folder: Path) -> ctypes.CDLL:
     ]
     path, library = folder / "kernel.cpp", folder / "kernel.so"
     path.write_text(shared + "".join(doors))
-    driver = find_toolchain(native_host()).driver
-    command = [*driver, "-x", "c++", *_FLAGS, "-I", str(HEADERS), str(path), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:4000]
+    link("-x", "c++", *_FLAGS, "-I", HEADERS, path, "-o", library)
     return ctypes.CDLL(str(library))
 
 

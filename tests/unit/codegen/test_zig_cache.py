@@ -1,12 +1,17 @@
-"""Whether zig has its cache still to fill, which a first build says."""
+"""Whether zig has its cache still to fill, which a first build says; and that tests fill it once."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tilec.codegen.toolchain import zig_is_new_here
+
+TESTS = Path(__file__).parents[2]
+#: The C compiler asked by hand.
+BY_HAND = re.compile(r'find_toolchain\(.*\)\.driver|"ziglang",\s"cc"')
 
 
 @pytest.mark.parametrize(("name", "below"), [("ZIG_GLOBAL_CACHE_DIR", ""), ("XDG_CACHE_HOME", "zig")])
@@ -25,3 +30,9 @@ def test_another_compiler_fills_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TILEC_CC", "cc")
     assert not zig_is_new_here()
+
+
+def test_one_file_links_the_programs_of_tests() -> None:
+    """Other settings than those of libraries would have zig compile what it links with once more."""
+    found = {path.name for path in TESTS.rglob("*.py") if BY_HAND.search(path.read_text(encoding="utf-8"))}
+    assert found == {"linked.py", "test_escape.py"}  # the second one links nothing

@@ -6,14 +6,13 @@ from __future__ import annotations
 import ctypes
 import random
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
+from linked import link
 
 from tilec.capacity import CAPACITY
 from tilec.codegen.image import Image
-from tilec.codegen.toolchain import find_toolchain
 from tilec.costs import cheapest, cost
 from tilec.manifest import load_manifest
 from tilec.package.cost_table import costs_source
@@ -60,9 +59,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     source.write_text('#include "costs.h"\n' + "".join(texts))
     folders = (runtime_folder() / "src", runtime_folder() / "include", dlpack_folder())
     flags = ("-O2", "-ffp-contract=off", "-fPIC", "-shared", *(f"-I{each}" for each in folders))
-    subprocess.run(
-        [*find_toolchain().driver, *flags, str(source), "-o", str(folder / "costs.so")], check=True
-    )
+    link(*flags, source, "-o", folder / "costs.so")
     return ctypes.CDLL(str(folder / "costs.so"))
 
 

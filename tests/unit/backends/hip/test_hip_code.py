@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from device_kernels import add
+from linked import link
 
 from tilec.backends.base import backend_of
 from tilec.backends.hip.chips import CHIPS
@@ -17,9 +17,8 @@ from tilec.backends.hip.codegen import images
 from tilec.backends.hip.codegen.header import INSTRUCTIONS, MATH
 from tilec.backends.hip.codegen.notes import read_notes
 from tilec.backends.hip.codegen.text import amd_text
-from tilec.codegen.toolchain import find_toolchain
 from tilec.errors import CompileError, InputError, UnsupportedError
-from tilec.targets import native_host, parse_target
+from tilec.targets import parse_target
 
 #: What the host has for instructions of AMD's.
 HOST = """
@@ -79,9 +78,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("header")
     source, library = folder / "header.cpp", folder / "header.so"
     source.write_text(f"{HOST}namespace {{{MATH}{INSTRUCTIONS}}}{DOORS}")
-    driver = find_toolchain(native_host()).driver
-    flags = ("-x", "c++", "-std=c++20", "-ffreestanding", "-fno-builtin", "-w", "-shared", "-fPIC", "-O1")
-    subprocess.run([*driver, *flags, str(source), "-o", str(library), "-lm"], check=True)
+    flags = ("-x", "c++", "-std=c++20", "-ffreestanding", "-fno-builtin", "-w", "-shared", "-fPIC")
+    link(*flags, source, "-o", library, "-lm")
     return ctypes.CDLL(str(library))
 
 
