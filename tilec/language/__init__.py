@@ -397,7 +397,8 @@ _NAMES: dict[str, Any] = {
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return _NAMES[name]
-    near = get_close_matches(name, __dir__(), n=1)
+    asked_by_python = name.startswith("__") and name.endswith("__")  # of every module, by whoever looks at it
+    near = [] if asked_by_python else get_close_matches(name, __dir__(), n=1)
     hint = f"; did you mean T.{near[0]}?" if near else ""
     raise AttributeError(f"the tile language has no T.{name}{hint}")
 

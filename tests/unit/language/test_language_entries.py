@@ -455,6 +455,11 @@ def test_unknown_names_offer_the_nearest():
         T.Pipelind  # noqa: B018
 
 
+def test_names_that_python_asks_of_every_module_have_none_near():
+    with pytest.raises(AttributeError, match=r"no T\.__tanf__$"):
+        T.__tanf__  # noqa: B018
+
+
 @pytest.mark.parametrize(
     "name",
     [
