@@ -106,6 +106,7 @@ def samples() -> dict[str, list[Call]]:
         "WIDE": [Call(integers.WIDE)],
         "pin": [Call(exchange.pin(dtype, 4), places=(dtype,)) for dtype in ("float32", "uint32")],
         "ANEW": [Call(exchange.ANEW)],
+        "one_computation": [Call(exchange.one_computation(dtype)) for dtype in ("int32", "int64")],
         "pin_sums": [Call(exchange.pin_sums(4), places=("float32",))],
         "pair": [Call(packed.pair(4, kind, 8, place, False)) for kind in ("f16", "bf16") for place in bits]
                 + [Call(packed.pair(8, kind, 128, place, keeps))

@@ -155,10 +155,10 @@ class Facts:
 
     def inline(self, expr: Expr, whole: bool = True) -> Expr:
         """``expr`` with variables of known value replaced by it; where it is not to be so ``whole``, names of
-        quotients by run-time values stay."""
+        values with quotients by run-time values stay."""
         values = self._values
         if not whole:
-            values = {var: value for var, value in values.items() if not is_quotient(value)}
+            values = {var: value for var, value in values.items() if not has_quotient(value)}
         for _ in range(len(values)):
             replaced = substitute(expr, values)
             if replaced.same_as(expr):
@@ -280,6 +280,11 @@ class Facts:
 def is_quotient(value: Expr) -> bool:
     """Whether a value is a quotient or a remainder by what is known at run time alone."""
     return isinstance(value, _DIVISIONS) and int_value(value.b) is None
+
+
+def has_quotient(value: Expr) -> bool:
+    """Whether a value is computed from such."""
+    return any(map(is_quotient, walk(value)))
 
 
 def _has_floats(cond: Expr) -> bool:

@@ -108,6 +108,11 @@ class Context(ABC):
         """Gives a TIR value the name of ``var``."""
         return tirx.Bind(self.define(var, value), value)
 
+    def computed_once(self, value: Expr) -> Expr:
+        """A value that is about to get a name: what a family's tools would compute again at each use of the
+        name is wrapped into something that they leave alone."""
+        return value
+
     def take(
         self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None, product: str = ""
     ) -> None:

@@ -26,8 +26,8 @@ def division(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
 
     Tests cost more than their instructions: a divisor stands in each, and it may be a quotient itself."""
     positive = _proves(tirx.GT, expr.b, ctx)
-    left_natural = _proves(tirx.GE, expr.a, ctx)
     right_natural = positive or _proves(tirx.GE, expr.b, ctx)
+    left_natural = _proves(tirx.GE, expr.a, ctx) or (right_natural and _is_natural_by(expr, ctx))
     kind = type(expr)
     if left_natural and right_natural:
         kind = _TRUNCATED.get(kind, kind)
@@ -36,6 +36,13 @@ def division(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
     if left_natural or right_natural:
         return _but_by_zero(kind, left, right)
     return _but_by_zero_and_minus_one(kind, left, right)
+
+
+def _is_natural_by(expr: Expr, ctx: Context) -> bool:
+    """Whether what is divided is never negative where the divisor is positive: ``a + b - 1`` of a quotient
+    that is rounded up. By 0 the outcome does not depend on it."""
+    with ctx.facts.remember(tirx.GT(expr.b, tirx.const(0, dtype_of(expr.b)))):
+        return _proves(tirx.GE, expr.a, ctx)
 
 
 def _proves(comparison: type, expr: Expr, ctx: Context) -> bool:

@@ -11,6 +11,8 @@ from tvm import tirx
 from tilec.ir.analysis.aliases import named_in
 from tilec.ir.exprs import dtype_of, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
+from tilec.lowering.analysis.facts import has_quotient
+from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import (
     SMALL_FLOATS,
     Storage,
@@ -143,8 +145,20 @@ def declare_global(buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:
     """Declares the memory behind a pointer."""
     dtype = str(buffer.dtype)
     data = tirx.decl_buffer((tirx.const(_ENDLESS, "int64"),), stored_type(dtype), name=str(buffer.name))
-    ctx.storages[buffer] = Storage(data, dtype, tuple(buffer.shape), _strides(buffer, ctx), "int64")
-    return tirx.DeclBuffer(data, data=pointer)
+    binds = [_extent(buffer, extent, ctx) for extent in buffer.shape]
+    shape = tuple(extent for extent, _ in binds)
+    ctx.storages[buffer] = Storage(data, dtype, shape, _strides(buffer, shape, ctx), "int64")
+    return sequence([*(bind for _, bind in binds if bind is not None), tirx.DeclBuffer(data, data=pointer)])
+
+
+def _extent(buffer: Var, extent: Expr, ctx: Context) -> tuple[Expr, tirx.Stmt | None]:
+    """An extent, under a name where it is a quotient by run-time values: each access asks for it."""
+    if not has_quotient(extent):
+        return extent, None
+    name = tirx.Var(f"{buffer.name}_extent", dtype_of(extent))
+    value = ctx.computed_once(ctx.value(extent))
+    ctx.facts.learn_binding(name, extent)
+    return name, tirx.Bind(ctx.define(name), value)
 
 
 def _declare_overlapping(buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:
@@ -166,13 +180,13 @@ def declare_at_address(stmt: Alloc, ctx: Context) -> tirx.Stmt:
     return tirx.SeqStmt([tirx.Bind(address, ctx.value(stmt.init)), tirx.Bind(pointer, made), declared])
 
 
-def _strides(buffer: Var, ctx: Context) -> tuple[Expr, ...]:
+def _strides(buffer: Var, shape: tuple[Expr, ...], ctx: Context) -> tuple[Expr, ...]:
     """Element strides in 64 bits, of dims' values."""
     given = [in_64_bits(ctx.value(stride)) for stride in buffer.strides]
     if given:
         return tuple(given)
     strides, stride = [], tirx.const(1, "int64")
-    for extent in reversed(list(buffer.shape)):
+    for extent in reversed(shape):
         strides.append(stride)
         stride = stride * in_64_bits(ctx.value(extent))
     return tuple(reversed(strides))

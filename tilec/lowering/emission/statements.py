@@ -40,7 +40,7 @@ def emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt:
     """The value under its name; proofs know index arithmetic that has one."""
     value = ctx.value(stmt.value)
     learn_binding(stmt, ctx)
-    return ctx.bind(stmt.var, value)
+    return ctx.bind(stmt.var, ctx.computed_once(value))
 
 
 def learn_binding(stmt: Bind, ctx: Context) -> None:

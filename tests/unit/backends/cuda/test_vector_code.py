@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.codegen.compilers import find_compiler
 from tilec.backends.pipeline import lower
@@ -231,3 +232,42 @@ def test_vectors_at_constant_distances_share_an_address():
     text = source("softmax.py:softmax", EVEN, "float16", **HOLDING)
     code = find_compiler().compile(text, "compute_80").code.decode()
     assert re.findall(r"ld\.global\S+v4\S+ .*\[%rd\d+(\+\d+)?\]", code) == ["", "+4096"]
+
+
+def parts_of_rows():
+    """Rows of n in parts whose number is a quotient by a run-time dim, joined under a condition."""
+    n, m = T.dynamic("n"), T.dynamic("m")
+
+    @T.prim_func
+    def main(X: T.Tensor((n, 64), "float32"), Y: T.Tensor((n, 64), "float32")):
+        parts = T.alloc_global((n, T.ceildiv(n, m), 64), "float32")
+        with T.Kernel(n, T.ceildiv(n, m), threads=64) as (bx, by):
+            for j in T.Parallel(64):
+                parts[bx, by, j] = X[bx, j]
+        with T.Kernel(n, threads=64) as bx:
+            count = T.ceildiv(n, m)
+            held = T.alloc_fragment((8, 64), "float32")
+            for i, j in T.Parallel(8, 64):
+                held[i, j] = T.if_then_else(i < count, parts[bx, i, j], 0)
+            for i, j in T.Parallel(8, 64):
+                if i < count:
+                    Y[bx, j] = held[i, j]
+
+    return main
+
+
+def test_quotients_that_have_a_name_are_computed_once():
+    guards = {name: Guard(min=1) for name in ("n", "m")}
+    kernel = elaborate(parts_of_rows(), name="kernel", dims=guards, args={}, config={})
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel").rsplit("__global__", 1)[1]
+    quotients = [line for line in text.splitlines() if re.search(r"/ .*\bm\b", line)]
+    assert len(quotients) == 2  # an extent of the workspace, and the author's own name
+    assert all("tilec_once_" in line for line in quotients)
+
+
+def test_a_quotient_that_is_rounded_up_asks_for_no_sign():
+    guards = {name: Guard() for name in ("n", "m")}
+    kernel = elaborate(parts_of_rows(), name="kernel", dims=guards, args={}, config={})
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel")
+    assert re.search(r"\bm\)* == ", text)
+    assert "rmod" not in text  # TVM's remainder, which tells the sign of a quotient that is rounded down

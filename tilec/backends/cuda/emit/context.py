@@ -13,6 +13,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.exchange import one_computation
 from tilec.backends.cuda.device.floats import (
     FEW,
     FROM_BFLOAT16,
@@ -38,6 +39,7 @@ from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, scalar_d
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
+from tilec.lowering.analysis.facts import has_quotient
 from tilec.lowering.emission.access import load_element, open_bounds
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type, convert, decode, encode, rounded, stored_type
@@ -227,6 +229,13 @@ class DeviceContext(Context):
         if name in KEPT:
             return keeping_nan(KEPT[name], *args)
         return tirx.call_pure_extern(compute_type(dtype), name, *args)
+
+    def computed_once(self, value: Expr) -> Expr:
+        """Quotients by run-time numbers are computed where they get their name."""
+        dtype = dtype_of(value)
+        if dtype not in ("int32", "int64") or not has_quotient(value):
+            return value
+        return one_computation(dtype).call(value)
 
     def load(self, expr: TensorLoad) -> Expr:
         """The value of an element."""

@@ -194,7 +194,7 @@ class Vector:
             return []
         if any(same(load, other) for other, *_ in [*self.held, *self.fixed]):
             return []
-        indices = tuple(self.ctx.facts.inline(index) for index in load.indices)
+        indices = self._spelled(load.indices)
         if any(uses(index, inner) for index in indices):
             return []
         if any(other.source in self.written for index in indices for other in loads(index)):
