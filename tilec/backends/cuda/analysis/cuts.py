@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,16 +45,23 @@ def joined(cuts: Sequence[Cut | None]) -> Cut | None:
 
 
 def border(cuts: Sequence[Cut], start: Expr, stop: Expr) -> Expr:
-    """Where the first of the conditions begins to fail, or the last one to hold; inside of the loop."""
-    return tirx.Max(tirx.Min(_outmost(cuts), stop), start)
+    """Where the first of the conditions begins to fail, or the last one to hold; inside of the loop, hence in
+    the type of its ends, whatever that of the conditions is."""
+    outmost, dtype = _outmost(cuts), dtype_of(stop)
+    wide = dtype_of(outmost)
+    return _cast(tirx.Max(tirx.Min(outmost, _cast(stop, wide)), _cast(start, wide)), dtype)
 
 
-def _outmost(cuts: Iterable[Cut]) -> Expr:
-    first, *others = cuts
-    at = first.at
-    for cut in others:
-        at = tirx.Min(at, cut.at) if first.first else tirx.Max(at, cut.at)
+def _outmost(cuts: Sequence[Cut]) -> Expr:
+    wide = "int64" if any(dtype_of(cut.at) == "int64" for cut in cuts) else "int32"
+    at, *others = (_cast(cut.at, wide) for cut in cuts)
+    for other in others:
+        at = tirx.Min(at, other) if cuts[0].first else tirx.Max(at, other)
     return at
+
+
+def _cast(value: Expr, dtype: str) -> Expr:
+    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
 
 
 def room_cut(
