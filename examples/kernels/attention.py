@@ -9,93 +9,18 @@ head h reads key head h * Hkv // H. A query that sees no key gives zeros.
 from __future__ import annotations
 
 import numpy as np
+from attention_blocks import (
+    LOWEST,
+    attend_block,
+    attend_part,
+    columns,
+    join_parts,
+    parts_of_keys,
+)
 from tile_math import LOG2_E, f32
 
 import tilec
 import tilec.language as T
-
-#: The running maximum starts here and not at -inf, so that a block without a visible key makes no NaN. It is
-#: a power of two: times any scale it is exact, and the difference of two such products 0, fused or not.
-LOWEST = -(2.0**100)
-
-#: Sums of weights are 0 or at least 1, but for rounding: the largest score has weight 1.
-SMALLEST = 1e-30
-
-
-@T.macro
-def softmax_step(S, o, top, old, total, part, scale, bM, bN, D):
-    """One block of scores S becomes weights; o, top and total are carried over to the new maximum."""
-    T.copy(top, old)
-    T.reduce_max(S, top, dim=1, clear=False)
-    for i in T.Parallel(bM):
-        old[i] = T.exp2(old[i] * scale - top[i] * scale)
-    for i, j in T.Parallel(bM, bN):
-        S[i, j] = T.exp2(S[i, j] * scale - top[i] * scale)
-    T.reduce_sum(S, part, dim=1)
-    for i in T.Parallel(bM):
-        total[i] = total[i] * old[i] + part[i]
-    for i, d in T.Parallel(bM, D):
-        o[i, d] = o[i, d] * old[i]
-
-
-def state(bM, bN, D):
-    """The fragments of one block: scores, output, running maximum and its predecessor, sum, partial sum."""
-    S, o = T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, D), "float32")
-    top, old, total, part = (T.alloc_fragment((bM,), "float32") for _ in range(4))
-    return S, o, top, old, total, part
-
-
-def columns(D, width):
-    """The columns of tiles that hold heads: those of a head, or ``width`` where D is a run-time value."""
-    return D if isinstance(D, int) else width
-
-
-def inverse_root(D):
-    """1 / sqrt(D)."""
-    return D**-0.5 if isinstance(D, int) else T.rsqrt(T.cast(D, "float32"))
-
-
-@T.macro
-def attend_block(Q, K, V, O, L, keys, padded, bx, h, b, shape, causal, dtype, bM, bN, num_stages):
-    """Queries of head h of sequence b, one block of them, meet the first ``keys`` keys.
-
-    ``padded``: rows of V behind them may hold anything. ``L`` is None or takes the log of each row's sum."""
-    Sq, Sk, H, Hkv, D, width = shape
-    scale = inverse_root(D) * LOG2_E
-    Qs, Ks, Vs = (T.alloc_shared((r, width), dtype) for r in (bM, bN, bN))
-    S, o, top, old, total, part = state(bM, bN, width)
-    P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
-    T.copy(Q[b, bx * bM : (bx + 1) * bM, h, 0:width], Qs)
-    T.clear(o)
-    T.clear(total)
-    T.fill(top, LOWEST)
-    reach = T.max(T.min(keys, (bx + 1) * bM + Sk - Sq), 0) if causal else keys
-    blocks = T.ceildiv(reach, bN)
-    for step in T.Pipelined(blocks, num_stages=num_stages):
-        k = blocks - 1 - step  # blocks with hidden keys come first: the others need no mask
-        T.copy(K[b, k * bN : (k + 1) * bN, h * Hkv // H, 0:width], Ks)
-        T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
-        for i, j in T.Parallel(bM, bN):
-            seen = k * bN + j < keys
-            if causal:
-                seen = seen & (k * bN + j <= bx * bM + i + Sk - Sq)
-            S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
-        softmax_step(S, o, top, old, total, part, scale, bM, bN, width)
-        if padded:
-            for j, d in T.Parallel(bN, width):
-                Vs[j, d] = T.if_then_else(k * bN + j < keys, V[b, k * bN + j, h * Hkv // H, d], 0)
-        else:
-            T.copy(V[b, k * bN : (k + 1) * bN, h * Hkv // H, 0:width], Vs)
-        if dtype != "float32":
-            T.copy(S, P)
-        T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
-    for i in T.Parallel(bM):
-        part[i] = 1.0 / T.max(total[i], SMALLEST)
-    for i, d in T.Parallel(bM, width):
-        O[b, bx * bM + i, h, d] = o[i, d] * part[i]
-    if L is not None:
-        for i in T.Parallel(bM):
-            L[b, h, bx * bM + i] = (top[i] * scale + T.log2(total[i])) / LOG2_E
 
 
 @tilec.jit(out_idx=[-1])
@@ -117,12 +42,15 @@ def attention(
     width=128,
     num_stages=2,
     threads=128,
+    blocks=0,
 ):
     """O = softmax(Q K^T / sqrt(D)) V over a padded batch; key j of sequence b counts if j < lengths[b].
 
     Causal: query i sees keys up to i + Sk - Sq (the last query sees the last key). Where D is a run-time
-    value, it is at most ``width`` (a guard of the manifest).
+    value, it is at most ``width`` (a guard of the manifest). With ``blocks``, heads that share a key head
+    stand in one tile and the keys are split until there are so many blocks: for few queries.
     """
+    group = T.ceildiv(H, Hkv)
 
     @T.prim_func
     def main(
@@ -133,10 +61,24 @@ def attention(
         O: T.Tensor((B, Sq, H, D), dtype),
     ):
         """Flash attention of a padded batch with key lengths."""
-        with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
-            keys = T.min(lengths[b], Sk)
-            shape = (Sq, Sk, H, Hkv, D, columns(D, width))
-            attend_block(Q, K, V, O, None, keys, True, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
+        shape = (Sq, Sk, H, Hkv, D, columns(D, width))
+        if not blocks:
+            with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
+                keys = T.min(lengths[b], Sk)
+                attend_block(Q, K, V, O, None, keys, True, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
+        else:
+            splits = parts_of_keys(Sq * group, Hkv, B, Sk, bM, bN, blocks)
+            parts = T.alloc_global((B, Hkv * splits, Sq * group, shape[-1]), "float32")
+            tops = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
+            sums = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
+            tiles = (bM, bN, num_stages)
+            with T.Kernel(T.ceildiv(Sq * group, bM), Hkv * splits, B, threads=threads) as (bx, y, b):
+                keys = T.min(lengths[b], Sk)
+                attend_part(
+                    Q, K, V, parts, tops, sums, keys, True, bx, y, b, splits, shape, causal, dtype, tiles
+                )
+            with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
+                join_parts(parts, tops, sums, O, None, query, h, b, splits, shape)
 
     return main
 
@@ -160,11 +102,13 @@ def attention_dense(
     width=128,
     num_stages=2,
     threads=128,
+    blocks=0,
 ):
     """:func:`attention` where all Sk keys of every sequence count, with L = log(sum(exp(scores))) per query.
 
     A query that sees no key (causal, Sq > Sk) gives zeros in O and -inf in L.
     """
+    group = T.ceildiv(H, Hkv)
 
     @T.prim_func
     def main(
@@ -175,9 +119,22 @@ def attention_dense(
         L: T.Tensor((B, H, Sq), "float32"),
     ):
         """Flash attention of a batch of equal lengths, with log-sum-exp."""
-        with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
-            shape = (Sq, Sk, H, Hkv, D, columns(D, width))
-            attend_block(Q, K, V, O, L, Sk, False, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
+        shape = (Sq, Sk, H, Hkv, D, columns(D, width))
+        if not blocks:
+            with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
+                attend_block(Q, K, V, O, L, Sk, False, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
+        else:
+            splits = parts_of_keys(Sq * group, Hkv, B, Sk, bM, bN, blocks)
+            parts = T.alloc_global((B, Hkv * splits, Sq * group, shape[-1]), "float32")
+            tops = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
+            sums = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
+            tiles = (bM, bN, num_stages)
+            with T.Kernel(T.ceildiv(Sq * group, bM), Hkv * splits, B, threads=threads) as (bx, y, b):
+                attend_part(
+                    Q, K, V, parts, tops, sums, Sk, False, bx, y, b, splits, shape, causal, dtype, tiles
+                )
+            with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
+                join_parts(parts, tops, sums, O, L, query, h, b, splits, shape)
 
     return main
 

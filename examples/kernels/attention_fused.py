@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from attention import LOWEST, attention_ragged_reference, softmax_step
+from attention import attention_ragged_reference
+from attention_blocks import LOWEST, softmax_step
 from tile_math import LOG2_E
 
 import tilec

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from attention import LOWEST, softmax_step
+from attention_blocks import LOWEST, softmax_step
 from tile_math import LOG2_E, f32
 
 import tilec

@@ -10,7 +10,7 @@ tile: keys are read once.
 from __future__ import annotations
 
 import numpy as np
-from attention import LOWEST
+from attention_blocks import LOWEST
 from attention_varlen import attend
 from tile_math import LOG2_E, f32
 

@@ -76,13 +76,18 @@ def _shapes(
     """Shapes that the guards of the schedules admit."""
     guards = kernel.metadata["variants"][0]["guards"]
     if family_of(name) == "attention":
-        return _attention_shapes(source, "causal" in name, int(guards["D"]["text"]))
+        return _attention_shapes(source, "causal" in name, guards["D"])
     return _product_shapes(source, guards, within, models)
 
 
-def _attention_shapes(source: random.Random, causal: bool, size: int) -> Iterator[dict[str, int]]:
-    """Heads of one size, side by side."""
+def _attention_shapes(source: random.Random, causal: bool, guard: dict[str, Any]) -> Iterator[dict[str, int]]:
+    """Heads of a size that the guard admits, side by side."""
+    step = guard.get("div", 1)
+    sizes = (
+        [guard["eq"]] if "eq" in guard else range(guard["min"] // step * step + step, guard["max"] + 1, step)
+    )
     for each in drawn_attention(source):
+        size = source.choice(sizes)
         dims = {**each.dims, "D": size}
         for name, heads, rows in (("q", "H", "Sq"), ("kv", "Hkv", "Sk")):
             dims[f"{name}_row"] = dims[heads] * size
