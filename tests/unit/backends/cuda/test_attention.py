@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from reasons import no_roles
+from tvm import tirx
 
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
@@ -28,8 +29,9 @@ from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Gemm, If, Kernel, Pipelined, walk
+from tilec.ir.nodes import Bind, Gemm, If, Kernel, Pipelined, walk
 from tilec.ir.text.printer import format_kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
@@ -292,3 +294,11 @@ def test_schedule_keys_count_or_are_named():
     assert not roles(attention(pingpong=False)).turns
     notes = to_tir(lower(attention(unroll=1), SM90A), SM90A).launches[-1].notes
     assert "unroll = 1 has no effect on attention" in notes
+
+
+def test_trips_are_split_where_places_take_64_bits():
+    """The border between trips with a mask and those without is of the loop's type."""
+    lowered = lower(attention("attention", causal=False, bM=64, bN=64, threads=128, blocks=264), SM90A)
+    borders = [stmt for stmt in walk(lowered.body) if isinstance(stmt, Bind) and stmt.var.name == "border"]
+    assert {dtype_of(stmt.var) for stmt in borders} == {dtype_of(stmt.value) for stmt in borders} == {"int32"}
+    assert any(isinstance(stmt.value, tirx.Cast) for stmt in borders)
