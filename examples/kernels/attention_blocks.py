@@ -161,6 +161,19 @@ def attend_part(Q, K, V, parts, tops, sums, keys, padded, bx, y, b, splits, shap
 
 
 @T.macro
+def weigh_parts(o, top, total, highest, whole, joined, scale, splits, D):
+    """``joined`` = the sum of ``splits`` parts by their own maxima, ``whole`` = the sum of their weights."""
+    T.reduce_max(top, highest, dim=0)
+    for s in T.Parallel(splits):
+        top[s] = T.exp2((top[s] - highest[0]) * scale)
+        total[s] = total[s] * top[s]
+    T.reduce_sum(total, whole, dim=0)
+    for s, d in T.Parallel(splits, D):
+        o[s, d] = o[s, d] * top[s]
+    T.reduce_sum(o, joined, dim=0)
+
+
+@T.macro
 def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
     """The output of one query of head h, and the log of its sum where ``L`` is not None, from its parts."""
     _, _, H, Hkv, D, width = shape
@@ -176,14 +189,7 @@ def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
     for s in T.Parallel(MOST_PARTS):
         top[s] = T.if_then_else(s < splits, tops[b, row, head * splits + s], LOWEST)
         total[s] = T.if_then_else(s < splits, sums[b, row, head * splits + s], 0)
-    T.reduce_max(top, highest, dim=0)
-    for s in T.Parallel(MOST_PARTS):
-        top[s] = T.exp2((top[s] - highest[0]) * scale)
-        total[s] = total[s] * top[s]
-    T.reduce_sum(total, whole, dim=0)
-    for s, d in T.Parallel(MOST_PARTS, width):
-        o[s, d] = o[s, d] * top[s]
-    T.reduce_sum(o, joined, dim=0)
+    weigh_parts(o, top, total, highest, whole, joined, scale, MOST_PARTS, width)
     for d in T.Parallel(width):
         O[b, query, h, d] = joined[d] / T.max(whole[0], SMALLEST)
     if L is not None:

@@ -10,7 +10,7 @@ tile: keys are read once.
 from __future__ import annotations
 
 import numpy as np
-from attention_blocks import LOWEST
+from attention_blocks import LOWEST, weigh_parts
 from attention_varlen import attend
 from tile_math import LOG2_E, f32
 
@@ -29,14 +29,7 @@ def join_parts(parts, tops, sums, O, i, h, b, splits, D, scale):
     for s in T.Parallel(splits):
         top[s] = tops[b, h, s, i]
         total[s] = sums[b, h, s, i]
-    T.reduce_max(top, highest, dim=0)
-    for s in T.Parallel(splits):
-        top[s] = T.exp2((top[s] - highest[0]) * scale)
-        total[s] = total[s] * top[s]
-    T.reduce_sum(total, whole, dim=0)
-    for s, d in T.Parallel(splits, D):
-        o[s, d] = o[s, d] * top[s]
-    T.reduce_sum(o, joined, dim=0)
+    weigh_parts(o, top, total, highest, whole, joined, scale, splits, D)
     for d in T.Parallel(D):
         O[b, h, i, d] = T.if_then_else(whole[0] > 0.0, joined[d] / whole[0], 0.0)
 

@@ -7,7 +7,7 @@ pages as they are, or one for each key head. Of a sequence no more than the last
 from __future__ import annotations
 
 import numpy as np
-from attention import LOWEST, softmax_step
+from attention_blocks import LOWEST, softmax_step
 from attention_varlen import attend
 from decode import join_parts
 from tile_math import LOG2_E, f32
