@@ -31,8 +31,11 @@ def moves(stmt: Store) -> bool:
 def _bits(expr: Expr, dtype: str) -> Expr | None:
     if dtype_of(expr) != dtype:
         return None
-    if isinstance(expr, (TensorLoad, tirx.FloatImm, tirx.IntImm)):
-        return tirx.reinterpret(f"uint{8 * element_bytes(dtype)}", expr)
+    bits = 8 * element_bytes(dtype)
+    if isinstance(expr, tirx.IntImm):
+        return tirx.const(int(expr.value) % (1 << bits), f"uint{bits}")
+    if isinstance(expr, (TensorLoad, tirx.FloatImm)):
+        return tirx.reinterpret(f"uint{bits}", expr)
     if (parts := choice_of(expr)) is None:
         return None
     cond, true, false = parts[0], _bits(parts[1], dtype), _bits(parts[2], dtype)

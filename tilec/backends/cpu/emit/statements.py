@@ -85,7 +85,9 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
 
 def _as_stored(stmt: Store, bits: Expr) -> Expr:
     """Bits as the type that memory holds of what ``stmt`` writes."""
-    return tirx.reinterpret(with_lanes(stored_type(str(stmt.buffer.dtype)), lanes_of(bits)), bits)
+    dtype = with_lanes(stored_type(str(stmt.buffer.dtype)), lanes_of(bits))
+    # TVM takes a reinterpreted 0 for a null pointer.
+    return tirx.const(0, dtype) if int_value(bits) == 0 else tirx.reinterpret(dtype, bits)
 
 
 @emit.register(If)
