@@ -181,7 +181,7 @@ def test_attention_of_float32_turns_its_values():
     (road,) = (road for road in roads if road.instruction == "turned in shared memory")
     assert road.loss is not None
     assert "is stored across K" in road.loss.condition
-    assert "T.gemm" in (kernels / "attention.py").read_text().splitlines()[road.line - 1]
+    assert "T.gemm" in (kernels / "attention_blocks.py").read_text().splitlines()[road.line - 1]
 
 
 def test_statements_of_single_threads_have_a_road():
