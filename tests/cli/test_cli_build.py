@@ -90,6 +90,7 @@ def test_a_change_in_an_imported_file_counts(tilec: Callable, project: Path) -> 
     )
     replace(project / "kernels" / "saxpy.py", "a * x", "FACTOR * a * x")
     assert build(tilec, project)["compiled"] == 1
+    assert not (project / "kernels" / "__pycache__").exists(), "it tells the age of a file in whole seconds"
     (project / "kernels" / "unrelated.py").write_text("")
     assert build(tilec, project)["compiled"] == 0
     (project / "kernels" / "factors.py").write_text("FACTOR = 3.0\n")

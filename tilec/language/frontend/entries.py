@@ -54,7 +54,7 @@ def _execute(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        # compiled here: bytecode caches compare whole seconds and would miss a quick edit
+        # compiled here: bytecode that others left may be older than a quick edit
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except BaseException:
         del sys.modules[name]
@@ -64,11 +64,13 @@ def _execute(path: Path) -> ModuleType:
 
 @contextmanager
 def _importing(base: Path, where: str) -> Iterator[None]:
-    """The manifest's folder on the path, a clean argv, and import failures as source errors."""
-    path, argv = list(sys.path), sys.argv
+    """The manifest's folder on the path, a clean argv, and import failures as source errors. What is imported
+    leaves no bytecode, whose age would be told in whole seconds: a quick edit would be missed."""
+    path, argv, writes_none = list(sys.path), sys.argv, sys.dont_write_bytecode
     folder = (base / where).parent if where.endswith(".py") else base
     sys.path[:0] = dict.fromkeys([str(base.resolve()), str(folder.resolve())])
     sys.argv = [where]
+    sys.dont_write_bytecode = True
     try:
         with sessions.importing():
             yield
@@ -97,6 +99,7 @@ def _importing(base: Path, where: str) -> Iterator[None]:
     finally:
         sys.path[:] = path
         sys.argv = argv
+        sys.dont_write_bytecode = writes_none
 
 
 def _attribute(module: ModuleType, attribute: str, where: str) -> object:
