@@ -10,7 +10,7 @@ from tilec.build.frontend import elaborate_variant
 
 KERNELS = ("attention_float32", "attention_causal_float16", "attention_dense_bfloat16")
 #: Guard of D: widths of heads that its tiles hold.
-WIDTHS = {"%8,<=64": (8, 32, 40, 56), "%8,<=128": (32, 72, 80, 96, 112), "%8,129..256": (160, 192, 256)}
+WIDTHS = {"%8,<=64": (8, 40), "%8,<=128": (32, 80, 112), "%8,129..256": (160, 256)}
 #: Kernels with tiles of such widths; float32 has none of 64 columns.
 SERVED = [
     (name, guard) for name in KERNELS for guard in WIDTHS if guard != "%8,<=64" or "float32" not in name
