@@ -9,14 +9,7 @@ head h reads key head h * Hkv // H. A query that sees no key gives zeros.
 from __future__ import annotations
 
 import numpy as np
-from attention_blocks import (
-    LOWEST,
-    attend_block,
-    attend_part,
-    columns,
-    join_parts,
-    parts_of_keys,
-)
+from attention_blocks import LOWEST, attend_block, attend_in_parts, columns
 from tile_math import LOG2_E, f32
 
 import tilec
@@ -50,7 +43,6 @@ def attention(
     value, it is at most ``width`` (a guard of the manifest). With ``blocks``, heads that share a key head
     stand in one tile and the keys are split until there are so many blocks: for few queries.
     """
-    group = T.ceildiv(H, Hkv)
 
     @T.prim_func
     def main(
@@ -62,23 +54,13 @@ def attention(
     ):
         """Flash attention of a padded batch with key lengths."""
         shape = (Sq, Sk, H, Hkv, D, columns(D, width))
-        if not blocks:
+        if blocks:
+            tiles = (bM, bN, num_stages)
+            attend_in_parts(Q, K, V, O, None, lengths, B, shape, causal, dtype, tiles, threads, blocks)
+        else:
             with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
                 keys = T.min(lengths[b], Sk)
                 attend_block(Q, K, V, O, None, keys, True, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
-        else:
-            splits = parts_of_keys(Sq * group, Hkv, B, Sk, bM, bN, blocks)
-            parts = T.alloc_global((B, Hkv * splits, Sq * group, shape[-1]), "float32")
-            tops = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
-            sums = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
-            tiles = (bM, bN, num_stages)
-            with T.Kernel(T.ceildiv(Sq * group, bM), Hkv * splits, B, threads=threads) as (bx, y, b):
-                keys = T.min(lengths[b], Sk)
-                attend_part(
-                    Q, K, V, parts, tops, sums, keys, True, bx, y, b, splits, shape, causal, dtype, tiles
-                )
-            with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
-                join_parts(parts, tops, sums, O, None, query, h, b, splits, shape)
 
     return main
 
@@ -108,7 +90,6 @@ def attention_dense(
 
     A query that sees no key (causal, Sq > Sk) gives zeros in O and -inf in L.
     """
-    group = T.ceildiv(H, Hkv)
 
     @T.prim_func
     def main(
@@ -120,21 +101,12 @@ def attention_dense(
     ):
         """Flash attention of a batch of equal lengths, with log-sum-exp."""
         shape = (Sq, Sk, H, Hkv, D, columns(D, width))
-        if not blocks:
+        if blocks:
+            tiles = (bM, bN, num_stages)
+            attend_in_parts(Q, K, V, O, L, None, B, shape, causal, dtype, tiles, threads, blocks)
+        else:
             with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
                 attend_block(Q, K, V, O, L, Sk, False, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
-        else:
-            splits = parts_of_keys(Sq * group, Hkv, B, Sk, bM, bN, blocks)
-            parts = T.alloc_global((B, Hkv * splits, Sq * group, shape[-1]), "float32")
-            tops = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
-            sums = T.alloc_global((B, Sq * group, Hkv * splits), "float32")
-            tiles = (bM, bN, num_stages)
-            with T.Kernel(T.ceildiv(Sq * group, bM), Hkv * splits, B, threads=threads) as (bx, y, b):
-                attend_part(
-                    Q, K, V, parts, tops, sums, Sk, False, bx, y, b, splits, shape, causal, dtype, tiles
-                )
-            with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
-                join_parts(parts, tops, sums, O, L, query, h, b, splits, shape)
 
     return main
 

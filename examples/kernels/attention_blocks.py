@@ -2,10 +2,10 @@
 
 Scores of the block's queries meet the keys block by block; a running maximum and sum per query keep the
 softmax exact, and no score leaves the block. `attend_block` has the queries of one head against all keys.
-`attend_part` and `join_parts` are for few queries: the query heads that share a key head stand in one tile,
-so that keys are read once for all of them, and the keys are split among blocks, which leave their part of
-the output with its maximum and sum in the workspace, where a second launch joins them (split-K for
-attention, known as flash decoding).
+`attend_in_parts` is for few queries: the query heads that share a key head stand in one tile, so that keys
+are read once for all of them, and the keys are split among blocks, which leave their part of the output with
+its maximum and sum in the workspace, where a second launch joins them (split-K for attention, known as flash
+decoding).
 """
 
 from __future__ import annotations
@@ -195,3 +195,24 @@ def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
     if L is not None:
         for i in T.Parallel(1):
             L[b, h, query] = (highest[i] * scale + T.log2(whole[i])) / LOG2_E
+
+
+@T.macro
+def attend_in_parts(Q, K, V, O, L, lengths, B, shape, causal, dtype, tiles, threads, blocks):
+    """Both launches: parts of the keys until there are ``blocks`` blocks, and what joins them.
+
+    ``lengths`` are those of the keys of each sequence, behind which rows of V may hold anything; None where
+    all of them count."""
+    Sq, Sk, H, Hkv, _, width = shape
+    bM, bN, _ = tiles
+    rows = Sq * T.ceildiv(H, Hkv)
+    splits = parts_of_keys(rows, Hkv, B, Sk, bM, bN, blocks)
+    parts = T.alloc_global((B, Hkv * splits, rows, width), "float32")
+    tops = T.alloc_global((B, rows, Hkv * splits), "float32")
+    sums = T.alloc_global((B, rows, Hkv * splits), "float32")
+    padded = lengths is not None
+    with T.Kernel(T.ceildiv(rows, bM), Hkv * splits, B, threads=threads) as (bx, y, b):
+        keys = T.min(lengths[b], Sk) if padded else Sk
+        attend_part(Q, K, V, parts, tops, sums, keys, padded, bx, y, b, splits, shape, causal, dtype, tiles)
+    with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
+        join_parts(parts, tops, sums, O, L, query, h, b, splits, shape)
