@@ -12,10 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
+from tilec.build.alike import alike
 from tilec.build.plans import load_plans
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
-from tilec.build.records import CompiledVariant, compile_one
+from tilec.build.records import CompiledVariant, as_listed, compile_one
 from tilec.build.reuse import find, keep
 from tilec.build.served import without_served
 from tilec.cache import Store
@@ -175,21 +176,28 @@ class _Work:
             found = find(self.store, variant) if self.store is not None else None
             if found is not None:
                 self._finish(at, found, reused=True)
-        missing = _spread([at for at in range(len(self.variants)) if at not in self.finished], jobs)
-        if missing:
-            tasks = [self.variants[at] for at in missing]
-            with TemporaryDirectory() as folder:
-                work = partial(compile_one, made=Store(Path(folder)))
-                run_tasks(work, tasks, jobs, lambda position, made: self._made(missing[position], made))
+        others = alike((at, each) for at, each in enumerate(self.variants) if at not in self.finished)
+        missing = _spread(list(others), jobs)
+        if not missing:
+            return
+
+        def done(number: int, made: CompiledVariant) -> None:
+            self._made(missing[number], made, others[missing[number]])
+
+        with TemporaryDirectory() as folder:
+            work = partial(compile_one, made=Store(Path(folder)))
+            run_tasks(work, [self.variants[at] for at in missing], jobs, done)
 
     def remarks(self) -> tuple[Remark, ...]:
         """What is said of the kernels, each once, in the order of the plans."""
         found = (remark for at in range(len(self.variants)) for remark in self.finished[at].remarks)
         return tuple(dict.fromkeys(found))
 
-    def _made(self, at: int, made: CompiledVariant) -> None:
+    def _made(self, at: int, made: CompiledVariant, others: Sequence[int]) -> None:
         self.compiled += 1
         self._finish(at, made, reused=False)
+        for other in others:
+            self._finish(other, as_listed(made, self.variants[other]), reused=True)
         self.store_safely(lambda store: keep(store, self.variants[at], made))
 
     def store_safely(self, action: Callable[[Store], None]) -> None:

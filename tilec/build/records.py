@@ -49,17 +49,29 @@ def compile_one(variant: Variant, made: Store | None = None) -> CompiledVariant:
             target=variant.target.name,
             guards=restricted(variant),
             image=image,
-            config=dict(variant.config),
-            config_source=variant.config_source,
             ir_text=format_kernel(kernel),
             source_sha256=source_sha256(variant.source, variant.base),
             takes_num_sms=takes_num_sms(kernel),
-            cost=variant.cost,
-            listed_under=listed_under(variant),
+            **_listing(variant),
         )
         roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
         remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))
         return CompiledVariant(signature(kernel), record, files, remarks)
+
+
+def as_listed(compiled: CompiledVariant, variant: Variant) -> CompiledVariant:
+    """What was compiled of a variant with the same `spec_text`, with what is told of this one alone."""
+    return replace(compiled, files=(), record=replace(compiled.record, **_listing(variant)))
+
+
+def _listing(variant: Variant) -> dict[str, Any]:
+    """What a record has of a variant that neither decides its code nor is a key of the cache."""
+    return {
+        "config": dict(variant.config),
+        "config_source": variant.config_source,
+        "cost": variant.cost,
+        "listed_under": listed_under(variant),
+    }
 
 
 def restricted(variant: Variant) -> tuple[tuple[str, Guard], ...]:
@@ -119,10 +131,7 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
             "guards": tuple((name, Guard(**guard)) for name, guard in fields["record"]["guards"]),
             "image": read_image(fields["record"]["image"], code),
             "align": tuple((name, value) for name, value in fields["record"]["align"]),
-            "config": dict(variant.config),
-            "config_source": variant.config_source,
-            "cost": variant.cost,
-            "listed_under": listed_under(variant),
+            **_listing(variant),
         }
     )
     remarks = tuple(_remark(one, variant.base) for one in fields["remarks"])

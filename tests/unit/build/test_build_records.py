@@ -12,7 +12,7 @@ import pytest
 from tilec.build.dispatch import Server, Service
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.build.loaded import author_modules_afresh, loaded_files
-from tilec.build.records import CompiledVariant, decode, encode, restricted, spec_text
+from tilec.build.records import CompiledVariant, as_listed, decode, encode, restricted, spec_text
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
@@ -54,6 +54,15 @@ def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
     remarks = (Remark("s is hardly meant", Place(str(one.base / "k.py"), 7), "mend it"),)
     signature = Signature(params, (DimRecord("M"), DimRecord("N", 64)), "Doc.")
     return CompiledVariant(signature, record, files, remarks)
+
+
+def test_a_variant_of_another_place_is_listed_there(tmp_path: Path) -> None:
+    one = replace(variant(tmp_path, {"bM": 64}, M="1..64"), cost="M")
+    other = replace(one, cost="M * 2", config_source="another override", listed_under={})
+    listed = as_listed(compiled(one, (tmp_path / "k.py",)), other)
+    assert listed == replace(compiled(one), record=listed.record)
+    assert (listed.record.cost, listed.record.config_source) == ("M * 2", "another override")
+    assert (listed.record.listed_under, listed.record.image) == ((), compiled(one).record.image)
 
 
 def test_records_survive_the_cache(tmp_path: Path) -> None:

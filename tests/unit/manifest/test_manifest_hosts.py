@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tilec.build.alike import alike
 from tilec.errors import InputError, ManifestError
 from tilec.manifest import Plan, load_manifest, load_manifests, of_all_hosts
 from tilec.targets import parse_host
@@ -134,3 +135,11 @@ def test_what_fits_no_host(tmp_path: Path, hosts: str, more: str, said: str) -> 
 def test_a_kernel_has_a_target_on_every_host(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"copy has no target that aarch64-macos\.12 runs"):
         load(tmp_path, '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]', 'targets = ["cuda"]')
+
+
+def test_code_of_gpus_is_made_once_for_all_hosts(tmp_path: Path) -> None:
+    plans = load(tmp_path, '["x86_64-linux-gnu.2.17", "aarch64-windows", "x86_64-windows"]')
+    variants = [each for plan in plans for each in plan.variants]
+    found = alike(enumerate(variants))
+    names = [(variants[one].target.name, len(others)) for one, others in found.items()]
+    assert names == [("x86-64-v2", 0), ("sm_80", 2), ("aarch64", 0), ("x86-64-v2", 0)]
