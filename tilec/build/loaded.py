@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from tilec.manifest.sources import source_file
 
@@ -43,16 +44,29 @@ def loaded_files(source: str, base: Path) -> tuple[Path, ...]:
 
 def _author_files(roots: tuple[Path, ...]) -> dict[str, Path]:
     """The files of the imported modules that lie below one of the roots, by the modules' names."""
-    texts = tuple(str(root) for root in roots)
-    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-    found = {name: _author_file(name, file, texts) for name, file in files.items() if file}
-    return {name: path for name, path in found.items() if path is not None}
+    others = _others(roots)
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if others.get(name) is module:
+            continue
+        path = _author_file(name, getattr(module, "__file__", None) or "", roots)
+        if path is None:
+            others[name] = module
+        else:
+            found[name] = path
+    return found
 
 
 @cache
-def _author_file(name: str, file: str, roots: tuple[str, ...]) -> Path | None:
+def _others(_roots: tuple[Path, ...]) -> dict[str, ModuleType]:
+    """The modules that are known to be nobody's below these roots: every loaded module is asked about for
+    every variant."""
+    return {}
+
+
+def _author_file(name: str, file: str, roots: tuple[Path, ...]) -> Path | None:
     """The path of a module's file without links; None for what is installed, tilec's own, or not below the
-    roots. Remembered, for it is asked of every loaded module for every variant."""
+    roots."""
     if not file.endswith(".py") or name.partition(".")[0] in ("tilec", "__main__", "__mp_main__"):
         return None
     path = Path(file).resolve()

@@ -59,12 +59,14 @@ def walk(expr: Expr) -> Iterator[Expr]:
     while left:
         node = left.pop()
         yield node
-        left.extend(reversed(operands(node)))
+        parts = _OPERANDS.get(type(node))
+        if parts is not None:
+            left.extend(parts(node)[::-1])
 
 
 def loads(expr: Expr) -> Iterator[TensorLoad]:
     """Every element read in ``expr``, those inside indices too."""
-    return (node for node in walk(expr) if isinstance(node, TensorLoad))
+    return (node for node in walk(expr) if type(node) is TensorLoad)
 
 
 def same(a: Expr, b: Expr) -> bool:
@@ -107,8 +109,8 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     if replacement is not None:
         return replacement
     old = operands(expr)
-    new = tuple(transform(part, visit) for part in old)
-    if all(a.same_as(b) for a, b in zip(old, new, strict=True)):
+    new = tuple([transform(part, visit) for part in old])
+    if all(a is b or a.same_as(b) for a, b in zip(old, new, strict=True)):
         return expr
     return rebuild(expr, new)
 

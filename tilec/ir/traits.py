@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvm.ir import Expr, TensorLoad, Var
 
@@ -18,24 +18,35 @@ if TYPE_CHECKING:
 
 #: The words of memory whose elements a statement reads, and writes.
 _READ, _WRITTEN = ("", "reads", "updates"), ("writes", "updates")
+#: What a statement keeps of `_leaves`, beside its fields.
+_KEPT = "_leaves"
+Leaf: TypeAlias = tuple[type, str, Any]
 
 
-def _leaves(owner: Any, word: str = "") -> Iterator[tuple[type, str, Any]]:
-    """The kind, the word and the value of all that a statement itself holds, or a part of one."""
+def _leaves(stmt: Stmt) -> tuple[Leaf, ...]:
+    """The kind, the word and the value of all that a statement itself holds. Statements never change and
+    passes ask again and again: each keeps the answer."""
+    kept: tuple[Leaf, ...] | None = vars(stmt).get(_KEPT)
+    if kept is None:
+        kept = vars(stmt)[_KEPT] = tuple(_found(stmt, ""))
+    return kept
+
+
+def _found(owner: Any, word: str) -> Iterator[Leaf]:
     for part in own(type(owner)):
         value = getattr(owner, part.name)
         if value is not None and part.word != "named":
             yield from _flat(value, part.kind, part.word or word)
 
 
-def _flat(value: Any, kind: type, word: str) -> Iterator[tuple[type, str, Any]]:
-    if isinstance(value, Expr):
-        yield kind, word, value
-    elif isinstance(value, (tuple, list)):
+def _flat(value: Any, kind: type, word: str) -> Iterator[Leaf]:
+    if isinstance(value, (tuple, list)):
         for each in value:
             yield from _flat(each, kind, word)
+    elif isinstance(value, Expr):
+        yield kind, word, value
     elif is_dataclass(value):
-        yield from _leaves(value, word)
+        yield from _found(value, word)
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The operations whose range the analyzer gives before it is cut to the type.
 _UNCUT = (tirx.Add, tirx.Sub, tirx.Mul)
+#: The operations that wrap around where they are unsigned.
+_WRAPPING = {*_UNCUT, tirx.LShift}
 #: The analyzer's word for no bound.
 _ENDLESS = (1 << 63) - 1
 #: The integer types whose arithmetic is followed.
@@ -78,13 +80,14 @@ def as_written(expr: Expr) -> Expr:
 
 
 def _is_hidden(node: Expr) -> bool:
-    return isinstance(node, tirx.BitwiseNot) and isinstance(node.a, tirx.BitwiseNot)
+    return type(node) is tirx.BitwiseNot and type(node.a) is tirx.BitwiseNot
 
 
 def _is_suspect(node: Expr) -> bool:
-    if isinstance(node, tirx.Cast):
+    kind = type(node)
+    if kind is tirx.Cast:
         return "int" in scalar_dtype(node) and "int" in scalar_dtype(node.value)
-    return isinstance(node, (*_UNCUT, tirx.LShift)) and scalar_dtype(node).startswith("uint")
+    return kind in _WRAPPING and scalar_dtype(node).startswith("uint")
 
 
 def _opaque(node: Expr, analyzer: Analyzer) -> Expr:

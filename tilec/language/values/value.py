@@ -40,7 +40,7 @@ class Value(Arithmetic):
     @property
     def expr(self) -> Expr:
         """TVM's expression. Raises `SourceRuntimeError` outside the region that the name belongs to."""
-        check_alive(self.frame, str(self._expr))
+        check_alive(self.frame, self._expr)
         return self._expr
 
     @property
@@ -246,8 +246,8 @@ def plain(value: Any) -> Any:
     return float(value)
 
 
-def check_alive(frame: Frame | None, name: str) -> None:
-    """Raise `SourceRuntimeError` if the region that defines ``name`` is closed."""
+def check_alive(frame: Frame | None, name: object) -> None:
+    """Raise `SourceRuntimeError` if the region that defines ``name`` (what is written as that) is closed."""
     if frame is None or frame.open:
         return
     raise source_error(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import tvm_ffi
 from tvm import ir as tvm_ir
@@ -21,6 +21,7 @@ from tilec.ir.exprs import (
     int_value,
     linear_in,
     loads,
+    operands,
     same,
     substitute,
     transform,
@@ -34,6 +35,24 @@ if TYPE_CHECKING:
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 #: Extents and dims stay below this, so that products of two index values never overflow 62 bits.
 _LARGEST = 2**31 - 1
+Answer = TypeVar("Answer")
+
+
+class _Answers(Generic[Answer]):
+    """What was found out about expressions, each remembered as long as nothing new is known."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], list[tuple[Expr, Answer]]] = {}
+
+    def of(self, state: int, expr: Expr, find: Callable[[Expr], Answer]) -> Answer:
+        """The answer of ``find`` in a ``state`` of knowledge."""
+        found = self._found.setdefault((state, tvm_ffi.structural_hash(expr)), [])
+        for earlier, answer in found:
+            if same(earlier, expr):
+                return answer
+        answer = find(expr)
+        found.append((expr, answer))
+        return answer
 
 
 class Facts:
@@ -56,7 +75,9 @@ class Facts:
         self._known: list[tuple[Expr, bool]] = []
         self._state = 0
         self._states = itertools.count(1)
-        self._verdicts: dict[tuple[int, int], list[tuple[Expr, bool | None]]] = {}
+        self._verdicts: _Answers[bool | None] = _Answers()
+        self._forms: _Answers[Expr] = _Answers()
+        self._inlined: _Answers[Expr] = _Answers()
         if self.analyzer.is_z3_enabled:
             self.analyzer.set_z3_rlimit(1)
         self._dims = {dim.var for dim in kernel.dims if dim.var is not None}
@@ -156,9 +177,14 @@ class Facts:
     def inline(self, expr: Expr, whole: bool = True) -> Expr:
         """``expr`` with variables of known value replaced by it; where it is not to be so ``whole``, names of
         values with quotients by run-time values stay."""
-        values = self._values
-        if not whole:
-            values = {var: value for var, value in values.items() if not has_quotient(value)}
+        if not operands(expr) and not isinstance(expr, Var):
+            return expr
+        if whole:
+            return self._inlined.of(self._state, expr, lambda it: self._with_values(it, self._values))
+        plain = {var: value for var, value in self._values.items() if not has_quotient(value)}
+        return self._with_values(expr, plain)
+
+    def _with_values(self, expr: Expr, values: Mapping[Var, Expr]) -> Expr:
         for _ in range(len(values)):
             replaced = substitute(expr, values)
             if replaced.same_as(expr):
@@ -174,7 +200,10 @@ class Facts:
         """``expr`` simplified for proofs: it may be over quotients of dims, which no code knows."""
         if isinstance(expr, tirx.IntImm):
             return expr
-        return self.analyzer.simplify(substitute(self.inline(_as_expr(expr)), self._multiples))
+        return self._forms.of(self._state, _as_expr(expr), self._as_proofs_have_it)
+
+    def _as_proofs_have_it(self, expr: Expr) -> Expr:
+        return self.analyzer.simplify(substitute(self.inline(expr), self._multiples))
 
     def prove(self, cond: Expr) -> bool | None:
         """True or False where ``cond`` always is, None where it may be either."""
@@ -184,16 +213,11 @@ class Facts:
         return True if all(verdicts) else None
 
     def _prove_atom(self, cond: Expr) -> bool | None:
-        """The verdict on one condition, remembered as long as nothing new is known."""
-        verdicts = self._verdicts.setdefault((self._state, tvm_ffi.structural_hash(cond)), [])
-        for earlier, verdict in verdicts:
-            if same(earlier, cond):
-                return verdict
-        verdict = self._decide(self.inline(cond))
-        verdicts.append((cond, verdict))
-        return verdict
+        """The verdict on one condition."""
+        return self._verdicts.of(self._state, cond, self._decide)
 
     def _decide(self, cond: Expr) -> bool | None:
+        cond = self.inline(cond)
         bare = as_written(cond)
         for known, value in self._known:
             if same(known, bare):
