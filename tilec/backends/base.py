@@ -40,7 +40,8 @@ class Backend(PackageFamily):
     ``roads``: those of `tilec.ir.roads` that mean something to its targets. ``emulated``: `tilec.emulate`
     runs its code. ``rounds_products``: float32 operands of T.gemm lose bits. ``listings``: what else of its
     machine code people can read, "PTX" and "SASS". ``compile_seconds``: of a usual variant. ``known_rates``:
-    `limits` is a bound that measurements can be held against."""
+    `limits` is a bound that measurements can be held against. ``without_devices``: what people can do on a
+    machine that has none."""
 
     kinds: tuple[str, ...] = ()
     aliases: ClassVar[Mapping[str, str]] = {}
@@ -52,6 +53,7 @@ class Backend(PackageFamily):
     listings: tuple[str, ...] = ()
     compile_seconds: float = 0.5
     known_rates: bool = False
+    without_devices: str = ""
 
     @abstractmethod
     def passes(self, target: Target) -> tuple[Pass, ...]:
@@ -85,8 +87,12 @@ class Backend(PackageFamily):
     def source_suffix(self, text: str) -> str:
         """Of a file with the text of the stage "source"."""
 
-    def require_compiler(self) -> None:
-        """Raises EnvironmentError_ where a program that every variant needs is missing."""
+    def compiler(self) -> str:
+        """Name and version of what makes its code. Raises EnvironmentError_ where a program that every
+        variant needs is missing."""
+        from tilec.cache import installed_version
+
+        return f"tvm {installed_version('apache-tvm')}"
 
     def compiler_stamp(self) -> list[str]:
         """What settings say about its compiler, for the keys of the cache."""
@@ -111,6 +117,10 @@ class Backend(PackageFamily):
     def here(self) -> Target | None:
         """The best target of the first device that this machine has; None where it has none."""
         return None
+
+    def devices(self) -> tuple[str, ...]:
+        """What this machine has to run its code on, in words for people."""
+        return ()
 
     def units(self, device: int) -> int:
         """Multiprocessors, or cores, of a device of this machine."""

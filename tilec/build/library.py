@@ -156,7 +156,7 @@ def _newer_glibc(plan: Plan, spec: PackageSpec) -> tuple[str, ...]:
 def _require_compilers(plan: Plan) -> None:
     """Raises EnvironmentError_ where the compiler of a target is missing, before anything is compiled."""
     for backend in {backend_of(variant.target) for variant in plan.variants}:
-        backend.require_compiler()
+        backend.compiler()
 
 
 class _Work:

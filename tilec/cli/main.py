@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import click
 
-import tilec
 from tilec.errors import TilecError
 
 #: Command to what it does, in the order of `--help`. Each lives in tilec/cli/<name>.py as `command`.
@@ -29,6 +28,8 @@ COMMANDS = {
     "verify": "Check every variant of a library against its reference.",
     "bench": "Measure a library beside what the machine can do.",
     "cache": "Show or clear the compile cache.",
+    "doctor": "Say what this machine can build and run, and what is missing.",
+    "completion": "Print the completion script of a shell.",
 }
 _INTERRUPTED = 130
 
@@ -69,10 +70,27 @@ def _unknown_command(name: str) -> str:
     return f"No such command '{name}'.{hint}"
 
 
+def _print_versions(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """One line each; the first is tilec's."""
+    if not wanted or ctx.resilient_parsing:
+        return
+    from tilec.cli.versions import versions
+
+    click.echo("\n".join(f"{name} {version}" for name, version in versions().items()))
+    ctx.exit()
+
+
 @click.group(
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(tilec.__version__, "--version", prog_name="tilec")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_versions,
+    help="Show the versions of tilec and its tools and exit.",
+)
 def cli() -> None:
     """Turn tile kernels and a manifest into one shared library with a stable C ABI.
 

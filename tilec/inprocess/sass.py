@@ -21,12 +21,7 @@ _PACKAGES = ("nvidia", "triton")
 def sass_of(image: bytes) -> str:
     """The machine code of a cubin. Raises EnvironmentError_ where no disassembler is installed, CompileError
     for an image that it cannot read (PTX has no machine code)."""
-    tool = next(_tools(), None)
-    if tool is None:
-        raise EnvironmentError_(
-            "SASS needs nvdisasm or cuobjdump, and neither is installed",
-            remedy="install the CUDA toolkit and put its bin folder on PATH, or use show_ptx()",
-        )
+    tool = disassembler()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernel.cubin")
         path.write_bytes(image)
@@ -40,6 +35,17 @@ def sass_of(image: bytes) -> str:
             remedy="it may be older than what compiled the kernel: use show_ptx()",
         )
     return done.stdout
+
+
+def disassembler() -> Path:
+    """The program that reads cubins. Raises EnvironmentError_ where none is installed."""
+    tool = next(_tools(), None)
+    if tool is None:
+        raise EnvironmentError_(
+            "SASS needs nvdisasm or cuobjdump, and neither is installed",
+            remedy="install the CUDA toolkit and put its bin folder on PATH, or use show_ptx()",
+        )
+    return tool
 
 
 def _tools() -> Iterator[Path]:

@@ -29,6 +29,7 @@ class CpuBackend(Backend):
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "llvm": "llvm_ir", "asm": "assembly"}
     identity = "tir"
     roads = ("microkernel", "vectors")
+    without_devices = "build for the machines that you have, with host in [targets]"
     kinds = ("c", "cpu", "llvm", "native")
 
     # ---- facts ----
@@ -91,6 +92,10 @@ class CpuBackend(Backend):
         from tilec.targets import native_target
 
         return native_target()
+
+    def devices(self) -> tuple[str, ...]:
+        """This CPU, as a manifest names it, and the cores that this process may use."""
+        return (f"{self.here().name}, {self.units(0)} cores",)
 
     def units(self, device: int) -> int:
         """The cores that this process may use."""

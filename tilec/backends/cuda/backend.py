@@ -40,6 +40,7 @@ class CudaBackend(Backend):
     emulated = rounds_products = known_rates = True
     listings = ("PTX", "SASS")
     compile_seconds = 1.2
+    without_devices = "install NVIDIA's driver where there is a GPU; `tilec verify --emulate` needs none"
     kinds = ("cuda",)
     aliases: ClassVar = dict.fromkeys(("sm_90", "90", "90a"), _HOPPER)
 
@@ -149,11 +150,11 @@ class CudaBackend(Backend):
         """Of CUDA C++."""
         return ".cu"
 
-    def require_compiler(self) -> None:
+    def compiler(self) -> str:
         """NVRTC, or the nvcc that is named."""
-        from tilec.backends.cuda.codegen.compilers import find_compiler
+        from tilec.backends.cuda.codegen.compilers import describe, find_compiler
 
-        find_compiler()
+        return describe(find_compiler())
 
     def compiler_stamp(self) -> list[str]:
         """The compiler that settings name."""
@@ -179,6 +180,12 @@ class CudaBackend(Backend):
         from tilec.backends.cuda import driver
 
         return driver.target_here() if driver.cuda_devices() else None
+
+    def devices(self) -> tuple[str, ...]:
+        """As the driver names them."""
+        from tilec.backends.cuda.driver import device_words
+
+        return device_words()
 
     def units(self, device: int) -> int:
         """Multiprocessors."""

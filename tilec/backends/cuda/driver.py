@@ -6,6 +6,7 @@ import ctypes
 from functools import lru_cache
 
 from tilec.errors import EnvironmentError_
+from tilec.portable.devices.cuda import CudaDevice
 from tilec.portable.loader import LaunchError, cuda_driver
 from tilec.targets import CUDA_TARGETS, Target, parse_target
 
@@ -25,6 +26,12 @@ def cuda_devices() -> int:
     except LaunchError:
         return 0
     return count.value
+
+
+def device_words() -> tuple[str, ...]:
+    """Every device with its compute capability and driver: "NVIDIA H200 (9.0), CUDA 12.9"."""
+    facts = [CudaDevice(number).facts() for number in range(cuda_devices())]
+    return tuple("{name} ({major}.{minor}), {driver}".format(**each) for each in facts)
 
 
 def device_attribute(number: int, device: int = 0) -> int:

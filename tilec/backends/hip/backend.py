@@ -34,6 +34,7 @@ class HipBackend(Backend):
     identity = "source"
     roads = ("tensor_cores", "vectors")
     emulated = True
+    without_devices = "install ROCm where there is a GPU; `tilec verify --emulate` needs none"
 
     # ---- facts ----
 
@@ -122,11 +123,12 @@ class HipBackend(Backend):
         """Of C++ for devices."""
         return ".hip"
 
-    def require_compiler(self) -> None:
+    def compiler(self) -> str:
         """The clang of ziglang."""
-        from tilec.backends.hip.codegen.compiler import require_compiler
+        from tilec.backends.hip.codegen.compiler import compiler_name, require_compiler
 
         require_compiler()
+        return compiler_name()
 
     def compiler_stamp(self) -> list[str]:
         """Its version."""
@@ -141,6 +143,13 @@ class HipBackend(Backend):
         return chip_of(target).shared_bytes
 
     # ---- devices ----
+
+    def devices(self) -> tuple[str, ...]:
+        """ROCm's library, which a library opens at its first call for an AMD GPU."""
+        from ctypes.util import find_library
+
+        found = find_library("amdhip64")
+        return (f"ROCm's {found}",) if found else ()
 
     def device_at(self, number: int) -> Device:
         """None yet: what runs its code is the engine that calls it."""

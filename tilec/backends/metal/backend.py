@@ -34,6 +34,7 @@ class MetalBackend(Backend):
     identity = "source"
     roads = ("tensor_cores", "vectors")
     emulated = True
+    without_devices = "copy the package to macOS; `tilec verify --emulate` needs none"
 
     # ---- facts ----
 
