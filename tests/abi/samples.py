@@ -151,7 +151,8 @@ def matmul_kernel(targets: tuple[str, ...], host: Host) -> KernelRecord:
         scalar("alpha", "float16", 1.0),
     )
     dims = (DimRecord("M"), DimRecord("N", 64), DimRecord("K"))
-    return KernelRecord("matmul", params, dims, variants, "C = alpha * A @ B")
+    layer = {"name": "Product", "forward": ("A",), "members": {"B": "weight"}}
+    return KernelRecord("matmul", params, dims, variants, "C = alpha * A @ B", layer=layer)
 
 
 def normalize_kernel(target: str, host: Host) -> KernelRecord:

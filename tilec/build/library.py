@@ -41,7 +41,8 @@ class BuildResult:
     """What a build did: a plan, a spec and a report for each host. ``compiled`` + ``reused`` variants;
     ``package_reused``: the files on disk were the right ones already. ``remarks`` are what authors of kernels
     are to be told, ``warnings`` all else that is to be said. ``wheels`` are the Python wheels if they were
-    asked for, ``sources`` the source files. ``seconds`` is wall time."""
+    asked for, ``sources`` the source files, ``hub`` the folder for the kernel hub. ``seconds`` is wall
+    time."""
 
     plans: tuple[Plan, ...]
     specs: tuple[PackageSpec, ...]
@@ -54,6 +55,7 @@ class BuildResult:
     seconds: float
     wheels: tuple[Path, ...] = ()
     sources: tuple[Path, ...] = ()
+    hub: Path | None = None
 
     @property
     def plan(self) -> Plan:
@@ -86,6 +88,7 @@ def build(
     jobs: int | None = None,
     static: bool = False,
     wheel: bool = False,
+    hub: bool = False,
     sources: str | Path | None = None,
     strict: bool = False,
     progress: Progress | None = None,
@@ -93,11 +96,11 @@ def build(
     """Builds the library of a manifest into ``out_dir`` (default ``dist/<name>``).
 
     ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
-    settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel, ``sources``
-    names a folder for the sources of all variants and of the host (`tilec.build.emitted`); ``strict`` takes
-    remarks on kernels as errors. Nothing below ``out_dir`` changes unless every variant compiled and the
-    library linked. Raises errors of the tree: wrong input, failed compilation, missing toolchain,
-    StrictError.
+    settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel, ``hub`` a
+    folder for the kernel hub (`tilec.package.hub`); ``sources`` names a folder for the sources of all
+    variants and of the host (`tilec.build.emitted`); ``strict`` takes remarks on kernels as errors. Nothing
+    below ``out_dir`` changes unless every variant compiled and the library linked. Raises errors of the tree:
+    wrong input, failed compilation, missing toolchain, StrictError.
     """
     start = time.monotonic()
     settings = read_settings()
@@ -127,6 +130,7 @@ def build(
         remarks=remarks,
         seconds=time.monotonic() - start,
         wheels=_wheels(specs, reports) if wheel else (),
+        hub=_hub(specs, reports) if hub else None,
         sources=()
         if sources is None
         else _emitted(plans[0], specs[0], Path(sources), jobs or default_jobs()),
@@ -143,6 +147,12 @@ def _wheels(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tup
     from tilec.package.wheel import write_wheel
 
     return tuple(write_wheel(*each) for each in zip(specs, reports, strict=True))
+
+
+def _hub(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> Path:
+    from tilec.package.hub import write_hub
+
+    return write_hub(specs, reports)
 
 
 def _newer_glibc(plan: Plan, spec: PackageSpec) -> tuple[str, ...]:
@@ -239,11 +249,14 @@ def _package_spec(plan: Plan, in_order: Iterator[CompiledVariant]) -> PackageSpe
     for kernel in plan.kernels:
         made = list(islice(in_order, len(kernel.variants)))
         variants = [(one.signature, one.record) for one in made]
-        record = kernel_record(kernel.name, variants, kernel.tolerance, _backward(plan, kernel))
+        layer = kernel.entry.layer
+        tables = _backward(plan, kernel), None if layer is None else layer.model_dump()
+        record = kernel_record(kernel.name, variants, kernel.tolerance, *tables)
         records.append(without_served(record))
     package = plan.manifest.package
     host = find_toolchain(plan.host).host
-    return PackageSpec(package.name, package.version, host, tuple(records), tool_versions(plan.host))
+    tools = tool_versions(plan.host)
+    return PackageSpec(package.name, package.version, host, tuple(records), tools, package.license or "")
 
 
 def _packages(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--static", is_flag=True, help="Also write a static library.")
 @click.option("--wheel", is_flag=True, help="Also write a Python wheel.")
+@click.option("--hub", is_flag=True, help="Also write a folder for the kernel hub of Hugging Face.")
 @click.option(
     "--emit-source",
     "sources",
@@ -48,6 +49,7 @@ def command(
     jobs: int | None,
     static: bool,
     wheel: bool,
+    hub: bool,
     sources: Path | None,
     strict: bool,
     as_json: bool,
@@ -68,6 +70,7 @@ def command(
             jobs=jobs,
             static=static,
             wheel=wheel,
+            hub=hub,
             sources=sources,
             strict=strict,
             progress=progress,
@@ -108,6 +111,8 @@ def _print_summary(result: BuildResult) -> None:
         click.echo(f"{result.sources[0].parent}: {counted(len(result.sources), 'source file')}")
     for wheel in result.wheels:
         click.echo(f"{wheel}: {size_text(wheel.stat().st_size)}")
+    if result.hub is not None:
+        click.echo(f"{result.hub}: for the kernel hub")
 
 
 def _as_json(result: BuildResult) -> dict[str, object]:
@@ -120,6 +125,7 @@ def _as_json(result: BuildResult) -> dict[str, object]:
         },
         "wheel": str(result.wheels[0]) if result.wheels else None,
         "wheels": list(map(str, result.wheels)),
+        "hub": str(result.hub) if result.hub else None,
         "sources": [str(path) for path in result.sources],
         "bytes": result.report.library.stat().st_size,
         "build_id": result.report.build_id,

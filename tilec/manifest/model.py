@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import keyword
 import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeAlias, Union
@@ -44,6 +45,7 @@ _SOURCE = re.compile(r"[^:]+:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 #: PEP 440 without epochs, and semantic versions: numbers with dots, then words.
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*([.+_-]?[A-Za-z0-9]+)*")
 _LONGEST_VERSION = 64
+_LICENSE = re.compile(r"[A-Za-z0-9.+() -]{1,100}")
 
 
 def is_c_identifier(text: str) -> bool:
@@ -65,6 +67,26 @@ def _version(text: str) -> str:
             "1.0rc1 or 2.0.0-beta.1+cuda12"
         )
     return text
+
+
+def _license(text: str) -> str:
+    if not _LICENSE.fullmatch(text):
+        raise ValueError(
+            f'"{shown(text)}" is no SPDX expression, such as apache-2.0 or "MIT OR BSD-3-Clause"'
+        )
+    return text
+
+
+def _python_name(text: str) -> str:
+    if not is_identifier(text) or keyword.iskeyword(text):
+        raise ValueError(f'"{shown(text)}" is no name of Python')
+    return text
+
+
+def _class_name(text: str) -> str:
+    if not text[:1].isupper():
+        raise ValueError(f'"{shown(text)}" is no name of a class: start it with a capital letter')
+    return _python_name(text)
 
 
 def _schedule_source(text: str) -> str:
@@ -171,6 +193,12 @@ class Package(Table):
         default="0.1.0",
         examples=['version = "1.2.0"'],
         description="Version of the library: numbers with dots, then words, such as `1.2.0` or `2.0.0-rc.1`.",
+    )
+
+    license: Annotated[StrictStr, AfterValidator(_license)] | None = Field(
+        default=None,
+        examples=['license = "apache-2.0"'],
+        description="The licence of the kernels, an SPDX expression, for the card of `build --hub`.",
     )
 
 
@@ -440,6 +468,27 @@ class Backward(Table):
     )
 
 
+class Layer(Table):
+    """`[kernel.layer]`: the layer of torch that the kernel computes, for the folder of `build --hub`.
+
+    Axes in front of the first one of its first tensor are joined with that, and part again in the outputs.
+    Several kernels may be one layer, each for an element type of that tensor.
+    """
+
+    name: Annotated[StrictStr, AfterValidator(_class_name)] = Field(
+        description="What the class is called.", examples=['name = "RMSNorm"']
+    )
+    forward: Names = Field(
+        description="The parameters of this kernel that `forward` takes, in order.",
+        examples=['forward = ["X"]'],
+    )
+    members: dict[StrictStr, Annotated[StrictStr, AfterValidator(_python_name)]] = Field(
+        default={},
+        description="Parameters to the attributes of the layer that is replaced.",
+        examples=['members = { W = "weight" }'],
+    )
+
+
 class Kernel(Table):
     """`[[kernel]]`: one kernel, or one per value of `for`."""
 
@@ -532,6 +581,9 @@ class Kernel(Table):
     )
     backward: Backward | None = Field(
         default=None, description="The kernel of its backward pass. Default: its operator has no gradient."
+    )
+    layer: Layer | None = Field(
+        default=None, description="The layer of torch that it computes. Default: none."
     )
     override: tuple[Override, ...] = Field(default=(), description="Config values for some of the variants.")
     tune: Tune = Field(default=Tune(), description="What `tilec tune` searches.")

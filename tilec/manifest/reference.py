@@ -18,6 +18,7 @@ from tilec.manifest.families import KINDS
 from tilec.manifest.model import (
     Backward,
     Kernel,
+    Layer,
     Manifest,
     ModelLayers,
     Override,
@@ -59,7 +60,7 @@ used with a warning; an entry that belongs to no variant is named.
 """
 
 _SECTIONS: tuple[type[Table], ...] = (
-    *(Manifest, Package, Targets, Kernel, Backward, Override, Schedule, ModelLayers, Tune),
+    *(Manifest, Package, Targets, Kernel, Backward, Layer, Override, Schedule, ModelLayers, Tune),
 )
 _NAMES: dict[object, str] = {
     str: "string",
@@ -72,6 +73,7 @@ _NAMES: dict[object, str] = {
     Targets: "table",
     Tune: "table",
     Backward: "table",
+    Layer: "table",
     Kernel: "tables",
     Override: "tables",
     Schedule: "tables",

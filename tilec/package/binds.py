@@ -35,6 +35,16 @@ def bind_dims(kernel: KernelRecord) -> tuple[tuple[Bind, ...], ...]:
     return tuple(_bind_dim(kernel, dim.name) for dim in kernel.dims)
 
 
+def hidden_dims(kernel: KernelRecord) -> list[str]:
+    """Dims that no input shows: callers that leave outputs out name them."""
+    shown = {
+        dim.name
+        for dim, binds in zip(kernel.dims, bind_dims(kernel), strict=True)
+        if any(bind.source == CONSTANT or not kernel.params[bind.param].output for bind in binds)
+    }
+    return [dim.name for dim in kernel.dims if dim.name not in shown]
+
+
 def _bind_dim(kernel: KernelRecord, dim: str) -> tuple[Bind, ...]:
     for index, param in enumerate(kernel.params):
         if not param.is_tensor and param.name == dim:

@@ -11,6 +11,7 @@ from tilec.package.cost_table import runs_of
 from tilec.package.ctext import identifier
 from tilec.package.family import package_family
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
+from tilec.package.torch_layers import layers_of
 from tilec.targets import parse_target
 
 
@@ -33,6 +34,7 @@ def check_spec(spec: PackageSpec) -> None:
             )
     for kernel in spec.kernels:
         _check_kernel(spec, kernel)
+    layers_of(spec)
     _check_entries(spec)
 
 

@@ -128,6 +128,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
         ],
         "tolerance": dict(kernel.tolerance),
         **({} if kernel.backward is None else {"backward": dict(kernel.backward)}),
+        **({} if kernel.layer is None else {"layer": dict(kernel.layer)}),
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
         **({"left_out": [_left_out(*each) for each in kernel.left_out]} if kernel.left_out else {}),
     }

@@ -134,8 +134,8 @@ class VariantRecord:
 class KernelRecord:
     """One entry of the library; ``variants`` in manifest order. ``tolerance``: what the manifest says about
     checking results, any of rtol, atol, max_mismatch. ``backward``: the kernel of its backward pass, as the
-    manifest's table has it. ``left_out``: target and guards of variants that were planned, and in whose place
-    others run the same code."""
+    manifest's table has it, ``layer`` the layer of torch that it computes. ``left_out``: target and guards of
+    variants that were planned, and in whose place others run the same code."""
 
     name: str
     params: tuple[ParamRecord, ...]
@@ -144,18 +144,21 @@ class KernelRecord:
     doc: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)
     backward: Mapping[str, Any] | None = None
+    layer: Mapping[str, Any] | None = None
     left_out: tuple[tuple[str, tuple[tuple[str, Guard], ...]], ...] = ()
 
 
 @dataclass(frozen=True)
 class PackageSpec:
-    """Everything that decides the bytes of a package. ``tools`` names what built it, with versions."""
+    """Everything that decides the bytes of a package. ``tools`` names what built it, with versions;
+    ``license`` is an SPDX expression, empty where none is told."""
 
     name: str
     version: str
     host: Host
     kernels: tuple[KernelRecord, ...]
     tools: Mapping[str, str] = field(default_factory=dict)
+    license: str = ""
 
 
 def signature(kernel: Kernel) -> Signature:
@@ -176,6 +179,7 @@ def kernel_record(
     variants: Sequence[tuple[Signature, VariantRecord]],
     tolerance: Mapping[str, float] | None = None,
     backward: Mapping[str, Any] | None = None,
+    layer: Mapping[str, Any] | None = None,
 ) -> KernelRecord:
     """The record of a kernel from its variants in manifest order.
 
@@ -192,7 +196,7 @@ def kernel_record(
         for index, dim in enumerate(first.dims)
     )
     records = tuple(record for _, record in variants)
-    return KernelRecord(name, first.params, dims, records, first.doc, tolerance or {}, backward)
+    return KernelRecord(name, first.params, dims, records, first.doc, tolerance or {}, backward, layer)
 
 
 def _check_same(name: str, first: Signature, other: Signature) -> None:

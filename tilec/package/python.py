@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Set
 from pathlib import Path
 
 from tilec.dtypes import lookup
 from tilec.package import doors
-from tilec.package.binds import bind_dims
+from tilec.package.binds import hidden_dims
 from tilec.package.escape import python_doc, python_number, python_string
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
@@ -26,7 +27,7 @@ _HOW = "serial: bool = False, num_workers: int = 0, variant: int | None = None, 
 
 def python_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
     """The texts of the package by their paths; ``spec`` has its kernels sorted by name."""
-    names = [_name(kernel.name) for kernel in spec.kernels]
+    names = [module_name(kernel.name, _RESERVED) for kernel in spec.kernels]
     pairs = zip(names, spec.kernels, strict=True)
     here = Path(__file__).parents[1] / "portable"
     texts = {
@@ -52,7 +53,7 @@ def _stub(name: str, kernel: KernelRecord) -> str:
     """The class of one kernel: a call with every parameter, and one without the outputs."""
     given = [param for param in kernel.params if not param.output]
     outputs = [param for param in kernel.params if param.output]
-    hidden = _hidden_dims(kernel)
+    hidden = hidden_dims(kernel)
     docs = "\n".join(f"        {param.name}: {python_doc(doors.describe(param))}" for param in kernel.params)
     returned = {0: "None", 1: "_Array"}.get(len(outputs), f"tuple[{', '.join(['_Array'] * len(outputs))}]")
     calls = [_call(given, hidden, returned)]
@@ -88,18 +89,9 @@ def _type(param: ParamRecord) -> str:
     return "float" if dtype.is_float else "bool" if dtype.kind == "bool" else "int"
 
 
-def _hidden_dims(kernel: KernelRecord) -> list[str]:
-    """Dims that no input shows: callers that leave outputs out name them."""
-    shown = {
-        dim.name
-        for dim, binds in zip(kernel.dims, bind_dims(kernel), strict=True)
-        if any(bind.source == "constant" or not kernel.params[bind.param].output for bind in binds)
-    }
-    return [dim.name for dim in kernel.dims if dim.name not in shown]
-
-
-def _name(name: str) -> str:
-    return f"{name}_" if name in _RESERVED or keyword.iskeyword(name) else name
+def module_name(name: str, reserved: Set[str]) -> str:
+    """What a kernel is called in a module that has ``reserved`` names of its own."""
+    return f"{name}_" if name in reserved or keyword.iskeyword(name) else name
 
 
 def _parameter(name: str) -> str:
