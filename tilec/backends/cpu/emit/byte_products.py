@@ -149,7 +149,7 @@ def _read(load: TensorLoad, ctx: LaneContext) -> Expr | None:
         return None
     ends = [lane for lane in range(1, ctx.width) if places[lane] - places[lane - 1] != _WORD]
     piece = math.gcd(ctx.width, *ends)
-    start = storage.offset([in_first_lane(index, ctx) for index in load.indices])
+    start = storage.offset([in_first_lane(place, ctx) for place in load.indices])
     vectors = [
         tirx.BufferLoad(storage.data, [span(start + places[lane], _WORD * piece)])
         for lane in range(0, ctx.width, piece)
