@@ -143,6 +143,25 @@ def test_it_goes_through_the_compiler(ops: Any) -> None:
     torch.library.opcheck(ops.product.default, (*leaves(), 3.0))
 
 
+def test_what_writes_its_arguments_goes_through_the_compiler(ops: Any) -> None:
+    def model(x: Any) -> Any:
+        y = x + 1
+        ops.doubled(y)
+        return y * 3
+
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    assert (compiled(torch.ones(100)) == 12).all()
+    torch.library.opcheck(ops.doubled.default, (torch.ones(100),))
+
+
+def test_gradients_inside_of_autocast_have_the_types_of_the_leaves(ops: Any) -> None:
+    x, w = (leaf.detach().half().requires_grad_() for leaf in leaves())
+    with torch.autocast("cpu", dtype=torch.float16):
+        ops.product(x, w, 3.0).sum().backward()
+    assert x.grad.dtype == torch.float16
+    torch.testing.assert_close(x.grad, 3 * w.detach())
+
+
 def test_what_has_no_gradient_says_so(ops: Any) -> None:
     x, w = leaves()
     made = ops.product_backward(x, x.detach(), w.detach(), 1.0)

@@ -15,7 +15,7 @@ from tilec.package.templates import render
 from tilec.systems import SYSTEMS
 
 #: Files of tilec that are copied as they are.
-_COPIED = ("loader.py", "torch_ops.py")
+COPIED = ("loader.py", "torch_ops.py", "torch_autocast.py", "torch_gradients.py")
 #: Names that the package uses itself.
 _RESERVED = frozenset(
     """BUILD_ID Any Kernel LaunchError Library LibraryError Path Protocol TypeVar annotations library load
@@ -43,7 +43,7 @@ def python_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
             all="\n".join(f'    "{name}",' for name in names),
         ),
         "__init__.pyi": render("python_init.pyi", kernels="".join(map(_stub, names, spec.kernels))),
-        **{name: (here / name).read_text(encoding="utf-8") for name in _COPIED},
+        **{name: (here / name).read_text(encoding="utf-8") for name in COPIED},
         "py.typed": "",
     }
     return {f"python/{spec.name}/{path}": text for path, text in texts.items()}

@@ -508,11 +508,20 @@ def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
 
 def _walk_call(node: ast.Call, function: str, values: Mapping[str, int]) -> int:
     if function in _EXTREMA and len(node.args) == 2:
-        return _EXTREMA[function](*(_walk(part, values) for part in node.args))
+        return _extreme(function, *(_walk(part, values) for part in node.args))
     if function == "select" and len(node.args) == 3:
         condition, yes, no = node.args
         return _walk(yes if _walk(condition, values) else no, values)
     raise _no_size(node)
+
+
+def _extreme(function: str, left: int, right: int) -> int:
+    """min or max. That of symbols of torch is one, where comparing them would decide which is less."""
+    for one, other in ((left, right), (right, left)):
+        if not isinstance(one, int):
+            found: int = getattr(one, f"__sym_{function}__")(other)
+            return found
+    return _EXTREMA[function](left, right)
 
 
 def _in_64_bits(value: int) -> int:

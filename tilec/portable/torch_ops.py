@@ -6,7 +6,8 @@
 An operator takes the kernel's parameters without the outputs that Python callers may leave out, and returns
 those; other written tensors are marked as mutated. Dims that no argument shows are keywords. Gradients come
 from the kernel that the manifest names (`[kernel.backward]`); an operator without one raises in a backward
-pass. Like `loader`, this file is part of every Python package that a build writes."""
+pass. Inside of torch.autocast floating tensors become of the types that the kernel reads. Like `loader`,
+this file and those beside it are part of every Python package that a build writes."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from typing import Any
 import torch
 
 from .loader import Kernel, Library, LibraryError, default_of, device_of_variant, evaluate_size
+from .torch_autocast import Autocast
+from .torch_gradients import Gradients, Ungraded
 
-#: Before the name of an output in `[kernel.backward]`: the gradient that comes in for it.
-_GRADIENT = "grad "
-#: What the dispatcher of torch calls the devices of which it has tensors.
-_DISPATCH_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+#: What the dispatcher of torch calls the devices of which it has tensors, there and in torch.autocast.
+_DISPATCH_KEYS = {"cpu": ("CPU", "AutocastCPU"), "cuda": ("CUDA", "AutocastCUDA")}
 _KINDS = {"bool": "bool", "float": "float", "int": "SymInt"}
 #: By namespace the build that it is of, and the Library object, as long as which torch keeps the operators.
 #: One table for all copies of this file in a process.
@@ -75,12 +76,14 @@ class _Operator:
         name = self._kernel.name
         space.define(f"{name}{self.schema()}", tags=(torch.Tag.pt2_compliant_tag,))
         for device in _DISPATCH_KEYS.keys() & map(device_of_variant, self._kernel.metadata["variants"]):
-            space.impl(name, self.run, _DISPATCH_KEYS[device])
+            key, inside_autocast = _DISPATCH_KEYS[device]
+            space.impl(name, self.run, key)
+            space.impl(name, Autocast(space.ns, name, self._inputs), inside_autocast)
         torch.library.register_fake(f"{space.ns}::{name}", self.fake, lib=space)
         if self._mutates or not self._outputs:
-            space.impl(name, _Ungraded(space.ns, name), "Autograd")
+            space.impl(name, Ungraded(space.ns, name), "Autograd")
         else:
-            _Gradients(self._kernel, library, space.ns).register(space)
+            Gradients(self._kernel, library, space.ns).register(space)
 
     def schema(self) -> str:
         """The signature as torch writes it: "(Tensor a, float alpha=1.0, *, SymInt N) -> Tensor"."""
@@ -106,6 +109,7 @@ class _Operator:
             name: given[name] if bind is None else self._read(bind, values)
             for name, bind in self._binds.items()
         }
+        self._check_shapes(values, dims)
         like = next(value for value in args if isinstance(value, torch.Tensor))
         made = [
             like.new_empty(
@@ -114,6 +118,20 @@ class _Operator:
             for out in self._outputs
         ]
         return made[0] if len(made) == 1 else tuple(made)
+
+    def _check_shapes(self, values: list[Any], dims: Mapping[str, Any]) -> None:
+        """As the library does: every tensor has the axes and extents that follow from the dims. Of symbols
+        this is what torch then knows of them."""
+        for param, value in zip(self._inputs, values, strict=True):
+            if param["kind"] != "tensor":
+                continue
+            wanted = [evaluate_size(text, dims) for text in param["extents"]]
+            what = (
+                f"{self._kernel.name}: {param['name']} has the shape {tuple(value.shape)}, expected {wanted}"
+            )
+            torch._check(value.dim() == len(wanted), what.__str__)
+            for found, extent in zip(value.shape, wanted, strict=True):
+                torch._check(found == extent, what.__str__)
 
     def _declare(self, number: int, param: Mapping[str, Any]) -> str:
         if param["kind"] == "tensor":
@@ -138,96 +156,3 @@ class _Operator:
             return value
         value = value.shape[bind["axis"]] if bind["source"] == "shape" else value.stride(bind["axis"])
         return (value - bind["add"]) * bind["div"] // bind["mul"]
-
-
-class _Ungraded:
-    """An operator that writes its arguments, where torch looks for gradients: it has none for such ones."""
-
-    def __init__(self, namespace: str, name: str) -> None:
-        self._namespace, self._name = namespace, name
-
-    def __call__(self, *args: Any, **dims: Any) -> Any:
-        """The operator, where no argument is to be differentiated."""
-        tensors = [each for each in args if isinstance(each, torch.Tensor)]
-        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
-            raise RuntimeError(
-                f"{self._namespace}.{self._name} writes its arguments and cannot be differentiated; call it "
-                "under torch.no_grad(), or with detached tensors"
-            )
-        with torch._C._AutoDispatchBelowAutograd():
-            return getattr(getattr(torch.ops, self._namespace), self._name)(*args, **dims)
-
-
-class _Gradients:
-    """The backward pass of an operator: a call of the kernel that the manifest names, or an error."""
-
-    def __init__(self, kernel: Kernel, library: Library, namespace: str) -> None:
-        self._name, self._namespace, self._library = kernel.name, namespace, library
-        params = kernel.metadata["params"]
-        self._inputs = [param["name"] for param in params if not param["output"]]
-        self._outputs = [param["name"] for param in params if param["output"]]
-        self._backward: Mapping[str, Any] | None = kernel.metadata.get("backward")
-
-    def register(self, space: torch.library.Library) -> None:
-        """Tells torch."""
-        name = f"{self._namespace}::{self._name}"
-        keep = None if self._backward is None else self._keep
-        torch.library.register_autograd(name, self._run, setup_context=keep, lib=space)
-
-    def _keep(self, ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
-        """What the backward kernel asks for: tensors as torch keeps them, other values as they are."""
-        assert self._backward is not None
-        outputs = output if isinstance(output, tuple) else (output,)
-        there = {
-            **dict(zip(self._inputs, inputs, strict=False)),
-            **dict(zip(self._outputs, outputs, strict=True)),
-        }
-        wanted = [text for text in self._backward["arguments"].values() if not text.startswith(_GRADIENT)]
-        kept = {name: there[name] for name in dict.fromkeys(wanted)}
-        ctx.names = [name for name, value in kept.items() if isinstance(value, torch.Tensor)]
-        ctx.save_for_backward(*(kept[name] for name in ctx.names))
-        ctx.values = {name: value for name, value in kept.items() if name not in ctx.names}
-        ctx.dims = dict(keyword_only_inputs or {})
-        ctx.like = [(each.shape, each.dtype, each.device) for each in outputs]
-
-    def _run(self, ctx: Any, *grads: Any) -> Any:
-        """A gradient for each input, None for those that need none."""
-        if self._backward is None:
-            raise RuntimeError(
-                f"{self._namespace}.{self._name} has no backward kernel: name one in its manifest "
-                "([kernel.backward]), or call it under torch.no_grad()"
-            )
-        found = self._called(ctx, grads)
-        missing = [
-            name
-            for name, needed in zip(self._inputs, ctx.needs_input_grad, strict=False)
-            if needed and name not in found
-        ]
-        if missing:
-            raise RuntimeError(
-                f"{self._namespace}.{self._name}: its backward kernel {self._backward['kernel']} gives no "
-                f"gradient of {', '.join(missing)}; detach it"
-            )
-        made = tuple(found.get(name) for name in self._inputs)
-        return made if len(made) > 1 else made[0]
-
-    def _called(self, ctx: Any, grads: tuple[Any, ...]) -> dict[str, Any]:
-        """The gradients that the backward kernel gives, by the input that they belong to."""
-        assert self._backward is not None
-        there = {**ctx.values, **dict(zip(ctx.names, ctx.saved_tensors, strict=True))}
-        for name, grad, (shape, dtype, device) in zip(self._outputs, grads, ctx.like, strict=True):
-            given = torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
-            there[_GRADIENT + name] = given.contiguous()
-        kernel = self._library.kernels[self._backward["kernel"]]
-        params = kernel.metadata["params"]
-        values = [there[self._backward["arguments"][p["name"]]] for p in params if not p["output"]]
-        hidden = {name: ctx.dims[name] for name in _hidden_dims(kernel) if name in ctx.dims}
-        result = getattr(getattr(torch.ops, self._namespace), kernel.name)(*values, **hidden)
-        results = result if isinstance(result, tuple) else (result,)
-        names = [param["name"] for param in params if param["output"]]
-        of = self._backward["gradients"]
-        return {of[name]: each for name, each in zip(names, results, strict=True) if name in of}
-
-
-def _hidden_dims(kernel: Kernel) -> list[str]:
-    return [name for name, bind in _Operator(kernel)._binds.items() if bind is None]

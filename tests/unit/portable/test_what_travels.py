@@ -12,7 +12,10 @@ from tilec import portable
 
 FOLDER = Path(portable.__file__).parent
 #: Files that need more than the standard library, and what.
-MARKED = {"guarded.py": {"numpy"}, "torch_ops.py": {"torch"}}
+MARKED = {
+    "guarded.py": {"numpy"},
+    **{f"torch_{part}.py": {"torch"} for part in ("autocast", "gradients", "ops")},
+}
 
 
 def _imported(statements: list[ast.stmt]) -> Iterator[str]:

@@ -1,0 +1,135 @@
+"""Operators of torch under its compiler, exporter and autocast, for every form that an extent may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from samples import image, scalar, tensor
+
+from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
+from tilec.package.write import write_package
+from tilec.portable import loader
+from tilec.targets import CPU_LEVELS, native_host, parse_target
+
+torch = pytest.importorskip("torch")
+torch_ops = pytest.importorskip("tilec.portable.torch_ops")
+
+LEVEL = next(name for name in CPU_LEVELS if parse_target(name).arch == native_host().arch)
+#: What each output is as long as.
+EXTENTS = {
+    "half": "N // 2",
+    "padded": "(M + 7) // 8 * 8",
+    "least": "min(M, N)",
+    "most": "max(M, 4)",
+    "rest": "M % 4 + 2",
+    "chosen": "select(M < N, M, N)",
+    "shifted": "N + P",
+    "hidden": "K",
+    "pinned": "3",
+}
+ADDRESSES = ", ".join(f"float* {name}" for name in EXTENTS)
+SHAPES = f"""
+#include <stdint.h>
+void {{p}}_0(const float* x, {ADDRESSES}, int32_t p, int64_t m, int64_t n, int64_t s, int64_t pdim, int64_t k,
+           void* scratch, int64_t begin, int64_t end) {{{{
+  for (int64_t i = 0; i < n / 2; i++) half[i] = x[i];
+  for (int64_t i = 0; i < (m + 7) / 8 * 8; i++) padded[i] = i < m ? x[i * s] : 0;
+  for (int64_t i = 0; i < (m < n ? m : n); i++) least[i] = chosen[i] = x[i * s + i];
+  for (int64_t i = 0; i < (m > 4 ? m : 4); i++) most[i] = i;
+  for (int64_t i = 0; i < m % 4 + 2; i++) rest[i] = m;
+  for (int64_t i = 0; i < n + p; i++) shifted[i] = p;
+  for (int64_t i = 0; i < k; i++) hidden[i] = k;
+  for (int64_t i = 0; i < 3; i++) pinned[i] = i;
+}}}}
+"""
+#: y = x + 1 where the bits of a float16 are not 0
+MIXED = """
+#include <stdint.h>
+void {p}_0(const float* x, const uint16_t* bits, float* y, int64_t n, void* scratch, int64_t begin,
+           int64_t end) {{
+  for (int64_t i = 0; i < n; i++) y[i] = x[i] + (bits[i] != 0);
+}}
+"""
+
+
+def kernel(name: str, text: str, params: list[Any], dims: list[str]) -> KernelRecord:
+    made = image(f"torchshapes_{name}", text, [("1",)], LEVEL, native_host())
+    records = tuple(DimRecord(dim, 64) for dim in dims)
+    return KernelRecord(name, tuple(params), records, (VariantRecord(LEVEL, (), made),))
+
+
+@pytest.fixture(scope="module")
+def ops(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    outputs = [tensor(name, "float32", extent, access="out") for name, extent in EXTENTS.items()]
+    x = tensor("x", "float32", "M", "N", strides=("S", "1"))
+    shapes = kernel("shapes", SHAPES, [x, *outputs, scalar("P", "int32")], ["M", "N", "S", "P", "K"])
+    n = [tensor("x", "float32", "n"), tensor("b", "float16", "n"), tensor("y", "float32", "n", access="out")]
+    spec = PackageSpec("torchshapes", "1.0", native_host(), (shapes, kernel("mixed", MIXED, n, ["n"])))
+    made = write_package(spec, tmp_path_factory.mktemp("torchshapes"))
+    torch_ops.register(loader.load(made.library))
+    return torch.ops.torchshapes
+
+
+def lengths(m: int, n: int, p: int, k: int) -> list[int]:
+    return [n // 2, (m + 7) // 8 * 8, min(m, n), max(m, 4), m % 4 + 2, min(m, n), n + p, k, 3]
+
+
+def test_every_form_of_an_extent_passes_opcheck(ops: Any) -> None:
+    x = torch.rand(6, 12)[:, :10]
+    torch.library.opcheck(ops.shapes.default, (x, 5), {"K": 7})
+    assert [len(each) for each in ops.shapes(x, 5, K=7)] == lengths(6, 10, 5, 7)
+
+
+class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """All outputs in one tensor, with work of torch on both sides."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.cat(torch.ops.torchshapes.shapes(torch.relu(x), 5, K=7)) + 1
+
+
+def test_one_compiled_graph_serves_all_shapes(ops: Any) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    model, counted = Model(), CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, backend=counted, fullgraph=True, dynamic=True)
+    for shape in ((6, 10), (9, 12), (11, 17)):
+        x = torch.rand(*shape)
+        torch.testing.assert_close(compiled(x), model(x))
+    assert counted.frame_count == 1
+
+
+def test_it_is_exported_saved_and_loaded(ops: Any, tmp_path: Path) -> None:
+    rows, columns = torch.export.Dim("rows", min=3, max=64), torch.export.Dim("columns", min=20, max=4096)
+    exported = torch.export.export(Model(), (torch.rand(6, 30),), dynamic_shapes=[(rows, columns)])
+    torch.export.save(exported, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    for shape in ((6, 30), (17, 25)):
+        x = torch.rand(*shape)
+        torch.testing.assert_close(loaded(x), Model()(x))
+
+
+def test_shapes_that_do_not_agree_are_refused_while_tracing(ops: Any) -> None:
+    compiled = torch.compile(lambda a, b: ops.mixed(a, b), backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match=r"mixed: b has the shape \(5,\), expected \[4\]"):
+        compiled(torch.rand(4), torch.rand(5).half())
+    with pytest.raises(RuntimeError, match="mixed: b has the shape"):
+        compiled(torch.rand(4), torch.rand(4, 1).half())
+
+
+@pytest.mark.parametrize("given", ["float16", "bfloat16", "float32"])
+def test_autocast_gives_each_tensor_the_type_that_the_kernel_reads(ops: Any, given: str) -> None:
+    x = torch.ones(4, dtype=getattr(torch, given), requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ops.mixed(x, x).tolist() == [2, 2, 2, 2]
+        compiled = torch.compile(lambda x: ops.mixed(x, x), backend="aot_eager", fullgraph=True)
+        assert compiled(x.detach()).dtype == torch.float32
+    with pytest.raises(loader.LaunchError, match="TILEC_ERR_DTYPE"):
+        ops.mixed(x.detach(), x.detach())
+
+
+def test_autocast_leaves_other_types_alone(ops: Any) -> None:
+    x = torch.ones(4, dtype=torch.float64)
+    with torch.autocast("cpu"), pytest.raises(loader.LaunchError, match="TILEC_ERR_DTYPE"):
+        ops.mixed(x, x)
