@@ -86,6 +86,11 @@ def test_what_may_leave_32_bits_is_done_in_64() -> None:
     assert line.endswith("cast(int32, cast(int64, by * 64 + i) * cast(int64, N) % cast(int64, N)))"), line
 
 
+def test_a_choice_is_of_the_type_of_its_sides() -> None:
+    far, _ = changed(LOOP, "far = if_then_else(i < p, M * N, 0)\n        Z[i] = cast(int64, far)")
+    assert far == "far = if_then_else(i < p, cast(int64, M) * cast(int64, N), int64(0))"
+
+
 def test_products_with_data_are_exact_on_the_way_to_an_index() -> None:
     (line,) = changed(LOOP, "Z[X[i] * 64] = int64(1)")
     assert line == "Z[cast(int64, X[i]) * int64(64)] = int64(1)"

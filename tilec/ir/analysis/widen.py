@@ -281,7 +281,10 @@ class _Widening:
     def _choice(self, expr: Any, parts: Any, placing: bool) -> _Known:
         cond, true, false = parts
         one, other = (self._visit(part, placing) for part in (true, false))
-        made = self._over(expr, self._visit(cond, False).expr, *_alike((one.expr, other.expr)))
+        sides = _alike((one.expr, other.expr))
+        made = self._over(expr, self._visit(cond, False).expr, *sides)
+        if isinstance(made, Call):  # of the type of what it chooses from, which may be wider now
+            made = Call(made.op, list(made.args), ret_ty=sides[0].ty)
         data, ends = one.data or other.data, one.ends.joined(other.ends)
         known = _Known(made, one.range.joined(other.range), one.counts or other.counts, data, True, ends)
         return _narrowed(known, dtype_of(expr))
