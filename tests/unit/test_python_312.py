@@ -14,7 +14,7 @@ BROKEN = "def f(a):\n    b = [index for index in a]\n    return [index(at) for a
 
 
 def shadowed(function: ast.AST, known: set[str]) -> set[str]:
-    """The names of a module that a function reads, one of its comprehensions having a variable of that name."""
+    """The names of a module that a function reads while one of its comprehensions has such a variable."""
     own = [node for node in ast.walk(function) if isinstance(node, COMPREHENSIONS)]
     return {name for each in own for name in known & variables(each) if name in read(function, each)}
 
