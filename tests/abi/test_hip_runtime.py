@@ -72,6 +72,7 @@ def rocm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(library: Path, script: str, rocm: Path | None = None, **environment: str) -> str:
     """What a script prints, in a process that finds the stand-in in ``rocm``."""
     env = {**os.environ, **environment}
+    env["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE / "hip_machine"), env.get("PYTHONPATH", "")])
     if rocm is not None:
         env["LD_LIBRARY_PATH"] = str(rocm)
     command = [sys.executable, str(HERE / "hip_device.py"), str(library), PRELUDE + script]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,10 @@ from linked import link
 from tilec.backends.metal.backend import MetalBackend
 from tilec.build.library import build
 from tilec.cli.main import run as run_command
+from tilec.errors import EnvironmentError_
+from tilec.package.runtime import runtime_folder
+from tilec.portable.devices.metal import CORES
+from tilec.verify import verify_library
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the stand-in is for x86-64")
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,3 +162,62 @@ def test_inspect_shows_threadgroup_memory(
     monkeypatch.setenv("COLUMNS", "200")
     assert run_command(["inspect", str(library)]) == 0
     assert capfd.readouterr().out.count("0 B shared, registers as the driver finds; Metal, at run time") == 2
+
+
+DEVICE = """
+from tilec.portable import loader
+from tilec.portable.devices import open_device
+from tilec.bench.run import Request, bench_library
+from tilec.verify import verify_library
+
+path = sys.argv[1]
+"""
+
+
+def on_device(library: Path, script: str, metal: Path, **environment: str) -> str:
+    """What a script prints where `verify` and `bench` find the stand-in, too."""
+    found = 'loader._METAL_LIBRARIES = ("libfakemetal.so",) * 2\n'
+    return run(library, DEVICE + found + script, metal, **environment)
+
+
+def test_a_library_is_verified_and_measured(library: Path, metal: Path) -> None:
+    script = """
+results = verify_library(path, device="metal", kernels=("softmax",), isolated=False)
+assert {(one.device, one.outcome) for one in results} == {("metal:0", "passed")}, results
+assert {one.oracle for one in results} == {"interpreter", "guard"}
+events()
+shapes = [("softmax", {"M": 4, "N": 64, "ldx": 64})]
+(row,) = bench_library(path, Request(shapes=shapes, device="metal", seconds=0.0))
+assert row.target == "metal3" and 0 < row.timing.least < 1 and not row.problem, row
+print(events()[-18:])
+"""
+    assert on_device(library, script, metal) == "buffer commit wait\n"
+
+
+def test_a_device_says_what_is_wrong(library: Path, metal: Path) -> None:
+    script = """
+device = open_device("metal")
+print(device.facts())
+failing(device.memory, 1 << 21)
+failing(open_device("metal:1").memory, 1)
+failing(device.shared_memory, 1)
+os.environ["FAKE_METAL_FAILS"] = "1"
+failing(device.synchronize)
+"""
+    said = on_device(library, script, metal)
+    assert "'name': 'Apple M1', 'driver': None, 'arch': 'metal3'" in said
+    assert "Metal makes no buffer of 2097152 bytes" in said
+    assert "there is no Apple GPU 1, the one of the system is 0" in said
+    assert "kernels that read at addresses do not run on Apple GPUs" in said
+    assert "running on the GPU failed: it is no source" in said
+
+
+def test_there_is_no_metal_here(library: Path) -> None:
+    with pytest.raises(EnvironmentError_, match="there is no Metal device 0 to verify on") as error:
+        verify_library(library, device="metal", isolated=False)
+    assert "no Metal: " in error.value.why
+
+
+def test_cores_are_those_of_the_runtime() -> None:
+    text = (runtime_folder() / "src" / "metal.h").read_text()
+    assert int(re.search(r"METAL_CORES = (\d+)", text)[1]) == CORES

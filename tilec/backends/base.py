@@ -106,9 +106,10 @@ class Backend(PackageFamily):
         """The name of the target that has a road that ``target`` has not; None where that has it, too."""
         return None
 
-    def ceilings(self, device: int, threads: int) -> Ceilings:
-        """What a device of this machine reaches at most, measured; ``threads``: of its own cores."""
-        raise self._without_figures()
+    def ceilings(self, device: int, threads: int) -> Ceilings | None:
+        """What a device of this machine reaches at most, measured; None where nothing measures it.
+        ``threads``: of its own cores."""
+        return None
 
     def cache_bytes(self) -> int:
         """At least what the largest cache in front of the memory of a device holds."""
@@ -142,8 +143,9 @@ class Backend(PackageFamily):
         raise self._without_figures()
 
     def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
-        """Whether a device, as `tilec.portable.devices.base.Device.facts` says, runs code of a target."""
-        return False
+        """Whether a device, as `tilec.portable.devices.base.Device.facts` says, runs code of a target: by
+        default the one that it names under "arch"."""
+        return bool(device.get("arch") == target.name)
 
     def _without_figures(self) -> Exception:
         from tilec.errors import UnsupportedError

@@ -161,7 +161,9 @@ def _chosen(library: Path, request: Request) -> list[tuple[KernelFacts, dict[str
 class _Bench:
     """One loaded library."""
 
-    def __init__(self, library: loader.Library, request: Request, device: Device, ceilings: Ceilings) -> None:
+    def __init__(
+        self, library: loader.Library, request: Request, device: Device, ceilings: Ceilings | None
+    ) -> None:
         self._library, self._request, self._device, self._ceilings = library, request, device, ceilings
         self._authors = authors(request.manifest) if request.manifest is not None else {}
 

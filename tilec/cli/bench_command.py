@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     help="Measure the calls of a file, as check takes it.",
 )
 @click.option(
-    "--device", type=Device(), default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:1."
+    "--device",
+    type=Device(),
+    default="cpu",
+    show_default=True,
+    help="Where to run: cpu, cuda, cuda:1, hip, metal.",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="On the CPU. [default: one per core]")
 @click.option("--manifest", type=click.Path(path_type=Path), help="Use the inputs and peers it names.")
@@ -133,8 +137,12 @@ def _print(rows: Sequence[Row], peers: Sequence[str]) -> None:
     """The machine, then one row per shape; times in microseconds."""
     measured = [row for row in rows if row.timing is not None]
     ceilings = next((row.ceilings for row in measured if row.ceilings is not None), None)
-    if ceilings is not None:
-        click.echo(_ceilings_text(ceilings))
+    if measured:
+        click.echo(
+            "nothing measures what this device does at most: no shares"
+            if ceilings is None
+            else _ceilings_text(ceilings)
+        )
     headers = ["kernel", "dims", "id", "target", "p50 us", "p99 us", "TFLOP/s", "GB/s", "share", "limit"]
     print_table([*headers, *(f"{name} us" for name in peers)], [_cells(row, peers) for row in measured])
 

@@ -77,7 +77,7 @@ _TRIALS = 32
     type=Devices(),
     default="cpu",
     show_default=True,
-    help="Where to measure: cpu, cuda:0,cuda:1.",
+    help="Where to measure: cpu, hip:0, cuda:0,cuda:1.",
 )
 @click.option("--threads", type=click.IntRange(min=0), default=0, help="Of the CPU; one is pinned.  [all]")
 @click.option("--scheduler", metavar="ADDRESS", help="Compile and measure on a dask.distributed cluster.")

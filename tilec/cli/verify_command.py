@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of shapes and inputs.")
 @click.option(
-    "--device", type=Device(), default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:1."
+    "--device",
+    type=Device(),
+    default="cpu",
+    show_default=True,
+    help="Where to run: cpu, cuda, cuda:1, hip, metal.",
 )
 @click.option("--emulate", is_flag=True, help="Run the variants for GPUs on an emulated device.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -1,4 +1,4 @@
-"""How long work on a CUDA device takes: replays of captured graphs between two events, by the driver alone.
+"""How long work on a GPU takes: replays of captured graphs between two events, by the driver alone.
 
 Needs the standard library and `tilec.portable.loader`; no framework. A graph leaves out what the host adds to
 every launch, which hides kernels of a few microseconds.
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tilec.portable.loader import cuda_driver
+from tilec.portable.loader import GpuDriver, cuda_driver
 from tilec.portable.timing import PAUSE
 
 #: Seconds that the calls of a graph take together, about, and how many there are at most.
@@ -25,11 +25,12 @@ QueueCall = Callable[[int, int], object]
 
 
 class Device:
-    """A stream and two events of one CUDA device. Raises LaunchError without a driver or the device."""
+    """A stream and two events of one device of a driver, by default CUDA's. Raises LaunchError without a
+    driver or the device."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, driver: GpuDriver | None = None) -> None:
         self.number = number
-        self._driver = cuda_driver()
+        self._driver = driver or cuda_driver()
         self._stream = ctypes.c_void_p()
         self._events = [ctypes.c_void_p(), ctypes.c_void_p()]
         self.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
@@ -38,7 +39,7 @@ class Device:
 
     @property
     def stream(self) -> int:
-        """The CUstream that work is measured on."""
+        """The CUstream, or hipStream_t, that work is measured on."""
         return self._stream.value or 0
 
     def call(self, function: str, *arguments: object) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tilec.portable.devices.base import Device
+from tilec.portable.devices.base import Device, DeviceArray
 
 MARGIN = 4096  # bytes before and after; keeps the alignment that CUDA wants
 
@@ -62,35 +62,24 @@ def window(block: np.ndarray, shape: tuple[int, ...], steps: list[int], dtype: n
     return np.asarray(as_strided(block.view(dtype), shape, steps))
 
 
-class OnDevice:
-    """A copy of a guarded array's block on a device; the loader takes it for a tensor, as it looks like
-    one of torch. ``dtype`` is the name that kernels give the element type.
+class OnDevice(DeviceArray):
+    """A copy of a guarded array's block on a device.
 
     Raises:
         LaunchError: there is no driver or no such device, or the driver refused.
     """
 
     def __init__(self, host: Guarded, dtype: str, device: Device) -> None:
+        array, memory = host.array, device.memory(host.block.nbytes)
+        strides = tuple(step // array.itemsize for step in array.strides)
+        super().__init__(memory, array.shape, strides, dtype, array.itemsize, device, host.offset)
         self._host = host
-        self._memory = device.memory(host.block.nbytes)
-        self._memory.write(host.block)
-        self.shape, self.dtype, self.device = host.array.shape, dtype, device
+        memory.write(host.block)
 
     @property
     def host(self) -> np.ndarray:
         """The array that was copied."""
         return self._host.array
-
-    def data_ptr(self) -> int:
-        """The address of the first element."""
-        return self._memory.address + self._host.offset
-
-    def stride(self) -> tuple[int, ...]:
-        """Strides in elements."""
-        return tuple(step // self._host.array.itemsize for step in self._host.array.strides)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device.dlpack, self.device.index
 
     def fetch(self) -> None:
         """Waits for the device and copies the block back to the host's. Raises LaunchError if work on the

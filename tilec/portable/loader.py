@@ -27,10 +27,10 @@ import platform
 import struct
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 ABI_VERSION = 1
 CPU, CUDA, METAL, ROCM = 1, 2, 8, 10
@@ -1577,16 +1577,16 @@ class _CudaKind(Kind):
 
 
 class _HipKind(Kind):
-    """AMD's devices, by the memory and the streams of torch, which calls them those of CUDA."""
+    """AMD's devices; torch, where it is built for them, calls them those of CUDA."""
 
     def producer_options(self, stream: int) -> dict[str, Any]:
         return {"stream": stream}
 
     def memory(self, device: _Device, stream: int, size: int) -> tuple[object, int, int]:
-        if "torch" not in sys.modules:
-            text = "without torch there is no memory of AMD GPUs to be had here; give a workspace"
-            raise LaunchError(7, "TILEC_ERR_WORKSPACE", text)
-        return _torch_memory(device, stream, size)
+        if _torch_kind("cuda") == ROCM and sys.modules["torch"].cuda.is_available():
+            return _torch_memory(device, stream, size)
+        memory = DeviceMemory(device.device_id, size, hip_driver())
+        return memory, memory.address, size
 
     def is_capturing(self, stream: int) -> bool:
         return _is_capturing(stream)
@@ -1596,8 +1596,8 @@ class _MetalKind(Kind):
     """Apple's devices: calls without a queue wait until they are done."""
 
     def memory(self, device: _Device, stream: int, size: int) -> tuple[object, int, int]:
-        text = "there is no memory of Apple GPUs to be had here; give an MTLBuffer as the workspace"
-        raise LaunchError(7, "TILEC_ERR_WORKSPACE", text)
+        buffer = MetalBuffer(device.device_id, size)
+        return buffer, buffer.address, size
 
 
 _KINDS = {
@@ -1681,15 +1681,15 @@ def _torch_memory(device: _Device, stream: int, size: int) -> tuple[object, int,
 
 
 class DeviceMemory:
-    """A block of a CUDA device's memory from the driver itself, at a multiple of 256 bytes; freed with this
-    object. For programs without a framework that has such memory.
+    """A block of a device's memory from the driver itself, by default CUDA's, at a multiple of 256 bytes;
+    freed with this object. For programs without a framework that has such memory.
 
     Raises:
         LaunchError: there is no driver or no such device, or the driver refused.
     """
 
-    def __init__(self, device: int, size: int) -> None:
-        self._driver = cuda_driver()
+    def __init__(self, device: int, size: int, driver: GpuDriver | None = None) -> None:
+        self._driver = driver or cuda_driver()
         self._device, self.size = device, size
         address = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
@@ -1718,14 +1718,15 @@ class DeviceMemory:
 
 
 class ManagedMemory:
-    """A block of memory that this process and its CUDA devices see at one address; freed with this object.
+    """A block of memory that this process and the devices of a driver see at one address; freed with this
+    object.
 
     Raises:
         LaunchError: there is no driver or no device, or the driver refused.
     """
 
-    def __init__(self, size: int, device: int = 0) -> None:
-        self._driver, self._device, self.size = cuda_driver(), device, size
+    def __init__(self, size: int, device: int = 0, driver: GpuDriver | None = None) -> None:
+        self._driver, self._device, self.size = driver or cuda_driver(), device, size
         address = ctypes.c_uint64()
         whole = ctypes.c_size_t(max(size, 1))
         self._driver.call(device, "cuMemAllocManaged", ctypes.byref(address), whole, ctypes.c_uint(1))
@@ -1797,14 +1798,198 @@ class _Driver:
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
         self._dll.cuGetErrorName(result, ctypes.byref(name))
         self._dll.cuGetErrorString(result, ctypes.byref(text))
-        said = f"{(name.value or b'?').decode()} ({result}): {(text.value or b'no text').decode()}"
-        raise LaunchError(42, "TILEC_ERR_DRIVER", f"{function} failed: {said}")
+        raise _driver_failed(function, result, name.value, text.value)
+
+
+def _driver_failed(function: str, result: int, name: bytes | None, text: bytes | None) -> LaunchError:
+    said = f"{(name or b'?').decode()} ({result}): {(text or b'no text').decode()}"
+    return LaunchError(42, "TILEC_ERR_DRIVER", f"{function} failed: {said}")
 
 
 @functools.cache
 def cuda_driver() -> _Driver:
     """The driver of this process. Raises LaunchError where there is none."""
     return _Driver()
+
+
+# ---- AMD's driver ----
+
+_HIP_LIBRARIES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
+#: HIP's functions that have other names than CUDA's with "hip" for "cu".
+_HIP_NAMES = {
+    "cuMemAlloc": "hipMalloc",
+    "cuMemAllocManaged": "hipMallocManaged",
+    "cuMemFree": "hipFree",
+    "cuCtxSynchronize": "hipDeviceSynchronize",
+    "cuStreamCreate": "hipStreamCreateWithFlags",
+    "cuEventCreate": "hipEventCreateWithFlags",
+}
+
+
+class _HipDriver:
+    """libamdhip64, whose functions take what CUDA's take and are called by CUDA's names here. Each call makes
+    its device the current one and brings back the one that was, as libraries do."""
+
+    def __init__(self) -> None:
+        self._dll = _first_library(_HIP_LIBRARIES, "no ROCm")
+        count = ctypes.c_int()
+        self._check("hipInit", 0)
+        self._check("hipGetDeviceCount", ctypes.byref(count))
+        self._count = count.value
+
+    def call(self, device: int, function: str, *arguments: object) -> None:
+        """Raises LaunchError with HIP's text."""
+        before = ctypes.c_int()
+        self._check("hipGetDevice", ctypes.byref(before))
+        self.enter(device)
+        try:
+            self._check(function, *arguments)
+        finally:
+            self._dll.hipSetDevice(before)
+
+    def enter(self, device: int) -> None:
+        """Makes a device the current one of this thread."""
+        if not 0 <= device < self._count:
+            text = f"there is no AMD GPU {device} among {self._count}"
+            raise LaunchError(5, "TILEC_ERR_DEVICE", text)
+        self._check("hipSetDevice", device)
+
+    def properties(self, device: int) -> tuple[str, str, int]:
+        """Name, architecture ("gfx942") and compute units of a device."""
+        room = ctypes.create_string_buffer(_HIP_PROPERTIES_ROOM)
+        for function, units, arch in _HIP_PROPERTIES:
+            if hasattr(self._dll, function):
+                self.call(device, function, room, device)
+                chip = ctypes.string_at(ctypes.addressof(room) + arch).decode()
+                return (
+                    room.value.decode(),
+                    chip.partition(":")[0],
+                    ctypes.c_int.from_buffer(room, units).value,
+                )
+        raise LaunchError(41, "TILEC_ERR_DRIVER_TOO_OLD", f"this ROCm is too old, it lacks {function}")
+
+    def _check(self, function: str, *arguments: object) -> None:
+        name = _hip_name(function)
+        if not hasattr(self._dll, name):
+            raise LaunchError(41, "TILEC_ERR_DRIVER_TOO_OLD", f"this ROCm is too old, it lacks {name}")
+        result = getattr(self._dll, name)(*arguments)
+        if result == 0:
+            return
+        about = self._dll.hipGetErrorName, self._dll.hipGetErrorString
+        for each in about:
+            each.restype = ctypes.c_char_p
+        raise _driver_failed(name, result, *(each(result) for each in about))
+
+
+#: Where two versions of hipDeviceProp_t have compute units and architecture, as runtime_c/src/hip_api.h.
+_HIP_PROPERTIES = (("hipGetDevicePropertiesR0600", 388, 1160), ("hipGetDeviceProperties", 336, 396))
+_HIP_PROPERTIES_ROOM = 4096
+
+
+def _hip_name(function: str) -> str:
+    name = function.removesuffix("_v2")
+    return _HIP_NAMES.get(name) or (f"hip{name[2:]}" if name.startswith("cu") else name)
+
+
+def _first_library(names: Sequence[str], missing: str) -> ctypes.CDLL:
+    """The first of these libraries that this machine has."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(name)
+    raise LaunchError(40, "TILEC_ERR_NO_DRIVER", f"{missing}: {', '.join(names)} cannot be opened")
+
+
+@functools.cache
+def hip_driver() -> _HipDriver:
+    """HIP in this process. Raises LaunchError where there is none."""
+    return _HipDriver()
+
+
+GpuDriver: TypeAlias = "_Driver | _HipDriver"
+
+# ---- Apple's GPUs ----
+
+#: The Objective-C run time and Metal.
+_METAL_LIBRARIES = ("/usr/lib/libobjc.A.dylib", "/System/Library/Frameworks/Metal.framework/Metal")
+_METAL_FAILED = 5  # MTLCommandBufferStatusError
+
+
+class _Metal:
+    """The GPU that the system prefers (``device``, an MTLDevice), and a ``queue`` of commands for it."""
+
+    def __init__(self) -> None:
+        try:
+            self._objc, framework = map(ctypes.CDLL, _METAL_LIBRARIES)
+        except OSError as error:
+            raise LaunchError(40, "TILEC_ERR_NO_DRIVER", f"no Metal: {error}") from error
+        self._send = ctypes.cast(self._objc.objc_msgSend, ctypes.c_void_p).value or 0
+        for function in (self._objc.sel_registerName, self._objc.objc_autoreleasePoolPush):
+            function.restype = ctypes.c_void_p
+        framework.MTLCreateSystemDefaultDevice.restype = ctypes.c_void_p
+        self.device: int | None = framework.MTLCreateSystemDefaultDevice()
+        if not self.device:
+            raise LaunchError(5, "TILEC_ERR_DEVICE", "the system has no GPU for Metal")
+        self.queue: int = self.tell(self.device, "newCommandQueue")
+
+    def tell(self, it: int | None, message: str, *arguments: Any, result: Any = ctypes.c_void_p) -> Any:
+        """What an object answers to a message with such arguments, objects of ctypes."""
+        selector = self._objc.sel_registerName(message.encode())
+        kind = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_void_p, *map(type, arguments))
+        return kind(self._send)(it, selector, *arguments)
+
+    def text(self, it: int | None, message: str) -> str:
+        """An answer that is an NSString."""
+        found = self.tell(self.tell(it, message), "UTF8String", result=ctypes.c_char_p)
+        return (found or b"").decode(errors="replace")
+
+    @contextlib.contextmanager
+    def pool(self) -> Iterator[None]:
+        """What is made inside and nobody keeps is freed at the end."""
+        pool = ctypes.c_void_p(self._objc.objc_autoreleasePoolPush())
+        try:
+            yield
+        finally:
+            self._objc.objc_autoreleasePoolPop(pool)
+
+    def finish(self) -> None:
+        """Waits for the work of the queue: commands are done in their order."""
+        with self.pool():
+            last = self.tell(self.queue, "commandBuffer")
+            self.tell(last, "commit", result=None)
+            self.tell(last, "waitUntilCompleted", result=None)
+            if self.tell(last, "status", result=ctypes.c_ulong) == _METAL_FAILED:
+                said = self.text(self.tell(last, "error"), "localizedDescription")
+                raise LaunchError(42, "TILEC_ERR_DRIVER", f"running on the GPU failed: {said}")
+
+
+@functools.cache
+def metal() -> _Metal:
+    """Metal in this process. Raises LaunchError where there is none."""
+    return _Metal()
+
+
+class MetalBuffer:
+    """An MTLBuffer that the CPU sees at ``contents``, too; released with this object. ``address``: of the
+    object.
+
+    Raises:
+        LaunchError: there is no Metal or no such device, or no such memory.
+    """
+
+    def __init__(self, device: int, size: int) -> None:
+        self._metal, self.size = metal(), size
+        if device != 0:
+            text = f"there is no Apple GPU {device}, the one of the system is 0"
+            raise LaunchError(5, "TILEC_ERR_DEVICE", text)
+        how = ctypes.c_ulong(max(size, 1)), ctypes.c_ulong(0)  # MTLResourceStorageModeShared
+        self.address: int = self._metal.tell(self._metal.device, "newBufferWithLength:options:", *how) or 0
+        if not self.address:
+            raise LaunchError(42, "TILEC_ERR_DRIVER", f"Metal makes no buffer of {size} bytes")
+        self.contents: int = self._metal.tell(self.address, "contents")
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            self._metal.tell(self.address, "release", result=None)
 
 
 def _cuda_owner(address: int) -> int | None:

@@ -56,8 +56,9 @@ class Sampler(Protocol):
 
 
 class CallSampler:
-    """Calls of a function that returns when its work is done, through ``sets`` input sets in turn. Making one
-    warms up, and finds how many calls make a sample that the clock can resolve."""
+    """Calls of a function through ``sets`` input sets in turn, whose work is done when they return, or else
+    when ``finish`` does, which ends each sample. Making one warms up, and finds how many calls last for
+    ``shortest`` seconds, which the clock can resolve."""
 
     def __init__(
         self,
@@ -66,8 +67,10 @@ class CallSampler:
         *,
         shortest: float = SHORTEST_SAMPLE,
         clock: Callable[[], float] = time.perf_counter,
+        finish: Callable[[], object] | None = None,
     ) -> None:
         self._call, self._sets, self._clock = call, sets, clock
+        self._finish = finish or _nothing
         self._next = 0
         self.calls = 1
         self._warm_up()
@@ -81,6 +84,7 @@ class CallSampler:
         start = self._clock()
         for number in order:
             call(number)
+        self._finish()
         taken = self._clock() - start
         self._next = (first + self.calls) % sets
         return taken / self.calls
@@ -93,6 +97,11 @@ class CallSampler:
         ):
             self._call(done % self._sets)
             done += 1
+        self._finish()
+
+
+def _nothing() -> None:
+    """Work is done already."""
 
 
 def measure(

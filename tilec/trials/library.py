@@ -43,5 +43,5 @@ def require_device(device: Device, purpose: str) -> None:
         raise EnvironmentError_(
             f"there is no {family.title} device {device.index} to {purpose} on",
             why=str(error),
-            remedy=f"run this on a machine with a {family.word}, or leave --device out",
+            remedy=f"run this on a machine that has such a {family.word}, or leave --device out",
         ) from error

@@ -172,7 +172,11 @@ class _LibraryWalk(Walk):
         from tilec.portable.loader import LaunchError
 
         names = [param.name for param in self.kernel.params]
-        tensors = self._on_device(arrays)
+        try:
+            tensors = self._on_device(arrays)
+        except LaunchError as error:
+            size = sum(each.block.nbytes for each in arrays.values())
+            return error.status, f"no room for its {size} bytes of arrays on {self._place}: {error}"
         args = [tensors[name] if name in tensors else values[name] for name in names]
         free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
         self._announce(self.variant.id, dims, self.values)

@@ -17,6 +17,7 @@ typedef struct object {
 typedef struct buffer {
   object head;
   char *data;
+  int owned;
 } buffer;
 /* symbol NULL: compiles. */
 typedef int (*driver)(const char *source, const char *symbol,
@@ -41,13 +42,30 @@ object *fake_metal_object(const char *kind) {
 void fake_metal_forget(void) { *events = 0; }
 buffer *fake_metal_buffer(void *data) {
   buffer *made = malloc(sizeof(*made));
-  *made = (buffer){{"buffer"}, data};
+  *made = (buffer){{"buffer"}, data, 0};
   return made;
 }
 
+/* When there is no room, all but the last ones are forgotten. */
 static void note(const char *event) {
+  size_t length = strlen(events);
+  if (length > sizeof(events) - 64)
+    memmove(events, events + length - 64, 65);
   strcat(events, event);
   strcat(events, " ");
+}
+/* None above 1 MiB. */
+static buffer *new_buffer(uintptr_t size, uintptr_t mode) {
+  if (mode != 0 || size > 1 << 20)
+    return NULL;
+  buffer *made = fake_metal_buffer(aligned_alloc(4096, (size + 4095) & ~4095ul));
+  return made->owned = 1, made;
+}
+static void release(object *old) {
+  if (strcmp(old->kind, "buffer") || !((buffer *)old)->owned)
+    return;
+  free(((buffer *)old)->data);
+  free(old);
 }
 static driver run(void) {
   return (driver)strtoull(getenv("FAKE_METAL_DRIVER"), NULL, 10);
@@ -66,7 +84,7 @@ object *MTLCreateSystemDefaultDevice(void) { return *name() ? &device : NULL; }
 object *objc_getClass(const char *class_name) {
   return make("class", class_name, NULL);
 }
-const char *sel_registerName(const char *selector) { return selector; }
+const char *sel_registerName(const char *selector) { return strdup(selector); }
 void *objc_autoreleasePoolPush(void) { return &device; }
 void objc_autoreleasePoolPop(void *pool) { (void)pool; }
 
@@ -111,6 +129,10 @@ uintptr_t objc_msgSend(object *self, const char *selector, uintptr_t a,
   (void)d;
   if (IS("supportsFamily:"))
     return !strncmp(name(), "Apple", 5) && (a == 1007 || a == 5001);
+  if (IS("newBufferWithLength:options:"))
+    return (uintptr_t)new_buffer(a, b);
+  if (IS("contents"))
+    return (uintptr_t)((buffer *)self)->data;
   if (IS("name"))
     return (uintptr_t)string(name());
   if (IS("UTF8String"))
@@ -159,9 +181,11 @@ uintptr_t objc_msgSend(object *self, const char *selector, uintptr_t a,
   if (IS("waitUntilCompleted"))
     return note("wait"), 0;
   if (IS("status"))
-    return 4;
+    return getenv("FAKE_METAL_FAILS") ? 5 : 4;
+  if (IS("error"))
+    return (uintptr_t)&failure;
   if (IS("release"))
-    return 0;
+    return release(self), 0;
   fprintf(stderr, "nobody answers %s\n", selector);
   abort();
 }

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tilec.lowering.passes.base import Pass
     from tilec.package.model import KernelRecord, PackageSpec
     from tilec.package.texts import TextFunctions
-    from tilec.portable.devices.base import Device
     from tilec.targets import Target
 
 
@@ -151,12 +150,11 @@ class HipBackend(Backend):
         found = find_library("amdhip64")
         return (f"ROCm's {found}",) if found else ()
 
-    def device_at(self, number: int) -> Device:
-        """None yet: what runs its code is the engine that calls it."""
-        from tilec.errors import UnsupportedError
+    def cache_bytes(self) -> int:
+        """The largest that there is."""
+        from tilec.portable.devices.hip import CACHE_BYTES
 
-        remedy = "tilec verify --emulate runs its code on an emulated device"
-        raise UnsupportedError("verifying and measuring on AMD GPUs", remedy=remedy)
+        return CACHE_BYTES
 
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
         """By data sheets."""

@@ -9,12 +9,17 @@ from tilec.portable.devices.base import Device
 from tilec.portable.loader import device_texts
 
 #: Kinds by name, and where their classes are.
-_KINDS = {"cpu": "tilec.portable.devices.cpu:CpuDevice", "cuda": "tilec.portable.devices.cuda:CudaDevice"}
+_KINDS = {
+    "cpu": "tilec.portable.devices.cpu:CpuDevice",
+    "cuda": "tilec.portable.devices.cuda:CudaDevice",
+    "hip": "tilec.portable.devices.hip:HipDevice",
+    "metal": "tilec.portable.devices.metal:MetalDevice",
+}
 
 
 def open_device(text: str, where: str = "") -> Device:
-    """``cpu``, ``cuda`` or ``cuda:1``, there or not; with ``where``, "module:class", one of a kind of others.
-    Raises ValueError for other texts."""
+    """``cpu``, ``cuda``, ``hip:1`` or ``metal``, there or not; with ``where``, "module:class", one of a kind
+    of others. Raises ValueError for other texts."""
     kinds = _KINDS if not where else {**_KINDS, text.partition(":")[0]: where}
     kind, number = split_device(text, list(kinds))
     module, _, name = kinds[kind].partition(":")

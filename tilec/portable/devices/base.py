@@ -17,6 +17,10 @@ class Memory(ABC):
     address: int
     size: int
 
+    def data_ptr(self) -> int:
+        """The address; where a driver knows memory by objects, that of the object."""
+        return self.address
+
     @abstractmethod
     def write(self, data: Any) -> None:
         """Fills the block from ``data``, which has its size and the buffer protocol, writable."""
@@ -37,6 +41,47 @@ class Memory(ABC):
         staging = bytearray(self.size)
         self.read(staging)
         return memoryview(staging)
+
+
+class DeviceArray:
+    """What the loader takes for a tensor of torch: memory of a device from ``offset`` bytes on. ``strides``
+    are in elements of ``itemsize`` bytes; ``dtype`` is the name that kernels give their type."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: str,
+        itemsize: int,
+        device: Device,
+        offset: int = 0,
+    ) -> None:
+        self.shape, self.dtype, self.device = shape, dtype, device
+        self._memory, self._strides, self._itemsize, self._offset = memory, strides, itemsize, offset
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return self._memory.address + self._offset
+
+    def stride(self) -> tuple[int, ...]:
+        """Strides in elements."""
+        return self._strides
+
+    def untyped_storage(self) -> Memory:
+        """The memory."""
+        return self._memory
+
+    def storage_offset(self) -> int:
+        """Elements of the memory in front of the first one."""
+        return self._offset // self._itemsize
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self._itemsize
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.dlpack, self.device.index
 
 
 class Device(ABC):

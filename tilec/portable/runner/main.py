@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", default=".", help="the exported folder")
-    parser.add_argument("--device", default="cuda:0", help="cpu, cuda:0, cuda:1")
+    parser.add_argument("--device", default="cuda:0", help="cpu, cuda:0, cuda:1, hip:0, metal:0")
     parser.add_argument("--threads", type=int, default=0, help="of a CPU, 0 for all")
     parser.add_argument("--results", help="where to write; default results.jsonl in the folder")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long")

@@ -9,35 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilec.portable.devices.base import Device
+from tilec.portable.devices.base import Device, DeviceArray
 from tilec.portable.runner.numbers import size_of
 
 POISON = 0xFF  # in every byte no number, in any type of floats
 
 
-class Tensor:
-    """One tensor of a call; the loader takes it for one of torch. ``spec``: name, dtype, shape, strides (in
+class Tensor(DeviceArray):
+    """One tensor of a call. ``spec``: name, dtype, shape, strides (in
     elements) and, where it is read, ``fill``: offset and bytes of its content in ``arrays``."""
 
     def __init__(self, spec: Mapping[str, Any], arrays: bytes, device: Device) -> None:
-        self.name, self.dtype, self.device = spec["name"], spec["dtype"], device
-        self.shape, self._strides = tuple(spec["shape"]), tuple(spec["strides"])
-        self.count = span(self.shape, self._strides)
-        self.bytes = max(self.count * size_of(self.dtype), 1)
+        shape, strides, itemsize = tuple(spec["shape"]), tuple(spec["strides"]), size_of(spec["dtype"])
+        self.name, self.count = spec["name"], span(shape, strides)
+        self.bytes = max(self.count * itemsize, 1)
+        super().__init__(device.memory(self.bytes), shape, strides, spec["dtype"], itemsize, device)
         self._fill, self._arrays = spec.get("fill"), arrays
-        self._memory = device.memory(self.bytes)
         self.reset()
-
-    def data_ptr(self) -> int:
-        """The address of the first element."""
-        return self._memory.address
-
-    def stride(self) -> tuple[int, ...]:
-        """Strides in elements."""
-        return self._strides
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device.dlpack, self.device.index
 
     def reset(self) -> None:
         """Gives it the content that it has before a call."""
