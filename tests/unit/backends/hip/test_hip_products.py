@@ -35,6 +35,11 @@ COUNTS = {
     "gfx1100": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 20, "scratch_(load|store)": 0},
     "gfx1201": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 12, "scratch_(load|store)": 0},
 }
+#: Of attention with heads of 128 elements, 64 queries and 64 keys of a trip: the scores', then the outputs'.
+ATTENTION = {
+    "gfx942": ("v_mfma_f32_16x16x16", 2 * 4 * 8 + 2 * 8 * 4),
+    "gfx1100": ("v_wmma_f32_16x16x16_f16", 4 * 8 + 8 * 4),
+}
 
 
 @tilec.jit(out_idx=[-1])
@@ -100,6 +105,33 @@ def test_instructions(chip: str) -> None:
     assert {name: len(re.findall(rf"\b{name}", text)) for name in COUNTS[chip]} == COUNTS[chip]
     (launch,) = images.compile_kernel(lowered, target, "k").launches
     assert launch.products == ("matrix cores",)
+    assert launch.gpu.stack == launch.gpu.spills == 0
+
+
+def attention(dtype: str, side: int) -> Kernel:
+    """As `manifests/llm.toml` has it for heads of 128 elements."""
+    dims = {name: Guard() for name in ("B", "Sq", "Sk", "H", "Hkv")} | {"D": Guard(eq=128)}
+    dims |= {name: Guard(div=8) for name in ("q_batch", "q_row", "kv_batch", "kv_row")}
+    config = {"bM": side, "bN": side, "width": 128}
+    entry = load_entry("attention.py:attention", KERNELS)
+    return elaborate(entry, name="attention", dims=dims, args={"dtype": dtype}, config=config)
+
+
+@pytest.mark.parametrize("chip", ATTENTION)
+def test_attention_has_its_registers(chip: str) -> None:
+    """Neither addresses of elements nor operands of two steps push sums out."""
+    target, (instruction, count) = parse_target(chip), ATTENTION[chip]
+    lowered = to_tir(lower(attention("float16", 64), target), target)
+    assert len(re.findall(rf"\b{instruction}", images.assembly(lowered, target, "k"))) == count
+    (launch,) = images.compile_kernel(lowered, target, "k").launches
+    assert launch.gpu.stack == launch.gpu.spills == 0
+
+
+def test_dot_products_are_not_unrolled_out_of_registers() -> None:
+    """float32 has no matrix instruction there."""
+    target = parse_target("gfx1100")
+    lowered = to_tir(lower(attention("float32", 32), target), target)
+    (launch,) = images.compile_kernel(lowered, target, "k").launches
     assert launch.gpu.stack == launch.gpu.spills == 0
 
 

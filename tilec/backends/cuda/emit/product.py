@@ -57,16 +57,21 @@ class Product:
 
     def emit(self) -> tirx.Stmt:
         """All steps along K, after the accumulator is cleared where it is to be. The operands of a step are
-        loaded while the step before it is multiplied."""
+        loaded while the step before it is multiplied, where registers have both, else behind it."""
         operands = self.operands(self.stmt.a, self.stmt.b)
         buffers = self.registers(operands)
         parts = [*self.clear(), *(tirx.AllocBuffer(buffer) for buffer in buffers)]
         parts += self.first(operands, buffers)
         for step in range(self.tile.steps):
-            if step + 1 < self.tile.steps:
-                parts += self.load(operands, buffers, step + 1)
-            parts += self.step(buffers, step)
+            loads = self.load(operands, buffers, step + 1) if step + 1 < self.tile.steps else []
+            work = self.step(buffers, step)
+            parts += [*loads, *work] if self.depth > 1 else [*work, *loads]
         return sequence(parts)
+
+    @property
+    def depth(self) -> int:
+        """Steps whose operands have registers at once."""
+        return min(2, self.tile.steps)
 
     def team(self) -> tuple[Expr, int]:
         """The number of the warp that issues an instruction, among how many."""
@@ -74,7 +79,7 @@ class Product:
         return self.ctx.warp, self.ctx.warps
 
     def registers(self, operands: Operands) -> Registers:
-        """Room for the words of two steps of each operand, or of the one that there is."""
+        """Room for the words of `depth` steps of each operand."""
         return tuple(self._room(name, operand.words) for name, operand in zip("abe", operands, strict=False))
 
     def words(self) -> tuple[int, ...]:
@@ -83,7 +88,7 @@ class Product:
         return rows * 4, columns * 2
 
     def _room(self, name: str, words: int) -> Var:
-        count = words * min(2, self.tile.steps)
+        count = words * self.depth
         return tirx.decl_buffer((count,), "uint32", name=self.ctx.fresh(name, "int32").name, scope="local")
 
     def first(self, operands: Operands, buffers: Registers) -> list[tirx.Stmt]:
@@ -96,14 +101,14 @@ class Product:
         return [
             part
             for operand, buffer in zip(operands, buffers, strict=True)
-            for part in operand.load(buffer, step % 2 * operand.words, step)
+            for part in operand.load(buffer, step % self.depth * operand.words, step)
         ]
 
     def step(self, buffers: Registers, step: int) -> list[tirx.Stmt]:
         """The instructions of one step; neighbours share an operand, walking to and fro."""
         rows, columns = self.tile.tiles
         words = self.words()
-        places = [step % 2 * count for count in words]
+        places = [step % self.depth * count for count in words]
         parts: list[tirx.Stmt] = []
         if self.types[0] == "float32":
             for buffer, place, count in zip(buffers, places, words, strict=True):

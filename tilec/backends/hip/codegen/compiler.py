@@ -12,8 +12,12 @@ from tilec.cache import installed_version
 from tilec.errors import CompileError, EnvironmentError_
 from tilec.targets import Target
 
-#: ROCm loads code objects of version 5 from 5.3 on.
-_FLAGS = ("-O2", "-nogpulib", "-ffreestanding", "-std=c++20", "-mcode-object-version=5", "-Wno-everything")
+#: ROCm loads code objects of version 5 from 5.3 on. Loops that are to be unrolled say so; clang would unroll
+#: a dot product of 64 trips, too, whose operands no registers hold.
+_FLAGS = (
+    *("-O2", "-nogpulib", "-ffreestanding", "-std=c++20", "-mcode-object-version=5", "-Wno-everything"),
+    *("-mllvm", "-unroll-full-max-count=16"),
+)
 _ERROR_LINES = 12
 
 

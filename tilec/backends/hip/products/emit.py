@@ -11,11 +11,12 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.device import moves
-from tilec.backends.cuda.device.exchange import exchange
+from tilec.backends.cuda.device.exchange import ANEW, exchange
 from tilec.backends.cuda.emit.operands import Operand, bits
 from tilec.backends.cuda.emit.product import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.emit.unsigned import Unsigned
+from tilec.backends.hip.chips import chip_of
 from tilec.backends.hip.products.helpers import multiply, words_of
 from tilec.backends.hip.products.instructions import SIDE, STEP_BYTES, Form, Matrix, matrix
 from tilec.backends.hip.products.tiles import WaveGemm, WaveTile
@@ -68,6 +69,12 @@ class WaveProduct(Product):
     def words(self) -> tuple[int, ...]:
         """As `Product.words`."""
         return self.tile.tiles[0] * self.form.words, self.tile.tiles[1] * self.form.words
+
+    @property
+    def depth(self) -> int:
+        """Both where they take no more than a quarter of a thread's registers: the rest is for sums."""
+        both = sum(self.words()) * super().depth
+        return super().depth if 4 * both <= chip_of(self.ctx.target).registers else 1
 
     def rounded(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
         """float32 is multiplied as it is."""
@@ -169,8 +176,10 @@ class MemoryOperand(Operand):
         return self.tiles * self.form.words
 
     def begin(self) -> list[tirx.Stmt]:
-        """Nothing."""
-        return []
+        """The lane, of which the compiler does not know that it is the same in each trip of a loop around: it
+        would keep the addresses of all elements, dozens, and spill sums for them."""
+        assert self.ctx.lane is not None
+        return [tirx.Bind(self._anew, ANEW.call(self.ctx.lane))]
 
     def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
         """The words of every instruction: in pieces of up to 16 bytes, or element by element."""
@@ -224,9 +233,12 @@ class MemoryOperand(Operand):
             made.append(_store(to, place + word, value))
         return made
 
+    @cached_property
+    def _anew(self) -> Var:
+        return self.ctx.fresh("anew", "int32")
+
     def _lane(self) -> Unsigned:
-        assert self.ctx.lane is not None
-        return Unsigned(tirx.Cast("uint32", self.ctx.lane))
+        return Unsigned(tirx.Cast("uint32", self._anew))
 
     def _item(self, tile: int) -> Expr:
         """The row or column that a lane has of a tile, kept inside of the operand: sums beyond are unused."""
