@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +21,8 @@ LAUNCHED: list[str] = []
 #: By the number of a graph the symbols and arguments of its launches.
 GRAPHS: dict[int, list[tuple[str, list[bytes]]]] = {}
 _MOST_SHARED = 64 * 1024
+#: Libraries of others.
+_FOREIGN = re.compile(r"^/(usr|lib)|site-packages|/lib/(python|libpython)|libamdhip64")
 
 
 class OnGpu:
@@ -95,9 +97,7 @@ def _code(symbol: str) -> tuple[object, object]:
     from tilec.targets import parse_target
 
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}
-    for path in sorted(path for path in mapped if path.startswith(tempfile.gettempdir())):
-        if "libamdhip64" in path:
-            continue
+    for path in sorted(path for path in mapped if not _FOREIGN.search(path)):
         info = read_library(Path(path))
         for entry in (one for kernel in info.metadata["kernels"] for one in kernel["variants"]):
             if symbol in (launch["symbol"] for launch in entry["launches"]):

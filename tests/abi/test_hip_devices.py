@@ -37,12 +37,22 @@ dims = {{ n = "1..600" }}
 fallback = "none"
 args = {{ dtype = "float16" }}
 """
+DOUBLED = """\
+import tilec.language as T
+
+@T.prim_func
+def double(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+    with T.Kernel(4, threads=32) as bx:
+        for i in T.Parallel(16):
+            B[bx * 16 + i] = A[bx * 16 + i] * 2
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("hip_devices")
     (made / "rows.toml").write_text(MANIFEST)
+    (made / "doubled.py").write_text(DOUBLED)
     build(made / "rows.toml", made / "out")
     link("-shared", "-fPIC", HERE / "programs" / "fake_hip.c", "-o", made / "libamdhip64.so.7")
     return made
@@ -71,13 +81,16 @@ def test_a_library_is_verified(folder: Path) -> None:
 
 
 CALLS = """
+import numpy as np
+import tilec
+from doubled import double
 from tilec.bench.run import Request, bench_library
 from tilec.cli.main import run as command
 from tilec.verify import verify_library
 from tilec.backends.base import backend_of
 from tilec.targets import parse_target
 from tilec.tune.slots import Slot, facts
-from hip_device import LAUNCHED
+from hip_device import LAUNCHED, OnGpu
 
 (row,) = bench_library("out", Request(shapes=[("*", {"n": 600})], device="hip:0", seconds=0.0))
 assert row.target == "gfx1100" and not row.problem and row.ceilings is None and row.share is None
@@ -87,13 +100,17 @@ assert found["driver"] == "HIP 6.4" and found["multiprocessors"] == 4
 targets = map(parse_target, ("gfx1100", "gfx942"))
 assert [backend_of(each).runs_on(found, each) for each in targets] == [True, False]
 assert command(["bench", "out", "--device", "hip:1"]) == 3
+os.environ.pop("FAKE_HIP_IDLE")
+a, b = np.arange(128, dtype="float32").reshape(2, 64)
+tilec.compile(double, target="auto")(OnGpu(a), OnGpu(b))
+assert (b == 2 * a).all()
 os.environ["FAKE_HIP_BYTES"] = "20000"
 (result,) = verify_library("out", device="hip", dims={"n": 600}, isolated=False)
 print(result.outcome, result.detail)
 """
 
 
-def test_calls_are_timed_by_graphs_and_refusals_say_why(folder: Path) -> None:
+def test_calls_are_timed_by_graphs_kernels_made_in_process_and_refusals_say_why(folder: Path) -> None:
     done = script(folder, CALLS, FAKE_HIP_IDLE="1")
     assert done.returncode == 0, done.stderr
     assert "there is no HIP device 1 to measure on" in done.stderr

@@ -165,6 +165,7 @@ def test_inspect_shows_threadgroup_memory(
 
 
 DEVICE = """
+from tilec.backends.base import backend_at
 from tilec.portable import loader
 from tilec.portable.devices import open_device
 from tilec.bench.run import Request, bench_library
@@ -197,7 +198,7 @@ print(events()[-18:])
 def test_a_device_says_what_is_wrong(library: Path, metal: Path) -> None:
     script = """
 device = open_device("metal")
-print(device.facts())
+print(device.facts(), backend_at("metal").devices())
 failing(device.memory, 1 << 21)
 failing(open_device("metal:1").memory, 1)
 failing(device.shared_memory, 1)
@@ -206,6 +207,7 @@ failing(device.synchronize)
 """
     said = on_device(library, script, metal)
     assert "'name': 'Apple M1', 'driver': None, 'arch': 'metal3'" in said
+    assert "('Apple M1',)" in said
     assert "Metal makes no buffer of 2097152 bytes" in said
     assert "there is no Apple GPU 1, the one of the system is 0" in said
     assert "kernels that read at addresses do not run on Apple GPUs" in said

@@ -51,9 +51,11 @@ def test_a_machine_that_does_not(tilec: Callable, tmp_path: Path, monkeypatch: p
     assert lines[-1] == "2 things missing"
 
 
-def test_rocm_is_found_by_its_library(tilec: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctypes.util.find_library", {"amdhip64": "libamdhip64.so.6"}.get)
-    assert backend_at("hip").devices() == ("ROCm's libamdhip64.so.6",)
+def test_devices_of_amd_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"name": "AMD Instinct MI300X", "arch": "gfx942", "driver": "HIP 6.4"}
+    monkeypatch.setattr("tilec.backends.hip.driver.hip_devices", lambda: 1)
+    monkeypatch.setattr("tilec.portable.devices.hip.HipDevice.facts", lambda self: facts)
+    assert backend_at("hip").devices() == ("AMD Instinct MI300X (gfx942), HIP 6.4",)
 
 
 def test_devices_of_nvidia_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,22 +14,24 @@ from tilec.language.tiles.device import provide_multiprocessors
 from tilec.settings import read_settings
 from tilec.targets import Target, parse_target
 
-_OTHER_VENDORS = ("hip", "rocm", "metal", "webgpu", "cutedsl", "vulkan", "opencl")
+_OTHER_VENDORS = ("metal", "webgpu", "cutedsl", "vulkan", "opencl")
 #: The kind that stands for the device at hand.
 AUTO = "auto"
 
 
 def resolve_target(spec: Any = None) -> Target:
-    """The target of ``spec``: None (TILEC_TARGET, else "auto"), "auto" (the first CUDA device, else this
-    CPU), "cuda", "c", "cpu", "llvm", "native", with options such as "cuda -arch=sm_90a" and
-    "llvm -mcpu=znver4", a dict with "kind", "arch" and "mcpu", a TVM Target, or a name of tilec's.
+    """The target of ``spec``: None (TILEC_TARGET, else "auto"), "auto" (the first CUDA device, else the first
+    AMD GPU, else this CPU), "cuda", "hip", "c", "cpu", "llvm", "native", with options such as
+    "cuda -arch=sm_90a" and "llvm -mcpu=znver4", a dict with "kind", "arch" and "mcpu", a TVM Target, or a
+    name of tilec's.
 
-    Raises InputError, `UnsupportedError` for other vendors, EnvironmentError_ for "cuda" without a device."""
+    Raises InputError, `UnsupportedError` for other vendors, EnvironmentError_ for "cuda" and "hip" without a
+    device."""
     if isinstance(spec, Target):
         return spec
     named = spelling_of(read_settings().target if spec is None else spec)
     if named.kind in _OTHER_VENDORS:
-        raise UnsupportedError(f"target {named.kind}", remedy="compile for cuda or cpu")
+        raise UnsupportedError(f"target {named.kind}", remedy="compile for cuda, hip or cpu")
     if named.kind == AUTO:
         return _here()[1]
     backend = _backend_of_kind(named.kind)

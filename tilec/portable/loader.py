@@ -1835,7 +1835,8 @@ class _HipDriver:
         count = ctypes.c_int()
         self._check("hipInit", 0)
         self._check("hipGetDeviceCount", ctypes.byref(count))
-        self._count = count.value
+        #: Devices.
+        self.count = count.value
 
     def call(self, device: int, function: str, *arguments: object) -> None:
         """Raises LaunchError with HIP's text."""
@@ -1849,8 +1850,8 @@ class _HipDriver:
 
     def enter(self, device: int) -> None:
         """Makes a device the current one of this thread."""
-        if not 0 <= device < self._count:
-            text = f"there is no AMD GPU {device} among {self._count}"
+        if not 0 <= device < self.count:
+            text = f"there is no AMD GPU {device} among {self.count}"
             raise LaunchError(5, "TILEC_ERR_DEVICE", text)
         self._check("hipSetDevice", device)
 

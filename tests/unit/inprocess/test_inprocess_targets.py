@@ -12,9 +12,11 @@ import pytest
 
 import tilec
 from tilec.backends.cuda import driver
+from tilec.backends.hip import driver as hip
 from tilec.errors import CompileError, EnvironmentError_, InputError, UnsupportedError
 from tilec.inprocess import sass, targets
 from tilec.inprocess.options import Options
+from tilec.portable.devices.hip import HipDevice
 from tilec.targets import native_target, parse_target
 
 torch = pytest.importorskip("torch")
@@ -39,6 +41,8 @@ NATIVE = native_target().name
         ("x86-64-v3", "x86-64-v3"),
         ("sm_80", "sm_80"),
         ("cuda -arch=sm_90a", "sm_90a"),
+        ("hip -mcpu=gfx942", "gfx942"),
+        ({"kind": "rocm", "mcpu": "gfx1100"}, "gfx1100"),
         ("cuda -arch=sm_90", "sm_90a"),
         ({"kind": "cuda", "arch": "sm_80"}, "sm_80"),
         ('{"kind": "cuda", "arch": "sm_86"}', "sm_86"),
@@ -52,7 +56,8 @@ def test_spellings(spec: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        *((vendor, UnsupportedError) for vendor in ("hip", "rocm", "metal", "webgpu", "cutedsl")),
+        *((vendor, UnsupportedError) for vendor in ("metal", "webgpu", "cutedsl")),
+        *((vendor, EnvironmentError_) for vendor in ("hip", "rocm")),
         *((spec, InputError) for spec in ("cudaa", 3, " ", "llvm -mcpu=abacus", "cuda -arch=sm_70")),
     ],
 )
@@ -102,6 +107,19 @@ def test_the_best_target_of_a_device(monkeypatch: pytest.MonkeyPatch, capability
     driver.target_here.cache_clear()
     assert targets.resolve_target("auto").name == targets.resolve_target("cuda").name == name
     driver.target_here.cache_clear()
+
+
+@pytest.mark.parametrize("arch", ["gfx1201", "gfx906"])
+def test_the_target_of_an_amd_gpu(monkeypatch: pytest.MonkeyPatch, arch: str) -> None:
+    monkeypatch.setattr(hip, "hip_devices", lambda: 1)
+    monkeypatch.setattr(HipDevice, "facts", lambda self: {"arch": arch})
+    hip.target_here.cache_clear()
+    if arch == "gfx906":
+        with pytest.raises(EnvironmentError_, match="is a gfx906, tilec compiles for gfx950, gfx942"):
+            targets.resolve_target("hip")
+        return
+    assert targets.resolve_target("auto").name == targets.resolve_target("hip").name == arch
+    hip.target_here.cache_clear()
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:

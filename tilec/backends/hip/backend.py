@@ -32,6 +32,7 @@ class HipBackend(Backend):
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
     identity = "source"
     roads = ("tensor_cores", "vectors")
+    kinds = ("hip", "rocm")
     emulated = True
     without_devices = "install ROCm where there is a GPU; `tilec verify --emulate` needs none"
 
@@ -144,11 +145,28 @@ class HipBackend(Backend):
     # ---- devices ----
 
     def devices(self) -> tuple[str, ...]:
-        """ROCm's library, which a library opens at its first call for an AMD GPU."""
-        from ctypes.util import find_library
+        """As HIP names them."""
+        from tilec.backends.hip.driver import device_words
 
-        found = find_library("amdhip64")
-        return (f"ROCm's {found}",) if found else ()
+        return device_words()
+
+    def here(self) -> Target | None:
+        """Of device 0, where HIP has one."""
+        from tilec.backends.hip import driver
+
+        return driver.target_here() if driver.hip_devices() else None
+
+    def units(self, device: int) -> int:
+        """Compute units."""
+        from tilec.portable.devices.hip import HipDevice
+
+        return int(HipDevice(device).facts()["multiprocessors"])
+
+    def spelled(self, arch: str, mcpu: str) -> Target:
+        """By the processor; without one, of device 0."""
+        from tilec.backends.hip.driver import target_here
+
+        return super().spelled(arch or mcpu, "") if arch or mcpu else target_here()
 
     def cache_bytes(self) -> int:
         """The largest that there is."""

@@ -129,6 +129,16 @@ class MetalBackend(Backend):
 
     # ---- devices ----
 
+    def devices(self) -> tuple[str, ...]:
+        """The GPU of the system, by its name."""
+        from tilec.portable.devices.metal import MetalDevice
+        from tilec.portable.loader import LaunchError
+
+        try:
+            return (MetalDevice().facts()["name"],)
+        except LaunchError:
+            return ()
+
     def cache_bytes(self) -> int:
         """The largest that there is."""
         from tilec.portable.devices.metal import CACHE_BYTES
