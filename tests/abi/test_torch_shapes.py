@@ -6,44 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import image, scalar, tensor
+from samples import tensor
+from shape_samples import kernel, lengths, shapes_kernel
 
-from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
+from tilec.package.model import PackageSpec
 from tilec.package.write import write_package
 from tilec.portable import loader
-from tilec.targets import CPU_LEVELS, native_host, parse_target
+from tilec.targets import native_host
 
 torch = pytest.importorskip("torch")
 torch_ops = pytest.importorskip("tilec.portable.torch_ops")
 
-LEVEL = next(name for name in CPU_LEVELS if parse_target(name).arch == native_host().arch)
-#: What each output is as long as.
-EXTENTS = {
-    "half": "N // 2",
-    "padded": "(M + 7) // 8 * 8",
-    "least": "min(M, N)",
-    "most": "max(M, 4)",
-    "rest": "M % 4 + 2",
-    "chosen": "select(M < N, M, N)",
-    "shifted": "N + P",
-    "hidden": "K",
-    "pinned": "3",
-}
-ADDRESSES = ", ".join(f"float* {name}" for name in EXTENTS)
-SHAPES = f"""
-#include <stdint.h>
-void {{p}}_0(const float* x, {ADDRESSES}, int32_t p, int64_t m, int64_t n, int64_t s, int64_t pdim, int64_t k,
-           void* scratch, int64_t begin, int64_t end) {{{{
-  for (int64_t i = 0; i < n / 2; i++) half[i] = x[i];
-  for (int64_t i = 0; i < (m + 7) / 8 * 8; i++) padded[i] = i < m ? x[i * s] : 0;
-  for (int64_t i = 0; i < (m < n ? m : n); i++) least[i] = chosen[i] = x[i * s + i];
-  for (int64_t i = 0; i < (m > 4 ? m : 4); i++) most[i] = i;
-  for (int64_t i = 0; i < m % 4 + 2; i++) rest[i] = m;
-  for (int64_t i = 0; i < n + p; i++) shifted[i] = p;
-  for (int64_t i = 0; i < k; i++) hidden[i] = k;
-  for (int64_t i = 0; i < 3; i++) pinned[i] = i;
-}}}}
-"""
 #: y = x + 1 where the bits of a float16 are not 0
 MIXED = """
 #include <stdint.h>
@@ -54,26 +27,15 @@ void {p}_0(const float* x, const uint16_t* bits, float* y, int64_t n, void* scra
 """
 
 
-def kernel(name: str, text: str, params: list[Any], dims: list[str]) -> KernelRecord:
-    made = image(f"torchshapes_{name}", text, [("1",)], LEVEL, native_host())
-    records = tuple(DimRecord(dim, 64) for dim in dims)
-    return KernelRecord(name, tuple(params), records, (VariantRecord(LEVEL, (), made),))
-
-
 @pytest.fixture(scope="module")
 def ops(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    outputs = [tensor(name, "float32", extent, access="out") for name, extent in EXTENTS.items()]
-    x = tensor("x", "float32", "M", "N", strides=("S", "1"))
-    shapes = kernel("shapes", SHAPES, [x, *outputs, scalar("P", "int32")], ["M", "N", "S", "P", "K"])
     n = [tensor("x", "float32", "n"), tensor("b", "float16", "n"), tensor("y", "float32", "n", access="out")]
-    spec = PackageSpec("torchshapes", "1.0", native_host(), (shapes, kernel("mixed", MIXED, n, ["n"])))
+    spec = PackageSpec(
+        "torchshapes", "1.0", native_host(), (shapes_kernel(), kernel("mixed", MIXED, n, ["n"]))
+    )
     made = write_package(spec, tmp_path_factory.mktemp("torchshapes"))
     torch_ops.register(loader.load(made.library))
     return torch.ops.torchshapes
-
-
-def lengths(m: int, n: int, p: int, k: int) -> list[int]:
-    return [n // 2, (m + 7) // 8 * 8, min(m, n), max(m, 4), m % 4 + 2, min(m, n), n + p, k, 3]
 
 
 def test_every_form_of_an_extent_passes_opcheck(ops: Any) -> None:

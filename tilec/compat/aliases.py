@@ -68,6 +68,7 @@ _MOVED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tilec.", "jit jit.kernel jit.execution_backend", ("inprocess.jitted", "inprocess.kernel", "")),
     ("tilec.", "loader", ("portable.loader",)),
     ("tilec.", "torch_ops", ("portable.torch_ops",)),
+    ("tilec.", "jax_ops", ("portable.jax_ops",)),
     ("tilec.", "jit.param engine.param", ("inprocess.params",)),
     ("tilec.", "jit.env", ("env",)),
     ("tilec.jit.", "adapter adapter.utils adapter.wrapper exceptions", ()),

@@ -21,7 +21,7 @@ from tilec.package.hub_names import by_name, function_name, hub_name, hub_versio
 from tilec.package.install import scratch_folder
 from tilec.package.model import PackageSpec
 from tilec.package.places import places
-from tilec.package.python import COPIED
+from tilec.package.python import FOR_TORCH
 from tilec.package.templates import render
 from tilec.package.torch_layers import layer_text, layers_of
 
@@ -45,7 +45,7 @@ def write_hub(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> P
         made = scratch / "hub"
         for place, each in zip(places(specs), reports, strict=True):
             _copy(each.library, made / VARIANT / place.library)
-        for name in COPIED:
+        for name in FOR_TORCH:
             _copy(report.out_dir / "python" / report.name / name, made / VARIANT / name)
         for name, text in texts.items():
             _write(made / name, text)

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from .loader import Kernel, Library
-
-#: Before the name of an output in `[kernel.backward]`: the gradient that comes in for it.
-_GRADIENT = "grad "
+from .operands import GRADIENT, Operands
 
 
 class Ungraded:
@@ -55,7 +53,7 @@ class Gradients:
             **dict(zip(self._inputs, inputs, strict=False)),
             **dict(zip(self._outputs, outputs, strict=True)),
         }
-        wanted = [text for text in self._backward["arguments"].values() if not text.startswith(_GRADIENT)]
+        wanted = [text for text in self._backward["arguments"].values() if not text.startswith(GRADIENT)]
         kept = {name: there[name] for name in dict.fromkeys(wanted)}
         ctx.names = [name for name, value in kept.items() if isinstance(value, torch.Tensor)]
         ctx.save_for_backward(*(kept[name] for name in ctx.names))
@@ -90,23 +88,13 @@ class Gradients:
         there = {**ctx.values, **dict(zip(ctx.names, ctx.saved_tensors, strict=True))}
         for name, grad, (shape, dtype, device) in zip(self._outputs, grads, ctx.like, strict=True):
             given = torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
-            there[_GRADIENT + name] = given.contiguous()
+            there[GRADIENT + name] = given.contiguous()
         kernel = self._library.kernels[self._backward["kernel"]]
         params = kernel.metadata["params"]
         values = [there[self._backward["arguments"][p["name"]]] for p in params if not p["output"]]
-        hidden = {name: ctx.dims[name] for name in _hidden_dims(kernel) if name in ctx.dims}
+        hidden = {name: ctx.dims[name] for name in Operands(kernel).hidden if name in ctx.dims}
         result = getattr(getattr(torch.ops, self._namespace), kernel.name)(*values, **hidden)
         results = result if isinstance(result, tuple) else (result,)
         names = [param["name"] for param in params if param["output"]]
         of = self._backward["gradients"]
         return {of[name]: each for name, each in zip(names, results, strict=True) if name in of}
-
-
-def _hidden_dims(kernel: Kernel) -> list[str]:
-    """Dims that no input shows, which callers name."""
-    shown = {at for at, param in enumerate(kernel.metadata["params"]) if not param["output"]}
-    return [
-        dim["name"]
-        for dim in kernel.metadata["dims"]
-        if not any(bind["source"] == "constant" or bind["param"] in shown for bind in dim["binds"])
-    ]

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from .loader import Kernel, Library, LibraryError, default_of, device_of_variant, evaluate_size
+from .loader import Kernel, Library, LibraryError, default_of, device_of_variant
+from .operands import Operands
 from .torch_autocast import Autocast
 from .torch_gradients import Gradients, Ungraded
 
@@ -60,16 +61,7 @@ class _Operator:
     """One kernel as an operator."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        params = kernel.metadata["params"]
-        self._inputs = [param for param in params if not param["output"]]
-        self._outputs = [param for param in params if param["output"]]
-        self._names = [param["name"] for param in self._inputs]
-        self._places = {
-            index: self._names.index(p["name"]) for index, p in enumerate(params) if not p["output"]
-        }
-        self._binds = {dim["name"]: self._bind(dim["binds"]) for dim in kernel.metadata["dims"]}
-        self._mutates = any(param["access"] != "in" for param in self._inputs if param["kind"] == "tensor")
+        self._kernel, self._operands = kernel, Operands(kernel)
 
     def register(self, space: torch.library.Library, library: Library) -> None:
         """Defines the operator, its kernels for the devices that the library has code for, and its fake."""
@@ -78,57 +70,52 @@ class _Operator:
         for device in _DISPATCH_KEYS.keys() & map(device_of_variant, self._kernel.metadata["variants"]):
             key, inside_autocast = _DISPATCH_KEYS[device]
             space.impl(name, self.run, key)
-            space.impl(name, Autocast(space.ns, name, self._inputs), inside_autocast)
+            space.impl(name, Autocast(space.ns, name, self._operands.inputs), inside_autocast)
         torch.library.register_fake(f"{space.ns}::{name}", self.fake, lib=space)
-        if self._mutates or not self._outputs:
+        if self._operands.mutates or not self._operands.outputs:
             space.impl(name, Ungraded(space.ns, name), "Autograd")
         else:
             Gradients(self._kernel, library, space.ns).register(space)
 
     def schema(self) -> str:
         """The signature as torch writes it: "(Tensor a, float alpha=1.0, *, SymInt N) -> Tensor"."""
-        params = [self._declare(number, param) for number, param in enumerate(self._inputs)]
+        params = [self._declare(number, param) for number, param in enumerate(self._operands.inputs)]
         for number in range(len(params) - 1):
             if any("=" not in later for later in params[number + 1 :]):
                 params[number] = params[number].partition("=")[0]
-        hidden = [f"SymInt {name}" for name, bind in self._binds.items() if bind is None]
+        hidden = [f"SymInt {name}" for name in self._operands.hidden]
         arguments = ", ".join([*params, *(["*", *hidden] if hidden else [])])
-        returned = ["Tensor"] * len(self._outputs)
+        returned = ["Tensor"] * len(self._operands.outputs)
         return f"({arguments}) -> {returned[0] if len(returned) == 1 else '(' + ', '.join(returned) + ')'}"
 
     def run(self, *args: Any, **dims: Any) -> Any:
         """The kernel on real tensors."""
-        return self._kernel(**dict(zip(self._names, args, strict=False)), **dims)
+        return self._kernel(**dict(zip(self._operands.names, args, strict=False)), **dims)
 
     def fake(self, *args: Any, **given: Any) -> Any:
         """Empty outputs of the right shapes, for shapes that may be symbols; None for none."""
-        if not self._outputs:
+        known = self._operands
+        if not known.outputs:
             return None
-        values = [*args, *(default_of(param) for param in self._inputs[len(args) :])]
-        dims = {
-            name: given[name] if bind is None else self._read(bind, values)
-            for name, bind in self._binds.items()
-        }
+        values = [*args, *(default_of(param) for param in known.inputs[len(args) :])]
+        dims = known.dims(values, given)
         self._check_shapes(values, dims)
         like = next(value for value in args if isinstance(value, torch.Tensor))
         made = [
-            like.new_empty(
-                [evaluate_size(text, dims) for text in out["extents"]], dtype=getattr(torch, out["dtype"])
-            )
-            for out in self._outputs
+            like.new_empty(shape, dtype=getattr(torch, out["dtype"]))
+            for out, shape in zip(known.outputs, known.shapes(known.outputs, dims), strict=True)
         ]
         return made[0] if len(made) == 1 else tuple(made)
 
     def _check_shapes(self, values: list[Any], dims: Mapping[str, Any]) -> None:
         """As the library does: every tensor has the axes and extents that follow from the dims. Of symbols
         this is what torch then knows of them."""
-        for param, value in zip(self._inputs, values, strict=True):
+        inputs = self._operands.inputs
+        for param, value, wanted in zip(inputs, values, self._operands.shapes(inputs, dims), strict=True):
             if param["kind"] != "tensor":
                 continue
-            wanted = [evaluate_size(text, dims) for text in param["extents"]]
-            what = (
-                f"{self._kernel.name}: {param['name']} has the shape {tuple(value.shape)}, expected {wanted}"
-            )
+            shape = f"the shape {tuple(value.shape)}, expected {wanted}"
+            what = f"{self._kernel.name}: {param['name']} has {shape}"
             torch._check(value.dim() == len(wanted), what.__str__)
             for found, extent in zip(value.shape, wanted, strict=True):
                 torch._check(found == extent, what.__str__)
@@ -141,18 +128,3 @@ class _Operator:
         has_word = not isinstance(param["default"], (str, type(None)))  # infinities and NaN have none here
         default = f"={param['default']}" if has_word else ""
         return f"{kind} {param['name']}{default}"
-
-    def _bind(self, binds: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """The first place of a dim that is an argument; None if the caller must give the dim."""
-        return next(
-            (each for each in binds if each["source"] == "constant" or each["param"] in self._places), None
-        )
-
-    def _read(self, bind: Mapping[str, Any], values: list[Any]) -> Any:
-        if bind["source"] == "constant":
-            return bind["add"]
-        value = values[self._places[bind["param"]]]
-        if bind["source"] == "scalar":
-            return value
-        value = value.shape[bind["axis"]] if bind["source"] == "shape" else value.stride(bind["axis"])
-        return (value - bind["add"]) * bind["div"] // bind["mul"]

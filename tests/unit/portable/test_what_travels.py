@@ -8,12 +8,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tilec import portable
+from tilec.package.python import COPIED, FOR_TORCH
 
 FOLDER = Path(portable.__file__).parent
 #: Files that need more than the standard library, and what.
 MARKED = {
     "guarded.py": {"numpy"},
+    "jax_gradients.py": {"jax"},
+    "jax_ops.py": {"jax", "jax_tvm_ffi", "numpy", "tvm_ffi"},
     **{f"torch_{part}.py": {"torch"} for part in ("autocast", "gradients", "ops")},
 }
 
@@ -33,6 +38,13 @@ def test_it_needs_the_standard_library_and_itself() -> None:
         foreign = {name for name in names if not name.startswith("tilec.portable")}
         foreign = {name.partition(".")[0] for name in foreign} - set(sys.stdlib_module_names)
         assert foreign == MARKED.get(path.relative_to(FOLDER).as_posix(), set()), path
+
+
+@pytest.mark.parametrize("files", [COPIED, FOR_TORCH])
+def test_a_package_has_all_that_its_files_import(files: tuple[str, ...]) -> None:
+    nodes = (node for name in files for node in ast.walk(ast.parse((FOLDER / name).read_bytes())))
+    beside = {f"{node.module}.py" for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
+    assert beside <= set(files)
 
 
 def test_it_loads_without_anything_else() -> None:

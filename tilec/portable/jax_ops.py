@@ -1,0 +1,146 @@
+"""The kernels of a loaded library as functions of JAX; needs jax, jax_tvm_ffi, tvm_ffi and the loader alone.
+
+    llm = functions(load("dist/llm"))
+    jax.jit(lambda a, b: llm["matmul"](a, b) + 1)     # no Python runs when the compiled function does
+
+A function takes the kernel's inputs, arrays or what jit traces, and returns its outputs; scalars are Python
+numbers that the trace keeps, dims that no input shows are keywords. XLA calls the library by its door for
+tvm-ffi, on CPUs. Gradients come from the kernel that the manifest names (`[kernel.backward]`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax_tvm_ffi
+import numpy as np
+import tvm_ffi
+
+from .jax_gradients import Gradients
+from .loader import DTYPES, Kernel, Library, default_of, device_of_variant
+from .operands import Operands
+
+#: Names that XLA knows already, in all copies of this file in a process.
+_KNOWN: set[str] = jax.__dict__.setdefault("_tilec_targets", set())
+
+
+def functions(library: Library) -> dict[str, Function]:
+    """A function for every kernel that has code for CPUs and element types of JAX, writes none of its inputs,
+    and has its tensors side by side, its outputs too: scalars stand anywhere. Other kernels are left out."""
+    module = tvm_ffi.load_module(str(library.path))
+    made: dict[str, Function] = {}
+    for name, kernel in library.kernels.items():
+        if _is_expressible(kernel):
+            made[name] = Function(library, kernel, module, made)
+    return made
+
+
+def _is_expressible(kernel: Kernel) -> bool:
+    known, params = Operands(kernel), kernel.metadata["params"]
+    order = _order(params)
+    return (
+        all(_has_type(param["dtype"]) for param in params if param["kind"] == "tensor")
+        and "cpu" in map(device_of_variant, kernel.metadata["variants"])
+        and bool(known.outputs)
+        and not known.mutates
+        and len(set(order)) == len(order)
+    )
+
+
+def _has_type(dtype: str) -> bool:
+    return DTYPES[dtype][1] >= 8 and hasattr(jnp, dtype if dtype != "bool" else "bool_")
+
+
+def _order(params: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The parameters as jax_tvm_ffi is told them: all inputs are one word, all outputs another."""
+    words = [
+        f"attrs.{param['name']}" if param["kind"] != "tensor" else "rets" if param["output"] else "args"
+        for param in params
+    ]
+    return [word for at, word in enumerate(words) if at == 0 or words[at - 1] != word]
+
+
+class Function:
+    """One kernel."""
+
+    def __init__(self, library: Library, kernel: Kernel, module: Any, others: dict[str, Function]) -> None:
+        self._name = kernel.name
+        #: What it takes and returns.
+        self.operands = Operands(kernel)
+        self._gradients = Gradients(kernel, others)
+        self.__doc__ = kernel.doc
+        #: What XLA calls it: no other build has the name.
+        self.target = f"{library.name}_{library.build_id}_{kernel.name}"
+        if self.target in _KNOWN:
+            return
+        entry = module[f"{library.name}_{kernel.name}"]
+        jax_tvm_ffi.register_ffi_target(self.target, entry, _order(kernel.metadata["params"]))
+        _KNOWN.add(self.target)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The outputs: one, or a tuple. TypeError for arguments that do not fit."""
+        values = self._bound(args, named)
+        dims = self.operands.dims([*values.values()], named)
+        self._check(values, dims)
+        tensors = self.operands.tensors
+        scalars = {name: value for name, value in values.items() if name not in tensors}
+        call = self._gradients.differentiable(self._run(dims, scalars), {**dims, **scalars})
+        return call(*(values[name] for name in tensors))
+
+    def _bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Every input with its value."""
+        known = self.operands
+        wrong = [name for name in named if name not in (*known.names[len(args) :], *known.hidden)]
+        if len(args) > len(known.names) or wrong:
+            raise TypeError(f"{self._name} takes {', '.join((*known.names, *known.hidden))}")
+        values = {
+            **{param["name"]: default_of(param) for param in known.inputs},
+            **dict(zip(known.names, args, strict=False)),
+            **{name: value for name, value in named.items() if name in known.names},
+        }
+        missing = [name for name, value in values.items() if value is None]
+        missing += [name for name in known.hidden if name not in named]
+        if missing:
+            raise TypeError(f"{self._name}: {', '.join(missing)} is not given")
+        return values
+
+    def _check(self, values: Mapping[str, Any], dims: Mapping[str, Any]) -> None:
+        """Types and shapes, before anything is compiled."""
+        inputs = self.operands.inputs
+        for param, wanted in zip(inputs, self.operands.shapes(inputs, dims), strict=True):
+            value = values[param["name"]]
+            if param["kind"] != "tensor":
+                continue
+            if (str(value.dtype), list(value.shape)) != (param["dtype"], wanted):
+                found = f"{value.dtype}{list(value.shape)}"
+                raise TypeError(
+                    f"{self._name}: {param['name']} is {found}, expected {param['dtype']}{wanted}"
+                )
+
+    def _run(self, dims: Mapping[str, Any], scalars: Mapping[str, Any]) -> Callable[..., Any]:
+        """The call as a function of the tensors alone, which XLA sees."""
+        known = self.operands
+        shapes = known.shapes(known.outputs, dims)
+        made = [_struct(shape, out["dtype"]) for out, shape in zip(known.outputs, shapes, strict=True)]
+        attributes = {name: _attribute(value) for name, value in scalars.items()}
+
+        def run(*tensors: Any) -> Any:
+            call = jax.ffi.ffi_call(self.target, made, vmap_method="sequential")
+            results = call(*tensors, **attributes)
+            return results[0] if len(made) == 1 else tuple(results)
+
+        return run
+
+
+def _struct(shape: Sequence[int], dtype: str) -> Any:
+    make: Any = jax.ShapeDtypeStruct
+    return make(shape, jnp.dtype(dtype))
+
+
+def _attribute(value: Any) -> Any:
+    """A number as an attribute of XLA's calls, whose width they keep."""
+    if isinstance(value, (bool, np.bool_)):
+        return np.bool_(value)
+    return np.int64(value) if isinstance(value, (int, np.integer)) else np.float64(value)
