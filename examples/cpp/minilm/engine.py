@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,20 +22,13 @@ def build_library(out: Path) -> None:
     subprocess.run([*tilec, "build", str(ROOT / "manifests" / "minilm.toml"), "-o", str(out)], check=True)
 
 
-def compiler() -> list[str]:
-    """The system's C++ compiler, else the one of the ziglang package (with its libc++, linked statically)."""
-    system = shutil.which("g++") or shutil.which("clang++")
-    return [system] if system else [sys.executable, "-m", "ziglang", "c++"]
-
-
 def build_engine(prefix: Path, binary: Path, rpath: str = "") -> None:
     """Compiles the sources of this folder against the library installed in ``prefix``, which the engine finds
     there, or in ``rpath``."""
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    sources = [str(source) for source in sorted(HERE.glob("*.cpp"))]
-    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{prefix / 'include'}"]
-    link = [f"-L{prefix / 'lib'}", f"-l{LIBRARY}", f"-Wl,-rpath,{rpath or prefix / 'lib'}", "-ldl"]
-    subprocess.run([*compiler(), *flags, *sources, *link, "-o", str(binary)], check=True)
+    sys.path.insert(0, str(HERE.parent))
+    from native import build_binary
+
+    build_binary(HERE, LIBRARY, prefix, binary, rpath)
 
 
 class EngineError(RuntimeError):

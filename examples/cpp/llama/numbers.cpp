@@ -1,0 +1,89 @@
+#include "numbers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace llama {
+namespace {
+
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+float float_of(std::uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+std::uint16_t half_word(const char* from, std::size_t i) {
+  std::uint16_t word = 0;
+  std::memcpy(&word, from + 2 * i, sizeof word);
+  return word;
+}
+
+}  // namespace
+
+std::uint16_t to_bfloat16(float value) {
+  const std::uint32_t bits = bits_of(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 64);
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float from_bfloat16(std::uint16_t bits) { return float_of(std::uint32_t{bits} << 16); }
+
+std::uint16_t to_float16(float value) {
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00);
+  const float size = std::min(std::fabs(value), 131072.0f);
+  if (size == 0) return sign;
+  int exponent = 0;
+  std::frexp(size, &exponent);
+  const int last = std::max(exponent - 11, -24);  // the exponent of the last bit; float16 has 11 of them, to 2^-24
+  const double steps = std::nearbyint(std::ldexp(static_cast<double>(size), -last));
+  if (std::ldexp(steps, last) >= 65520.0) return static_cast<std::uint16_t>(sign | 0x7c00);
+  const auto whole = static_cast<std::uint16_t>(steps);
+  return static_cast<std::uint16_t>(sign | ((last + 24) * 1024 + whole));
+}
+
+float from_float16(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  float size = std::ldexp(static_cast<float>(fraction + (exponent ? 1024 : 0)), (exponent ? exponent : 1) - 25);
+  if (exponent == 31) size = fraction ? NAN : INFINITY;
+  return bits & 0x8000 ? -size : size;
+}
+
+void to_float32(const std::string& dtype, const char* from, std::size_t count, float* to) {
+  if (dtype == "F32") {
+    std::memcpy(to, from, count * sizeof(float));
+  } else if (dtype == "BF16") {
+    for (std::size_t i = 0; i < count; ++i) to[i] = from_bfloat16(half_word(from, i));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = from_float16(half_word(from, i));
+  }
+}
+
+void store(const float* from, std::size_t count, Type type, void* to) {
+  if (type == Type::kFloat32) {
+    std::memcpy(to, from, count * sizeof(float));
+  } else {
+    std::transform(from, from + count, static_cast<std::uint16_t*>(to), to_bfloat16);
+  }
+}
+
+void quantise_q4_0(const float* from, std::size_t count, std::uint8_t* to) {
+  for (std::size_t at = 0; at < count; at += kQ4Block, from += kQ4Block, to += kQ4Bytes) {
+    const float* most = std::max_element(from, from + kQ4Block, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+    const float step = *most / -8, inverse = step != 0 ? 1 / step : 0;
+    const auto number = [&](std::size_t i) { return static_cast<unsigned>(std::min(15.0f, from[i] * inverse + 8.5f)); };
+    const std::uint16_t half = to_float16(step);
+    std::memcpy(to, &half, sizeof half);
+    for (std::size_t i = 0; i < kQ4Block / 2; ++i)
+      to[2 + i] = static_cast<std::uint8_t>(number(i) | number(i + kQ4Block / 2) << 4);
+  }
+}
+
+}  // namespace llama

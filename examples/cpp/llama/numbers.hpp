@@ -1,0 +1,29 @@
+// Conversion between the types of a checkpoint and those that kernels read, on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "kernels.hpp"
+
+namespace llama {
+
+// Bytes of a block of 32 weights in GGUF's Q4_0: a float16 step, then two weights a byte.
+constexpr std::int64_t kQ4Block = 32, kQ4Bytes = 18;
+
+std::uint16_t to_bfloat16(float value);  // to nearest, ties to even
+float from_bfloat16(std::uint16_t bits);
+std::uint16_t to_float16(float value);
+float from_float16(std::uint16_t bits);
+
+// `count` numbers of a safetensors type ("F32", "BF16", "F16") as float32.
+void to_float32(const std::string& dtype, const char* from, std::size_t count, float* to);
+
+// `count` numbers as `type`, kFloat32 or kBfloat16.
+void store(const float* from, std::size_t count, Type type, void* to);
+
+// One row of `count` numbers, a multiple of kQ4Block, as blocks of Q4_0, rounded as GGUF's reference rounds.
+void quantise_q4_0(const float* from, std::size_t count, std::uint8_t* to);
+
+}  // namespace llama

@@ -1,0 +1,44 @@
+// The weights of a model in a device's memory, in the types that its products read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config.hpp"
+#include "files.hpp"
+#include "kernels.hpp"
+
+namespace llama {
+
+// How a model computes: the type of activations, and whether matrices are blocks of 4-bit weights (Q4_0 of GGUF).
+struct Precision {
+  // One of "float32", "bfloat16" and "q4_0" (activations in bfloat16). Throws std::invalid_argument.
+  static Precision named(const std::string& name);
+
+  Type type = Type::kFloat32;
+  bool q4 = false;
+};
+
+// A weight (features, inputs) of a product.
+struct Matrix {
+  const void* data = nullptr;
+  std::int64_t features = 0, inputs = 0;
+};
+
+struct Layer {
+  const void *input_gain = nullptr, *inner_gain = nullptr;            // of the norms before attention and MLP
+  const void *qkv_bias = nullptr, *q_gain = nullptr, *k_gain = nullptr;  // zeros and anything where a model has none
+  Matrix qkv, out, gate_up, down;
+};
+
+struct Weights {
+  // Uploads the checkpoint's tensors, converted. Throws std::runtime_error for tensors that are absent or misshapen.
+  Weights(const Checkpoint& files, const Config& config, Precision precision, Device& device);
+
+  const void* embeddings = nullptr;
+  const void* last_gain = nullptr;
+  Matrix head;
+  std::vector<Layer> layers;
+};
+
+}  // namespace llama

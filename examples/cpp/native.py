@@ -1,0 +1,24 @@
+"""How the engines of this folder are compiled."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+def compiler() -> list[str]:
+    """The system's C++ compiler, else the one of the ziglang package (with its libc++, linked statically)."""
+    system = shutil.which("g++") or shutil.which("clang++")
+    return [system] if system else [sys.executable, "-m", "ziglang", "c++"]
+
+
+def build_binary(folder: Path, library: str, prefix: Path, binary: Path, rpath: str = "") -> None:
+    """Compiles the sources of ``folder`` against the library installed in ``prefix``, which the binary finds
+    there, or in ``rpath``."""
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    sources = [str(source) for source in sorted(folder.glob("*.cpp"))]
+    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{prefix / 'include'}"]
+    link = [f"-L{prefix / 'lib'}", f"-l{library}", f"-Wl,-rpath,{rpath or prefix / 'lib'}", "-ldl"]
+    subprocess.run([*compiler(), *flags, *sources, *link, "-o", str(binary)], check=True)

@@ -1,0 +1,229 @@
+"""A paged cache of keys and values: what brings new tokens into it, and attention of them over it.
+
+Row r of page p of the cache is slot p * page + r; the heads of a page lie one behind the other, each with its
+rows together. Key j of sequence b lies in page table[b, j // page] at row j % page. The queries of a step lie
+back to back, any number for each sequence: one where it decodes, a chunk of its prompt where it is prefilled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from attention_blocks import LOWEST, SMALLEST, softmax_step, state
+from attention_varlen import attend
+from norm import invert_roots
+from tile_math import LOG2_E, f32
+
+import tilec
+import tilec.language as T
+
+
+@T.macro
+def load_heads(X, bias, x, gain, t0, head, rows, D, eps):
+    """x = head ``head`` of ``rows`` tokens from ``t0`` on plus its bias; with a gain scaled to unit mean
+    square times it."""
+    for i, d in T.Parallel(rows, D):
+        x[i, d] = T.cast(X[t0 + i, head, d], "float32") + T.cast(bias[head, d], "float32")
+    if gain is not None:
+        squares, scale = T.alloc_fragment((rows, D), "float32"), T.alloc_fragment((rows,), "float32")
+        for i, d in T.Parallel(rows, D):
+            squares[i, d] = x[i, d] * x[i, d]
+        T.reduce_sum(squares, scale, dim=1)
+        invert_roots(scale, rows, D, eps)
+        for i, d in T.Parallel(rows, D):
+            x[i, d] = x[i, d] * scale[i] * gain[d]
+
+
+@tilec.jit
+def rotary_to_cache(
+    tokens, H, Hkv, D, S, pages, page=16, normed=False, dtype="bfloat16", rows=4, threads=128
+):
+    """Adds the bias to the fused projection of new tokens and takes it apart: Q gets the queries, turned by
+    the angles of their positions, the cache the keys, turned, and the values, each token's in its slot.
+
+    ``cos`` and ``sin`` are tables (S, D // 2), pairs lie half a head apart. ``normed``: each head of the
+    queries and keys is first scaled to unit mean square, to which ``eps`` is added, times its gain; otherwise
+    gains and ``eps`` mean nothing. Nothing becomes of a token whose slot lies outside of the cache.
+    """
+    half = D // 2
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((tokens, H + 2 * Hkv, D), dtype),
+        bias: T.Tensor((H + 2 * Hkv, D), dtype),
+        q_gain: T.Tensor((D,), dtype),
+        k_gain: T.Tensor((D,), dtype),
+        eps: T.float32,
+        cos: T.Tensor((S, half), "float32"),
+        sin: T.Tensor((S, half), "float32"),
+        positions: T.Tensor((tokens,), "int32"),
+        slots: T.Tensor((tokens,), "int32"),
+        Q: T.Tensor((tokens, H, D), dtype),
+        K: T.Tensor((pages, Hkv, page, D), dtype),
+        V: T.Tensor((pages, Hkv, page, D), dtype),
+    ):
+        """New queries, and new keys and values in their slots of a paged cache."""
+        with T.Kernel(H, T.ceildiv(tokens, rows), threads=threads) as (h, b):
+            x = T.alloc_fragment((rows, D), "float32")
+            load_heads(X, bias, x, q_gain if normed else None, b * rows, h, rows, D, eps)
+            for i, d in T.Parallel(rows, half):
+                t = b * rows + i
+                if t < tokens:
+                    c, s = cos[positions[t], d], sin[positions[t], d]
+                    Q[t, h, d] = x[i, d] * c - x[i, d + half] * s
+                    Q[t, h, d + half] = x[i, d + half] * c + x[i, d] * s
+        with T.Kernel(Hkv, T.ceildiv(tokens, rows), threads=threads) as (h, b):
+            x = T.alloc_fragment((rows, D), "float32")
+            load_heads(X, bias, x, k_gain if normed else None, b * rows, H + h, rows, D, eps)
+            for i, d in T.Parallel(rows, half):
+                t = b * rows + i
+                if t < tokens:
+                    c, s = cos[positions[t], d], sin[positions[t], d]
+                    at, row = slots[t] // page, slots[t] % page
+                    K[at, h, row, d] = x[i, d] * c - x[i, d + half] * s
+                    K[at, h, row, d + half] = x[i, d + half] * c + x[i, d] * s
+            for i, d in T.Parallel(rows, D):
+                t = b * rows + i
+                if t < tokens:
+                    V[slots[t] // page, h, slots[t] % page, d] = T.cast(
+                        X[t, H + Hkv + h, d], "float32"
+                    ) + T.cast(bias[H + Hkv + h, d], "float32")
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
+def attention_paged(
+    tokens,
+    Hkv,
+    group,
+    D,
+    B,
+    pages,
+    longest,
+    page=16,
+    dtype="bfloat16",
+    bM=64,
+    bN=64,
+    num_stages=2,
+    threads=128,
+):
+    """O = softmax(Q K^T / sqrt(D)) V of each query over the keys of its sequence up to its own.
+
+    Sequence b has queries q_bounds[b] to q_bounds[b + 1] - 1, the last of its lengths[b] keys being theirs. A
+    query sees its own key and the ``window`` - 1 before it; a window as long as the sequence is none.
+    ``most`` is at least the largest number of queries of a sequence; it sizes the grid. The ``group`` query
+    heads that share a key head are rows of one tile: keys are read once. At most ``longest`` pages are a
+    sequence's.
+    """
+    scale = D**-0.5 * LOG2_E
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((tokens, Hkv, group, D), dtype),
+        K: T.Tensor((pages, Hkv, page, D), dtype),
+        V: T.Tensor((pages, Hkv, page, D), dtype),
+        table: T.Tensor((B, longest), "int32"),
+        q_bounds: T.Tensor((B + 1,), "int32"),
+        lengths: T.Tensor((B,), "int32"),
+        window: T.int32,
+        most: T.int32,
+        O: T.Tensor((tokens, Hkv, group, D), dtype),
+    ):
+        """Causal attention of ragged queries over a paged cache, within a window."""
+        with T.Kernel(T.ceildiv(most * group, bM), Hkv, B, threads=threads) as (bx, h, b):
+            Qs, Ks, Vs = (T.alloc_shared((r, D), dtype) for r in (bM, bN, bN))
+            S, o, top, old, total, part = state(bM, bN, D)
+            P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
+            q0, keys = q_bounds[b], T.min(lengths[b], longest * page)
+            queries = q_bounds[b + 1] - q0
+            past = keys - queries
+            for i, d in T.Parallel(bM, D):
+                r = bx * bM + i
+                Qs[i, d] = T.if_then_else(r // group < queries, Q[q0 + r // group, h, r % group, d], 0)
+            T.clear(o)
+            T.clear(total)
+            T.fill(top, LOWEST)
+            first = T.max(past + bx * bM // group - window + 1, 0) // bN
+            reach = T.min(keys, past + (bx * bM + bM - 1) // group + 1)
+            steps = T.if_then_else(bx * bM < queries * group, T.ceildiv(T.max(reach, 0), bN) - first, 0)
+            for k in T.Pipelined(T.max(steps, 0), num_stages=num_stages):
+                at = (first + k) * bN
+                for j, d in T.Parallel(bN, D):
+                    Ks[j, d] = T.if_then_else(
+                        at + j < keys, K[table[b, (at + j) // page], h, (at + j) % page, d], 0
+                    )
+                T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                for i, j in T.Parallel(bM, bN):
+                    own = past + (bx * bM + i) // group
+                    seen = (at + j <= own) & (at + j > own - window)
+                    S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
+                softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+                for j, d in T.Parallel(bN, D):
+                    Vs[j, d] = T.if_then_else(
+                        at + j < keys, V[table[b, (at + j) // page], h, (at + j) % page, d], 0
+                    )
+                if dtype != "float32":
+                    T.copy(S, P)
+                T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+            for i, d in T.Parallel(bM, D):
+                r = bx * bM + i
+                if r // group < queries:
+                    O[q0 + r // group, h, r % group, d] = o[i, d] / T.max(total[i], SMALLEST)
+
+    return main
+
+
+def rotary_to_cache_inputs(dims, rng, page=16):
+    """Angles of base 10000, random positions below S, a slot of its own for each token."""
+    tokens, H, Hkv, D, S, pages = (dims[name] for name in ("tokens", "H", "Hkv", "D", "S", "pages"))
+    angles = np.arange(S)[:, None] * 10000.0 ** (-np.arange(D // 2) / (D // 2))
+    slots = pages * dims.get("page", page)
+    return [
+        rng.standard_normal((tokens, H + 2 * Hkv, D)),
+        rng.standard_normal((H + 2 * Hkv, D)),
+        *(rng.uniform(0.5, 1.5, D) for _ in range(2)),
+        1e-5,
+        *(f(angles).astype(np.float32) for f in (np.cos, np.sin)),
+        rng.integers(0, S, tokens).astype(np.int32),
+        rng.permutation(max(slots, tokens))[:tokens].astype(np.int32),
+    ]
+
+
+def attention_paged_reference(Q, K, V, table, q_bounds, lengths, window, most=None):
+    """NumPy twin of :func:`attention_paged`."""
+    q, k, v = f32(Q), f32(K), f32(V)
+    out = np.full_like(q, np.nan)
+    for b, length in enumerate(lengths):
+        rows = slice(q_bounds[b], q_bounds[b + 1])
+        own = np.arange(length - (rows.stop - rows.start), length)[:, None]
+        visible = (np.arange(length) <= own) & (np.arange(length) > own - window)
+        of_sequence = table[b, : -(-int(length) // k.shape[2])]
+        for h, g in np.ndindex(q.shape[1:3]):
+            key, value = (cache[of_sequence, h].reshape(-1, q.shape[3])[:length] for cache in (k, v))
+            out[rows, h, g] = attend(q[rows, h, g], key, value, visible)[0]
+    return out
+
+
+def attention_paged_inputs(dims, rng, page=16):
+    """Every query belongs to a sequence that has a key for it; pages in any order, a window of some keys."""
+    tokens, Hkv, group, D, B, pages, longest = (
+        dims[name] for name in ("tokens", "Hkv", "group", "D", "B", "pages", "longest")
+    )
+    page = dims.get("page", page)
+    cache = (pages, Hkv, page, D)
+    q, k, v = (rng.standard_normal(shape) for shape in ((tokens, Hkv, group, D), cache, cache))
+    table = rng.integers(0, pages, (B, longest)).astype(np.int32)
+    cuts = np.sort(rng.integers(0, tokens + 1, max(B - 1, 0)))
+    q_bounds = np.concatenate([[0], cuts, [tokens]]).astype(np.int32)[: B + 1]
+    queries = np.diff(q_bounds)
+    lengths = np.minimum(queries + rng.integers(0, longest * page, B), longest * page).astype(np.int32)
+    return [
+        q,
+        k,
+        v,
+        table,
+        q_bounds,
+        lengths,
+        int(rng.integers(1, longest * page + 1)),
+        int(queries.max(initial=0)),
+    ]
