@@ -54,6 +54,7 @@ def findings() -> Iterator[Finding]:
     yield from _other_hosts()
     yield _disassembler()
     yield _package("torch", "operators of torch, and times beside it", "pip install torch")
+    yield _package("jax_tvm_ffi", "functions of JAX", "pip install jax-tvm-ffi")
     yield _package("kernels", "loading what `tilec build --hub` writes", "pip install kernels")
 
 
