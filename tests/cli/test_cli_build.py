@@ -301,11 +301,20 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tilec: Callable, project: P
     assert (project / "out" / "lib" / "libproj.so").exists()
 
 
-def test_a_wheel_on_request(tilec: Callable, project: Path) -> None:
-    made = Path(build(tilec, project, "--wheel")["wheel"])
-    assert made == project / "out/python/proj-0.1.0-py3-none-manylinux_2_17_x86_64.whl"
-    assert made.exists()
-    assert build(tilec, project)["wheel"] is None
+def test_a_wheel_and_a_folder_for_the_hub_on_request(tilec: Callable, project: Path) -> None:
+    replace(project / "proj.toml", 'name = "proj"', 'name = "proj"\nlicense = "mit"')
+    with open(project / "proj.toml", "a") as manifest:
+        manifest.write('[kernel.layer]\nname = "Saxpy"\nforward = ["x", "y"]\nmembers = { a = "scale" }\n')
+    summary = build(tilec, project, "--wheel", "--hub")
+    assert summary["wheel"] == str(project / "out/python/proj-0.1.0-py3-none-manylinux_2_17_x86_64.whl")
+    assert Path(summary["wheel"]).exists()
+    assert summary["hub"] == str(project / "out/hub")
+    assert (project / "out/hub/README.md").read_text().startswith("---\nlicense: mit\n")
+    text = (project / "out/hub/build/torch-universal/layers.py").read_text()
+    assert "class Saxpy(nn.Module):" in text
+    assert "a=self.scale" in text
+    again = build(tilec, project)
+    assert (again["wheel"], again["hub"]) == (None, None)
 
 
 # ---- sources ----
