@@ -308,18 +308,21 @@ def test_vectors_along_k_take_words_of_the_target(target: str, dtype: str, along
 
 
 @pytest.mark.parametrize(
-    ("sizes", "form", "read"),
+    ("sizes", "read", "asked"),
     [
-        ({"bM": 16, "K": 64}, "vpdpbusd", "B"),
-        ({"bM": 8, "K": 64}, "across", "A"),
-        ({"bM": 16}, "across", "A"),
+        ({"bM": 16, "bK": 1024}, "As", True),
+        ({"bM": 16, "bK": 512}, "A", True),
+        ({"bM": 4, "bK": 1024}, "A", True),
+        ({"bM": 1, "bK": 1024}, "As", False),
     ],
 )
-def test_rows_that_fill_vectors_are_the_right_operand(sizes: dict[str, int], form: str, read: str) -> None:
-    """Where the left one can stay where it is."""
-    product = Product(dtype="int8", acc="int32", out="int32", bN=64, bK=32, trans_b=True, **sizes)
+def test_rows_that_several_blocks_read_are_copied(sizes: dict[str, int], read: str, asked: bool) -> None:
+    """Where steps of K are deep (one row is no window on a matrix); the next columns are asked for while
+    several rows take these."""
+    product = Product(dtype="int8", acc="int32", out="int32", N=128, bN=64, trans_b=True, **sizes)
     (gemm,) = found(lowered(product, target="x86-64-v4+vnni"), MicroGemm)
-    assert (gemm.block.form, gemm.a.region.buffer.name) == (form, read)
+    assert (gemm.block.form, gemm.a.region.buffer.name) == ("across", read)
+    assert ("prefetch" in code(product, "x86-64-v4+vnni")) == asked
 
 
 SCORES = Product(N=40, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM)

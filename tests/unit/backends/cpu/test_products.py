@@ -35,8 +35,8 @@ PRODUCTS = {
     "across_bfloat16_deep": Product(
         dtype="bfloat16", bM=6, K=120, bK=40, trans_b=True, epilogue=BIAS_RESIDUAL
     ),
-    "turned_int8": Product(dtype="int8", acc="int32", out="int32", bM=16, K=160, bK=80, trans_b=True),
-    "turned_bfloat16": Product(dtype="bfloat16", bM=32, K=96, bK=48, trans_b=True, epilogue=BIAS_RESIDUAL),
+    "copied_int8": Product(dtype="int8", acc="int32", out="int32", bM=16, K=1100, bK=1024, trans_b=True),
+    "copied_bfloat16": Product(dtype="bfloat16", bM=32, K=1030, bK=512, trans_b=True, epilogue=BIAS_RESIDUAL),
     "across_if_few": Product(N=64, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
     "across_if_few_ends": Product(N=40, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
     "panels": Product(N=128, K=80, panel=32, bN=128),

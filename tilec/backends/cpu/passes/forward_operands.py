@@ -43,6 +43,9 @@ _FEW_ROWS = 64
 #: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
 _FEW_PANELS = 4
 
+#: Vectors along K from which on a step of it is deep.
+_DEEP = 16
+
 #: Rows of ``a`` that are a multiple of this many bytes apart share a few sets of every cache.
 _ALIASING = 2048
 
@@ -193,7 +196,7 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
     buffer = moved.region.buffer
     side_by_side = moved.side_by_side
     if gemm.block.form == "across":
-        return side_by_side
+        return side_by_side and not _is_worth_a_copy(gemm)
     if gemm.block.form in TILE_FORMS:
         return side_by_side and int_value(depth) is not None and _suits_tiles(gemm, buffer)
     if (form := word_form(gemm.block.form)) is not None:
@@ -209,6 +212,14 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
         return True
     pitch = int_value(buffer.shape[-1])
     return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
+
+
+def _is_worth_a_copy(gemm: MicroGemm) -> bool:
+    """Whether vectors along K read rows of ``a`` faster from a copy, which the first cache holds: several
+    blocks of rows do so for each block of columns, where a step of K has enough vectors to pay for adding up
+    their lanes after it."""
+    rows, depth = (static(gemm.a.region.extent[axis]) for axis in (gemm.a.row, gemm.a.col))
+    return rows > gemm.block.rows and depth >= _DEEP * gemm.block.unroll
 
 
 def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:

@@ -1,8 +1,7 @@
-"""Few rows times a matrix with K side by side are done the other way round by instructions that take words of
-K elements, which read that matrix as it lies; the few rows are brought into words in its place.
+"""Few rows times a matrix with K side by side are done the other way round by a matrix unit, which reads that
+matrix as it lies; the few rows are brought into words in its place.
 
-Instructions on vectors fill their lanes with rows: so few that vectors along K waste less are left to these,
-and so are matrices that would have to be copied.
+Instructions on vectors would fill their lanes with the few rows. They have theirs along K, which wastes less.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from tilec.backends.cpu.products.tile_forms import TILE, TileForm
 from tilec.ir.exprs import int_value, transform
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, Gemm, Kernel, Launch, Region, Stmt, Store, walk
 from tilec.lowering.analysis.regions import is_whole
-from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import users
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -33,50 +31,26 @@ if TYPE_CHECKING:
 #: Rows of the product up to which its other operand is too much to bring into another form.
 _FEW_ROWS = 2 * TILE
 
-#: Rows up to which vectors along K are faster than vectors of rows: with 8 int8 rows 422 us beside 896, with
-#: 16 of them 939 and 896 (4096 x 4096, one Zen 5 core).
-_ROWS_ALONG_K = 8
-
 
 class TurnFewRows(Pass):
     """In: ``Gemm`` with both K side by side into tiles of few rows, which elementwise work alone reads. Out:
-    where the target has an instruction for it, the transposed product into a transposed tile."""
+    where the target has a matrix unit for it, the transposed product into a transposed tile."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such products turned."""
-        return rewrite_launches(kernel, lambda launch: _turned(kernel, launch, target))
+        return rewrite_launches(kernel, lambda launch: _turned(launch, target))
 
 
-class _WholeTiles(ScopedRewrite):
-    """Finds the tiles that a Copy fills to the end of every row."""
-
-    def tiles(self) -> set[Var]:
-        """All of a launch."""
-        self.found: set[Var] = set()
-        self.block(self.launch.body)
-        return self.found
-
-    def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """Looks at copies, changes nothing."""
-        if isinstance(stmt, Copy):
-            start, extent, size = (
-                part[-1] for part in (stmt.src.start, stmt.src.extent, stmt.src.buffer.shape)
-            )
-            if self.facts.prove(start + extent <= size) is True:
-                self.found.add(stmt.dst.buffer)
-        return super().stmt(stmt)
-
-
-def _turned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
-    used, whole = users(launch.body), _WholeTiles(kernel, launch).tiles()
+def _turned(launch: Launch, target: Target) -> Launch:
+    used = users(launch.body)
     tiles = [stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     for tile in tiles:
-        if _turns(tile, used.get(tile, []), target, whole):
+        if _turns(tile, used.get(tile, []), target):
             launch = replace(launch, body=_with_turned(launch.body, tile))
     return launch
 
 
-def _turns(tile: Var, users_of_tile: list[Stmt], target: Target, whole: set[Var]) -> bool:
+def _turns(tile: Var, users_of_tile: list[Stmt], target: Target) -> bool:
     """Whether ``tile`` holds sums of such products, and nothing else is done with it than can be turned."""
     if len(tile.shape) != 2:
         return False
@@ -84,13 +58,13 @@ def _turns(tile: Var, users_of_tile: list[Stmt], target: Target, whole: set[Var]
     others = [user for user in users_of_tile if not isinstance(user, Gemm)]
     return (
         bool(products)
-        and all(_is_low(product, tile, target, whole) for product in products)
+        and all(_is_low(product, tile, target) for product in products)
         and all(_is_elementwise(user, tile) for user in others)
     )
 
 
-def _is_low(gemm: Gemm, tile: Var, target: Target, whole: set[Var]) -> bool:
-    """Whether ``gemm`` adds few rows to all of ``tile``, by an instruction that takes it turned."""
+def _is_low(gemm: Gemm, tile: Var, target: Target) -> bool:
+    """Whether ``gemm`` adds few rows to all of ``tile``, by a matrix unit that takes it turned."""
     rows, columns, depth = (int_value(extent) for extent in (*gemm.c.extent[-2:], gemm.a.extent[-1]))
     if not gemm.c.buffer.same_as(tile) or not is_whole(gemm.c) or gemm.trans_a or not gemm.trans_b:
         return False
@@ -98,11 +72,8 @@ def _is_low(gemm: Gemm, tile: Var, target: Target, whole: set[Var]) -> bool:
         return False
     block = register_block(target, str(tile.dtype))
     forms = word_forms(target, *(str(region.buffer.dtype) for region in (gemm.b, gemm.a, gemm.c)))
-    along_k = rows <= _ROWS_ALONG_K or gemm.b.buffer not in whole
     return any(
-        form.block(block, columns, depth, rows) is not None
-        for form in forms
-        if isinstance(form, TileForm) or not along_k
+        isinstance(form, TileForm) and form.block(block, columns, depth, rows) is not None for form in forms
     )
 
 

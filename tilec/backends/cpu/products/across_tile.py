@@ -19,12 +19,14 @@ from tilec.backends.cpu.products.tir import (
     get,
     index,
     loop,
+    prefetch,
     put,
     sequence,
     trips_of,
     unrolled,
 )
 from tilec.ir.exprs import dtype_of
+from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, with_lanes
 
@@ -58,7 +60,7 @@ class AcrossTile(RegisterTile):
             tirx.Bind(depth, trips_of(self.gemm.depth)),
             tirx.AllocBuffer(self.sums),
             self._each(lambda at, r, c: put(self.sums, at * self.sums_wide, zero)),
-            loop(trips, lambda k: self._vectors(k * self.wide)),
+            loop(trips, lambda k: self._step(k * self.wide)),
             *self._narrow_vectors(trips * self.wide, depth, done),
             *self._totals(),
             loop(depth - done, lambda k: self._rest(done + k)),
@@ -76,6 +78,32 @@ class AcrossTile(RegisterTile):
         """``body(place, row, column)`` for every element of the block, unrolled."""
         cols = self.block.cols
         return unrolled(self.block.rows, lambda r: unrolled(cols, lambda c: body(r * cols + c, r, c)))
+
+    def _step(self, k: Expr) -> tirx.Stmt:
+        """``wide`` elements of K, behind asking for those of the next columns."""
+        step = self._vectors(k)
+        return sequence(self._fetched(k), step) if self._runs_ahead() else step
+
+    def _runs_ahead(self) -> bool:
+        """Whether ``b`` is a tensor that several rows are multiplied by. Its next columns, which are rows of
+        memory, no prefetcher finds; one row alone reads as fast as it can."""
+        has_next = self.block.cols == self.gemm.block.cols
+        return has_next and self._most_rows() > 1 and self.gemm.b.region.buffer.scope().startswith("global")
+
+    def _most_rows(self) -> int:
+        return static(self.gemm.a.region.extent[self.gemm.a.row])
+
+    def _fetched(self, k: Expr) -> tirx.Stmt:
+        """Asks for the next columns at ``k``: one block of rows for all of them, several for a half each."""
+        cols, b = self.block.cols, self.gemm.b
+        count = cols if self._most_rows() <= self.gemm.block.rows else cols // 2
+        turn = tirx.truncmod(tirx.truncdiv(self.row, index(self.gemm.block.rows)), index(cols // count))
+        first = self.col + (cols + turn * count)
+
+        def asked(number: Expr) -> tirx.Stmt:
+            return prefetch(self.memory.address(b.region.buffer, element(b, k, first + number)))
+
+        return unrolled(count, asked)
 
     def _vectors(self, k: Expr) -> tirx.Stmt:
         """``wide`` elements of K."""
