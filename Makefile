@@ -1,7 +1,7 @@
 # The commands of the project: the same here and in CI. Each sets up .venv first when pyproject.toml changed.
 #
 #   make quickstart   build a small library, call it from Python and C, compare with NumPy
-#   make test         the whole test suite
+#   make test         the test suite; ALL=1 with the breadth that CI runs, twice as long
 #   make fuzz         random programs and calls for minutes; FUZZ_SECONDS=600, FUZZ_EXAMPLES=100000 for longer
 #   make test-emulate every CUDA variant that ships, on the emulated GPU, and their kernels for AMD and Apple GPUs (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
@@ -64,7 +64,7 @@ quickstart: $(VENV)/.base
 	$(BIN)/python examples/quickstart.py
 
 test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(ALL),-m 'not fuzz and not emulate')
 
 fuzz: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m fuzz

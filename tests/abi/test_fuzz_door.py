@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from tilec.package.write import BuildReport
 from tilec.portable.loader import _Arg, _DataType, _Device, _Tensor, load
 
+pytestmark = pytest.mark.slow
+
 # ---- libFuzzer ----
 
 

@@ -20,6 +20,8 @@ from tilec.package.write import write_package
 from tilec.targets import native_host
 from tilec.trials.library import read_facts
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "bundle.py"
 
 

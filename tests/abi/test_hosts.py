@@ -25,6 +25,8 @@ from tilec.package.write import BuildReport, write_package
 from tilec.portable.loader import LibraryError, damage_of, load, section_places
 from tilec.targets import parse_host
 
+pytestmark = pytest.mark.slow
+
 WINDOWS = ["x86_64-windows", "aarch64-windows"]
 MACOS = ["x86_64-macos.12", "aarch64-macos.12"]
 PUBLIC = set(exported_symbols(sample_spec()))

@@ -61,6 +61,7 @@ def instrumented(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     return Instrumented(kind, folder, compiler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_eight_threads_at_once(instrumented: Instrumented, threads: str) -> None:
     # A child of a process with threads cannot be looked at by ThreadSanitizer.

@@ -18,6 +18,8 @@ from tilec.package.write import write_package
 from tilec.portable.loader import LaunchError, load
 from tilec.targets import native_host
 
+pytestmark = pytest.mark.slow
+
 #: Kernel and what verification says of it.
 KERNELS = {
     "scale": "",

@@ -12,6 +12,7 @@ from tilec.targets import native_host
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(native_host().arch != "x86_64", reason="the quickstart's manifest is for x86-64")
 def test_the_quickstart_needs_no_system_compiler(tmp_path: Path) -> None:
     env = {**os.environ, "PATH": str(tmp_path), "TILEC_CACHE_DIR": str(tmp_path / "cache")}

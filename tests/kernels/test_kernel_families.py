@@ -32,6 +32,7 @@ def test_the_interpreter_agrees_with_the_reference(name: str) -> None:
     SUITE.case(name).check_interpreted()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUITE.on_cpus)
 def test_a_call_with_torch_tensors_agrees_with_the_reference(name: str) -> None:
     case = SUITE.case(name)

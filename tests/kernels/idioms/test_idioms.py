@@ -81,6 +81,7 @@ def test_the_interpreter_agrees_with_the_reference(suite: Suite, name: str) -> N
     suite.case(name).check_interpreted()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suite", "name"), ON_CPUS, ids=title)
 def test_a_library_agrees_with_the_reference(suite: Suite, name: str, libraries: Libraries) -> None:
     case = suite.case(name)

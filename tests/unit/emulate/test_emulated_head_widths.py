@@ -8,6 +8,8 @@ from shipped import MANIFESTS, known_authors, variants
 
 from tilec.build.frontend import elaborate_variant
 
+pytestmark = pytest.mark.slow
+
 KERNELS = ("attention_float32", "attention_causal_float16", "attention_dense_bfloat16")
 #: Guard of D: widths of heads that its tiles hold.
 WIDTHS = {"%8,<=64": (8, 40), "%8,<=128": (32, 80, 112), "%8,129..256": (160, 256)}

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from shipped import FURTHER, check, shipped, variants
 
+pytestmark = pytest.mark.slow
+
 TARGET = "sm_80"
 
 

@@ -16,6 +16,8 @@ from tilec.manifest.layers import parts
 from tilec.manifest.model_calls import ModelCalls, model_calls
 from tilec.manifest.model_config import read_model_config
 
+pytestmark = pytest.mark.slow
+
 MANIFEST = Path(__file__).parents[3] / "manifests" / "llm.toml"
 TARGETS = ("x86-64-v4", "sm_80", "sm_90a")
 TOKENS = (1, 7, 16, 100, 2048)

@@ -14,6 +14,8 @@ from tilec.tune import Manner, Result, Selection, Watcher, tune
 from tilec.tune.problems import Problem
 from tilec.tune.results import Row
 
+pytestmark = pytest.mark.slow
+
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 
 

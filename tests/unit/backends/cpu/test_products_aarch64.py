@@ -27,7 +27,10 @@ PRODUCTS = {
 SHAPES = ((1, 64, 16), (31, 65, 17), (45, 96, 47))
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
 
-pytestmark = pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 (package qemu-user) is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 (package qemu-user) is not installed"),
+]
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,8 @@ from compiled import Library
 
 from tilec.ir.interp import interpreter
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(12)
 SHAPES = ((1, 1), (3, 5), (7, 17), (9, 48), (8, 33))
 TILES = ("f", "g", "h")

@@ -13,6 +13,8 @@ from told import told
 sys.path.insert(0, str(Path(__file__).parents[2] / "kernels"))
 import test_kernels as shipped
 
+pytestmark = pytest.mark.slow
+
 LEVEL = "x86-64-v3"
 CASES = shipped.ALL
 
