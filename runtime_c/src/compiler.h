@@ -13,9 +13,10 @@
 #define LINKED      __attribute__((visibility("hidden")))
 #define LINKED_DATA extern LINKED
 #endif
-#define INLINE static inline __attribute__((always_inline)) /* a step of every call */
-#define APART  __attribute__((noinline))       /* with a frame of its own, which few calls need */
-#define COLD   __attribute__((cold, noinline)) /* kept away from what warm calls run */
+#define KERNELS_CALL __attribute__((weak, visibility("hidden")))  /* of two archives one serves both */
+#define INLINE       static inline __attribute__((always_inline)) /* a step of every call */
+#define APART        __attribute__((noinline))       /* with a frame of its own, which few calls need */
+#define COLD         __attribute__((cold, noinline)) /* kept away from what warm calls run */
 #define PRINTF_LIKE(format_at, args_at) __attribute__((format(printf, format_at, args_at)))
 #define LIKELY(x)                       __builtin_expect(!!(x), 1)
 #define UNLIKELY(x)                     __builtin_expect(!!(x), 0)

@@ -8,8 +8,6 @@
 #include "keep.h"
 #include "status.h"
 
-#define KERNELS_CALL __attribute__((weak, visibility("hidden")))
-
 enum { LINE_SIZE = 1024 };
 
 /* The line that this thread is writing, on the heap like the last error. */

@@ -35,6 +35,7 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "device_args.c"
 #include "call.c"
 #include "lines.c"
+#include "last_cache.c"
 #include "host.c"
 #include "library.c"
 #include "tvm_ffi.c"

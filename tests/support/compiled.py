@@ -24,6 +24,8 @@ from tilec.targets import Host, Target, parse_target, runs_here
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 _ALIGNMENT = 64
+#: In place of the runtime: whatever may be written past the last cache is.
+_RUNTIME = "long long tilec_last_cache_bytes(void) { return 0; }"
 _SCALARS = {"float16": "float", "bfloat16": "float", "float32": "float", "float64": "double", "bool": "int32"}
 
 
@@ -54,6 +56,8 @@ class Library:
             objects.append(folder / f"{name}.o")
             objects[-1].write_bytes(image.code)
         toolchain = find_toolchain(Host(self.target.arch, "2.17"))
+        (folder / "runtime.c").write_text(_RUNTIME)
+        objects += toolchain.compile([folder / "runtime.c"], folder)
         toolchain.link_shared(objects, SharedLibrary(folder / "lib.so", "lib.so", ("k_*",)))
         return folder / "lib.so"
 

@@ -33,6 +33,9 @@ RUNTIME_CALLS = frozenset(
      "tilec_check_failed"}
 )  # fmt: skip
 
+#: The functions of the runtime that tell CPU kernels about the machine (runtime_c/src/last_cache.c).
+RUNTIME_FACTS = frozenset({"tilec_last_cache_bytes"})
+
 
 @dataclass(frozen=True)
 class DeviceLaunch:

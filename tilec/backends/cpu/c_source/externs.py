@@ -16,6 +16,7 @@ _WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_uint\d+(?:x\d+)?")
 _UNKNOWN = re.compile(r"tilec_unknown_int\d+")
 _FIRST = re.compile(r"tilec_first_[a-z]+\d+x\d+")
 _STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
+_STREAM = re.compile(r"tilec_stream_([a-z]+\d+x\d+)")
 _GATHER = re.compile(r"tilec_gather_(int\d+)_[a-z]+\d+x\d+")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
@@ -30,6 +31,14 @@ _RUNTIME = {
     "tilec_line_float64": "double part",
     "tilec_line_end": "void",
     "tilec_check_failed": "const char *text",
+}
+#: What loops that stream begin and end with. C on its own streams nothing: the runtime knows the caches.
+_STREAMING = {
+    "tilec_last_cache_bytes": "int64_t tilec_last_cache_bytes(void) { return INT64_MAX; }",
+    "tilec_fence": "int32_t tilec_fence(void) { __builtin_ia32_sfence(); return 0; }",
+    "tilec_misplaced": (
+        "int32_t tilec_misplaced(void *p, int32_t bytes) { return (uintptr_t)p & (bytes - 1); }"
+    ),
 }
 #: Byte products that are summed by fours: whether the left operand is unsigned.
 _BYTE_SUMS = {
@@ -67,6 +76,11 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _STORE_FIRST.fullmatch(name)
     if found is not None:
         return _store_first_lanes(name, c_type(found[1]), helpers)
+    found = _STREAM.fullmatch(name)
+    if found is not None:
+        return _stream(name, c_type(found[1]), helpers)
+    if name in _STREAMING:
+        return helpers.function(name, lambda: _STREAMING[name])
     found = _GATHER.fullmatch(name)
     if found is not None and result is not None:
         return _gather(name, result, f"{found[1]}x{result.lanes}", helpers)
@@ -166,6 +180,13 @@ def _store_first_lanes(name: str, kind: CType, helpers: Helpers) -> str:
             f"  for (int i = 0; i < {kind.lanes} && i < count; i++) p[i] = v[i];\n  return 0;\n}}"
         ),
     )
+
+
+def _stream(name: str, kind: CType, helpers: Helpers) -> str:
+    """A store at an aligned place, past the caches where there is such an instruction."""
+    helpers.type(kind)
+    head = f"int32_t {name}(void *p, {kind.name} v)"
+    return helpers.function(name, lambda: f"{head} {{ *({kind.name} *)p = v; return 0; }}")
 
 
 def _bfloat16_pairs(name: str, result: CType, helpers: Helpers) -> str:

@@ -1,8 +1,8 @@
 """TIR of a CPU variant -> one relocatable object with one function per launch, through TVM's LLVM.
 
 In: functions whose Parallel loops are explicit vectors or VECTORIZED loops. Out: machine code that leaves
-nothing undefined but memcpy, memset and, for what has no vector form, functions of libm. The bytes depend on
-the function bodies, the target and the compiler alone.
+nothing undefined but memcpy, memset, functions of the runtime and, for what has no vector form, functions of
+libm. The bytes depend on the function bodies, the target and the compiler alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.backends.cpu.codegen.foreign import llvm_text
 from tilec.codegen.failures import failure
-from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import RUNTIME_CALLS, RUNTIME_FACTS, Image, LaunchCode, WorkspaceSlice
 from tilec.codegen.objects import trimmed, undefined_symbols
 from tilec.disk import require_room
 from tilec.errors import UnsupportedError
@@ -239,7 +239,7 @@ def _symbol(prefix: str, index: int) -> str:
 def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[str, ...]:
     """The functions of libm that ``code`` calls. Any other undefined symbol is a defect, those of the runtime
     aside."""
-    needed = undefined_symbols(code) - _LIBC_FUNCTIONS - RUNTIME_CALLS
+    needed = undefined_symbols(code) - _LIBC_FUNCTIONS - RUNTIME_CALLS - RUNTIME_FACTS
     unknown = sorted(needed - _LIBM)
     if unknown:
         raise failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides")

@@ -14,6 +14,7 @@ from tilec.backends.cpu.emit.first_lanes import (
     store_first_lanes,
 )
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
+from tilec.backends.cpu.emit.streams import stream
 from tilec.ir.exprs import int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import Storage, convert, encode
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
 
 
 def store_element(
-    buffer: Var, indices: Sequence[Expr], value: Expr, ctx: LaneContext, raw: bool = False
+    buffer: Var,
+    indices: Sequence[Expr],
+    value: Expr,
+    ctx: LaneContext,
+    raw: bool = False,
+    streams: bool = False,
 ) -> tirx.Stmt | None:
-    """Writes a compute value, or what memory is to hold (``raw``); dropped outside of the buffer (None where
-    that is certain)."""
+    """Writes a compute value, or what memory is to hold (``raw``), past the caches where it ``streams``;
+    dropped outside of the buffer (None where that is certain)."""
     storage = ctx.storage(buffer)
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
@@ -43,7 +49,8 @@ def store_element(
     stored = spread(value if raw else encode(value, storage.dtype), lanes)
     if ctx.mask is not None:
         stored = _kept(storage, index, stored, ctx)
-    write = _written(storage, index, stored, ctx)
+    streamed = stream(storage, index, stored, ctx) if streams and ctx.first is None else None
+    write = _written(storage, index, stored, ctx) if streamed is None else streamed
     if not conds:
         return write
     return tirx.IfThenElse(ctx.bounds(buffer, conds), write, None)

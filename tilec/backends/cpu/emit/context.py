@@ -50,7 +50,8 @@ class LaneContext(Context):
     nothing that is emitted is kept: bounds that remain open are collected there, in ``choices`` the
     conditions of values that lanes choose for themselves. ``accumulators`` holds what stores accumulate
     into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of functions that the code
-    calls, by their names."""
+    calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
+    whether it is, ``streaming`` the stores that are to do so."""
 
     processor = "CPU"
 
@@ -65,6 +66,8 @@ class LaneContext(Context):
     slot: int = 0
     first: Expr | None = None
     moving: bool = False
+    streams: dict[Var, Var] = field(default_factory=dict)
+    streaming: frozenset[Store] = frozenset()
 
     @property
     def width(self) -> int:
@@ -271,6 +274,15 @@ class LaneContext(Context):
             yield
         finally:
             self.moving = False
+
+    @contextmanager
+    def stream_scope(self, stores: frozenset[Store]) -> Iterator[None]:
+        """Within the context these stores pass the caches by."""
+        self.streaming = stores
+        try:
+            yield
+        finally:
+            self.streaming = frozenset()
 
     @contextmanager
     def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:

@@ -18,6 +18,7 @@ import tilec.backends.cpu.emit.pack_words
 import tilec.backends.cpu.emit.product
 import tilec.backends.cpu.emit.transpose_panels  # noqa: F401
 from tilec.backends.cpu.emit.context import LaneContext
+from tilec.backends.cpu.emit.streams import close_streams, open_streams
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
 from tilec.ir.exprs import dtype_of
@@ -62,7 +63,8 @@ class _Entry:
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch
         begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
-        body = sequence([*setup, self._blocks(ctx, begin, end)])
+        setup += open_streams(self.kernel, self.launch, ctx)
+        body = sequence([*setup, self._blocks(ctx, begin, end), *close_streams(ctx)])
         body = with_llvm("\n".join(ctx.functions.values()), body)
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
         func = marked(func, self.kernel)

@@ -75,12 +75,14 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     call = void_call(stmt, ctx)
     if call is not None:
         return call
+    streams = stmt in ctx.streaming
     with ctx.move_scope(moves(stmt)):
         bits = moved_bits(stmt)
         if bits is not None:
-            return store_element(stmt.buffer, stmt.indices, _as_stored(stmt, ctx.value(bits)), ctx, raw=True)
+            stored = _as_stored(stmt, ctx.value(bits))
+            return store_element(stmt.buffer, stmt.indices, stored, ctx, raw=True, streams=streams)
         value = ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
-        return store_element(stmt.buffer, stmt.indices, value, ctx)
+        return store_element(stmt.buffer, stmt.indices, value, ctx, streams=streams)
 
 
 def _as_stored(stmt: Store, bits: Expr) -> Expr:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -17,6 +18,7 @@ from tilec.backends.cpu.emit.loops.accumulators import make_accumulator
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, split_point, written_buffers
 from tilec.backends.cpu.emit.loops.vectors import emit_lanes
+from tilec.backends.cpu.emit.streams import emit_streaming
 from tilec.ir.exprs import all_of, dtype_of, int_value, same
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import find_accumulations
@@ -201,7 +203,8 @@ def _emit_loop(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     low, high = ctx.value(start), ctx.value(stop)
     if not inner:
         width = lane_count(nest.body, ctx)
-        return emit_lanes(var, low, high, nest.body, width, ctx, noted=not nest.general)
+        lanes = partial(emit_lanes, var, low, high, nest.body, width, ctx, noted=not nest.general)
+        return emit_streaming(var, low, nest.body, ctx, lanes)
     extent = ctx.facts.analyzer.simplify(high - low)
     if (int_value(extent) or 1) <= 0:
         return None
