@@ -108,20 +108,22 @@ def test_instructions(chip: str) -> None:
     assert launch.gpu.stack == launch.gpu.spills == 0
 
 
-def attention(dtype: str, side: int) -> Kernel:
+def attention(dtype: str, side: int, causal: bool = False) -> Kernel:
     """As `manifests/llm.toml` has it for heads of 128 elements."""
     dims = {name: Guard() for name in ("B", "Sq", "Sk", "H", "Hkv")} | {"D": Guard(eq=128)}
     dims |= {name: Guard(div=8) for name in ("q_batch", "q_row", "kv_batch", "kv_row")}
     config = {"bM": side, "bN": side, "width": 128}
     entry = load_entry("attention.py:attention", KERNELS)
-    return elaborate(entry, name="attention", dims=dims, args={"dtype": dtype}, config=config)
+    return elaborate(
+        entry, name="attention", dims=dims, args={"dtype": dtype, "causal": causal}, config=config
+    )
 
 
 @pytest.mark.parametrize("chip", ATTENTION)
 def test_attention_has_its_registers(chip: str) -> None:
     """Neither addresses of elements nor operands of two steps push sums out."""
     target, (instruction, count) = parse_target(chip), ATTENTION[chip]
-    lowered = to_tir(lower(attention("float16", 64), target), target)
+    lowered = to_tir(lower(attention("float16", 64, causal=True), target), target)
     assert len(re.findall(rf"\b{instruction}", images.assembly(lowered, target, "k"))) == count
     (launch,) = images.compile_kernel(lowered, target, "k").launches
     assert launch.gpu.stack == launch.gpu.spills == 0

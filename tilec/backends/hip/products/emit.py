@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The widest load of a lane.
 _WIDEST = 16
+#: Registers of a thread that addresses of elements would fill.
+_FEW = 256
 
 
 @emit.register(WaveGemm)
@@ -176,10 +178,11 @@ class MemoryOperand(Operand):
         return self.tiles * self.form.words
 
     def begin(self) -> list[tirx.Stmt]:
-        """The lane, of which the compiler does not know that it is the same in each trip of a loop around: it
-        would keep the addresses of all elements, dozens, and spill sums for them."""
-        assert self.ctx.lane is not None
-        return [tirx.Bind(self._anew, ANEW.call(self.ctx.lane))]
+        """Where registers are few, the lane, of which the compiler does not know that it is the same in each
+        trip of a loop: it would keep the addresses of all elements, dozens, and spill sums for them."""
+        if self._own is self.ctx.lane:
+            return []
+        return [tirx.Bind(self._own, ANEW.call(self.ctx.lane))]
 
     def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
         """The words of every instruction: in pieces of up to 16 bytes, or element by element."""
@@ -234,11 +237,13 @@ class MemoryOperand(Operand):
         return made
 
     @cached_property
-    def _anew(self) -> Var:
-        return self.ctx.fresh("anew", "int32")
+    def _own(self) -> Var:
+        assert self.ctx.lane is not None
+        are_few = chip_of(self.ctx.target).registers <= _FEW
+        return self.ctx.fresh("anew", "int32") if are_few else self.ctx.lane
 
     def _lane(self) -> Unsigned:
-        return Unsigned(tirx.Cast("uint32", self._anew))
+        return Unsigned(tirx.Cast("uint32", self._own))
 
     def _item(self, tile: int) -> Expr:
         """The row or column that a lane has of a tile, kept inside of the operand: sums beyond are unused."""
