@@ -1,0 +1,69 @@
+"""Pages that lead by the hand do what they say: their blocks run in order in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilec.targets import native_host
+
+DOCS = Path(__file__).parents[2] / "docs"
+#: A command block, or a block that the line above it has written to a file.
+BLOCK = re.compile(r"(?:^(Write|Append to) `([^`]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def script(page: str) -> str:
+    """The page as one shell script: files become here-documents."""
+    lines = ["set -e"]
+    for verb, file, language, text in BLOCK.findall(page):
+        assert file or language == "sh", f"nothing says what the block is for:\n{text}"
+        arrow = ">>" if verb == "Append to" else ">"
+        lines.append(f"cat {arrow} {file} <<'END'\n{text}END" if file else text)
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages compile alike is compiled once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def run(page: str, folder: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the blocks of a page."""
+    text = script((DOCS / page).read_text(encoding="utf-8"))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path, "TILEC_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        ["sh", "-c", text], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.slow
+def test_the_tutorial(tmp_path: Path, cache: Path) -> None:
+    done = run("tutorial.md", tmp_path, cache)
+    assert done.stdout.endswith("all 300 values are 42\n")
+    assert re.search(r"^\d+ cases: 0 failed", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="the page calls cargo")
+def test_each_language(tmp_path: Path, cache: Path) -> None:
+    said = run("languages.md", tmp_path, cache).stdout
+    assert "out[10] = 21 (expected 21)\n" in said
+    assert re.findall(r"^from (\S+): 42$", said, re.MULTILINE) == ["C++", "Rust", "Python"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(native_host().arch != "x86_64", reason="the page's manifest is for x86-64")
+def test_a_small_library(tmp_path: Path, cache: Path) -> None:
+    said = run("small.md", tmp_path, cache).stdout
+    large, small = re.findall(r"^ *(\d+) dist/\w+/lib/\w+\.so$", said, re.MULTILINE)
+    assert int(small) < int(large)
