@@ -22,6 +22,7 @@ os.environ["TILEC_NUM_THREADS"] = "1"
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 from tilec.build import build
@@ -49,6 +50,7 @@ def main() -> None:
 def ways(library: Library, size: int) -> dict[str, Callable[[], Any]]:
     """Every way to the same work; the framework's own ones first."""
     x, y, z = (torch.ones(size) for _ in range(3))
+    numpy_x, numpy_y = (np.ones(size, np.float32) for _ in range(2))
     jax_x, jax_y = jnp.ones(size), jnp.ones(size)
     torch_ops.register(library, "frameworks")
     kernel, operator = library.kernels["scale_add"], torch.ops.frameworks.scale_add
@@ -60,6 +62,7 @@ def ways(library: Library, size: int) -> dict[str, Callable[[], Any]]:
         "operator of torch": lambda: operator(x, y, 2.0),
         "loader, output made": lambda: kernel(x, y, 2.0),
         "loader, output given": lambda: kernel(x, y, 2.0, z),
+        "loader, NumPy": lambda: kernel(numpy_x, numpy_y, 2.0),
         "jax.jit": lambda: own(jax_x, jax_y).block_until_ready(),
         "function of JAX": lambda: compiled(jax_x, jax_y).block_until_ready(),
     }

@@ -27,7 +27,7 @@ import platform
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -577,6 +577,15 @@ class Kernel:
         self._wants_dims = bool(self._pointers) or not all(self._binds.values())
         self._workspace = any(variant["workspace"] for variant in metadata["variants"])
         self._aligned = any(variant["align"] for variant in metadata["variants"])
+        #: Numbers that shapes depend on; the other scalars of a call that is kept may change.
+        self._sizes = self._binds.keys() | {
+            self._params[bind["param"]]["name"]
+            for dim in self._dims
+            for bind in dim["binds"]
+            if bind["source"] == "scalar"
+        }
+        self._kept = _KeptCalls()
+        self._form = functools.lru_cache(maxsize=64)(self._form_of)
         #: What outputs are allocated like where no argument is an array; None for NumPy.
         self.like: object = None
 
@@ -620,8 +629,15 @@ class Kernel:
         the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one
         to run, which is refused where its guards or this machine do not admit it; ``stream``: a CUstream, by
         default the current one of torch or CuPy where their arrays are given, else CUDA's default stream."""
-        launch, made = self._prepared(args, named, serial, num_workers, variant, stream, False)
-        launch()
+        seen = self._seen(args, named, serial, num_workers, variant)
+        call = None if seen is None else self._kept.take(seen.key)
+        if call is None or seen is None:
+            call, made = self._prepared(args, named, serial, num_workers, variant, stream, False)
+            call()
+        else:
+            made = self._again(call, seen, stream)
+        if seen is not None:
+            self._kept.give(seen.key, call)
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
     def prepare(
@@ -636,10 +652,10 @@ class Kernel:
         """The same call with its arguments looked at once: a function that runs the kernel on these arrays
         each time. It keeps the arrays alive, owns its workspace, and may be called by one thread at a time.
         Outputs have to be given."""
-        launch, made = self._prepared(args, named, serial, num_workers, variant, stream, True)
+        call, made = self._prepared(args, named, serial, num_workers, variant, stream, True)
         if made:
             raise TypeError(f"{self.name}: outputs cannot be left out of a call that is prepared")
-        return launch
+        return call
 
     def _prepared(
         self,
@@ -650,7 +666,7 @@ class Kernel:
         variant: int | None,
         stream: int | None,
         own_workspace: bool,
-    ) -> tuple[Callable[[], None], list[Any]]:
+    ) -> tuple[_Call, list[Any]]:
         """What launches, and the outputs that were left out."""
         if not 0 <= num_workers <= _MOST_WORKERS:
             text = f"{self.name}: num_workers = {num_workers}; it is a number of threads, 0 for all of them"
@@ -658,7 +674,7 @@ class Kernel:
         run = _Exec(flags=int(serial), num_workers=num_workers, variant=self._variant_handle(variant))
         dims_given = {dim: named.pop(dim) for dim in self._binds if dim in named and dim not in self._names}
         values = self._assign(args, named)
-        run.stream = on = _current_stream(values) if stream is None else stream
+        run.stream = on = _current_stream(values.values()) if stream is None else stream
         tensors = self._arrays(values) if self._pointers else self._tensors
         views = {name: _view(value, name, on) for name, value in values.items() if name in tensors}
         missing = [param for param in self._params if param["name"] not in values]
@@ -667,13 +683,75 @@ class Kernel:
         like = next((values[name] for name in views), self.like)
         if self._pointers:
             self._follow(values, views, dims)
-        made = [
-            _allocate(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
+        makers = [
+            _maker(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
             for each in missing
         ]
+        made = [make() for make in makers]
         for param, array in zip(missing, made, strict=True):
             views[param["name"]] = _view(array, param["name"], on)
-        return self._launcher(values, views, dims, run, own_workspace), made
+        call = self._filled(values, views, dims, run, own_workspace)
+        call.makers = makers
+        return call, made
+
+    # ---- calls that are kept ----
+
+    def _form_of(self, count: int, *named: str) -> tuple[tuple[str, str], ...]:
+        """Name and role of every argument of calls with so many positional ones; none where no such call is
+        kept: addresses may be of any device, and outputs need an array to be made like."""
+        names = (*self._positional(count, named)[:count], *named)
+        arrays = self._tensors.intersection(names)
+        if self._pointers or not arrays:
+            return ()
+        return tuple(
+            (name, "array" if name in arrays else "size" if name in self._sizes else "scalar")
+            for name in names
+        )
+
+    def _seen(
+        self,
+        args: Sequence[object],
+        named: Mapping[str, object],
+        serial: bool,
+        num_workers: int,
+        variant: int | None,
+    ) -> _Seen | None:
+        """The arguments by what decides how their call goes; None where that has to be looked at anew."""
+        form, values = self._form(len(args), *named), (*args, *named.values())
+        plain = variant is None and type(serial) is bool and type(num_workers) is int
+        if not plain or len(form) != len(values):
+            return None
+        facts: list[object] = [serial, num_workers, len(args), *named]
+        addresses: list[int] = []
+        scalars: list[tuple[str, object]] = []
+        for (name, role), value in zip(form, values, strict=True):
+            if role == "scalar":
+                scalars.append((name, value))
+            elif role == "size" and type(value) is int:
+                facts.append(value)
+            else:
+                see = _seeing(type(value)) if role == "array" else _unseen  # type: ignore[arg-type]
+                found = see(value)
+                if found is None:
+                    return None
+                facts.append(found[0])
+                addresses.append(found[1])
+        return _Seen(tuple(facts), values, addresses, scalars)
+
+    def _again(self, call: _Call, seen: _Seen, stream: int | None) -> list[Any]:
+        """Makes a call that is kept with other arrays and scalars; returns the outputs that were left out."""
+        made, run = [make() for make in call.makers], call.run
+        addresses = (*seen.addresses, *map(_address, made))
+        for tensor, address in zip(call.slots, addresses, strict=True):
+            tensor.data = address
+        for name, value in seen.scalars:
+            _fill_scalar(*call.scalars[name], value, self.name)
+        if stream is None:
+            stream = 0 if call.is_on_host else _current_stream(seen.values)
+        run.stream, run.variant = stream, None
+        _memory = self._add_workspace(run, call.device, call.dims, call.args, False)
+        call()
+        return made
 
     # ---- addresses ----
 
@@ -719,11 +797,8 @@ class Kernel:
     # ---- arguments ----
 
     def _assign(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
-        """Parameter names to values. Positional: all parameters in order, or all but the outputs where none
-        of those is named."""
-        names = self._names
-        if len(args) <= len(self._inputs) and not set(named) & (set(names) - set(self._inputs)):
-            names = self._inputs
+        """Parameter names to values."""
+        names = self._positional(len(args), named)
         if len(args) > len(names):
             takes = ", ".join(self.signature)
             raise TypeError(f"{self.name} takes {len(names)} arguments, got {len(args)}: {takes}")
@@ -734,6 +809,12 @@ class Kernel:
                 raise TypeError(f"{self.name}: {name!r} {problem}; it takes {', '.join(self.signature)}")
             values[name] = value
         return self._with_defaults(values) if len(values) < len(self._names) else values
+
+    def _positional(self, count: int, named: Iterable[str]) -> tuple[str, ...]:
+        """What so many positional arguments are: all parameters in order, or all but the outputs where none
+        of those is named."""
+        outputs = set(self._names) - set(self._inputs)
+        return self._names if count > len(self._inputs) or outputs & set(named) else self._inputs
 
     def _with_defaults(self, values: dict[str, object]) -> dict[str, object]:
         for param in self._params:
@@ -795,28 +876,22 @@ class Kernel:
 
     # ---- running ----
 
-    def _launcher(
+    def _filled(
         self,
         values: Mapping[str, object],
         views: Mapping[str, _View],
         dims: Mapping[str, int],
         run: _Exec,
         own_workspace: bool,
-    ) -> Callable[[], None]:
+    ) -> _Call:
         """``dims``: every dim, or none, when the library reads them from the shapes."""
         run.struct_size = ctypes.sizeof(_Exec)
         run.device = device = self._device(views)
-        args = (_Arg * max(len(self._params) + len(dims), 1))()
-        tensors = [self._fill(args[i], param, values, views) for i, param in enumerate(self._params)]
-        for i, value in enumerate(dims.values(), len(self._params)):
-            args[i].tag, args[i].v.i = 1, value
-        keep = (views, tensors, self._add_workspace(run, device, dims, args, own_workspace))
-        launch, check, handle = self._library._table.launch, self._library._check, self._handle
-        pointer, count = ctypes.byref(run), len(self._params) + len(dims)
-
-        def call(_keep: object = keep) -> None:
-            check(launch(handle, pointer, args, count))
-
+        call = _Call(self._library, self._handle, run, device, dims, len(self._params))
+        for arg, param in zip(call.args, self._params, strict=False):
+            self._fill(call, arg, param, values, views)
+        call.slots = [call.tensors[name] for name in views]
+        call.borrowed = (views, self._add_workspace(run, device, dims, call.args, own_workspace))
         return call
 
     def _device(self, views: Mapping[str, _View]) -> _Device:
@@ -825,21 +900,26 @@ class Kernel:
         return _Device(CPU, 0) if device[0] in _CPU_LIKE else _Device(*device)
 
     def _fill(
-        self, arg: _Arg, param: Mapping[str, Any], values: Mapping[str, object], views: Mapping[str, _View]
-    ) -> object:
-        """Writes one argument; returns what must stay alive."""
+        self,
+        call: _Call,
+        arg: _Arg,
+        param: Mapping[str, Any],
+        values: Mapping[str, object],
+        views: Mapping[str, _View],
+    ) -> None:
+        """Writes one argument."""
         name = param["name"]
         if param["kind"] == "scalar":
+            call.scalars[name] = arg, param
             _fill_scalar(arg, param, values[name], self.name)
-            return None
+            return
         view = views[name]
         if view.readonly and param["access"] != "in":
             raise LaunchError(
                 1, "TILEC_ERR_ARGUMENT", f"{self.name}: {name} is written, but the array is read-only"
             )
-        tensor = view.to_c()
+        call.tensors[name] = tensor = view.to_c()
         arg.tag, arg.v.tensor = 7, ctypes.pointer(tensor)
-        return tensor
 
     def _select(
         self,
@@ -893,6 +973,107 @@ class Kernel:
         return memory
 
 
+class _Call:
+    """A launch with its C arguments, for one thread at a time; calling it runs the kernel. ``tensors`` and
+    ``scalars`` are those arguments by parameter, ``slots`` the tensors in the order in which they were given,
+    then made. ``borrowed``: what has to live until the last call."""
+
+    def __init__(
+        self, library: Library, handle: int, run: _Exec, device: _Device, dims: Mapping[str, int], params: int
+    ) -> None:
+        self.run, self.device, self.dims = run, device, dims
+        self.is_on_host = device.device_type == CPU
+        self.args = (_Arg * max(params + len(dims), 1))()
+        for place, value in enumerate(dims.values(), params):
+            self.args[place].tag, self.args[place].v.i = 1, value
+        self.tensors: dict[str, _Tensor] = {}
+        self.scalars: dict[str, tuple[_Arg, Mapping[str, Any]]] = {}
+        self.slots: list[_Tensor] = []
+        self.makers: list[Callable[[], Any]] = []
+        self.borrowed: object = None
+        self._launch, self._check = library._table.launch, library._check
+        self._arguments = (handle, ctypes.byref(run), self.args, params + len(dims))
+
+    def __call__(self) -> None:
+        self._check(self._launch(*self._arguments))
+
+
+class _Seen(NamedTuple):
+    """The arguments of a call: ``key`` is all that decides how it goes but for ``addresses``, in the order of
+    the arrays, and ``scalars`` by name."""
+
+    key: tuple[object, ...]
+    values: tuple[object, ...]
+    addresses: list[int]
+    scalars: list[tuple[str, object]]
+
+
+class _KeptCalls:
+    """Calls by their keys, to be made again. A call is taken out while it is made: other threads, and calls
+    from within it, take others. Once there are too many keys, as lengths that grow make them, all go."""
+
+    MOST_KEYS = 256
+
+    def __init__(self) -> None:
+        self._calls: dict[object, list[_Call]] = {}
+
+    def take(self, key: object) -> _Call | None:
+        """A call that nobody else has; None where there is none."""
+        try:
+            return self._calls[key].pop()
+        except LookupError:
+            return None
+
+    def give(self, key: object, call: _Call) -> None:
+        """Keeps a call that was made; its arrays are let go."""
+        if call.device.device_type == METAL:  # whose arrays have offsets
+            return
+        call.borrowed = None
+        if key not in self._calls and len(self._calls) >= self.MOST_KEYS:
+            self._calls.clear()
+        self._calls.setdefault(key, []).append(call)
+
+
+#: What of an array decides how a call goes, and its address; None of one that has to be looked at anew.
+_SeenArray: TypeAlias = "tuple[object, int] | None"
+
+
+def _numpy_seen(array: Any) -> _SeenArray:
+    interface = array.__array_interface__
+    address, readonly = interface["data"]
+    return (readonly, array.dtype, interface["shape"], interface["strides"]), address
+
+
+def _torch_seen(tensor: Any) -> _SeenArray:
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # one without memory: the call says so
+        return None
+    return (tensor.device, tensor.dtype, tensor.shape, tensor.stride()), address
+
+
+def _address(made: Any) -> int:
+    """Of an array that a call made, of torch or NumPy."""
+    return int(made.data_ptr() if hasattr(made, "data_ptr") else made.__array_interface__["data"][0])
+
+
+def _unseen(_value: object) -> _SeenArray:
+    return None
+
+
+_SEEN = {
+    "numpy.ndarray": _numpy_seen,
+    "torch.Tensor": _torch_seen,
+    "torch.nn.parameter.Parameter": _torch_seen,
+}
+
+
+@functools.lru_cache(maxsize=64)
+def _seeing(kind: type) -> Callable[[Any], _SeenArray]:
+    """How arrays of a class are looked at; subclasses may mean anything."""
+    return _SEEN.get(f"{kind.__module__}.{kind.__qualname__}", _unseen)
+
+
 def _alignment(arg: _Arg) -> int:
     """The largest power of two that divides an address, of those that a library asks for."""
     address = _begin(arg.v.tensor.contents) if arg.tag == 7 else arg.v.i
@@ -925,7 +1106,7 @@ class Library:
             self.kernels: dict[str, Kernel] = {
                 each["name"]: Kernel(self, each) for each in self.metadata["kernels"]
             }
-        except (KeyError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError) as error:
             raise LibraryError(f"{path} is damaged: its metadata is no library's ({error!r})") from error
         self._local = threading.local()
 
@@ -1505,8 +1686,7 @@ def device_texts(names: Sequence[str]) -> str:
 
 
 def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -> None:
-    is_float = str(param["dtype"]).startswith(_FLOATS)
-    wanted = "a number" if is_float else "True or False" if param["dtype"] == "bool" else "an int"
+    is_float = param["dtype"].startswith(_FLOATS)
     try:
         if is_float and isinstance(value, (str, bytes, bytearray)):
             raise TypeError  # float() would read the text
@@ -1515,6 +1695,7 @@ def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -
         else:
             arg.tag, arg.v.i = 1, _as_int(value)
     except (TypeError, ValueError, OverflowError):
+        wanted = "a number" if is_float else "True or False" if param["dtype"] == "bool" else "an int"
         raise TypeError(f"{kernel}: {param['name']} must be {wanted}, got {type(value).__name__}") from None
 
 
@@ -1628,10 +1809,10 @@ def device_of_variant(entry: Mapping[str, Any]) -> str:
 # ---- CUDA: streams and memory of the framework that the arrays come from ----
 
 
-def _current_stream(values: Mapping[str, Any]) -> int:
+def _current_stream(values: Iterable[Any]) -> int:
     """The current stream of torch or CuPy for the first of their CUDA arrays; 0, the default stream, if there
     is none."""
-    for value in values.values():
+    for value in values:
         if getattr(value, "is_cuda", False):
             return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream)
         if _is_cupy(value):
@@ -2004,28 +2185,28 @@ def _cuda_owner(address: int) -> int | None:
     return device.value if kind.value == 2 else None
 
 
-def _allocate(like: Any, shape: Sequence[int], dtype: str) -> Any:
-    """An uninitialised array of the kind and on the device of ``like``; NumPy for other kinds and for
-    None."""
+def _maker(like: Any, shape: Sequence[int], dtype: str) -> Callable[[], Any]:
+    """What makes uninitialised arrays of the kind and on the device of ``like``; of NumPy for other kinds and
+    for None."""
     if hasattr(like, "data_ptr"):
         torch = sys.modules["torch"]
-        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=like.device)
+        return functools.partial(torch.empty, tuple(shape), dtype=getattr(torch, dtype), device=like.device)
     if _is_cupy(like):
-        with like.device:
-            return sys.modules["cupy"].empty(tuple(shape), dtype=dtype)
+        return functools.partial(_cupy_empty, like.device, tuple(shape), dtype)
     if _dlpack_device(like)[0] not in _CPU_LIKE:
         raise TypeError("outputs on a device can be left out only with torch or CuPy arrays; pass them")
     try:
         import numpy
     except ImportError:
         raise TypeError("outputs can be left out only with NumPy or torch installed; pass them") from None
-    if (
-        dtype in ("bfloat16", "tfloat32")
-        or dtype.startswith(("float8", "float4"))
-        or dtype in ("int4", "uint4")
-    ):
-        return numpy.empty(shape, dtype=_extended_dtype(dtype))
-    return numpy.empty(shape, dtype=dtype)
+    is_extended = dtype in ("bfloat16", "tfloat32", "int4", "uint4") or dtype.startswith(("float8", "float4"))
+    named = _extended_dtype(dtype) if is_extended else dtype
+    return functools.partial(numpy.empty, tuple(shape), dtype=numpy.dtype(named))
+
+
+def _cupy_empty(device: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    with device:
+        return sys.modules["cupy"].empty(shape, dtype=dtype)
 
 
 def _extended_dtype(dtype: str) -> Any:

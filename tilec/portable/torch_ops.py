@@ -90,7 +90,7 @@ class _Operator:
 
     def run(self, *args: Any, **dims: Any) -> Any:
         """The kernel on real tensors."""
-        return self._kernel(**dict(zip(self._operands.names, args, strict=False)), **dims)
+        return self._kernel(*args, **dims)
 
     def fake(self, *args: Any, **given: Any) -> Any:
         """Empty outputs of the right shapes, for shapes that may be symbols; None for none."""

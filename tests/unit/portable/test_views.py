@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilec import dtypes
-from tilec.portable.loader import DTYPES, LaunchError, _allocate, _view
+from tilec.portable.loader import DTYPES, LaunchError, _maker, _view
 from tilec.portable.runner import numbers
 
 
@@ -153,4 +153,4 @@ def test_cuda_tensors_are_made_ready_on_the_calls_stream(stream: int, asked: int
 
 def test_outputs_on_a_gpu_need_a_known_framework() -> None:
     with pytest.raises(TypeError, match="pass them"):
-        _allocate(OnGpu(np.zeros(3)), [3], "float32")
+        _maker(OnGpu(np.zeros(3)), [3], "float32")
