@@ -22,6 +22,12 @@ def of(value: float, *shape: int) -> np.ndarray:
     return np.full(shape, value, np.float32)
 
 
+def read_only(length: int) -> np.ndarray:
+    made = of(1, length)
+    made.flags.writeable = False
+    return made
+
+
 def kept(library: Library, kernel: str) -> int:
     return sum(map(len, library.kernels[kernel]._kept._calls.values()))
 
@@ -45,6 +51,8 @@ def test_strides_types_and_sizes_tell_calls_apart(library: Library) -> None:
     for n in (4, 2, np.int64(6), 4):
         found = library.mixed(pairs[: n // 2], n=n, flag=True, shift=10, scale=2)
         assert found.tolist() == [26, 26, 12, 12, 30, 30][:n]
+    with pytest.raises(LaunchError, match="x axis 0 has extent 2, expected n // 2 = 3"):
+        library.mixed(pairs[:2], n=6, flag=True, shift=10, scale=2)
 
 
 def test_tensors_of_torch(library: Library) -> None:
@@ -63,7 +71,7 @@ def test_tensors_of_torch(library: Library) -> None:
         ((of(1, 3), of(1, 4)), {}),
         ((of(1, 3), of(1, 3).astype(np.float64)), {}),
         ((of(1, 6)[::2], of(1, 3)), {}),
-        ((of(1, 3), of(1, 3), np.broadcast_to(of(1, 1), (3,))), {}),
+        ((of(1, 3), of(1, 3), read_only(3)), {}),
         ((of(1, 3), "text"), {}),
         ((of(1, 3),), {}),
         ((of(1, 3), of(1, 3)), {"num_workers": -1}),
