@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import email
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from tilec.package import escape, templates
 from tilec.package.consumers import build_files
 from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
+from tilec.package.hub import variant_texts
+from tilec.package.hub_card import card
 from tilec.package.metadata import describe, to_json
 from tilec.package.model import KernelRecord, PackageSpec
 from tilec.package.order import target_order
@@ -267,6 +270,38 @@ def test_defaults_without_a_literal_are_read_back(value: float) -> None:
     assert str(default_of(entry)) == str(value)
 
 
+def with_layer(text: str) -> PackageSpec:
+    """`with_text` whose kernel is a layer of torch."""
+    made = with_text(text)
+    members = {"B": "weight", "alpha": "alpha", "default": "default"}
+    layer = {"name": "Product", "forward": ("A",), "members": members}
+    return replace(made, kernels=tuple(replace(each, layer=layer) for each in made.kernels))
+
+
+def test_python_reads_the_modules_of_the_hub() -> None:
+    for text in NASTY:
+        texts = variant_texts(with_layer(text), BUILD)
+        found = {name: ast.parse(each) for name, each in texts.items()}
+        assert set(found) == {"__init__.py", "_ops.py", "layers.py"}
+        init = {
+            ast.unparse(each.targets[0]): each.value
+            for each in found["__init__.py"].body
+            if isinstance(each, ast.Assign)
+        }
+        assert ast.literal_eval(init["__version__"]) == escape.valid(text)
+        (layer,) = (each for each in found["layers.py"].body if isinstance(each, ast.ClassDef))
+        assert (layer.name, ast.get_docstring(layer) is not None) == ("Product", True)
+
+
+def test_the_card_of_the_hub_keeps_its_tables() -> None:
+    for text in NASTY:
+        head, _, rest = card([with_layer(text)], BUILD).removeprefix("---\n").partition("---\n")
+        assert head.splitlines() == ["library_name: kernels", "tags:", "- kernels", "- tilec"]
+        rows = [line for line in rest.split("\n") if line.startswith("| `")]
+        assert len(rows) == 2
+        assert len(re.split(r"(?<!\\)\|", rows[0])) == 6
+
+
 def test_every_template_is_known_here() -> None:
     """A new template comes with a new line here, and with a check above that reads what it makes."""
     read = {
@@ -274,6 +309,7 @@ def test_every_template_is_known_here() -> None:
         *("Config.cmake", "ConfigVersion.cmake", "package.pc", "python_init.py", "python_init.pyi"),
         *("rust_Cargo.toml", "rust_exec.rs", "rust_ffi.rs", "rust_kernel.rs", "rust_lib.rs", "rust_sizes.rs"),
         *("rust_view.rs", "rust_views_kernel.rs", "wheel_METADATA", "wheel_WHEEL"),
+        *("hub_card.md", "hub_init.py", "hub_layers.py", "hub_ops.py"),
     }
     only_names = {"rust_build.rs", "rust_test.rs", "sections.S"}  # package names alone: C identifiers
     no_texts = {"runtime.c"}
