@@ -128,10 +128,15 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
         ],
         "tolerance": dict(kernel.tolerance),
         **({} if kernel.backward is None else {"backward": dict(kernel.backward)}),
-        **({} if kernel.layer is None else {"layer": dict(kernel.layer)}),
+        **({} if kernel.layer is None else {"layer": _layer(kernel.layer)}),
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
         **({"left_out": [_left_out(*each) for each in kernel.left_out]} if kernel.left_out else {}),
     }
+
+
+def _layer(layer: Mapping[str, Any]) -> dict[str, object]:
+    """As JSON has it, which knows no tuples."""
+    return {**layer, "forward": list(layer["forward"])}
 
 
 def _left_out(target: str, guards: Sequence[tuple[str, Guard]]) -> dict[str, object]:

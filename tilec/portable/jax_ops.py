@@ -25,6 +25,9 @@ from .operands import Operands
 #: Names that XLA knows already, in all copies of this file in a process.
 _KNOWN: set[str] = jax.__dict__.setdefault("_tilec_targets", set())
 
+#: The devices whose code the door for tvm-ffi runs on the platform of XLA that operators are registered for.
+_DEVICES = {"cpu"}
+
 
 def functions(library: Library) -> dict[str, Function]:
     """A function for every kernel that has code for CPUs and element types of JAX, writes none of its inputs,
@@ -42,7 +45,7 @@ def _is_expressible(kernel: Kernel) -> bool:
     order = _order(params)
     return (
         all(_has_type(param["dtype"]) for param in params if param["kind"] == "tensor")
-        and "cpu" in map(device_of_variant, kernel.metadata["variants"])
+        and not _DEVICES.isdisjoint(map(device_of_variant, kernel.metadata["variants"]))
         and bool(known.outputs)
         and not known.mutates
         and len(set(order)) == len(order)

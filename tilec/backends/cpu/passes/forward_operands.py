@@ -25,6 +25,7 @@ from tilec.backends.cpu.products.staged_operands import (
     suits_vectors_along_k,
 )
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
+from tilec.backends.cpu.products.tir import trips_of
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, If, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import static
@@ -247,11 +248,11 @@ def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:
     if int_value(gemm.clear) != 1:
         return [gemm]
     zero = tirx.const(0, str(gemm.c.buffer.dtype))
-    if int_value(gemm.columns) is None:
+    if not _same_count(gemm.columns, gemm.c.extent[-1]):
         return [Fill(gemm.c, zero, loc=gemm.loc), gemm]
-    if int_value(gemm.rows) is not None:
+    if _same_count(gemm.rows, gemm.c.extent[-2]):
         return [gemm]
-    axis, first = len(gemm.c.start) - 2, tirx.max(gemm.rows, 0)
+    axis, first = len(gemm.c.start) - 2, trips_of(gemm.rows)
     start = (*gemm.c.start[:axis], gemm.c.start[axis] + first, gemm.c.start[-1])
     extent = (*gemm.c.extent[:axis], gemm.c.extent[axis] - first, gemm.c.extent[-1])
     return [Fill(Region(gemm.c.buffer, start, extent), zero, loc=gemm.loc), gemm]
