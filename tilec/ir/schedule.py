@@ -133,6 +133,14 @@ class Schedule:
         " sums of parts pass through the workspace, and a launch behind adds them, always in the same order",
         "products",
     )
+    fold_k: bool | None = _key(
+        SWITCH,
+        "true",
+        "rows of a second operand that is stored across K and begin anywhere come in groups (of 16 bits:"
+        " eight), which TMA takes: for few rows of the first one. Each row of a group makes a product of its"
+        " own, whose sums pass through the workspace; a launch behind adds them, always in the same order",
+        "products",
+    )
     align: bool | None = _key(
         SWITCH,
         "true, false",

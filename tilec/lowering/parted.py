@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tvm import tirx
 
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 #: Rows of a tile, and threads, of a block that adds parts up.
 _ROWS, _THREADS = 8, 128
 _NOTE = "as many blocks as the device runs share the K of few tiles; a launch behind adds their sums up"
+
+
+#: Statements that add to sums: by their fragment, the indices of the block that has the tile, and the row of
+#: the tile that the fragment begins at.
+Beside: TypeAlias = Callable[["Var", Sequence["Var"], "Expr"], Block]
 
 
 class Places(Protocol):
@@ -87,14 +92,15 @@ class Parted:
 
     # ---- the launch that adds ----
 
-    def adding(self, schedule: Schedule) -> Launch:
-        """A launch whose blocks have some rows of a tile each."""
+    def adding(self, schedule: Schedule, beside: Beside = lambda *_: ()) -> Launch:
+        """A launch whose blocks have some rows of a tile each. ``beside``: what else is added."""
         whole, columns = (static(extent) for extent in self.sums.extent)
         rows = gcd(whole, _ROWS)
         own = [tirx.Var(f"{var.name}_sum", dtype_of(var)) for var in self.launch.block_vars]
         slab = tirx.Var("slab", "int32")
         held = tirx.decl_buffer((rows, columns), str(self.sums.buffer.dtype), "total", scope="local.fragment")
-        body = (Alloc(held), _cleared(held), self._added(held, own, slab), self._finished(held, own, slab))
+        added = (self._added(held, own, slab), *beside(held, own, slab * held.shape[0]))
+        body = (Alloc(held), _cleared(held), *added, self._finished(held, own, slab))
         grid = (*self.launch.grid, whole // rows)
         return Launch(grid, (*own, slab), (_THREADS, 1, 1), body, schedule)
 

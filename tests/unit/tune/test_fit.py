@@ -99,6 +99,15 @@ def test_parts_through_the_workspace_divide_trips_by_idle_multiprocessors(manife
     assert cost(found.trips, {"M": 64, "N": 64, "K": 256}, UNITS) == 6
 
 
+def test_rows_of_groups_have_tiles_of_their_own(manifest: Path) -> None:
+    """Eight products of an eighth of K each, which are no cluster."""
+    manifest.write_text(MANIFEST.replace("split_k = 2", "fold_k = true"))
+    (kernel,) = load_manifest(manifest).kernels
+    found = features_of(kernel.variants[1])
+    assert (found.blocks, found.spread) == ("ceil(N / 64) * ceil(M / 64) * 8", 1)
+    assert [cost(found.trips, {"K": depth}, UNITS) for depth in (64, 512, 513)] == [1, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [

@@ -38,6 +38,7 @@ from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.align_operands import AlignOperands
 from tilec.backends.cuda.passes.clear_at_begin import ClearAtBegin
 from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
+from tilec.backends.cuda.passes.fold_rows import FoldRows
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
@@ -70,6 +71,7 @@ TMA_PASSES: tuple[Pass, ...] = (
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     SpreadDepth(),
+    FoldRows(),
     AlignOperands(),
     *_FIRST,
     ReadTurnedTiles(),

@@ -20,6 +20,7 @@ from tilec.errors import UnsupportedError
 from tilec.families import family_of
 from tilec.manifest import Variant
 from tilec.package.model import signature
+from tilec.package.starts import VECTOR_BYTES
 from tilec.sizes import Node, parse_size
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def features_of(variant: Variant) -> Features:
             place=variant.place,
             remedy="give costs by hand",
         )
-    parts = variant.config.get("split_k", 1)
+    cluster = variant.config.get("split_k", 1)
+    parts = _rows_of_a_group(work.dtype) if variant.config.get("fold_k") else cluster
     grid = len(kernel.launches[0].grid)
     deepest = max(counted, key=lambda term: len(term.counts))
     params = [param for param in signature(kernel).params if param.is_tensor]
@@ -106,12 +108,17 @@ def features_of(variant: Variant) -> Features:
         _clipped(deepest, grid, middles) if is_clipped else f"rounds({blocks}) * {trips}",
         _bytes(params),
         tuple(dict.fromkeys(text for param in params for text in _ragged(param, kernel))),
-        _spread(parts),
+        _spread(cluster),
     )
     if "spread_k" not in variant.config:
         return found
     tiles = _paired(list(map(cost_text, deepest.counts[:grid])), variant.config.get("cluster", ()))
     return _parted(found, tiles, variant.config["spread_k"])
+
+
+def _rows_of_a_group(dtype: str) -> int:
+    """How many rows of any length are whole vectors together: each has blocks of its own with `fold_k`."""
+    return VECTOR_BYTES * 8 // lookup(dtype).bits
 
 
 def _spread(blocks: int) -> float:

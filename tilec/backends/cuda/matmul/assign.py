@@ -13,7 +13,7 @@ from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
 from tilec.backends.cuda.matmul.match import Match, match
-from tilec.backends.cuda.matmul.nodes import MatmulRoles, Proceed, SumParts, TileOrder
+from tilec.backends.cuda.matmul.nodes import MatmulRoles, MatrixView, Proceed, SumParts, TileOrder
 from tilec.backends.cuda.matmul.swap_operands import can_swap, swapped
 from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS, Roles, WarpgroupTile
 from tilec.backends.cuda.warp_roles.ring import version_bytes
@@ -49,8 +49,12 @@ def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
     """A launch that is one pipelined product with an elementwise epilogue: its loads in the producer, the
     rest in the consumers, over a persistent grid. As it stands, or transposed where the config asks for it,
     or where its rows are too few and nobody forbids it. Unfit where it is something else."""
+    views = tuple(stmt for stmt in launch.body if isinstance(stmt, MatrixView))
+    if views:
+        launch = replace(launch, body=tuple(stmt for stmt in launch.body if stmt not in views))
     asked = swapped(launch) if launch.schedule.swap else None
     boxes = over_boxes(kernel, asked or launch)
+    boxes = replace(boxes, views=(*views, *boxes.views))
     try:
         return _planned(kernel, boxes, target)
     except Unfit as unfit:

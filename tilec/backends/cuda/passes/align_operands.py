@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.unaligned_operands import unaligned_operands
+from tilec.backends.cuda.analysis.whole_lines import in_whole_lines, num_pieces
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, Copy, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.options import NO_ROLES
 from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Bytes of a line of the L2 cache, by which TMA brings most.
-_LINE = 128
 #: Rows, and elements of a row, that a block copies; its threads.
 _ROWS, _COLUMNS, _THREADS = 8, 512, 256
 
@@ -49,23 +47,12 @@ class AlignOperands(Pass):
 
 def _aligned(kernel: Kernel, launch: Launch) -> Block:
     """A launch behind one that aligns its operands."""
-    made = {source: _padded(source) for source in unaligned_operands(kernel, launch)}
+    sources = unaligned_operands(kernel, launch)
+    made = {each: in_whole_lines(f"{each.name}_aligned", each, each.shape) for each in sources}
     if not made:
         return (launch,)
     schedule = Schedule(pdl=launch.schedule.pdl)
     return (*map(Alloc, made.values()), _copies(made, schedule), _reading(launch, made))
-
-
-def _padded(source: Var) -> Var:
-    """A tensor of the workspace for the copy."""
-    count = _LINE // element_bytes(str(source.dtype))
-    shape = (*source.shape[:-1], _parts(source.shape[-1], count) * count)
-    return tirx.decl_buffer(shape, str(source.dtype), f"{source.name}_aligned", scope="global.workspace")
-
-
-def _parts(extent: Expr, size: int) -> Expr:
-    dtype = dtype_of(extent)
-    return (extent + tirx.const(size - 1, dtype)) // tirx.const(size, dtype)
 
 
 # ---- the launch that copies ----
@@ -91,7 +78,7 @@ class _Pieces:
     def __init__(self, source: Var, target: Var) -> None:
         self._source, self._target = source, target
         *self._batch, rows, columns = target.shape
-        self._rows, self._columns = _parts(rows, _ROWS), _parts(columns, _COLUMNS)
+        self._rows, self._columns = num_pieces(rows, _ROWS), num_pieces(columns, _COLUMNS)
         self.count = prod(self._batch, start=self._rows * self._columns)
 
     def copy(self, number: Expr) -> Block:

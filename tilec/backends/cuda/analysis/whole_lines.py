@@ -1,0 +1,33 @@
+"""Tensors of the workspace that launches in front make for those behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.exprs import dtype_of
+from tilec.lowering.emission.storage import element_bytes
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Bytes of a line of the L2 cache, by which TMA brings most.
+_LINE = 128
+
+
+def num_pieces(extent: Expr, size: int) -> Expr:
+    """How many pieces of a size there are."""
+    dtype = dtype_of(extent)
+    return (extent + tirx.const(size - 1, dtype)) // tirx.const(size, dtype)
+
+
+def in_whole_lines(name: str, like: Var, shape: Sequence[int | Expr]) -> Var:
+    """A tensor of the workspace with elements as another's, whose rows are whole lines."""
+    *sizes, columns = shape
+    dtype = str(like.dtype)
+    count = _LINE // element_bytes(dtype)
+    return tirx.decl_buffer(
+        (*sizes, num_pieces(columns, count) * count), dtype, name, scope="global.workspace"
+    )
