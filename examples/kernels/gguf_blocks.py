@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from quantised_bytes import RUN, WORDS, dot4, integers
+from quantised_unpacked import in_order, product
 from tile_math import f32
 
 import tilec
@@ -112,9 +113,55 @@ def words(form, W, j, numbers, m, unit, half, p, planes):
     return products(0) * 256 + products(1)
 
 
+@T.macro
+def unpack_tile(form, W, tile, first, ko):
+    """The weights of ``tile`` (`quantised_unpacked.product`), in their own order."""
+    (size, stored), (rows, depth) = SIZES[form], tile.shape
+    half, parts = order(form, 1, 0), depth // PART
+    blocks = T.alloc_shared((rows, depth // size, stored), "uint8")
+    floats = T.alloc_fragment((2, parts // PARTS[form]), "uint16")
+    packed = T.alloc_fragment((2, parts // 4), "uint32")
+    codes = T.view(packed, (2, parts), "uint8")
+    T.copy(W[first, ko * (depth // size), 0], blocks)
+    for j in T.serial(rows):
+        for s in range(depth // UNITS[form]):
+            stored_steps(form, blocks, j, s, s, floats, packed)
+        for pair in range(depth // (2 * half)):
+            block, start = (pair, 2) if form == "q4_0" else (pair // 4, 16 + pair % 4 * half)
+            for plane in range(2):
+                step, offset = step_of(form, floats, codes, pair if form == "q4_0" else 2 * pair + plane)
+                for at in T.Parallel(half):
+                    byte = T.cast(blocks[j, block, start + at], "int32")
+                    number = T.cast(byte >> 4 if plane else byte & 15, "float32")
+                    tile[j, pair * 2 * half + plane * half + at] = T.fma(number, step, -offset)
+
+
+def many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads):
+    """The product of :func:`linear_gguf` by numbers of type ``unpacked``, which tiles of W become once for
+    ``bM`` rows of A."""
+    size, stored = SIZES[form]
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // size, stored), "uint8"),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W in blocks of 4-bit weights as GGUF files have them."""
+        ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
+        in_order(A, ordered, lambda at: at)
+        product(ordered, C, lambda *at: unpack_tile(form, W, *at), unpacked, bM, bN, bK, threads)
+
+    return main
+
+
 @tilec.jit(out_idx=[-1])
-def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, threads=128):
-    """C = A @ W.T for ``bM`` rows of A at a time; K is a multiple of 128, for ``q4_k`` of 256."""
+def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, threads=128, unpacked=""):
+    """C = A @ W.T for ``bM`` rows of A at a time; K is a multiple of 128, for ``q4_k`` of 256. ``unpacked``:
+    by numbers of that type (:func:`many_rows`)."""
+    assert bK % UNITS[form] == 0, f"bK = {bK} is no multiple of {UNITS[form]}"
+    if unpacked:
+        return many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads)
     size, stored = SIZES[form]
     units, runs, parts = bK // UNITS[form], UNITS[form] // RUN, bK // PART
     #: Units of K and what the last tile lacks, whose activations are 0.

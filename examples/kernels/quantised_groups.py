@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from quantised_bytes import LARGEST, RUN, WORDS, dot4, integers
 from quantised_packed import pack, stored, unpack, weight
+from quantised_unpacked import in_order, product
 from tile_math import f32
 
 import tilec
@@ -33,10 +34,70 @@ def words(W, j, numbers, m, run, p):
     return products(0) if size == 1 else products(0) * 256 + products(1)
 
 
+@T.macro
+def unpack_tile(W, scales, tile, first, ko, group):
+    """The weights of ``tile`` (`quantised_unpacked.product`): half of each 128 by the lower halves of bytes,
+    then the others. Four bytes in a row are of one quarter of the 128."""
+    (rows, depth), half = tile.shape, RUN // 2
+    packed = T.alloc_shared((rows, depth // 2), "uint8")
+    groups = T.alloc_shared((rows, depth // group), scales.dtype)
+    T.copy(W[first, ko * (depth // 2)], packed)
+    T.copy(scales[first, ko * (depth // group)], groups)
+    for j in T.serial(rows):
+        for run in range(depth // RUN):
+            steps = T.alloc_fragment((WORDS,), "float32")
+            for p in T.Parallel(WORDS):
+                steps[p] = T.cast(groups[j, (run * RUN + p // 4 * 32) // group], "float32")
+            for part in range(half // WORDS):
+                for p in T.Parallel(WORDS):
+                    byte = T.cast(packed[j, run * half + part * WORDS + p], "int32")
+                    for plane in range(2):
+                        number = (byte >> 4 if plane else byte & 15) - 8
+                        at = run * RUN + plane * half + part * WORDS + p
+                        tile[j, at] = T.cast(number, "float32") * steps[p]
+
+
+def many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads):
+    """The product of :func:`linear_groups` by numbers of type ``unpacked``, which tiles of W become once for
+    ``bM`` rows of A."""
+
+    def order(at):
+        return weight(at % (RUN // 2) * 2 + at // (RUN // 2), 4)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // 2), "uint8"),
+        scales: T.Tensor((N, K // group), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
+        ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
+        in_order(A, ordered, order)
+        product(ordered, C, lambda *at: unpack_tile(W, scales, *at, group), unpacked, bM, bN, bK, threads)
+
+    return main
+
+
 @tilec.jit(out_idx=[-1])
-def linear_groups(M, N, K, group=32, activations=8, dtype="float16", bM=1, bN=64, bK=4096, threads=128):
-    """C = A @ W.T for ``bM`` rows of A at a time, these by integers of 8 or 16 bits (``activations``); K is a
-    multiple of 128."""
+def linear_groups(
+    M,
+    N,
+    K,
+    group=32,
+    activations=8,
+    dtype="float16",
+    bM=1,
+    bN=64,
+    bK=4096,
+    threads=128,
+    unpacked="",
+):
+    """C = A @ W.T for ``bM`` rows of A at a time, these by integers of 8 or 16 bits (``activations``), or by
+    numbers of a type as exact (``unpacked``, :func:`many_rows`); K is a multiple of 128."""
+    assert bK % RUN == 0, f"bK = {bK} is no multiple of {RUN}"
+    if unpacked:
+        return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
     runs, parts, parts_of_run = bK // RUN, bK // group, RUN // group
     padded = T.ceildiv(K, bK)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from quantised import per_byte, stored_type
 from quantised_bytes import WORDS, dot4, integers
+from quantised_unpacked import in_order, product
 from tile_math import f32
 
 import tilec
@@ -98,6 +99,52 @@ def few_rows(M, N, K, bits, dtype, bM, bN, bK, threads):
     return main
 
 
+@T.macro
+def unpack_tile(W, scales, tile, first, ko, bits):
+    """The weights of ``tile`` (`quantised_unpacked.product`): of 4 bits, half of each 128 by the lower halves
+    of bytes, then the others."""
+    (rows, depth), each = tile.shape, per_byte(bits)
+    groups, width = depth // GROUP, GROUP // each
+    packed = T.alloc_shared((rows, depth // each), stored_type(bits))
+    steps = T.alloc_shared((groups, rows), scales.dtype)
+    T.copy(W[first, ko * (depth // each)], packed)
+    T.copy(scales[ko * groups, first], steps)
+    for j in T.serial(rows):
+        for g in range(groups):
+            step = T.cast(steps[g, j], "float32")
+            for at in T.Parallel(width):
+                byte = T.cast(packed[j, g * width + at], "int32")
+                for plane in range(each):
+                    number = byte if bits == 8 else (byte >> 4 if plane else byte & 15) - 8
+                    tile[j, g * GROUP + plane * width + at] = T.cast(number, "float32") * step
+
+
+def many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads):
+    """The product of :func:`linear_packed` by numbers of type ``unpacked``, which tiles of W become once for
+    ``bM`` rows of A."""
+    each = per_byte(bits)
+    width = GROUP // each
+
+    def order(at):
+        return weight(at % width * each + at // width, bits)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // each), stored_type(bits)),
+        scales: T.Tensor((T.ceildiv(K, GROUP), N), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
+        ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
+        in_order(A, ordered, order)
+        product(
+            ordered, C, lambda *place: unpack_tile(W, scales, *place, bits), unpacked, bM, bN, bK, threads
+        )
+
+    return main
+
+
 def words(W, j, numbers, m, g, p, bits):
     """The products of group ``g`` of W's row ``j`` and of row ``m`` of the activations, in the words of lane
     ``p``."""
@@ -126,16 +173,29 @@ def stored(byte, plane, bits):
 
 @tilec.jit(out_idx=[-1])
 def linear_packed(
-    M, N, K, bits=4, dtype="float16", bM=64, bN=128, bK=256, num_stages=4, threads=256, gemv=False
+    M,
+    N,
+    K,
+    bits=4,
+    dtype="float16",
+    bM=64,
+    bN=128,
+    bK=256,
+    num_stages=4,
+    threads=256,
+    gemv=False,
+    unpacked="",
 ):
     """C = A @ W.T with W packed: tiles of W become 16-bit numbers in registers, and rows of W rows of the
-    product, so that few rows of A cost little. ``gemv``: by products of bytes (:func:`few_rows`), on
-    processors that have no tensor cores."""
+    product, so that few rows of A cost little. For processors that have no tensor cores, ``gemv``: by
+    products of bytes (:func:`few_rows`); ``unpacked``: by numbers of that type (:func:`many_rows`)."""
     if gemv:
         return few_rows(M, N, K, bits, dtype, bM, bN, bK, threads)
+    assert bK % GROUP == 0, f"bK = {bK} is no multiple of {GROUP}"
+    if unpacked:
+        return many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads)
     each = per_byte(bits)
     groups = bK // GROUP
-    assert bK % GROUP == 0, f"bK = {bK} is no multiple of {GROUP}"
 
     @T.prim_func
     def main(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +17,14 @@ from tilec.backends.cpu.nodes import MicroGemm, PackWords, TransposePanels
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import UnsupportedError
+from tilec.ir.guards import Guard
 from tilec.ir.nodes import Alloc, Copy, Fill, If, Kernel, Pipelined, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target, runs_here
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "kernels"
 
 GOLDEN = {
     "panels": Product(N=128, K=64, panel=32, bN=128, epilogue=BIAS_RESIDUAL),
@@ -223,6 +228,14 @@ def test_a_loop_that_may_have_no_trip_leaves_zeros() -> None:
 def test_few_rows_read_b_in_place(rows: int, name: str) -> None:
     (gemm,) = found(lowered(Product(bM=rows, N=128, K=64)), MicroGemm)
     assert gemm.b.region.buffer.name == name
+
+
+def test_products_of_few_rows_with_the_weights_of_an_expert_read_them_in_place() -> None:
+    entry = load_entry("grouped.py:linear_grouped", EXAMPLES)
+    dims = {"tokens": Guard(), "N": Guard(div=8), "K": Guard(div=8), "G": Guard()}
+    kernel = elaborate(entry, name="k", dims=dims, args={}, config={"bM": 4, "bN": 32, "bK": 64})
+    (gemm,) = found(lower(kernel, parse_target("x86-64-v3"), until="pack_operands"), MicroGemm)
+    assert (gemm.b.region.buffer.name, gemm.block.form) == ("W", "across")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Products with packed weights for many rows, for CPUs, in the factory form.
+
+A tile of weights becomes numbers once, in the order in which it is stored, and is multiplied by up to ``bM``
+rows of activations; these are brought into that order ahead, once per call.
+"""
+
+from __future__ import annotations
+
+import tilec.language as T
+
+#: Activations that are brought into the order of the weights together.
+RUN = 128
+
+
+@T.macro
+def in_order(A, ordered, order):
+    """A launch that brings rows of A (M, K), K a multiple of 128, into ``ordered`` (M, another one): place
+    ``at`` of each 128 has activation ``order(at)`` of them, 0 behind K."""
+    (M, K), width = A.shape, ordered.shape[1]
+    with T.Kernel(T.ceildiv(K, RUN), M, threads=128) as (run, m):
+        for at in T.Parallel(RUN):
+            ordered[m, run * RUN + at] = A[m, run * RUN + order(at)]
+        if run == 0:
+            for behind in T.serial((width - K) // RUN):
+                for at in T.Parallel(RUN):
+                    ordered[m, K + behind * RUN + at] = 0
+
+
+@T.macro
+def product(A, C, unpack, dtype, bM, bN, bK, threads):
+    """A launch that computes C = A @ W.T for A (M, a multiple of bK). ``unpack(tile, first, ko)`` writes the
+    weights of rows ``first`` to first + bN and of step ``ko`` of K into ``tile`` (bN, bK), which is of
+    ``dtype``: numbers, whatever lies behind N and K."""
+    (M, N), depth = C.shape, A.shape[1]
+    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+        rows = T.alloc_shared((bM, bK), dtype)
+        tile = T.alloc_fragment((bN, bK), dtype)
+        acc = T.alloc_fragment((bN, bM), "float32")
+        T.clear(acc)
+        for ko in T.serial(depth // bK):
+            T.copy(A[by * bM, ko * bK], rows)
+            unpack(tile, bx * bN, ko)
+            T.gemm(tile, rows, acc, transpose_B=True)
+        for j, i in T.Parallel(bN, bM):
+            C[by * bM + i, bx * bN + j] = acc[j, i]
