@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,18 @@ def test_a_small_library(tmp_path: Path, cache: Path) -> None:
     said = run("small.md", tmp_path, cache).stdout
     large, small = re.findall(r"^ *(\d+) dist/\w+/lib/\w+\.so$", said, re.MULTILINE)
     assert int(small) < int(large)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="the page calls onnxruntime")
+def test_operators_of_onnx_runtime(tmp_path: Path, cache: Path) -> None:
+    assert run("onnxruntime.md", tmp_path, cache).stdout.endswith("from ONNX Runtime: 42\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="the page exports a model of torch")
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("cmake", "c++"))), reason="the page builds a program with CMake"
+)
+def test_operators_of_torch_without_python(tmp_path: Path, cache: Path) -> None:
+    assert run("torch.md", tmp_path, cache).stdout.endswith("from AOTInductor: 42\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import print_json, print_table
+from tilec.cli.output import print_json, print_table, write_file
 from tilec.cli.texts import excused, misses_text, restrictions_text, server_text
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check_model(
     model = model_calls(plan, config, tokens, longest)
     found = list(answers(model))
     if out is not None:
-        out.write_text(json.dumps({"calls": sample_calls(model)}, indent=1) + "\n", encoding="utf-8")
+        write_file(out, json.dumps({"calls": sample_calls(model)}, indent=1) + "\n")
     if as_json:
         print_json(_json(plan, model, found))
     else:

@@ -16,11 +16,11 @@ from tilec.cache import Store, installed_version
 from tilec.cli.output import size_text
 from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import Toolchain, find_toolchain
-from tilec.errors import TilecError
+from tilec.errors import EnvironmentError_, TilecError
 from tilec.portable.loader import LaunchError
 from tilec.settings import read_settings
 from tilec.systems import LINUX, WINDOWS
-from tilec.targets import ARCHS
+from tilec.targets import ARCHS, parse_host
 
 OK, ABSENT, MISSING = "ok", "absent", "missing"
 BUILD, RUN, FOREIGN, BESIDE = "build", "run", "run for other hosts", "beside"
@@ -92,8 +92,6 @@ def _named(tools: Toolchain) -> str:
 
 
 def _links_for_others() -> str:
-    from tilec.targets import parse_host
-
     own = find_toolchain().host
     others = [f"{arch}-{LINUX.spelling}" for arch in ARCHS if arch != own.arch]
     others += [f"{own.arch}-{WINDOWS.spelling}", f"{own.arch}-macos"]
@@ -120,8 +118,6 @@ def _cache() -> str:
 
 
 def _unwritable(folder: Path, error: OSError) -> TilecError:
-    from tilec.errors import EnvironmentError_
-
     return EnvironmentError_(
         f"{folder} cannot be written",
         why=error.strerror or str(error),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tilec.cli.chosen_variant import schedule_lines, variant_named, variant_serving
-from tilec.cli.output import print_json, print_warning
+from tilec.cli.output import print_json, print_warning, write_file
 from tilec.cli.params import Dims
 from tilec.cli.roads import print_roads, road_json
 
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredLaunch
+    from tilec.manifest import Variant
 
 
 @click.command("explain")
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
     "--shape", "dims", type=Dims(), help="The variant that such a call takes, in place of --variant."
 )
 @click.option("--stage", help="tile, a pass, tir, source, llvm or asm. [default: the roads of statements]")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a page: source beside tile IR, layouts, pipelines.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     manifest: Path,
@@ -36,6 +44,7 @@ def command(
     number: int,
     dims: Mapping[str, int] | None,
     stage: str | None,
+    page: Path | None,
     as_json: bool,
 ) -> None:
     """Show what a stage made of KERNEL of MANIFEST.
@@ -52,6 +61,9 @@ def command(
         variant = variant_named(plan, manifest, target, number)
     else:
         variant = variant_serving(plan, manifest, target, dims)
+    if page is not None:
+        _write_page(page, variant, schedule_lines(plan.kernels[0], variant, dims))
+        return
     if stage is not None:
         text = stage_text(variant, stage)
         if as_json:
@@ -71,6 +83,13 @@ def command(
     click.echo(f"stages: {' '.join(names)} (show one with --stage NAME)")
     for number, launch in enumerate(launches, 1):
         _print_launch(number, launch)
+
+
+def _write_page(file: Path, variant: Variant, schedule: Sequence[str]) -> None:
+    from tilec.cli.page import document
+
+    write_file(file, document(variant, schedule))
+    click.echo(f"{file}: {variant.title}")
 
 
 def _print_launch(number: int, launch: LoweredLaunch) -> None:

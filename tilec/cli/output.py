@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import click
 
@@ -37,6 +38,20 @@ def _print_ruled(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)
+
+
+def write_file(file: Path, text: str) -> None:
+    """Writes a file that a caller named. Raises InputError where it cannot be written."""
+    from tilec.errors import InputError, Place
+
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or str(error)
+        remedy = "name a file in a folder that is there and can be written"
+        raise InputError(
+            "the file cannot be written", place=Place(str(file)), why=why, remedy=remedy
+        ) from error
 
 
 def print_warning(text: str) -> None:

@@ -23,7 +23,7 @@ _HEAD = """\
 
 def reference() -> str:
     """The whole page."""
-    top = click.Context(cli, info_name="tilec")
+    top = click.Context(cli, info_name="tilec", **cli.context_settings)
     return _HEAD + _paragraphs(cli) + "\n" + "".join(_section(top, name) for name in COMMANDS)
 
 

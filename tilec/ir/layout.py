@@ -66,7 +66,7 @@ class Layout:
             raise ValueError(f"a layout of rank {len(self.digits)} got {len(indices)} indices")
         total: Any = 0
         for index, digits in zip(indices, self.digits, strict=True):
-            for value, digit in zip(_digit_values(index, digits), digits, strict=True):
+            for value, digit in zip(digit_values(index, digits), digits, strict=True):
                 total = total + (value if digit.stride == 1 else value * digit.stride)
         return total if self.swizzle is None else self.swizzle.apply(total)
 
@@ -93,7 +93,7 @@ class Layout:
         return cls(((Digit(rows, width),), (Digit(width, 1), Digit(count, rows * width))))
 
 
-def _digit_values(index: Any, digits: tuple[Digit, ...]) -> list[Any]:
+def digit_values(index: Any, digits: tuple[Digit, ...]) -> list[Any]:
     """The value of each digit of ``index``; the most significant one takes all that is left."""
     values = []
     for digit in digits[:-1]:

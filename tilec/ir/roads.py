@@ -96,6 +96,11 @@ def multipliers(roads: Iterable[Road]) -> tuple[str, ...]:
     return tuple(sorted(found - {""}))
 
 
+def runs_ahead(road: Road) -> bool:
+    """Whether what carries out the statement goes on while later statements run."""
+    return road.kind in _TAKEN["async_copy"]
+
+
 def without(kind: str, roads: Iterable[Road]) -> tuple[Road, ...]:
     """Those of other kinds."""
     return tuple(road for road in roads if road.kind != kind)
