@@ -9,7 +9,6 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +19,8 @@ from tilec.package.wheel import platform_tag, write_wheel
 from tilec.package.write import BuildReport
 from tilec.portable import torch_ops
 from tilec.portable.loader import load
+from tilec.portable.operands import Operands
+from tilec.portable.torch_schema import schema
 from tilec.targets import Host, native_host
 
 
@@ -212,6 +213,5 @@ def test_written_tensors_are_marked_as_mutated() -> None:
     tensor = {"name": "x", "kind": "tensor", "dtype": "float32", "access": "inout", "output": False}
     scalar = {"name": "k", "kind": "scalar", "dtype": "bfloat16", "access": "in", "output": False}
     params = [{**tensor, "default": None}, {**scalar, "default": None}]
-    kernel = SimpleNamespace(metadata={"params": params, "dims": [{"name": "N", "binds": []}]})
-    text = torch_ops._Operator(kernel).schema()  # type: ignore[arg-type]
+    text = schema(Operands({"params": params, "dims": [{"name": "N", "binds": []}]}))
     assert text == "(Tensor(a0!) x, float k, *, SymInt N) -> ()"

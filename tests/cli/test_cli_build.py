@@ -301,11 +301,11 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tilec: Callable, project: P
     assert (project / "out" / "lib" / "libproj.so").exists()
 
 
-def test_a_wheel_and_a_folder_for_the_hub_on_request(tilec: Callable, project: Path) -> None:
+def test_what_other_frameworks_load_is_written_on_request(tilec: Callable, project: Path) -> None:
     replace(project / "proj.toml", 'name = "proj"', 'name = "proj"\nlicense = "mit"')
     with open(project / "proj.toml", "a") as manifest:
         manifest.write('[kernel.layer]\nname = "Saxpy"\nforward = ["x", "y"]\nmembers = { a = "scale" }\n')
-    summary = build(tilec, project, "--wheel", "--hub")
+    summary = build(tilec, project, "--wheel", "--hub", "--torch", "--onnxruntime")
     assert summary["wheel"] == str(project / "out/python/proj-0.1.0-py3-none-manylinux_2_17_x86_64.whl")
     assert Path(summary["wheel"]).exists()
     assert summary["hub"] == str(project / "out/hub")
@@ -313,8 +313,12 @@ def test_a_wheel_and_a_folder_for_the_hub_on_request(tilec: Callable, project: P
     text = (project / "out/hub/build/torch-universal/layers.py").read_text()
     assert "class Saxpy(nn.Module):" in text
     assert "a=self.scale" in text
+    assert summary["torch"] == [str(project / "out/lib/libproj_torch.so")]
+    assert Path(summary["torch"][0]).exists()
+    assert summary["onnxruntime"] == [str(project / "out/lib/libproj_onnxruntime.so")]
+    assert Path(summary["onnxruntime"][0]).exists()
     again = build(tilec, project)
-    assert (again["wheel"], again["hub"]) == (None, None)
+    assert (again["wheel"], again["hub"], again["onnxruntime"]) == (None, None, [])
 
 
 # ---- sources ----

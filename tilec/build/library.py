@@ -41,8 +41,8 @@ class BuildResult:
     """What a build did: a plan, a spec and a report for each host. ``compiled`` + ``reused`` variants;
     ``package_reused``: the files on disk were the right ones already. ``remarks`` are what authors of kernels
     are to be told, ``warnings`` all else that is to be said. ``wheels`` are the Python wheels if they were
-    asked for, ``sources`` the source files, ``hub`` the folder for the kernel hub. ``seconds`` is wall
-    time."""
+    asked for, ``sources`` the source files, ``hub`` the folder for the kernel hub, ``torch`` and
+    ``onnxruntime`` the libraries of operators. ``seconds`` is wall time."""
 
     plans: tuple[Plan, ...]
     specs: tuple[PackageSpec, ...]
@@ -56,6 +56,8 @@ class BuildResult:
     wheels: tuple[Path, ...] = ()
     sources: tuple[Path, ...] = ()
     hub: Path | None = None
+    torch: tuple[Path, ...] = ()
+    onnxruntime: tuple[Path, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -89,6 +91,8 @@ def build(
     static: bool = False,
     wheel: bool = False,
     hub: bool = False,
+    torch: bool = False,
+    onnxruntime: bool = False,
     sources: str | Path | None = None,
     strict: bool = False,
     progress: Progress | None = None,
@@ -97,10 +101,11 @@ def build(
 
     ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
     settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel, ``hub`` a
-    folder for the kernel hub (`tilec.package.hub`); ``sources`` names a folder for the sources of all
-    variants and of the host (`tilec.build.emitted`); ``strict`` takes remarks on kernels as errors. Nothing
-    below ``out_dir`` changes unless every variant compiled and the library linked. Raises errors of the tree:
-    wrong input, failed compilation, missing toolchain, StrictError.
+    folder for the kernel hub (`tilec.package.hub`), ``torch`` and ``onnxruntime`` a library of operators for
+    each (`tilec.package.torch_operators`, `tilec.package.onnxruntime`); ``sources`` names a folder for the
+    sources of all variants and of the host (`tilec.build.emitted`); ``strict`` takes remarks on kernels as
+    errors. Nothing below ``out_dir`` changes unless every variant compiled and the library linked. Raises
+    errors of the tree: wrong input, failed compilation, missing toolchain, StrictError.
     """
     start = time.monotonic()
     settings = read_settings()
@@ -118,7 +123,9 @@ def build(
     specs = tuple(_package_spec(plan, finished) for plan in plans)
     reports, package_reused = _packages(work, specs, folder, static)
     newer = (said for plan, spec in zip(plans, specs, strict=True) for said in _newer_glibc(plan, spec))
-    warnings = dict.fromkeys((*(said for plan in plans for said in plan.warnings), *work.warnings, *newer))
+    others = _no_operators(specs[0], torch=torch, onnxruntime=onnxruntime)
+    said_of_plans = (said for plan in plans for said in plan.warnings)
+    warnings = dict.fromkeys((*said_of_plans, *work.warnings, *newer, *others))
     return BuildResult(
         plans,
         specs,
@@ -131,6 +138,8 @@ def build(
         seconds=time.monotonic() - start,
         wheels=_wheels(specs, reports) if wheel else (),
         hub=_hub(specs, reports) if hub else None,
+        torch=_torch(specs, reports) if torch else (),
+        onnxruntime=_onnxruntime(specs, reports) if onnxruntime else (),
         sources=()
         if sources is None
         else _emitted(plans[0], specs[0], Path(sources), jobs or default_jobs()),
@@ -153,6 +162,31 @@ def _hub(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> Path:
     from tilec.package.hub import write_hub
 
     return write_hub(specs, reports)
+
+
+def _torch(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
+    from tilec.package.torch_operators import write_torch_operators
+
+    return write_torch_operators(specs, reports)
+
+
+def _onnxruntime(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
+    from tilec.package.onnxruntime import write_operators
+
+    return write_operators(specs, reports)
+
+
+def _no_operators(spec: PackageSpec, *, torch: bool, onnxruntime: bool) -> Iterator[str]:
+    """Which kernels the libraries of operators lack."""
+    from tilec.package.onnxruntime import operators
+    from tilec.package.torch_operators import torch_kernels
+
+    for asked, name, found in ((torch, "torch", torch_kernels), (onnxruntime, "ONNX Runtime", operators)):
+        served = {kernel.name for kernel in found(spec)} if asked else set()
+        names = [kernel.name for kernel in spec.kernels if asked and kernel.name not in served]
+        if names:
+            why = "no code for its devices, or elements of a type that it lacks"
+            yield f"no operators of {name}: {', '.join(names)} ({why})"
 
 
 def _newer_glibc(plan: Plan, spec: PackageSpec) -> tuple[str, ...]:

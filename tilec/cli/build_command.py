@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 @click.option("--static", is_flag=True, help="Also write a static library.")
 @click.option("--wheel", is_flag=True, help="Also write a Python wheel.")
 @click.option("--hub", is_flag=True, help="Also write a folder for the kernel hub of Hugging Face.")
+@click.option("--torch", is_flag=True, help="Also write a library of operators for torch without Python.")
+@click.option("--onnxruntime", is_flag=True, help="Also write a library of operators for ONNX Runtime.")
 @click.option(
     "--emit-source",
     "sources",
@@ -50,6 +52,8 @@ def command(
     static: bool,
     wheel: bool,
     hub: bool,
+    torch: bool,
+    onnxruntime: bool,
     sources: Path | None,
     strict: bool,
     as_json: bool,
@@ -71,6 +75,8 @@ def command(
             static=static,
             wheel=wheel,
             hub=hub,
+            torch=torch,
+            onnxruntime=onnxruntime,
             sources=sources,
             strict=strict,
             progress=progress,
@@ -113,6 +119,10 @@ def _print_summary(result: BuildResult) -> None:
         click.echo(f"{wheel}: {size_text(wheel.stat().st_size)}")
     if result.hub is not None:
         click.echo(f"{result.hub}: for the kernel hub")
+    for made in result.torch:
+        click.echo(f"{made}: for torch")
+    for made in result.onnxruntime:
+        click.echo(f"{made}: for ONNX Runtime")
 
 
 def _as_json(result: BuildResult) -> dict[str, object]:
@@ -126,6 +136,8 @@ def _as_json(result: BuildResult) -> dict[str, object]:
         "wheel": str(result.wheels[0]) if result.wheels else None,
         "wheels": list(map(str, result.wheels)),
         "hub": str(result.hub) if result.hub else None,
+        "torch": list(map(str, result.torch)),
+        "onnxruntime": list(map(str, result.onnxruntime)),
         "sources": [str(path) for path in result.sources],
         "bytes": result.report.library.stat().st_size,
         "build_id": result.report.build_id,

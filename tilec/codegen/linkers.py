@@ -13,11 +13,12 @@ from tilec.systems import LINUX, MACOS, WINDOWS, System
 @dataclass(frozen=True)
 class SharedLibrary:
     """What is linked: ``path`` of the library, ``loaded`` the name that programs look for, ``exports`` its
-    public symbols."""
+    public symbols, ``needs`` other libraries as linkers take them, which are looked for in its own folder."""
 
     path: Path
     loaded: str
     exports: Sequence[str]
+    needs: Sequence[Path] = ()
 
 
 def link_flags(system: System, wanted: SharedLibrary) -> tuple[str, ...]:
@@ -31,6 +32,7 @@ def _elf(wanted: SharedLibrary) -> tuple[str, ...]:
     names = "".join(f"    {name};\n" for name in wanted.exports)
     script.write_text(f"{{\n  global:\n{names}  local: *;\n}};\n", encoding="utf-8")
     return (
+        *(("-Wl,-rpath,$ORIGIN",) if wanted.needs else ()),
         "-Wl,-Bsymbolic",
         "-Wl,-z,nodelete",
         "-Wl,-z,noexecstack",
@@ -47,7 +49,8 @@ def _elf(wanted: SharedLibrary) -> tuple[str, ...]:
 
 def _mach_o(wanted: SharedLibrary) -> tuple[str, ...]:
     """zig's linker exports what is not hidden, and has no list for it."""
-    return (f"-Wl,-install_name,{wanted.loaded}", "-Wl,-dead_strip")
+    found = ("-Wl,-rpath,@loader_path",) if wanted.needs else ()
+    return (*found, f"-Wl,-install_name,{wanted.loaded}", "-Wl,-dead_strip")
 
 
 def _pe(wanted: SharedLibrary) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class Toolchain:
             *_LINK_FLAGS,
             *(() if self.kind == "zig" else _SYSTEM_LINK_FLAGS),
             *("-o", str(wanted.path)),
-            *map(str, objects),
+            *map(str, (*objects, *wanted.needs)),
             *link_flags(self.host.system, wanted),
         ]
         _run(command, f"linking {wanted.path.name} failed", PackageError)

@@ -15,13 +15,20 @@ from tilec.package.templates import render
 from tilec.systems import SYSTEMS
 
 #: Files of tilec that are copied as they are: for operators of torch, and all.
-FOR_TORCH = ("loader.py", "operands.py", "torch_ops.py", "torch_autocast.py", "torch_gradients.py")
+FOR_TORCH = (
+    "loader.py",
+    "operands.py",
+    "torch_ops.py",
+    "torch_autocast.py",
+    "torch_gradients.py",
+    "torch_schema.py",
+)
 COPIED = (*FOR_TORCH, "jax_ops.py", "jax_gradients.py")
 #: Names that the package uses itself.
 _RESERVED = frozenset(
     """BUILD_ID Any Callable Kernel LaunchError Library LibraryError Path Protocol TypeVar annotations
     jax_functions jax_gradients jax_ops library load loader operands overload register_torch_ops
-    torch_autocast torch_gradients torch_ops""".split()
+    torch_autocast torch_gradients torch_ops torch_schema""".split()
 )
 #: The keywords that every call takes.
 _HOW = "serial: bool = False, num_workers: int = 0, variant: int | None = None, stream: int | None = None"

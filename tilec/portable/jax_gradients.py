@@ -17,7 +17,7 @@ class Gradients:
     """Of one kernel; ``functions`` has those of all kernels by name, when gradients are asked for."""
 
     def __init__(self, kernel: Kernel, functions: Mapping[str, Callable[..., Any]]) -> None:
-        self._kernel, self._functions, self._operands = kernel, functions, Operands(kernel)
+        self._kernel, self._functions, self._operands = kernel, functions, Operands(kernel.metadata)
         self._outputs = [out["name"] for out in self._operands.outputs]
         self._backward: Mapping[str, Any] = kernel.metadata.get("backward", {"kernel": None})
 

@@ -41,7 +41,7 @@ def functions(library: Library) -> dict[str, Function]:
 
 
 def _is_expressible(kernel: Kernel) -> bool:
-    known, params = Operands(kernel), kernel.metadata["params"]
+    known, params = Operands(kernel.metadata), kernel.metadata["params"]
     order = _order(params)
     return (
         all(_has_type(param["dtype"]) for param in params if param["kind"] == "tensor")
@@ -71,7 +71,7 @@ class Function:
     def __init__(self, library: Library, kernel: Kernel, module: Any, others: dict[str, Function]) -> None:
         self._name = kernel.name
         #: What it takes and returns.
-        self.operands = Operands(kernel)
+        self.operands = Operands(kernel.metadata)
         self._gradients = Gradients(kernel, others)
         self.__doc__ = kernel.doc
         #: What XLA calls it: no other build has the name.

@@ -1177,6 +1177,8 @@ def _find(path: Path) -> Path:
     if not path.is_dir():
         return path
     found = [each for folder in ("lib", f"lib/{_own_folder()}", ".") for each in _libraries_in(path / folder)]
+    if len(found) > 1:
+        found = [each for each in found if _has_kernels(each)] or found
     if len(found) != 1:
         problem = (
             f"holds {len(found)} libraries ({', '.join(each.name for each in found)})"
@@ -1198,6 +1200,12 @@ def _libraries_in(folder: Path) -> list[Path]:
     """The files of a folder that this system takes for libraries."""
     own = [kind for kind in _FILE_FORMATS.values() if kind.system == platform.system()]
     return sorted(each for kind in own for each in folder.glob(f"{kind.prefix}*{kind.suffix}"))
+
+
+def _has_kernels(path: Path) -> bool:
+    """Not so the libraries of operators beside one with kernels."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return format_of(data) is not None and META_SECTION in section_places(data)
 
 
 def _parse_metadata(path: Path, text: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .loader import Kernel, evaluate_size
+from .loader import evaluate_size
 
 #: Before the name of an output in `[kernel.backward]`: the gradient that comes in for it.
 GRADIENT = "grad "
@@ -13,17 +13,18 @@ GRADIENT = "grad "
 
 class Operands:
     """``inputs`` and ``outputs`` are the parameters as the metadata have them, ``names`` those of the inputs,
-    ``hidden`` the dims that no input shows and callers name. Dims and sizes may be symbols of a tracer."""
+    ``hidden`` the dims that no input shows and callers name. Dims and sizes may be symbols of a tracer.
+    ``metadata`` are the kernel's."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        params = kernel.metadata["params"]
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        params = metadata["params"]
         self.inputs = [param for param in params if not param["output"]]
         self.outputs = [param for param in params if param["output"]]
         self.names = [param["name"] for param in self.inputs]
         self._places = {
             at: self.names.index(param["name"]) for at, param in enumerate(params) if not param["output"]
         }
-        self._binds = {dim["name"]: self._first(dim["binds"]) for dim in kernel.metadata["dims"]}
+        self._binds = {dim["name"]: self._first(dim["binds"]) for dim in metadata["dims"]}
         self.hidden = [name for name, bind in self._binds.items() if bind is None]
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,10 +35,15 @@ class Gradients:
 
     def __init__(self, kernel: Kernel, library: Library, namespace: str) -> None:
         self._name, self._namespace, self._library = kernel.name, namespace, library
-        params = kernel.metadata["params"]
-        self._inputs = [param["name"] for param in params if not param["output"]]
-        self._outputs = [param["name"] for param in params if param["output"]]
+        operands = Operands(kernel.metadata)
+        self._inputs, self._outputs = operands.names, [out["name"] for out in operands.outputs]
         self._backward: Mapping[str, Any] | None = kernel.metadata.get("backward")
+
+    @cached_property
+    def _backward_operands(self) -> Operands:
+        """What the backward kernel takes."""
+        assert self._backward is not None
+        return Operands(self._library.kernels[self._backward["kernel"]].metadata)
 
     def register(self, space: torch.library.Library) -> None:
         """Tells torch."""
@@ -89,12 +95,10 @@ class Gradients:
         for name, grad, (shape, dtype, device) in zip(self._outputs, grads, ctx.like, strict=True):
             given = torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
             there[GRADIENT + name] = given.contiguous()
-        kernel = self._library.kernels[self._backward["kernel"]]
-        params = kernel.metadata["params"]
-        values = [there[self._backward["arguments"][p["name"]]] for p in params if not p["output"]]
-        hidden = {name: ctx.dims[name] for name in Operands(kernel).hidden if name in ctx.dims}
-        result = getattr(getattr(torch.ops, self._namespace), kernel.name)(*values, **hidden)
+        operands, of = self._backward_operands, self._backward["gradients"]
+        values = [there[self._backward["arguments"][name]] for name in operands.names]
+        hidden = {name: ctx.dims[name] for name in operands.hidden if name in ctx.dims}
+        result = getattr(getattr(torch.ops, self._namespace), self._backward["kernel"])(*values, **hidden)
         results = result if isinstance(result, tuple) else (result,)
-        names = [param["name"] for param in params if param["output"]]
-        of = self._backward["gradients"]
+        names = [out["name"] for out in operands.outputs]
         return {of[name]: each for name, each in zip(names, results, strict=True) if name in of}

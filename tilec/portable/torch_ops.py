@@ -20,10 +20,10 @@ from .loader import Kernel, Library, LibraryError, default_of, device_of_variant
 from .operands import Operands
 from .torch_autocast import Autocast
 from .torch_gradients import Gradients, Ungraded
+from .torch_schema import schema
 
 #: What the dispatcher of torch calls the devices of which it has tensors, there and in torch.autocast.
 _DISPATCH_KEYS = {"cpu": ("CPU", "AutocastCPU"), "cuda": ("CUDA", "AutocastCUDA")}
-_KINDS = {"bool": "bool", "float": "float", "int": "SymInt"}
 #: By namespace the build that it is of, and the Library object, as long as which torch keeps the operators.
 #: One table for all copies of this file in a process.
 _KNOWN: dict[str, tuple[str, torch.library.Library]] = torch.__dict__.setdefault("_tilec_operators", {})
@@ -61,12 +61,12 @@ class _Operator:
     """One kernel as an operator."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._operands = kernel, Operands(kernel)
+        self._kernel, self._operands = kernel, Operands(kernel.metadata)
 
     def register(self, space: torch.library.Library, library: Library) -> None:
         """Defines the operator, its kernels for the devices that the library has code for, and its fake."""
         name = self._kernel.name
-        space.define(f"{name}{self.schema()}", tags=(torch.Tag.pt2_compliant_tag,))
+        space.define(f"{name}{schema(self._operands)}", tags=(torch.Tag.pt2_compliant_tag,))
         for device in _DISPATCH_KEYS.keys() & map(device_of_variant, self._kernel.metadata["variants"]):
             key, inside_autocast = _DISPATCH_KEYS[device]
             space.impl(name, self.run, key)
@@ -76,17 +76,6 @@ class _Operator:
             space.impl(name, Ungraded(space.ns, name), "Autograd")
         else:
             Gradients(self._kernel, library, space.ns).register(space)
-
-    def schema(self) -> str:
-        """The signature as torch writes it: "(Tensor a, float alpha=1.0, *, SymInt N) -> Tensor"."""
-        params = [self._declare(number, param) for number, param in enumerate(self._operands.inputs)]
-        for number in range(len(params) - 1):
-            if any("=" not in later for later in params[number + 1 :]):
-                params[number] = params[number].partition("=")[0]
-        hidden = [f"SymInt {name}" for name in self._operands.hidden]
-        arguments = ", ".join([*params, *(["*", *hidden] if hidden else [])])
-        returned = ["Tensor"] * len(self._operands.outputs)
-        return f"({arguments}) -> {returned[0] if len(returned) == 1 else '(' + ', '.join(returned) + ')'}"
 
     def run(self, *args: Any, **dims: Any) -> Any:
         """The kernel on real tensors."""
@@ -119,12 +108,3 @@ class _Operator:
             torch._check(value.dim() == len(wanted), what.__str__)
             for found, extent in zip(value.shape, wanted, strict=True):
                 torch._check(found == extent, what.__str__)
-
-    def _declare(self, number: int, param: Mapping[str, Any]) -> str:
-        if param["kind"] == "tensor":
-            return f"Tensor{'' if param['access'] == 'in' else f'(a{number}!)'} {param['name']}"
-        kind = next((_KINDS[start] for start in _KINDS if param["dtype"].startswith(start)), "SymInt")
-        kind = "float" if param["dtype"].startswith(("bfloat", "tfloat")) else kind
-        has_word = not isinstance(param["default"], (str, type(None)))  # infinities and NaN have none here
-        default = f"={param['default']}" if has_word else ""
-        return f"{kind} {param['name']}{default}"
