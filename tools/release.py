@@ -4,7 +4,8 @@
 
 The wheel is built from the sdist. Both pass `twine check`, the wheel `check-wheel-contents`; then it is
 installed in an empty environment, where a new project is built, checked and called from C, with no other
-compiler than the one that tilec brings. Stops at the first step that fails, with its words.
+compiler than the one that tilec brings. A tag of the commit, v1.2.3, has to name the version. Stops at the
+first step that fails, with its words.
 """
 
 from __future__ import annotations
@@ -29,11 +30,26 @@ def main() -> None:
     step("build", [sys.executable, "-m", "build", "--outdir", folder, ROOT])
     made = sorted(folder.iterdir())
     (wheel,) = folder.glob("*.whl")
+    require_tags(wheel.name.split("-")[1], tags())
     step("twine check", [sys.executable, "-m", "twine", "check", "--strict", *made])
     step("check-wheel-contents", [sys.executable, "-m", "check_wheel_contents", wheel])
     with tempfile.TemporaryDirectory(prefix="tilec-release-") as name:
         as_a_stranger(wheel, Path(name))
     print(*made, sep="\n")
+
+
+def tags() -> list[str]:
+    """Those of the commit that are of versions; none outside of a repository."""
+    command = ["git", "tag", "--points-at", "HEAD", "--list", "v[0-9]*"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+
+
+def require_tags(version: str, found: list[str]) -> None:
+    """Ends the run where a tag names another version."""
+    wrong = [tag for tag in found if tag != f"v{version}"]
+    if wrong:
+        where = "tilec/__init__.py has the version: change it and commit, then tag that commit"
+        sys.exit(f"the commit is tagged {', '.join(wrong)}, and its version is {version}; {where}")
 
 
 def as_a_stranger(wheel: Path, folder: Path) -> None:
