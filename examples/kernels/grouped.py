@@ -37,8 +37,8 @@ def linear_grouped(tokens, N, K, G, dtype="bfloat16", bM=64, bN=128, bK=64, num_
                     row = offsets[g] + (by - before) * bM
                     end = offsets[g + 1]
                 before += tiles
-            if row < end:
-                e, first, rows = expert + 0, row + 0, end - row
+            e, first, rows = expert + 0, row + 0, end - row
+            if (rows > 0) & (e >= 0) & (e < G):
                 T.clear(acc)
                 for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=num_stages):
                     T.copy(A[first, ko * bK], As)

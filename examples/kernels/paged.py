@@ -173,6 +173,37 @@ def attention_paged(
     return main
 
 
+@tilec.jit(out_idx=[-2, -1])
+def gather_pages(Hkv, D, B, pages, longest, keys, page=16, dtype="bfloat16", rows=16, threads=128):
+    """The keys and values of each sequence, out of its pages, one behind the other.
+
+    Those of sequence b are rows k_bounds[b] to k_bounds[b + 1] - 1 of what comes out. ``most`` is at least
+    the largest number of keys of a sequence; it sizes the grid.
+    """
+
+    @T.prim_func
+    def main(
+        K: T.Tensor((pages, Hkv, page, D), dtype),
+        V: T.Tensor((pages, Hkv, page, D), dtype),
+        table: T.Tensor((B, longest), "int32"),
+        k_bounds: T.Tensor((B + 1,), "int32"),
+        most: T.int32,
+        keys_out: T.Tensor((keys, Hkv, D), dtype),
+        values_out: T.Tensor((keys, Hkv, D), dtype),
+    ):
+        """Keys and values of sequences as rows back to back."""
+        with T.Kernel(T.ceildiv(most, rows), Hkv, B, threads=threads) as (bx, h, b):
+            k0 = k_bounds[b]
+            count = T.min(k_bounds[b + 1] - k0, longest * page)
+            for i, d in T.Parallel(rows, D):
+                key = bx * rows + i
+                if key < count:
+                    keys_out[k0 + key, h, d] = K[table[b, key // page], h, key % page, d]
+                    values_out[k0 + key, h, d] = V[table[b, key // page], h, key % page, d]
+
+    return main
+
+
 def rotary_to_cache_inputs(dims, rng, page=16):
     """Angles of base 10000, random positions below S, a slot of its own for each token."""
     tokens, H, Hkv, D, S, pages = (dims[name] for name in ("tokens", "H", "Hkv", "D", "S", "pages"))
@@ -226,4 +257,27 @@ def attention_paged_inputs(dims, rng, page=16):
         lengths,
         int(rng.integers(1, longest * page + 1)),
         int(queries.max(initial=0)),
+    ]
+
+
+def gather_pages_reference(K, V, table, k_bounds, most=None):
+    """NumPy twin of :func:`gather_pages`."""
+    page, counts = K.shape[2], np.diff(k_bounds)
+    rows = [np.arange(count) for count in counts]
+    at = [pages[row // page] for pages, row in zip(table, rows, strict=True)]
+    places = np.concatenate(at), slice(None), np.concatenate(rows) % page
+    return K[places], V[places]
+
+
+def gather_pages_inputs(dims, rng, page=16):
+    """Sequences of any lengths that fit, pages in any order."""
+    Hkv, D, B, pages, longest, keys = (dims[n] for n in ("Hkv", "D", "B", "pages", "longest", "keys"))
+    page = dims.get("page", page)
+    counts = rng.multinomial(keys, np.full(B, 1 / B))
+    counts = np.minimum(counts, longest * page)
+    return [
+        *(rng.standard_normal((pages, Hkv, page, D)) for _ in range(2)),
+        rng.integers(0, pages, (B, longest)).astype(np.int32),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+        int(counts.max(initial=0)),
     ]

@@ -25,6 +25,12 @@ _SMALL = {
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-6,
 }
+_EXPERTS = {
+    "num_experts": 12,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 96,
+    "shared_expert_intermediate_size": 256,
+}
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 500000.0,
@@ -38,6 +44,39 @@ SMALL: dict[str, dict[str, Any]] = {
     "qwen2": {**_SMALL, "model_type": "qwen2", "tie_word_embeddings": True},
     "qwen3": {**_SMALL, "model_type": "qwen3", "head_dim": 128},
     "mistral": {**_SMALL, "model_type": "mistral", "sliding_window": 40, "rms_norm_eps": 1e-5},
+    "mixtral": {**_SMALL, "model_type": "mixtral", "intermediate_size": 192, "num_local_experts": 8},
+    "qwen2_moe": {**_SMALL, **_EXPERTS, "model_type": "qwen2_moe", "decoder_sparse_step": 2},
+    "qwen3_moe": {
+        **_SMALL,
+        **_EXPERTS,
+        "model_type": "qwen3_moe",
+        "norm_topk_prob": True,
+        "mlp_only_layers": [1],
+    },
+}
+#: As "llama", with as many query heads for a key head as kernels of GPUs are made for.
+GROUPED: dict[str, dict[str, Any]] = {
+    f"llama {channels}": {
+        **SMALL["llama"],
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": channels,
+    }
+    for channels in (64, 128)
+}
+#: The shape of Llama-3.1-8B.
+LLAMA_8B: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {**_LLAMA3, "original_max_position_embeddings": 8192},
 }
 #: The shape of Qwen2.5-0.5B.
 QWEN_HALF_B: dict[str, Any] = {
@@ -55,15 +94,18 @@ QWEN_HALF_B: dict[str, Any] = {
 }
 
 
-def write_checkpoint(config: dict[str, Any], folder: Path, seed: int = 0, dtype: str = "float32") -> None:
+def write_checkpoint(
+    config: dict[str, Any], folder: Path, seed: int = 0, dtype: str = "float32", device: str = "cpu"
+) -> None:
     """Writes a model of ``config`` to ``folder``: normal weights whose products keep the size of what they
-    take, gains about 1 and biases about 0, all of them from ``seed``."""
+    take, gains about 1 and biases about 0, all of them from ``seed`` and made on ``device``."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     made = AutoConfig.for_model(**config)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(made, dtype=getattr(torch, dtype))
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(made, dtype=getattr(torch, dtype))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith("norm.weight"):
@@ -71,7 +113,7 @@ def write_checkpoint(config: dict[str, Any], folder: Path, seed: int = 0, dtype:
             elif weight.dim() == 1:
                 weight.normal_(0, 0.5)
             else:
-                weight.normal_(0, weight.shape[1] ** -0.5)
+                weight.normal_(0, weight.shape[-1] ** -0.5)
     model.save_pretrained(folder)
 
 

@@ -35,12 +35,18 @@ def build_library(out: Path, manifest: Path = MANIFEST, targets: Sequence[str] =
     subprocess.run([*tilec, *(f"--target={name}" for name in targets)], check=True)
 
 
-def build_engine(prefix: Path, binary: Path) -> None:
-    """Compiles the sources of this folder against the library installed in ``prefix``."""
+def build_engine(prefix: Path, binary: Path, rpath: str = "", portable: bool = False) -> None:
+    """Compiles the sources of this folder against the library installed in ``prefix``, which the binary finds
+    there or in ``rpath``; ``portable``: for any Linux of this architecture."""
     sys.path.insert(0, str(HERE.parent))
     from native import build_binary
 
-    build_binary(HERE, LIBRARY, prefix, binary)
+    build_binary(HERE, LIBRARY, prefix, binary, rpath, portable)
+
+
+def prompt_of(length: int, vocabulary: int, seed: int = 0) -> list[int]:
+    """Random token ids."""
+    return np.random.default_rng(seed).integers(0, vocabulary, length).tolist()
 
 
 class EngineError(RuntimeError):
@@ -55,10 +61,11 @@ class Engine:
     folder: Path
     precision: str = "bfloat16"
     threads: int = 2
+    device: str = "cpu"
 
     def _run(self, prompts: Sequence[Sequence[int]], **options: Any) -> subprocess.CompletedProcess[str]:
         command = [str(self.binary), str(self.folder), "--precision", self.precision]
-        command += ["--threads", str(self.threads)]
+        command += ["--threads", str(self.threads), "--device", self.device]
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         lines = "".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts)
@@ -72,6 +79,10 @@ class Engine:
         lines = self._run(prompts, tokens=tokens, **options).stdout.splitlines()
         return [[int(word) for word in line.split()] for line in lines]
 
+    def stats(self, prompts: Sequence[Sequence[int]], tokens: int, **options: Any) -> dict[str, int]:
+        """Tokens of prompts, those among them whose keys and values the cache had, and those of all steps."""
+        return json.loads(self._run(prompts, tokens=tokens, stats=True, **options).stderr)
+
     def logits(self, prompt: Sequence[int], vocabulary: int, **options: Any) -> np.ndarray:
         """The logits of each token of a prompt, float32 (tokens, vocabulary)."""
         with tempfile.NamedTemporaryFile() as file:
@@ -79,5 +90,6 @@ class Engine:
             return np.fromfile(file.name, np.float32).reshape(-1, vocabulary)
 
     def times(self, prompts: Sequence[Sequence[int]], tokens: int, **options: Any) -> dict[str, Any]:
-        """Tokens, seconds and tokens a second of steps with prompts ("prefill") and without ("decode")."""
+        """Of steps with prompts ("prefill") and without ("decode"): "tokens", "seconds", "rate" (tokens
+        a second), "steps" (seconds of each) and "gaps" (those in front of each without a kernel)."""
         return json.loads(self._run(prompts, tokens=tokens, times=True, **options).stderr)

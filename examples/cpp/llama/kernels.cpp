@@ -68,6 +68,18 @@ DLTensor Tensor::view(const DLDevice& device) const {
 
 Kernels::Kernels(Device& device) : exec_(device.exec()), workspace_(device) {
   check(llama_kernels_check_build(LLAMA_KERNELS_BUILD_ID));
+  check(llama_kernels_library()->preload(nullptr, exec_.device));
+}
+
+bool Kernels::serves(const std::string& name, std::initializer_list<Argument> arguments) const {
+  const tilec_kernel* kernel = llama_kernels_library()->find(name.c_str());
+  if (kernel == nullptr || kernel->num_params != arguments.size()) return false;
+  std::vector<DLTensor> tensors(arguments.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (const Tensor* tensor = std::get_if<Tensor>(arguments.begin() + i)) tensors[i] = tensor->view(exec_.device);
+  const tilec_variant* found = nullptr;
+  const std::vector<std::int64_t> dims = dims_of(*kernel, tensors);
+  return llama_kernels_library()->select(kernel, exec_.device, dims.data(), nullptr, &found) == TILEC_OK;
 }
 
 const tilec_kernel* Kernels::find(const std::string& name) {

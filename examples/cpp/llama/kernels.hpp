@@ -39,12 +39,15 @@ using Argument = std::variant<Tensor, std::int32_t, float>;
 
 class Kernels {
  public:
-  // Throws std::runtime_error unless header and library are of one build.
+  // Loads the kernels. Throws std::runtime_error unless header and library are of one build and have code for the device.
   explicit Kernels(Device& device);
 
   // Runs kernel `name` with a workspace of the size that it asks for. Throws std::runtime_error with the library's
   // message, or when the library has no such kernel.
   void call(const std::string& name, std::initializer_list<Argument> arguments);
+
+  // Whether the library has a kernel `name` with code for such a call on this device.
+  bool serves(const std::string& name, std::initializer_list<Argument> arguments) const;
 
  private:
   const tilec_kernel* find(const std::string& name);

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "model.hpp"
@@ -16,16 +17,17 @@
 namespace {
 
 constexpr const char* kUsage =
-    "usage: llama FOLDER [--precision float32|bfloat16|q4_0] [--threads N] [--tokens N] [--cache TOKENS] [--chunk TOKENS]\n"
-    "             [--temperature T] [--top-k K] [--top-p P] [--seed S] [--stop ID] [--logits FILE] [--times]\n"
+    "usage: llama FOLDER [--precision float32|bfloat16|q4_0] [--threads N] [--ranks N] [--tokens N] [--cache TOKENS]\n"
+    "             [--chunk TOKENS] [--temperature T] [--top-k K] [--top-p P] [--seed S] [--stop ID] [--logits FILE] [--times]\n"
+    "             [--stats] [--device cpu|cuda|cuda:NUMBER]\n"
     "stdin: prompts of token ids, one a line; stdout: the new ids of each.\n"
     "--logits: the logits of all tokens of the prompts instead, float32, and no new ids.";
 
 struct Options {
-  std::string folder, precision = "bfloat16", logits;
-  std::int64_t threads = 0, tokens = 32, cache = 4096, chunk = 512, stop = -1;
+  std::string folder, precision = "bfloat16", logits, device = "cpu";
+  std::int64_t threads = 0, ranks = 1, tokens = 32, cache = 4096, chunk = 512, stop = -1;
   llama::Sampling sampling;
-  bool times = false;
+  bool times = false, stats = false;
 };
 
 double number(const std::string& option, const std::string& text, double low, double high) {
@@ -49,13 +51,15 @@ void set(Options& options, const std::string& name, const std::string& text) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   if (name == "--precision") options.precision = text;
   else if (name == "--logits") options.logits = text;
+  else if (name == "--device") options.device = text;
   else if (name == "--threads") options.threads = integer(1, 1024);
+  else if (name == "--ranks") options.ranks = integer(1, 64);
   else if (name == "--tokens") options.tokens = integer(1, kMost);
   else if (name == "--cache") options.cache = integer(1, kMost);
   else if (name == "--chunk") options.chunk = integer(1, 1 << 20);
   else if (name == "--stop") options.stop = integer(-1, kMost);
   else if (name == "--seed") options.sampling.seed = static_cast<std::uint64_t>(integer(0, std::int64_t{1} << 52));
-  else if (name == "--top-k") options.sampling.top_k = integer(0, kMost);
+  else if (name == "--top-k") options.sampling.top_k = static_cast<std::int32_t>(integer(0, kMost));
   else if (name == "--temperature") options.sampling.temperature = static_cast<float>(number(name, text, 0, 1e6));
   else if (name == "--top-p") options.sampling.top_p = static_cast<float>(number(name, text, 0, 1));
   else throw std::invalid_argument("unknown option " + name + "\n" + kUsage);
@@ -69,6 +73,8 @@ Options parse_options(int argc, char** argv) {
       options.folder = name;
     } else if (name == "--times") {
       options.times = true;
+    } else if (name == "--stats") {
+      options.stats = true;
     } else if (i + 1 == argc) {
       throw std::invalid_argument(name + " needs a value\n" + kUsage);
     } else {
@@ -79,8 +85,10 @@ Options parse_options(int argc, char** argv) {
   return options;
 }
 
-std::vector<std::vector<std::int32_t>> read_prompts() {
-  std::vector<std::vector<std::int32_t>> prompts;
+using Prompts = std::vector<std::vector<std::int32_t>>;
+
+Prompts read_prompts() {
+  Prompts prompts;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     prompts.emplace_back();
@@ -91,12 +99,12 @@ std::vector<std::vector<std::int32_t>> read_prompts() {
 }
 
 // The logits of every token of the prompts, prompt by prompt, chunk by chunk.
-void write_logits(llama::Model& model, const Options& options, const std::vector<std::vector<std::int32_t>>& prompts) {
-  std::ofstream file(options.logits, std::ios::binary);
+void write_logits(llama::Model& model, const Options& options, const Prompts& prompts, bool is_first) {
+  std::ofstream file(is_first ? options.logits : "/dev/null", std::ios::binary);
   for (const std::vector<std::int32_t>& prompt : prompts) {
     const auto count = static_cast<std::int64_t>(prompt.size());
     if (count > model.positions()) throw std::invalid_argument("a prompt exceeds --cache or the model");
-    const std::vector<std::int32_t> pages = model.cache().take(llama::pages_for(count));
+    const std::vector<std::int32_t> pages = model.cache().take({}, llama::pages_for(count)).value().pages;
     for (std::int64_t done = 0; done < count; done += options.chunk) {
       const std::int64_t next = std::min(options.chunk, count - done);
       llama::Step step;
@@ -109,43 +117,85 @@ void write_logits(llama::Model& model, const Options& options, const std::vector
   if (!file.flush()) throw std::runtime_error("cannot write " + options.logits);
 }
 
-void print_times(const llama::Spent& spent) {
-  const auto rate = [](std::int64_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; };
-  std::fprintf(stderr, "{\"prefill\": {\"tokens\": %lld, \"seconds\": %.6f, \"rate\": %.2f}, ",
-               static_cast<long long>(spent.prefilled), spent.prefill, rate(spent.prefilled, spent.prefill));
-  std::fprintf(stderr, "\"decode\": {\"tokens\": %lld, \"seconds\": %.6f, \"rate\": %.2f}}\n",
-               static_cast<long long>(spent.decoded), spent.decode, rate(spent.decoded, spent.decode));
+void print_times(const llama::Scheduler& scheduler) {
+  const auto list = [](const char* name, const std::vector<double>& seconds) {
+    std::fprintf(stderr, ", \"%s\": [", name);
+    for (std::size_t i = 0; i < seconds.size(); ++i) std::fprintf(stderr, "%s%.7f", i ? ", " : "", seconds[i]);
+    std::fprintf(stderr, "]");
+  };
+  const auto print = [&](const char* name, const llama::Spent& spent) {
+    const double rate = spent.seconds > 0 ? static_cast<double>(spent.tokens) / spent.seconds : 0;
+    std::fprintf(stderr, "\"%s\": {\"tokens\": %lld, \"seconds\": %.6f, \"rate\": %.2f", name,
+                 static_cast<long long>(spent.tokens), spent.seconds, rate);
+    list("steps", spent.steps), list("gaps", spent.gaps);
+  };
+  std::fprintf(stderr, "{"), print("prefill", scheduler.prefill());
+  std::fprintf(stderr, "}, "), print("decode", scheduler.decode());
+  std::fprintf(stderr, "}}\n");
 }
 
-void generate(llama::Model& model, const Options& options, const std::vector<std::vector<std::int32_t>>& prompts) {
+void print_stats(const llama::Counts& counts) {
+  std::fprintf(stderr, "{\"prompts\": %lld, \"reused\": %lld, \"computed\": %lld}\n", static_cast<long long>(counts.prompts),
+               static_cast<long long>(counts.reused), static_cast<long long>(counts.computed));
+}
+
+void generate(llama::Model& model, const Options& options, const Prompts& prompts, bool is_first) {
   llama::Scheduler scheduler(model, options.chunk, static_cast<std::int32_t>(options.stop));
   for (const std::vector<std::int32_t>& prompt : prompts) scheduler.add({prompt, options.tokens, options.sampling});
-  for (const std::vector<std::int32_t>& answer : scheduler.run()) {
+  const Prompts answers = scheduler.run();
+  if (!is_first) return;
+  for (const std::vector<std::int32_t>& answer : answers) {
     for (std::size_t i = 0; i < answer.size(); ++i) std::printf("%s%d", i ? " " : "", answer[i]);
     std::printf("\n");
   }
   if (std::fflush(stdout) != 0) throw std::runtime_error("cannot write the answers");
-  if (options.times) print_times(scheduler.spent());
+  if (options.times) print_times(scheduler);
+  if (options.stats) print_stats(scheduler.counts());
 }
 
-void serve(const Options& options) {
-  const std::vector<std::vector<std::int32_t>> prompts = read_prompts();
-  const auto device = llama::make_cpu(static_cast<std::uint32_t>(options.threads));
-  llama::Model model(options.folder, llama::Precision::named(options.precision), llama::pages_for(options.cache), *device);
-  options.logits.empty() ? generate(model, options, prompts) : write_logits(model, options, prompts);
+std::unique_ptr<llama::Device> make_device(const Options& options) {
+  const std::string& name = options.device;
+  if (name == "cpu") return llama::make_cpu(static_cast<std::uint32_t>(options.threads));
+  if (name.rfind("cuda", 0) != 0 || (name.size() > 4 && name[4] != ':'))
+    throw std::invalid_argument("--device takes cpu, cuda or cuda:NUMBER, not " + name);
+  return llama::make_cuda(name == "cuda" ? 0 : static_cast<int>(number("--device cuda:", name.substr(5), 0, 63)));
+}
+
+// Says what has been thrown: the status of the process.
+int report() {
+  try {
+    throw;
+  } catch (const std::invalid_argument& error) {
+    return std::fprintf(stderr, "llama: %s\n", error.what()), 2;
+  } catch (const std::exception& error) {
+    return std::fprintf(stderr, "llama: %s\n", error.what()), 1;
+  }
+}
+
+// Every rank reads the same prompts and makes the same steps: what decides about them are tokens, and logits are the same
+// bits in all ranks. An error of one ends the process, for the others may wait for it.
+void serve(const Options& options, const Prompts& prompts, llama::Share share) try {
+  const auto device = make_device(options);
+  llama::Model model(options.folder, llama::Precision::named(options.precision), llama::pages_for(options.cache), *device,
+                     share);
+  (options.logits.empty() ? generate : write_logits)(model, options, prompts, share.rank == 0);
+} catch (...) {
+  std::_Exit(report());
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    serve(parse_options(argc, argv));
-    return 0;
-  } catch (const std::invalid_argument& error) {
-    std::fprintf(stderr, "llama: %s\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "llama: %s\n", error.what());
-    return 1;
-  }
+int main(int argc, char** argv) try {
+  Options options = parse_options(argc, argv);
+  if (options.ranks > 1 && options.device != "cpu") throw std::invalid_argument("--ranks splits a model among CPU threads alone");
+  if (options.ranks > 1 && options.threads == 0) options.threads = std::thread::hardware_concurrency();
+  if (options.ranks > 1) options.threads = std::max<std::int64_t>(options.threads / options.ranks, 1);
+  const Prompts prompts = read_prompts();
+  const auto group = llama::make_threads(options.ranks);
+  std::vector<std::thread> ranks;
+  for (std::int64_t rank = 0; rank < options.ranks; ++rank)
+    ranks.emplace_back(serve, options, prompts, llama::Share{group.get(), rank, options.ranks});
+  for (std::thread& rank : ranks) rank.join();
+} catch (...) {
+  return report();
 }

@@ -13,41 +13,59 @@ namespace {
 // Rows of activations from which on it is faster to unpack weights of 4 bits first: measured on an AMD EPYC (Zen 5).
 constexpr std::int64_t kUnpackedFrom = 16;
 
+// Sizes of batches and tables that steps are recorded for; rows of tables start at multiples of 16 bytes.
+std::int64_t power_of_two_from(std::int64_t least) {
+  std::int64_t power = 1;
+  while (power < least) power *= 2;
+  return power;
+}
+
+std::int64_t padded(std::int64_t sequences) {
+  return sequences <= 8 ? power_of_two_from(sequences) : (sequences + 7) / 8 * 8;
+}
+
+std::int64_t table_width(const Step& step) { return power_of_two_from(std::max<std::int64_t>(step.longest(), 4)); }
+
 }  // namespace
 
-Model::Model(const std::string& folder, Precision precision, std::int64_t pages, Device& device)
-    : config_(Config::read(folder)),
+Model::Model(const std::string& folder, Precision precision, std::int64_t pages, Device& device, Share share)
+    : share_(share),
+      config_(Config::read(folder).split(share.ranks)),
       precision_(precision),
       type_(precision.type),
       device_(device),
       kernels_(device),
-      weights_(Checkpoint(folder), config_, precision, device),
+      weights_(Checkpoint(folder), config_, precision, device, share),
       cache_(config_, precision.type, pages, device),
       positions_(std::min(config_.positions, pages * kPage)),
-      buffers_(kCount, Buffer(device)) {
+      most_rows_(padded(pages)),
+      plain_(device) {
   const RopeTables tables(config_, positions_);
   const std::size_t bytes = tables.cos.size() * sizeof(float);
+  const std::size_t sampled = static_cast<std::size_t>(most_rows_) * sizeof(std::int32_t);
   cos_ = device.allocate(bytes);
   sin_ = device.allocate(bytes);
   device.upload(cos_, tables.cos.data(), bytes);
   device.upload(sin_, tables.sin.data(), bytes);
+  chosen_ = device.allocate(sampled);
+  landed_ = static_cast<std::int32_t*>(device.allocate_host(sampled * static_cast<std::size_t>(device.ahead() + 1)));
   norm("rmsnorm");  // refuses an eps that there is no kernel for
+  choose_attention();
 }
 
 // ---- memory of a step ----
 
 void* Model::room(Slot slot, std::int64_t elements, Type type) {
-  return buffers_[slot].reserve(static_cast<std::size_t>(elements * bytes_of(type)));
-}
-
-Tensor Model::upload(Slot slot, const std::vector<std::int32_t>& numbers, std::initializer_list<std::int64_t> shape) {
-  void* to = room(slot, static_cast<std::int64_t>(numbers.size()), Type::kInt32);
-  device_.upload(to, numbers.data(), numbers.size() * sizeof(std::int32_t));
-  return {to, Type::kInt32, shape};
+  return rooms_->buffers[slot].reserve(static_cast<std::size_t>(elements * bytes_of(type)));
 }
 
 Tensor Model::rows(Slot slot, std::int64_t columns) {
-  return {room(slot, tokens_ * columns, type_), type_, {tokens_, columns}};
+  return {room(slot, shape_.tokens * columns, type_), type_, {shape_.tokens, columns}};
+}
+
+Tensor Model::numbers(Number which, std::initializer_list<std::int64_t> shape, Type type, std::int64_t from) const {
+  const auto* all = static_cast<const std::int32_t*>(rooms_->buffers[kNumbers].data());
+  return {all + offsets_[which] + from, type, shape};
 }
 
 std::string Model::norm(const char* name) const {
@@ -56,28 +74,102 @@ std::string Model::norm(const char* name) const {
   throw std::runtime_error("config.json: rms_norm_eps is neither 1e-5 nor 1e-6, for which llama.toml has norms");
 }
 
+void Model::measure(const Step& step) {
+  const std::int64_t singles = splits_ ? step.singles() : 0;
+  const auto rows = static_cast<std::int64_t>(step.rows.size());
+  shape_ = {step.tokens(), step.sequences(), rows, table_width(step), singles, 0, 0, 0};
+  for (auto i = static_cast<std::size_t>(singles); i < step.lengths.size(); ++i) {
+    shape_.keys += step.lengths[i];
+    shape_.most = std::max(shape_.most, step.bounds[i + 1] - step.bounds[i]);
+    shape_.most_keys = std::max(shape_.most_keys, step.lengths[i]);
+  }
+}
+
+void Model::upload(const Step& step) {
+  measure(step);
+  joined_.clear();
+  const auto add = [&](Number which, const std::vector<std::int32_t>& numbers) {
+    offsets_[which] = joined_.size();
+    joined_.insert(joined_.end(), numbers.begin(), numbers.end());
+    joined_.resize((joined_.size() + kAligned - 1) / kAligned * kAligned);
+  };
+  add(kGiven, step.ids), add(kPositions, step.positions), add(kPlaces, step.slots), add(kLengths, step.lengths);
+  add(kTable, step.table(shape_.width)), add(kRows, step.rows);
+  add(kBounds, step.bounds_behind(shape_.singles)), add(kKeyBounds, step.key_bounds_behind(shape_.singles));
+  add(kTemperature, step.temperatures), add(kTopK, step.top_ks), add(kTopP, step.top_ps);
+  add(kSeeds, step.seeds), add(kDraws, step.draws);
+  void* to = room(kNumbers, static_cast<std::int64_t>(joined_.size()), Type::kInt32);
+  device_.upload(to, joined_.data(), joined_.size() * sizeof(std::int32_t));
+}
+
 // ---- one step ----
 
 const std::vector<float>& Model::run(const Step& step) {
-  tokens_ = step.tokens();
-  const Places places = upload_places(step);
-  embed(step);
+  rooms_ = &plain_;
+  upload(step);
+  forward();
+  const std::int64_t count = shape_.rows * config_.vocabulary;
+  logits_.resize(static_cast<std::size_t>(count));
+  if (count == 0) return logits_;
+  score();
+  const void* found = rooms_->buffers[kLogits].data();
+  if (type_ == Type::kFloat32) {
+    device_.download(logits_.data(), found, logits_.size() * sizeof(float));
+    return logits_;
+  }
+  words_.resize(logits_.size());
+  device_.download(words_.data(), found, words_.size() * sizeof(std::uint16_t));
+  std::transform(words_.begin(), words_.end(), logits_.begin(), from_bfloat16);
+  return logits_;
+}
+
+// Steps in which all sequences decode are recorded: the first of its size is made call by call and sizes the memory.
+void Model::start(const Step& step) {
+  const std::size_t sampled = step.rows.size();
+  const bool is_recorded = device_.ahead() > 0 && step.singles() == step.sequences() && sampled == step.ids.size();
+  Step filled = step;
+  if (is_recorded) filled.pad(padded(step.sequences()), cache_.pages());
+  const std::pair<std::int64_t, std::int64_t> size(filled.sequences(), table_width(filled));
+  rooms_ = is_recorded ? &recorded_.try_emplace(size, device_).first->second : &plain_;
+  upload(filled);
+  const std::int64_t begin = device_.mark();
+  const auto calls = [&] { forward(), sample(); };
+  if (rooms_->is_sized && !rooms_->record) rooms_->record = device_.record(calls);
+  rooms_->record ? rooms_->record() : calls();
+  rooms_->is_sized = is_recorded;
+  const std::int64_t end = device_.mark();
+  device_.fetch(landing(steps_), chosen_, sampled * sizeof(std::int32_t));
+  started_.push_back({begin, end, device_.mark(), steps_++, sampled});
+}
+
+Sampled Model::finish() {
+  const Started step = started_.front();
+  started_.pop_front();
+  device_.wait(step.landed);
+  const std::int32_t* ids = landing(step.number);
+  const double gap = step.number == 0 ? 0 : device_.seconds(last_end_, step.begin);
+  last_end_ = step.end;
+  return {{ids, ids + step.rows}, gap};
+}
+
+void Model::forward() {
+  embed();
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const Layer& layer = weights_.layers[i];
-    attend(places, layer, i);
+    attend(layer, i);
     add_and_norm(layer.inner_gain);
     feed_forward(layer);
     const bool is_last = i + 1 == weights_.layers.size();
     add_and_norm(is_last ? weights_.last_gain : weights_.layers[i + 1].input_gain);
   }
-  return logits(step);
 }
 
-void Model::embed(const Step& step) {
-  const std::int64_t hidden = config_.hidden;
-  kernels_.call(kernel("embedding"), {upload(kIds, step.ids, {tokens_}),
-                                      Tensor(weights_.embeddings, type_, {config_.vocabulary, hidden}),
-                                      rows(kStream, hidden)});
+void Model::embed() {
+  const std::int64_t hidden = config_.hidden, tokens = shape_.tokens;
+  const Tensor ids(room(kIds, tokens, Type::kInt32), Type::kInt32, {tokens});
+  kernels_.call("resolve", {numbers(kGiven, {tokens}), Tensor(chosen_, Type::kInt32, {most_rows_}), ids});
+  kernels_.call(kernel("embedding"),
+                {ids, Tensor(weights_.embeddings, type_, {config_.vocabulary, hidden}), rows(kStream, hidden)});
   kernels_.call(norm("rmsnorm"),
                 {rows(kStream, hidden), gain(weights_.layers.front().input_gain, hidden), rows(kNormed, hidden)});
 }
@@ -93,72 +185,31 @@ void Model::linear(Tensor in, const Matrix& matrix, Tensor out) {
   kernels_.call(kernel("linear"), {in, Tensor(unpacked, type_, {matrix.features, matrix.inputs}), out});
 }
 
-Model::Places Model::upload_places(const Step& step) {
-  const std::int64_t sequences = step.sequences();
-  return {upload(kPositions, step.positions, {tokens_}),
-          upload(kSlots, step.slots, {tokens_}),
-          upload(kTable, step.table(), {sequences, step.longest()}),
-          upload(kBounds, step.bounds, {sequences + 1}),
-          upload(kLengths, step.lengths, {sequences}),
-          step.most()};
-}
-
-void Model::attend(const Places& places, const Layer& layer, std::size_t number) {
-  const std::int64_t fused = config_.fused_heads(), dim = config_.head_dim, heads = config_.heads;
-  const std::int64_t shared = config_.key_heads, pages = cache_.pages();
-  const Tensor keys(cache_.keys(number), type_, {pages, shared, kPage, dim});
-  const Tensor values(cache_.values(number), type_, {pages, shared, kPage, dim});
-  const Tensor cos(cos_, Type::kFloat32, {positions_, dim / 2}), sin(sin_, Type::kFloat32, {positions_, dim / 2});
-  linear(rows(kNormed, config_.hidden), layer.qkv, rows(kQkv, fused * dim));
-  void* queries = room(kQueries, tokens_ * heads * dim, type_);
-  kernels_.call(kernel(config_.qk_norm ? "rotary_to_cache_normed" : "rotary_to_cache"),
-                {Tensor(room(kQkv, tokens_ * fused * dim, type_), type_, {tokens_, fused, dim}),
-                 Tensor(layer.qkv_bias, type_, {fused, dim}), gain(layer.q_gain, dim), gain(layer.k_gain, dim),
-                 static_cast<float>(config_.eps), cos, sin, places.positions,
-                 places.slots, Tensor(queries, type_, {tokens_, heads, dim}), keys, values});
-  const std::int64_t group = config_.group();
-  const std::int64_t window = config_.window != 0 ? config_.window : positions_;
-  void* context = room(kContext, tokens_ * heads * dim, type_);
-  kernels_.call(kernel("attention_paged"),
-                {Tensor(queries, type_, {tokens_, shared, group, dim}), keys, values, places.table, places.bounds,
-                 places.lengths, static_cast<std::int32_t>(window), places.most,
-                 Tensor(context, type_, {tokens_, shared, group, dim})});
-  linear(rows(kContext, heads * dim), layer.out, rows(kProjected, config_.hidden));
-}
-
-void Model::feed_forward(const Layer& layer) {
-  const std::int64_t inner = config_.inner;
-  linear(rows(kNormed, config_.hidden), layer.gate_up, rows(kGateUp, 2 * inner));
-  const char* fused = static_cast<const char*>(room(kGateUp, tokens_ * 2 * inner, type_));
-  kernels_.call(kernel("silu_mul"), {Tensor(fused, type_, {tokens_, inner}, {2 * inner, 1}),
-                                     Tensor(fused + inner * bytes_of(type_), type_, {tokens_, inner}, {2 * inner, 1}),
-                                     rows(kInner, inner)});
-  linear(rows(kInner, inner), layer.down, rows(kProjected, config_.hidden));
-}
-
 void Model::add_and_norm(const void* weight) {
   const std::int64_t hidden = config_.hidden;
+  if (share_.ranks > 1)
+    share_.group->sum(share_.rank, room(kProjected, shape_.tokens * hidden, type_), shape_.tokens * hidden, type_, device_.exec());
   kernels_.call(norm("add_rmsnorm"), {rows(kProjected, hidden), rows(kStream, hidden), gain(weight, hidden),
                                       rows(kNormed, hidden), rows(kNextStream, hidden)});
-  std::swap(buffers_[kStream], buffers_[kNextStream]);
+  std::swap(rooms_->buffers[kStream], rooms_->buffers[kNextStream]);
 }
 
-const std::vector<float>& Model::logits(const Step& step) {
-  const auto asked = static_cast<std::int64_t>(step.rows.size());
-  logits_.resize(static_cast<std::size_t>(asked * config_.vocabulary));
-  if (asked == 0) return logits_;
-  const Tensor last(room(kLast, asked * config_.hidden, type_), type_, {asked, config_.hidden});
-  void* out = room(kLogits, asked * config_.vocabulary, type_);
-  kernels_.call(kernel("embedding"), {upload(kRows, step.rows, {asked}), rows(kNormed, config_.hidden), last});
-  linear(last, weights_.head, Tensor(out, type_, {asked, config_.vocabulary}));
-  if (type_ == Type::kFloat32) {
-    device_.download(logits_.data(), out, logits_.size() * sizeof(float));
-    return logits_;
-  }
-  words_.resize(logits_.size());
-  device_.download(words_.data(), out, words_.size() * sizeof(std::uint16_t));
-  std::transform(words_.begin(), words_.end(), logits_.begin(), from_bfloat16);
-  return logits_;
+Tensor Model::score() {
+  const std::int64_t count = shape_.rows, hidden = config_.hidden;
+  const Tensor scores(room(kLogits, count * config_.vocabulary, type_), type_, {count, config_.vocabulary});
+  if (count == shape_.tokens) return linear(rows(kNormed, hidden), weights_.head, scores), scores;
+  const Tensor last(room(kLast, count * hidden, type_), type_, {count, hidden});
+  kernels_.call(kernel("embedding"), {numbers(kRows, {count}), rows(kNormed, hidden), last});
+  return linear(last, weights_.head, scores), scores;
+}
+
+void Model::sample() {
+  const std::int64_t count = shape_.rows;
+  if (count == 0) return;
+  kernels_.call(kernel("sample"),
+                {score(), numbers(kTemperature, {count}, Type::kFloat32), numbers(kTopK, {count}),
+                 numbers(kTopP, {count}, Type::kFloat32), numbers(kSeeds, {count, 2}), numbers(kDraws, {count}),
+                 Tensor(chosen_, Type::kInt32, {count})});
 }
 
 }  // namespace llama

@@ -13,18 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 from checkpoint import QWEN_HALF_B, SMALL, write_checkpoint
-from engine import PRECISIONS, ROOT, Engine, best_target, build_engine, build_library
+from engine import PRECISIONS, ROOT, Engine, best_target, build_engine, build_library, prompt_of
 
 #: So far apart logits of the small models may be, whose deviation is about 1: a few hundred roundings.
 NOISE = 1e-4
 PROMPT, NEW = 48, 24
-
-
-def prompt_of(length: int, vocabulary: int, seed: int = 0) -> list[int]:
-    """Random token ids."""
-    return np.random.default_rng(seed).integers(0, vocabulary, length).tolist()
 
 
 def check(binary: Path, folder: Path) -> bool:

@@ -1,5 +1,6 @@
 #include "weights.hpp"
 
+#include <array>
 #include <initializer_list>
 #include <stdexcept>
 
@@ -8,21 +9,33 @@
 namespace llama {
 namespace {
 
+// How checkpoints call gate, up and down of an MLP.
+constexpr std::array<const char*, 3> kMlp{"gate_proj", "up_proj", "down_proj"}, kMixtral{"w1", "w3", "w2"};
+
 // Some rows of a weight, by name and number.
 struct Part {
   std::string name;
   std::int64_t rows;
 };
 
+// Of what shares have parts; everything else is whole in all of them.
+enum class Split { kNone, kRows, kColumns };
+
 class Loader {
  public:
-  Loader(const Checkpoint& files, Precision precision, Device& device)
-      : files_(files), precision_(precision), device_(device) {}
+  Loader(const Checkpoint& files, Precision precision, Device& device, Share share)
+      : files_(files), precision_(precision), device_(device), share_(share) {}
+
+  bool has(const std::string& name) const { return files_.has(name); }
 
   // Tensors of `count` numbers each, behind one another.
-  const void* vector(std::initializer_list<Part> parts) {
+  const void* vector(std::initializer_list<Part> parts, Split split = Split::kNone) {
     std::vector<float> joined;
-    for (const Part& part : parts) append(joined, files_.get(part.name, {part.rows}));
+    for (const Part& part : parts) {
+      const Stored found = find(part.name, {part.rows}, split);
+      joined.resize(joined.size() + static_cast<std::size_t>(part.rows));
+      to_float32(found.dtype, found.data, static_cast<std::size_t>(part.rows), &*joined.end() - part.rows);
+    }
     return uploaded(joined);
   }
 
@@ -30,22 +43,33 @@ class Loader {
 
   // Rows of `columns` numbers in the type of activations.
   const void* table(const std::string& name, std::int64_t rows, std::int64_t columns) {
-    return stacked({{name, rows}}, columns, false).data;
+    return stacked({{name, rows}}, columns, false, Split::kNone).data;
   }
 
   // The weights of one product, behind one another.
-  Matrix matrix(std::initializer_list<Part> parts, std::int64_t inputs) {
+  Matrix matrix(const std::vector<Part>& parts, std::int64_t inputs, Split split) {
     if (precision_.q4 && inputs % kQ4Block != 0)
-      throw std::runtime_error("q4_0 takes rows of whole blocks of 32 weights; " + parts.begin()->name + " has " +
+      throw std::runtime_error("q4_0 takes rows of whole blocks of 32 weights; " + parts.front().name + " has " +
                                std::to_string(inputs));
-    return stacked(parts, inputs, precision_.q4);
+    return stacked(parts, inputs, precision_.q4, split);
   }
 
  private:
-  static void append(std::vector<float>& to, const StoredTensor& tensor) {
-    const std::size_t count = static_cast<std::size_t>(tensor.shape.front()), before = to.size();
-    to.resize(before + count);
-    to_float32(tensor.dtype, tensor.bytes.data(), count, to.data() + before);
+  // Where this share of a tensor begins, and how many bytes a row of the file has.
+  struct Stored {
+    std::string dtype;
+    const char* data;
+    std::size_t pitch;
+  };
+
+  Stored find(const std::string& name, std::vector<std::int64_t> shape, Split split) const {
+    const std::int64_t rows = shape.front();
+    if (split != Split::kNone) (split == Split::kRows ? shape.front() : shape.back()) *= share_.ranks;
+    const StoredTensor& tensor = files_.get(name, shape);
+    const std::size_t pitch = tensor.bytes.size() / static_cast<std::size_t>(shape.front());
+    const auto rank = static_cast<std::size_t>(share_.rank), ranks = static_cast<std::size_t>(share_.ranks);
+    const std::size_t skipped = split == Split::kNone ? 0 : split == Split::kRows ? rank * rows * pitch : rank * (pitch / ranks);
+    return {tensor.dtype, tensor.bytes.data() + skipped, pitch};
   }
 
   const void* uploaded(const std::vector<float>& numbers) {
@@ -56,27 +80,28 @@ class Loader {
     return data;
   }
 
-  Matrix stacked(std::initializer_list<Part> parts, std::int64_t columns, bool q4) {
+  Matrix stacked(const std::vector<Part>& parts, std::int64_t columns, bool q4, Split split) {
     const std::int64_t row_bytes = q4 ? columns / kQ4Block * kQ4Bytes : columns * bytes_of(precision_.type);
     Matrix made{nullptr, 0, columns};
     for (const Part& part : parts) made.features += part.rows;
     char* to = static_cast<char*>(device_.allocate(static_cast<std::size_t>(made.features * row_bytes)));
     made.data = to;
     for (const Part& part : parts) {
-      upload_rows(files_.get(part.name, {part.rows, columns}), q4, row_bytes, to);
+      upload_rows(find(part.name, {part.rows, columns}, split), part.rows, columns, q4, row_bytes, to);
       to += part.rows * row_bytes;
     }
     return made;
   }
 
-  // Row by row: a whole matrix is never on the host twice.
-  void upload_rows(const StoredTensor& tensor, bool q4, std::int64_t row_bytes, char* to) {
-    const auto columns = static_cast<std::size_t>(tensor.shape[1]);
-    const std::size_t stored = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape[0]);
+  // As it is stored, or row by row: a whole matrix is never on the host twice.
+  void upload_rows(const Stored& from, std::int64_t rows, std::int64_t width, bool q4, std::int64_t row_bytes, char* to) {
+    if (!q4 && from.pitch == static_cast<std::size_t>(row_bytes) && from.dtype == (precision_.type == Type::kFloat32 ? "F32" : "BF16"))
+      return device_.upload(to, from.data, static_cast<std::size_t>(rows * row_bytes));
+    const auto columns = static_cast<std::size_t>(width);
     std::vector<float> numbers(columns);
     std::vector<std::uint8_t> row(static_cast<std::size_t>(row_bytes));
-    for (std::size_t i = 0; i < static_cast<std::size_t>(tensor.shape[0]); ++i, to += row_bytes) {
-      to_float32(tensor.dtype, tensor.bytes.data() + i * stored, columns, numbers.data());
+    for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i, to += row_bytes) {
+      to_float32(from.dtype, from.data + i * from.pitch, columns, numbers.data());
       if (q4)
         quantise_q4_0(numbers.data(), columns, row.data());
       else
@@ -88,26 +113,57 @@ class Loader {
   const Checkpoint& files_;
   Precision precision_;
   Device& device_;
+  Share share_;
 };
 
-Layer load_layer(Loader& load, const Config& config, const std::string& prefix) {
+// MLPs of `inner` channels; `names` are those of gate, up and down.
+Mlp load_mlps(Loader& load, const std::vector<std::string>& prefixes, const std::array<const char*, 3>& names,
+              std::int64_t hidden, std::int64_t inner) {
+  std::vector<Part> gate_up, down;
+  for (const std::string& prefix : prefixes) {
+    gate_up.push_back({prefix + names[0] + ".weight", inner});
+    gate_up.push_back({prefix + names[1] + ".weight", inner});
+    down.push_back({prefix + names[2] + ".weight", hidden});
+  }
+  Mlp made{load.matrix(gate_up, hidden, Split::kRows), load.matrix(down, inner, Split::kColumns)};
+  made.gate_up.features = 2 * inner;
+  made.down.features = hidden;
+  return made;
+}
+
+// Checkpoints of Mixtral have names of their own.
+void load_experts(Loader& load, const Config& config, const std::string& layer_prefix, Layer& layer) {
+  const bool is_mixtral = load.has(layer_prefix + "block_sparse_moe.gate.weight");
+  const std::string prefix = layer_prefix + (is_mixtral ? "block_sparse_moe." : "mlp.");
+  const std::array<const char*, 3> names = is_mixtral ? kMixtral : kMlp;
+  std::vector<std::string> all;
+  for (std::int64_t i = 0; i < config.experts.count; ++i) all.push_back(prefix + "experts." + std::to_string(i) + ".");
+  layer.router = load.matrix({{prefix + "gate.weight", config.experts.count}}, config.hidden, Split::kNone);
+  layer.experts = load_mlps(load, all, names, config.hidden, config.experts.inner);
+  if (config.experts.shared == 0) return;
+  layer.mlp = load_mlps(load, {prefix + "shared_expert."}, names, config.hidden, config.experts.shared);
+  layer.shared_gate = load.matrix({{prefix + "shared_expert_gate.weight", 1}}, config.hidden, Split::kNone);
+}
+
+Layer load_layer(Loader& load, const Config& config, std::int64_t number) {
+  const std::string prefix = "model.layers." + std::to_string(number) + ".", self = prefix + "self_attn.";
   const std::int64_t q = config.heads * config.head_dim, kv = config.key_heads * config.head_dim;
-  const std::string self = prefix + "self_attn.", mlp = prefix + "mlp.";
   Layer layer;
   layer.input_gain = load.vector({{prefix + "input_layernorm.weight", config.hidden}});
   layer.inner_gain = load.vector({{prefix + "post_attention_layernorm.weight", config.hidden}});
   layer.qkv = load.matrix({{self + "q_proj.weight", q}, {self + "k_proj.weight", kv}, {self + "v_proj.weight", kv}},
-                          config.hidden);
+                          config.hidden, Split::kRows);
   layer.qkv_bias =
       config.qkv_bias
-          ? load.vector({{self + "q_proj.bias", q}, {self + "k_proj.bias", kv}, {self + "v_proj.bias", kv}})
+          ? load.vector({{self + "q_proj.bias", q}, {self + "k_proj.bias", kv}, {self + "v_proj.bias", kv}}, Split::kRows)
           : load.zeros(q + 2 * kv);
   layer.q_gain = config.qk_norm ? load.vector({{self + "q_norm.weight", config.head_dim}}) : load.zeros(config.head_dim);
   layer.k_gain = config.qk_norm ? load.vector({{self + "k_norm.weight", config.head_dim}}) : layer.q_gain;
-  layer.out = load.matrix({{self + "o_proj.weight", config.hidden}}, q);
-  layer.gate_up =
-      load.matrix({{mlp + "gate_proj.weight", config.inner}, {mlp + "up_proj.weight", config.inner}}, config.hidden);
-  layer.down = load.matrix({{mlp + "down_proj.weight", config.hidden}}, config.inner);
+  layer.out = load.matrix({{self + "o_proj.weight", config.hidden}}, q, Split::kColumns);
+  if (config.experts.are_in(number))
+    load_experts(load, config, prefix, layer);
+  else
+    layer.mlp = load_mlps(load, {prefix + "mlp."}, kMlp, config.hidden, config.inner);
   return layer;
 }
 
@@ -120,17 +176,19 @@ Precision Precision::named(const std::string& name) {
   throw std::invalid_argument("--precision takes float32, bfloat16 or q4_0, not " + name);
 }
 
-Weights::Weights(const Checkpoint& files, const Config& config, Precision precision, Device& device) {
-  Loader load(files, precision, device);
+Weights::Weights(const Checkpoint& files, const Config& config, Precision precision, Device& device, Share share) {
+  if (precision.q4 && config.experts.count != 0)
+    throw std::runtime_error("q4_0: the library multiplies by the weights of experts in float32 and bfloat16 alone");
+  Loader load(files, precision, device, share);
   const std::string words = "model.embed_tokens.weight";
   embeddings = load.table(words, config.vocabulary, config.hidden);
   last_gain = load.vector({{"model.norm.weight", config.hidden}});
   for (std::int64_t i = 0; i < config.layers; ++i)
-    layers.push_back(load_layer(load, config, "model.layers." + std::to_string(i) + "."));
+    layers.push_back(load_layer(load, config, i));
   if (config.tied && !precision.q4)
     head = {embeddings, config.vocabulary, config.hidden};
   else
-    head = load.matrix({{config.tied ? words : "lm_head.weight", config.vocabulary}}, config.hidden);
+    head = load.matrix({{config.tied ? words : "lm_head.weight", config.vocabulary}}, config.hidden, Split::kNone);
 }
 
 }  // namespace llama

@@ -6,6 +6,7 @@
 
 #include "config.hpp"
 #include "files.hpp"
+#include "group.hpp"
 #include "kernels.hpp"
 
 namespace llama {
@@ -25,15 +26,23 @@ struct Matrix {
   std::int64_t features = 0, inputs = 0;
 };
 
+// Weights of a gated MLP, or of as many as there are experts, one behind the other.
+struct Mlp {
+  Matrix gate_up, down;
+};
+
 struct Layer {
   const void *input_gain = nullptr, *inner_gain = nullptr;            // of the norms before attention and MLP
   const void *qkv_bias = nullptr, *q_gain = nullptr, *k_gain = nullptr;  // zeros and anything where a model has none
-  Matrix qkv, out, gate_up, down;
+  Matrix qkv, out;
+  Mlp mlp;                     // of every token; where there are experts only if tokens share one
+  Matrix router, shared_gate;  // the router is there where the layer has experts
+  Mlp experts;
 };
 
 struct Weights {
-  // Uploads the checkpoint's tensors, converted. Throws std::runtime_error for tensors that are absent or misshapen.
-  Weights(const Checkpoint& files, const Config& config, Precision precision, Device& device);
+  // Uploads the checkpoint's tensors, or the share of them that `config` tells the sizes of, converted. Throws std::runtime_error for tensors that are absent or misshapen.
+  Weights(const Checkpoint& files, const Config& config, Precision precision, Device& device, Share share);
 
   const void* embeddings = nullptr;
   const void* last_gain = nullptr;

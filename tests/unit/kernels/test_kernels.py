@@ -143,14 +143,24 @@ VARLEN = {"tokens": 21, "keys": 26, "H": 4, "Hkv": 2, "D": 8, "B": 3}
 PAGED = {"B": 3, "Hkv": 2, "D": 8, "pages": 9, "longest": 4, "kv_page": 72, "kv_row": 8, "kv_head": 32}
 PAGES = {"bM": 4, "bN": 8, "splits": 3}
 QUANTISED = {"M": 5, "N": 11, "K": 300}
+#: What weights of few bits become for many rows, and how far off results may be.
+UNPACKED = (("float32", 4e-3), ("bfloat16", 2e-2))
 
 EXPERTS = [
     Case("scan.py:cumsum", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
     Case("scan.py:cumsum", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
     Case("argmax.py:argmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2}),
     Case("argmax.py:argmax", {"M": 3, "N": 16, "ldx": 16}, ("N",), HALF),
+    *(Case("sampling.py:sample", {"M": 10, "N": 77}, (), {"dtype": dtype}, {"bN": 32}, inputs="sample_inputs")
+      for dtype in ("float32", "bfloat16")),
+    Case("sampling.py:resolve", {"n": 9, "sampled": 4}, config={"block": 4}, inputs="resolve_inputs"),
     Case("gating.py:topk_gating", {"M": 5, "E": 16}, ("E",), {"k": 4}, {"rows": 2}),
     Case("gating.py:topk_gating", {"M": 3, "E": 9}, ("E",), {"k": 2, "renormalise": False}, {"rows": 2}),
+    Case("gating.py:topk_gating", {"M": 5, "E": 9, "k": 3}, (), {}, {"rows": 2, "bE": 16, "bk": 4}),
+    Case("gating.py:topk_gating", {"M": 5, "E": 3, "k": 3}, (), {"renormalise": False},
+         {"rows": 2, "bE": 16, "bk": 4}),
+    *(Case("experts.py:sum_of_experts", {"n": 10, "M": 5, "k": 2, "D": 37}, (), {"shared": shared, **F32},
+           {"rows": 2, "bN": 16}, inputs="sum_of_experts_inputs") for shared in (False, True)),
     Case("fp8.py:linear_fp8", {"M": 9, "N": 17, "K": 40}, config=TILES, inputs="linear_fp8_inputs",
          rtol=1e-2),
     Case("fp8.py:linear_fp8_blocks", {"M": 5, "N": 200, "K": 300}, config={"bM": 4, "bN": 64},
@@ -167,9 +177,20 @@ EXPERTS = [
     *(Case("quantised_packed.py:linear_packed", {"M": 3, "N": 11, "K": 384}, (), {"bits": bits},
            {"bM": 2, "bN": 8, "bK": 256, "gemv": True}, inputs="linear_packed_inputs", rtol=4e-3)
       for bits in (4, 8)),
+    *(Case("quantised_packed.py:linear_packed", {"M": 19, "N": 11, "K": 384}, ("K",), {"bits": bits},
+           {"bM": 16, "bN": 8, "bK": 256, "unpacked": unpacked}, inputs="linear_packed_inputs", rtol=rtol)
+      for bits in (4, 8) for unpacked, rtol in UNPACKED),
     *(Case("gguf_blocks.py:linear_gguf", {"M": 3, "N": 11, "K": 768}, ("K",), {"form": form},
            {"bM": 2, "bN": 8, "bK": 512}, f"linear_{form}_reference", f"linear_{form}_inputs", rtol=4e-3)
       for form in ("q4_0", "q4_k")),
+    *(Case("gguf_blocks.py:linear_gguf", {"M": 19, "N": 11, "K": 768}, ("K",), {"form": form},
+           {"bM": 16, "bN": 8, "bK": 512, "unpacked": unpacked}, f"linear_{form}_reference",
+           f"linear_{form}_inputs", rtol=rtol)
+      for form in ("q4_0", "q4_k") for unpacked, rtol in UNPACKED),
+    *(Case("quantised_groups.py:linear_groups", {"M": 19, "N": 11, "K": 384}, ("K",),
+           {"group": group, "activations": 16}, {"bM": 16, "bN": 8, "bK": 256, "unpacked": unpacked},
+           "linear_w4a16_reference", "linear_groups_inputs", rtol=rtol)
+      for group in (32, 128) for unpacked, rtol in UNPACKED),
     *(Case("quantised_groups.py:linear_groups", {"M": 3, "N": 11, "K": 2176}, (),
            {"group": group, "activations": bits}, {"bM": 2, "bN": 8, "bK": 2048},
            f"linear_w4a{bits}_reference", "linear_groups_inputs", rtol=4e-3)
@@ -184,6 +205,8 @@ EXPERTS = [
          inputs="attention_varlen_inputs", rtol=3e-2),
     Case("decode.py:decode_paged", PAGED, ("D",), {"group": 4, "page": 4, **F32}, PAGES,
          inputs="decode_paged_inputs"),
+    Case("paged.py:gather_pages", {"Hkv": 2, "D": 8, "B": 3, "pages": 9, "longest": 6, "keys": 20}, ("D",),
+         {"page": 4, **F32}, {"rows": 8}, inputs="gather_pages_inputs"),
     *(Case("decode_scaled.py:decode_scaled", PAGED, ("D",),
            {"group": 4, "page": 4, "cache": cache, "per": per, **F32}, PAGES, inputs="decode_scaled_inputs")
       for cache, per in (("int8", "token"), ("float8_e4m3fn", "head"))),
@@ -220,7 +243,7 @@ def helper(case: Case, name: str):
 def helped(function, case: Case, *args):
     """``function`` of ``args`` and of those values of the case that it has parameters for."""
     wanted = list(inspect.signature(function).parameters)[len(args) :]
-    values = {**case.args, **case.config}
+    values = {**case.dims, **case.args, **case.config}
     return function(*args, **{name: values[name] for name in wanted if name in values})
 
 
@@ -313,6 +336,20 @@ def test_signature_of_a_strided_kernel_lists_shapes_before_strides() -> None:
     kernel = build(ATTENTIONS[0])
     assert [dim.name for dim in kernel.dims] == ["B", "Sq", "H", "D", "Sk", "Hkv", *STRIDES]
     assert kernel.params[0].strides == ("q_batch", "q_row", "D", "1")
+
+
+@pytest.mark.parametrize(("n", "experts"), [(0, 3), (2, 3), (40, 5), (64, 1), (30, 40)])
+def test_rows_of_experts_lie_back_to_back_in_the_order_of_tokens(n: int, experts: int) -> None:
+    dims = {"n": n, "G": experts}
+    case = Case("experts.py:tokens_by_expert", dims, config={"blk": 16}, inputs="tokens_by_expert_inputs")
+    kernel = build(case)
+    args, (chosen, k) = prepared(case, kernel, seed=3)
+    run(kernel, args, dims)
+    offsets, tokens, rows = args[2:]
+    np.testing.assert_array_equal(np.diff(offsets, prepend=0), [0, *np.bincount(chosen, minlength=experts)])
+    order = np.argsort(chosen, kind="stable")
+    np.testing.assert_array_equal(tokens, order // k)
+    np.testing.assert_array_equal(rows[order], np.arange(n))
 
 
 def test_unknown_activation_names_the_known_ones() -> None:

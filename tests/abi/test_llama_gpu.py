@@ -1,0 +1,210 @@
+"""The GPU side of the decoder-only engine on a stand-in driver whose kernels run on the CPU
+(programs/running_cuda.c): its tokens, what its graphs hold, and the folder for a machine with a GPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from linked import link
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = ROOT / "examples" / "cpp" / "llama"
+PROGRAMS = Path(__file__).parent / "programs"
+MODULES = ("engine", "checkpoint", "peers", "native", "gpu")
+NOISE = 0.15  # of logits in bfloat16, whose deviation is about 1
+
+#: Says of every kernel that it uses few registers, and makes no code.
+NVCC = r"""#!/bin/sh
+case "$*" in *--version) echo "Cuda compilation tools, release 12.9, V12.9.1"; exit 0;; esac
+grep -o '__global__ [^;{]*' kernel.cu | grep -o '[A-Za-z0-9_]*_[0-9a-f]\{12\}_[0-9]*' | sort -u |
+while read name; do
+  echo "ptxas info    : Compiling entry function '$name' for 'sm_90a'" >&2
+  echo "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" >&2
+  echo "ptxas info    : Used 168 registers" >&2
+done
+echo code > kernel.out
+"""
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("transformers", reason="writes the checkpoints and is the reference")
+
+
+@pytest.fixture(scope="module")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def helpers(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The example's own modules, and the stand-in compiler."""
+    nvcc = tmp_path_factory.mktemp("compiler") / "nvcc"
+    nvcc.write_text(NVCC, encoding="utf-8")
+    nvcc.chmod(0o755)
+    patch.setenv("TILEC_NVCC", str(nvcc))
+    patch.syspath_prepend(str(ENGINE))
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    yield
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def small_manifest() -> str:
+    """The engine's manifest for bfloat16, heads of 64 channels and an eps of 1e-5, without schedules."""
+    text = (ENGINE / "llama.toml").read_text(encoding="utf-8").replace("D = [64, 128]", "D = 64")
+    text = text.replace('dtype = ["float32", "bfloat16"]', 'dtype = ["bfloat16"]')
+    text = re.sub(r'(M|B) = \["1\.\.[^]]*\]', r'\1 = "dynamic"', text)
+    tables = re.split(
+        r"\n(?=\[\[kernel\]\])", text.replace("../../kernels", str(ROOT / "examples" / "kernels"))
+    )
+    kept = [table for table in tables if not re.search(r'name = "\w*(_e6_|q4_0|_normed_|_float32)', table)]
+    overrides = re.split(r"\n(?=\[\[)", "\n".join(kept))
+    gone = (
+        "schedules",
+        'dims = { M = "1',
+        'dims = { B = "',
+        "dims = { D = 128",
+        'for = { dtype = ["float32"]',
+    )
+    return "\n".join(table for table in overrides if not any(word in table for word in gone))
+
+
+@pytest.fixture(scope="module")
+def binary(helpers: None, patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The engine beside a library whose code for GPUs is empty; the driver has the same kernels for CPUs."""
+    from engine import best_target, build_engine, build_library
+
+    folder = tmp_path_factory.mktemp("llama")
+    on_gpu, on_cpu = folder / "gpu.toml", folder / "cpu.toml"
+    text = small_manifest()
+    on_gpu.write_text(text, encoding="utf-8")
+    text = text.replace('name = "llama_kernels"', 'name = "stand_in"').replace(
+        'targets = ["gpu"]\ndims', "dims"
+    )
+    on_cpu.write_text(text.replace('cuda = ["sm_90a"]\n', ""), encoding="utf-8")
+    build_library(folder / "gpu", on_gpu, ["sm_90a"])
+    build_library(folder / "cpu", on_cpu, [best_target()])
+    build_engine(folder / "gpu", folder / "gpu" / "bin" / "llama")
+    flags = (
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-I",
+        folder / "cpu" / "include",
+        "-ldl",
+        "-pthread",
+    )
+    link(*flags, PROGRAMS / "running_cuda.c", "-o", folder / "libcuda.so.1")
+    patch.setenv("LD_LIBRARY_PATH", str(folder))
+    patch.setenv("RUNNING_CUDA", str(folder / "cpu" / "lib" / "libstand_in.so"))
+    return folder / "gpu" / "bin" / "llama"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(helpers: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that decodes with split keys, and one with a window, which does not."""
+    from checkpoint import GROUPED, SMALL, write_checkpoint
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(GROUPED["llama 64"], folder / "llama")
+    write_checkpoint(SMALL["mistral"], folder / "mistral")
+    return folder
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Counter[str]]:
+    """What the driver has been asked so far: "run", "capture" and "replay"."""
+    log = tmp_path / "log"
+    monkeypatch.setenv("RUNNING_CUDA_LOG", str(log))
+    return lambda: Counter(line.split()[0] for line in log.read_text(encoding="utf-8").splitlines())
+
+
+def prompts() -> list[list[int]]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 512, length).tolist() for length in (3, 70, 1, 33, 17)]
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_logits_and_tokens_are_those_of_torch(binary: Path, checkpoints: Path, family: str) -> None:
+    from engine import Engine
+    from gpu import check_model
+
+    found = check_model(Engine(binary, checkpoints / family, device="cuda"), 512)
+    assert not found["failures"], found
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_steps_that_decode_are_replayed_and_others_are_not(
+    binary: Path, checkpoints: Path, family: str, asked: Callable[[], Counter[str]]
+) -> None:
+    """The first step of a size is made call by call, the second captured; five sequences are eight rows."""
+    from engine import Engine
+
+    engine = Engine(binary, checkpoints / family, device="cuda")
+    engine.generate(prompts(), 12)
+    assert asked()["replay"] == 10
+    calls = asked()["capture"]
+    assert asked()["run"] > calls > 0
+    engine.generate(prompts(), 20)
+    assert (asked()["replay"], asked()["capture"]) == (10 + 18, 2 * calls)
+
+
+def test_what_a_batch_has_beside_a_sequence_changes_no_draw(binary: Path, checkpoints: Path) -> None:
+    """Sequences of one seed and prompt draw the same, wherever they stand, also where rows are filled up."""
+    from engine import Engine
+
+    engine, prompt = Engine(binary, checkpoints / "mistral", device="cuda"), prompts()[3]
+    together = engine.generate([prompt] * 3, 24, temperature=1.5, seed=7)
+    assert together[0] == together[1] == together[2]
+
+
+def test_a_machine_without_a_driver_is_told(
+    binary: Path, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine import Engine, EngineError
+
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a driver")
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    with pytest.raises(EngineError, match="--device cuda: no CUDA driver"):
+        Engine(binary, checkpoints / "llama", device="cuda").generate([[1]], 1)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda1", "cuda:x", "cuda:99"])
+def test_a_device_that_is_none_is_refused(binary: Path, checkpoints: Path, device: str) -> None:
+    from engine import Engine, EngineError
+
+    with pytest.raises(EngineError, match="--device"):
+        Engine(binary, checkpoints / "llama", device=device).generate([[1]], 1)
+
+
+def test_the_folder_for_a_gpu_machine_is_whole(
+    binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scripts need nothing beside it, and its engine runs on any Linux with this processor."""
+    import gpu
+
+    def build(out: Path, targets: list[str]) -> None:
+        assert targets[0] == "sm_90a"
+        (out / "lib").mkdir(parents=True)
+        for part in ("include", "lib"):
+            subprocess.run(["cp", "-r", str(binary.parents[1] / part), str(out)], check=True)
+
+    monkeypatch.setattr(gpu, "build_library", build)
+    gpu.write_folder(tmp_path / "folder")
+    made = {path.name for path in (tmp_path / "folder").iterdir()}
+    assert made == {*gpu.FILES, "llama", "libllama_kernels.so.1"}
+    usage = subprocess.run([tmp_path / "folder" / "llama"], capture_output=True, text=True, check=False)
+    assert (usage.returncode, usage.stderr[:14]) == (2, "llama: usage: ")
+    script = [sys.executable, "-I", "-c", "import sys; sys.path.insert(0, '.'); import gpu, gpu_peers, peers"]
+    subprocess.run(script, cwd=tmp_path / "folder", check=True)
