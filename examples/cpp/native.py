@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
+#: What engines share: the files of checkpoints.
+SHARED = HERE / "checkpoint"
+
 
 def compiler() -> list[str]:
     """The system's C++ compiler, else the one of the ziglang package (with its libc++, linked statically)."""
@@ -23,11 +27,11 @@ def portable_compiler() -> list[str]:
 def build_binary(
     folder: Path, library: str, prefix: Path, binary: Path, rpath: str = "", portable: bool = False
 ) -> None:
-    """Compiles the sources of ``folder`` against the library installed in ``prefix``, which the binary finds
-    there, or in ``rpath``. ``portable``: by `portable_compiler`."""
+    """Compiles the sources of ``folder`` and of `SHARED` against the library installed in ``prefix``, which
+    the binary finds there, or in ``rpath``. ``portable``: by `portable_compiler`."""
     binary.parent.mkdir(parents=True, exist_ok=True)
-    sources = [str(source) for source in sorted(folder.glob("*.cpp"))]
-    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{prefix / 'include'}"]
+    sources = [str(source) for part in (SHARED, folder) for source in sorted(part.glob("*.cpp"))]
+    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{HERE}", f"-I{prefix / 'include'}"]
     link = [f"-L{prefix / 'lib'}", f"-l{library}", f"-Wl,-rpath,{rpath or prefix / 'lib'}", "-ldl"]
     chosen = portable_compiler() if portable else compiler()
     subprocess.run([*chosen, *flags, *sources, *link, "-o", str(binary)], check=True)

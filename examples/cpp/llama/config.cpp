@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "files.hpp"
-#include "json.hpp"
+#include "checkpoint/json.hpp"
+#include "checkpoint/safetensors.hpp"
 
 namespace llama {
 namespace {
+
+using checkpoint::Json;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("config.json: " + what); }
 
@@ -85,7 +87,7 @@ bool Experts::are_in(std::int64_t layer) const {
 
 Config Config::read(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  const MappedFile file(path);
+  const checkpoint::MappedFile file(path);
   const Json json = Json::parse(file.bytes(), path);
   const std::string family = json.at("model_type").text();
   if ((", " + kFamilies + ", ").find(", " + family + ", ") == std::string::npos)

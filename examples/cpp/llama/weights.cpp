@@ -23,7 +23,7 @@ enum class Split { kNone, kRows, kColumns };
 
 class Loader {
  public:
-  Loader(const Checkpoint& files, Precision precision, Device& device, Share share)
+  Loader(const checkpoint::Checkpoint& files, Precision precision, Device& device, Share share)
       : files_(files), precision_(precision), device_(device), share_(share) {}
 
   bool has(const std::string& name) const { return files_.has(name); }
@@ -65,7 +65,7 @@ class Loader {
   Stored find(const std::string& name, std::vector<std::int64_t> shape, Split split) const {
     const std::int64_t rows = shape.front();
     if (split != Split::kNone) (split == Split::kRows ? shape.front() : shape.back()) *= share_.ranks;
-    const StoredTensor& tensor = files_.get(name, shape);
+    const checkpoint::StoredTensor& tensor = files_.get(name, shape);
     const std::size_t pitch = tensor.bytes.size() / static_cast<std::size_t>(shape.front());
     const auto rank = static_cast<std::size_t>(share_.rank), ranks = static_cast<std::size_t>(share_.ranks);
     const std::size_t skipped = split == Split::kNone ? 0 : split == Split::kRows ? rank * rows * pitch : rank * (pitch / ranks);
@@ -110,7 +110,7 @@ class Loader {
     }
   }
 
-  const Checkpoint& files_;
+  const checkpoint::Checkpoint& files_;
   Precision precision_;
   Device& device_;
   Share share_;
@@ -176,7 +176,7 @@ Precision Precision::named(const std::string& name) {
   throw std::invalid_argument("--precision takes float32, bfloat16 or q4_0, not " + name);
 }
 
-Weights::Weights(const Checkpoint& files, const Config& config, Precision precision, Device& device, Share share) {
+Weights::Weights(const checkpoint::Checkpoint& files, const Config& config, Precision precision, Device& device, Share share) {
   if (precision.q4 && config.experts.count != 0)
     throw std::runtime_error("q4_0: the library multiplies by the weights of experts in float32 and bfloat16 alone");
   Loader load(files, precision, device, share);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/safetensors.hpp"
 #include "config.hpp"
-#include "files.hpp"
 #include "group.hpp"
 #include "kernels.hpp"
 
@@ -42,7 +42,7 @@ struct Layer {
 
 struct Weights {
   // Uploads the checkpoint's tensors, or the share of them that `config` tells the sizes of, converted. Throws std::runtime_error for tensors that are absent or misshapen.
-  Weights(const Checkpoint& files, const Config& config, Precision precision, Device& device, Share share);
+  Weights(const checkpoint::Checkpoint& files, const Config& config, Precision precision, Device& device, Share share);
 
   const void* embeddings = nullptr;
   const void* last_gain = nullptr;

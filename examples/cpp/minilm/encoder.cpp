@@ -1,15 +1,26 @@
 #include "encoder.hpp"
 
+#include <stdexcept>
 #include <utility>
 
 namespace minilm {
+namespace {
 
-Encoder::Encoder(const Safetensors& weights, std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
+// The numbers of a tensor in the mapped file. Throws std::runtime_error.
+const float* float32(const checkpoint::Checkpoint& weights, const std::string& name, const std::vector<std::int64_t>& shape) {
+  const checkpoint::StoredTensor& tensor = weights.get(name, shape);
+  if (tensor.dtype != "F32") throw std::runtime_error(name + " is of type " + tensor.dtype + ": F32 is read");
+  return reinterpret_cast<const float*>(tensor.bytes.data());
+}
+
+}  // namespace
+
+Encoder::Encoder(const checkpoint::Checkpoint& weights, std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
   const auto table = [&](const std::string& name, std::int64_t rows) {
-    return backend_->vector({weights.f32("embeddings." + name + "_embeddings.weight", {rows, kHidden})}, rows * kHidden);
+    return backend_->vector({float32(weights, "embeddings." + name + "_embeddings.weight", {rows, kHidden})}, rows * kHidden);
   };
   const auto norm = [&](const std::string& leaf) {
-    return backend_->vector({weights.f32("embeddings.LayerNorm." + leaf, {kHidden})}, kHidden);
+    return backend_->vector({float32(weights, "embeddings.LayerNorm." + leaf, {kHidden})}, kHidden);
   };
   tables_ = {table("word", kVocabulary), table("position", kPositions), table("token_type", kTypes), norm("weight"),
              norm("bias")};
@@ -18,15 +29,15 @@ Encoder::Encoder(const Safetensors& weights, std::unique_ptr<Backend> backend) :
 }
 
 // Q, K and V become one product: their weights and their biases are stacked.
-Layer Encoder::load_layer(const Safetensors& weights, const std::string& prefix) {
+Layer Encoder::load_layer(const checkpoint::Checkpoint& weights, const std::string& prefix) {
   const auto matrix = [&](const std::string& name, std::int64_t features, std::int64_t inputs) {
-    return weights.f32(prefix + name + ".weight", {features, inputs});
+    return float32(weights, prefix + name + ".weight", {features, inputs});
   };
   const auto bias = [&](const std::string& name, std::int64_t features) {
-    return weights.f32(prefix + name + ".bias", {features});
+    return float32(weights, prefix + name + ".bias", {features});
   };
   const auto gain = [&](const std::string& name) {
-    return backend_->vector({weights.f32(prefix + name + ".weight", {kHidden})}, kHidden);
+    return backend_->vector({float32(weights, prefix + name + ".weight", {kHidden})}, kHidden);
   };
   const std::string q = "attention.self.query", k = "attention.self.key", v = "attention.self.value";
   const std::string out = "attention.output.dense", inner = "intermediate.dense", outer = "output.dense";

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend.hpp"
-#include "safetensors.hpp"
+#include "checkpoint/safetensors.hpp"
 
 namespace minilm {
 
@@ -21,13 +21,13 @@ struct Layer {
 class Encoder {
  public:
   // Hands the weights to the backend. `weights` must outlive the encoder.
-  Encoder(const Safetensors& weights, std::unique_ptr<Backend> backend);
+  Encoder(const checkpoint::Checkpoint& weights, std::unique_ptr<Backend> backend);
 
   // Unit sentence vectors, sentences x kHidden, valid until the next call.
   const float* encode(const Batch& batch);
 
  private:
-  Layer load_layer(const Safetensors& weights, const std::string& prefix);
+  Layer load_layer(const checkpoint::Checkpoint& weights, const std::string& prefix);
   void run_layer(const Layer& layer);
 
   std::unique_ptr<Backend> backend_;

@@ -121,7 +121,7 @@ void write_answer(double seconds, const float* vectors, std::size_t sentences) {
 
 void serve(const Options& options) {
   auto backend = make_backend(options);
-  const minilm::Safetensors weights(options.weights);
+  const checkpoint::Checkpoint weights(options.weights);
   minilm::Encoder encoder(weights, std::move(backend));
   PaddedBatch padded;
   minilm::Batch batch;

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-namespace llama {
+namespace checkpoint {
 
 class JsonReader {
  public:
@@ -135,4 +135,4 @@ std::int64_t Json::integer() const {
   return static_cast<std::int64_t>(value);
 }
 
-}  // namespace llama
+}  // namespace checkpoint

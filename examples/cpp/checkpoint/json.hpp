@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace llama {
+namespace checkpoint {
 
 // A value. Asking for what it is not, or for a member that it lacks, throws std::runtime_error with the path to it.
 class Json {
@@ -39,4 +39,4 @@ class Json {
   std::map<std::string, Json> members_;
 };
 
-}  // namespace llama
+}  // namespace checkpoint

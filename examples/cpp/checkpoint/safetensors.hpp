@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace llama {
+namespace checkpoint {
 
 // A whole file in memory. Throws std::runtime_error when it cannot be mapped.
 class MappedFile {
@@ -32,15 +32,16 @@ struct StoredTensor {
   std::string_view bytes;
 };
 
-// The tensors of model.safetensors, or of the parts that model.safetensors.index.json names.
+// The tensors of a safetensors file, or of all those of a model.
 class Checkpoint {
  public:
-  // `folder` as transformers saves it. Throws std::runtime_error: which file, and what is wrong with it.
-  explicit Checkpoint(const std::string& folder);
+  // `path` of a file, or of a folder as transformers saves it: model.safetensors, or the parts that
+  // model.safetensors.index.json names. Throws std::runtime_error: which file, and what is wrong with it.
+  explicit Checkpoint(const std::string& path);
 
   bool has(const std::string& name) const { return tensors_.count(name) != 0; }
 
-  // Throws std::runtime_error when it is absent or of another shape than the config asks for.
+  // Throws std::runtime_error when it is absent or has another shape.
   const StoredTensor& get(const std::string& name, const std::vector<std::int64_t>& shape) const;
 
  private:
@@ -50,4 +51,4 @@ class Checkpoint {
   std::unordered_map<std::string, StoredTensor> tensors_;
 };
 
-}  // namespace llama
+}  // namespace checkpoint

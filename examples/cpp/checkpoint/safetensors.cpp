@@ -1,4 +1,4 @@
-#include "files.hpp"
+#include "safetensors.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 
 #include "json.hpp"
 
-namespace llama {
+namespace checkpoint {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;  // the header's length, little-endian
@@ -41,6 +41,11 @@ std::int64_t element_bytes(const std::string& dtype) {
   return dtype == "BF16" || dtype == "F16" ? 2 : 0;
 }
 
+bool is_folder(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
@@ -62,17 +67,17 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
 }
 
-Checkpoint::Checkpoint(const std::string& folder) {
-  const std::string index = folder + "/model.safetensors.index.json";
+Checkpoint::Checkpoint(const std::string& path) {
+  const std::string index = path + "/model.safetensors.index.json";
   if (::access(index.c_str(), R_OK) != 0) {
-    add(folder + "/model.safetensors");
+    add(is_folder(path) ? path + "/model.safetensors" : path);
     return;
   }
   const MappedFile file(index);
   const Json parsed = Json::parse(file.bytes(), index);
   std::set<std::string> parts;
   for (const auto& [name, part] : parsed.at("weight_map").members()) parts.insert(part.text());
-  for (const std::string& part : parts) add(folder + "/" + part);
+  for (const std::string& part : parts) add(path + "/" + part);
 }
 
 void Checkpoint::add(const std::string& path) {
@@ -98,7 +103,7 @@ const StoredTensor& Checkpoint::get(const std::string& name, const std::vector<s
   if (found == tensors_.end()) throw std::runtime_error("the checkpoint has no tensor " + name);
   const StoredTensor& tensor = found->second;
   if (tensor.shape != shape)
-    throw std::runtime_error(name + " is " + shape_text(tensor.shape) + " where config.json asks for " +
+    throw std::runtime_error(name + " is " + shape_text(tensor.shape) + " where the model has " +
                              shape_text(shape));
   std::int64_t bytes = element_bytes(tensor.dtype);
   if (bytes == 0) throw std::runtime_error(name + " is of type " + tensor.dtype + ": F32, BF16 and F16 are read");
@@ -108,4 +113,4 @@ const StoredTensor& Checkpoint::get(const std::string& name, const std::vector<s
   return tensor;
 }
 
-}  // namespace llama
+}  // namespace checkpoint
