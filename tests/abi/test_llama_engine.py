@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ROOT / "examples" / "cpp" / "llama"
+IN_RUST = ROOT / "examples" / "rust" / "llama"
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", *MIXTURES)
 MODULES = ("engine", "checkpoint", "peers", "native")
@@ -224,7 +227,7 @@ def test_blocks_of_4_bits_of_experts_are_refused(binary: Path, checkpoints: Path
         ({"model_type": "mixtral"}, 'lacks "num_experts"'),
         ({"model_type": "mixtral", "num_experts": 2, "num_experts_per_tok": 3}, "exceeds the number of exp"),
         ({"num_hidden_layers": 4}, "no tensor model.layers.3."),
-        ({"intermediate_size": 640}, "is (512, 384) where config.json asks for (640, 384)"),
+        ({"intermediate_size": 640}, "is (512, 384) where the model has (640, 384)"),
         ({"rms_norm_eps": 1e-4}, "rms_norm_eps is neither"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, 'rope scaling "yarn" is none of'),
     ],
@@ -275,3 +278,68 @@ def test_a_file_that_is_cut_off_is_refused(binary: Path, checkpoints: Path, tmp_
         file.write_bytes(whole[:size])
         with pytest.raises(EngineError, match=message):
             Engine(binary, tmp_path / "model").generate([[1]], 1)
+
+
+@pytest.fixture(scope="module")
+def rust_binary(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program in Rust, on the same library."""
+    if shutil.which("cargo") is None:
+        pytest.skip("cargo is not installed")
+    folder = tmp_path_factory.mktemp("rust") / "llama"
+    shutil.copytree(IN_RUST, folder, ignore=shutil.ignore_patterns("target"))
+    manifest = folder / "Cargo.toml"
+    manifest.write_text(manifest.read_text().replace("../../../dist/llama", str(binary.parents[1])))
+    settings = {**os.environ, "RUSTFLAGS": "-D warnings", "CARGO_TARGET_DIR": str(folder / "target")}
+    subprocess.run(["cargo", "build", "--release", "--offline"], cwd=folder, env=settings, check=True)
+    return folder / "target" / "release" / "llama"
+
+
+def run_rust(program: Path, *arguments: object, prompts: str = "") -> subprocess.CompletedProcess[str]:
+    command = [str(program), *map(str, arguments)]
+    return subprocess.run(command, input=prompts, text=True, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
+def test_greedy_tokens_from_rust_are_those_of_torch(
+    rust_binary: Path, checkpoints: Path, family: str
+) -> None:
+    from peers import disagreements, load_model
+
+    prompts, model = [prompt(48), prompt(3, 1), prompt(90, 2)], load_model(checkpoints / family)
+    lines = "".join(" ".join(map(str, each)) + "\n" for each in prompts)
+    done = run_rust(rust_binary, checkpoints / family, "--tokens", 24, "--chunk", 40, prompts=lines)
+    assert done.returncode == 0, done.stderr
+    answers = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    assert [len(answer) for answer in answers] == [24] * 3
+    for given, answer in zip(prompts, answers, strict=True):
+        assert not disagreements(model, given, answer, noise=1e-4)
+
+
+def test_draws_from_rust_are_those_of_the_other_engine(
+    binary: Path, rust_binary: Path, checkpoints: Path
+) -> None:
+    from engine import Engine
+
+    drawn = Engine(binary, checkpoints / "qwen2", "float32").generate([prompt(9)], 24, temperature=1, seed=5)
+    options = ("--tokens", 24, "--temperature", 1, "--seed", 5)
+    done = run_rust(rust_binary, checkpoints / "qwen2", *options, prompts=" ".join(map(str, prompt(9))))
+    assert done.stdout.split() == [str(token) for token in drawn[0]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "prompts", "status", "message"),
+    [
+        ([], "", 2, "usage: llama FOLDER"),
+        (["/nowhere"], "", 1, "/nowhere/config.json"),
+        (["llama", "--tokens", "x"], "", 2, '--tokens does not take "x"'),
+        (["llama"], "1 2 9999", 1, "the model has no token 9999"),
+        (["llama", "--cache", "16"], "1 " * 17, 1, "a sequence may have 16 tokens"),
+        (["mixtral"], "1", 1, "models of type mixtral are not supported"),
+    ],
+)
+def test_errors_from_rust(
+    rust_binary: Path, checkpoints: Path, arguments: list[str], prompts: str, status: int, message: str
+) -> None:
+    folders = [checkpoints / word if word in FAMILIES else word for word in arguments]
+    done = run_rust(rust_binary, *folders, prompts=prompts)
+    assert (done.returncode, message in done.stderr) == (status, True), done.stderr
