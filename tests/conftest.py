@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -21,11 +22,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help=help_text)
     help_text = "write the cases of tests/constructs to this folder; run.py there checks them on a GPU"
     parser.addoption("--cuda-cases", type=Path, metavar="DIR", help=help_text)
+    help_text = "begin no test marked slow so many seconds after the start: it is skipped, with that reason"
+    parser.addoption("--slow-until", type=float, metavar="SECONDS", default=float("inf"), help=help_text)
 
 
-def pytest_configure() -> None:
+_SLOW_UNTIL = pytest.StashKey[float]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Has the tile IR verified after every pass, in compile processes too. Examples may take as long as they
     do on a busy machine."""
+    config.stash[_SLOW_UNTIL] = time.monotonic() + config.getoption("--slow-until")
     os.environ.setdefault("TILEC_VERIFY", "1")
     settings.register_profile("tests", deadline=None)
     settings.load_profile("tests")
@@ -43,7 +50,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips tests marked ``nvrtc`` where no CUDA compiler is found."""
+    """Skips tests marked ``nvrtc`` where no CUDA compiler is found. Slow tests come last."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
     compiling = [item for item in items if item.get_closest_marker("nvrtc")]
     if not compiling:
         return
@@ -52,6 +60,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     except EnvironmentError_ as error:
         for item in compiling:
             item.add_marker(pytest.mark.skip(reason=error.what))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips slow tests that would begin too late."""
+    if item.get_closest_marker("slow") and time.monotonic() > item.config.stash[_SLOW_UNTIL]:
+        pytest.skip("slow, and the time of this run is used up (--slow-until)")
 
 
 @pytest.fixture
