@@ -31,7 +31,8 @@ class Settings:
     ``~/.cache/tilec``. ``cache``: False when TILEC_CACHE or (inverted) TILELANG_DISABLE_CACHE says so.
     ``cc``: TILEC_CC, a C compiler command to use in place of ziglang.
     ``nvcc``: TILEC_NVCC, an nvcc command to use in place of NVRTC. ``nvrtc``: TILEC_NVRTC, the major version
-    of the installed NVRTC to use, "12" or "13". ``jobs``: TILEC_JOBS, the number of compile processes (None:
+    of the installed NVRTC to use, "12" or "13". ``hiprtc``: TILEC_HIPRTC, a hipRTC library to use in place of
+    ziglang for AMD GPUs. ``jobs``: TILEC_JOBS, the number of compile processes (None:
     one per core). ``debug``: TILEC_DEBUG, tracebacks on errors. ``verify``: TILEC_VERIFY, the
     tile IR is verified after every pass, not after the last one alone.
 
@@ -51,6 +52,7 @@ class Settings:
     cc: str | None = None
     nvcc: str | None = None
     nvrtc: str | None = None
+    hiprtc: str | None = None
     jobs: int | None = None
     debug: bool = False
     verify: bool = False
@@ -97,6 +99,7 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         cc=env.get("TILEC_CC") or None,
         nvcc=env.get("TILEC_NVCC") or None,
         nvrtc=_nvrtc(env),
+        hiprtc=env.get("TILEC_HIPRTC") or None,
         jobs=_jobs(env),
         debug=_flag(env, "TILEC_DEBUG", False),
         verify=_flag(env, "TILEC_VERIFY", False),

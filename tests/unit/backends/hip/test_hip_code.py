@@ -52,7 +52,7 @@ def test_instructions_become_functions() -> None:
     text = 'float f(float x) { asm volatile("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(g(x, 1))); return x; }'
     assert amd_text(text) == "float f(float x) { x = tilec_min_NaN_f32(x, g(x, 1)); return x; }"
     shared = amd_text("extern __shared__ __align__(64) uchar pool[];")
-    assert shared.startswith("extern __attribute__((address_space(3), aligned(64))) uchar pool_lds[];")
+    assert shared.startswith("extern __attribute__((tilec_lds, aligned(64))) uchar pool_lds[];")
     assert amd_text('  asm volatile("cp.async.wait_group 2;" :  :  : "memory");').strip() == ""
 
 

@@ -1,4 +1,5 @@
-"""Code objects from C++ by the clang and lld of the ziglang package: no ROCm is needed to build."""
+"""Code objects from C++ by the clang and lld of the ziglang package: no ROCm is needed to build. The hipRTC that
+TILEC_HIPRTC names serves in their place."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tilec.backends.hip.codegen import hiprtc
 from tilec.cache import installed_version
-from tilec.errors import CompileError, EnvironmentError_
+from tilec.errors import CompileError, EnvironmentError_, UnsupportedError
+from tilec.settings import read_settings
 from tilec.targets import Target
 
 #: ROCm loads code objects of version 5 from 5.3 on. Loops that are to be unrolled say so; clang would unroll
@@ -23,17 +26,23 @@ _ERROR_LINES = 12
 
 def compiler_name() -> str:
     """What an image says of who made it."""
+    if library := read_settings().hiprtc:
+        return hiprtc.version(library)
     return f"ziglang {installed_version('ziglang')}"
 
 
 def require_compiler() -> None:
-    """Raises EnvironmentError_ where ziglang is missing."""
-    if importlib.util.find_spec("ziglang") is None:
+    """Raises EnvironmentError_ where the compiler is missing."""
+    if library := read_settings().hiprtc:
+        hiprtc.version(library)
+    elif importlib.util.find_spec("ziglang") is None:
         raise EnvironmentError_("code for AMD GPUs needs the clang of ziglang", remedy="pip install ziglang")
 
 
 def code_object(text: str, target: Target) -> bytes:
     """The code object of C++ device source. CompileError with the compiler's words."""
+    if library := read_settings().hiprtc:
+        return hiprtc.code_object(text, target.mcpu, library)
     with tempfile.TemporaryDirectory(prefix="tilec-hip-") as name:
         folder = Path(name)
         _compile(text, target, folder, ("-c", "-o", "kernel.o"))
@@ -43,6 +52,8 @@ def code_object(text: str, target: Target) -> bytes:
 
 def assembly_text(text: str, target: Target) -> str:
     """The assembly of C++ device source. CompileError with the compiler's words."""
+    if read_settings().hiprtc:
+        raise UnsupportedError("hipRTC gives no assembly", remedy="unset TILEC_HIPRTC: ziglang's clang does")
     with tempfile.TemporaryDirectory(prefix="tilec-hip-") as name:
         folder = Path(name)
         _compile(text, target, folder, ("-S", "-o", "kernel.s"))

@@ -9,12 +9,33 @@ from collections.abc import Iterable
 
 from tilec.backends.cuda.codegen.header import CONSTANTS, NAMES, bfloat, half, joined
 
-#: The language: functions are inlined, so that pointers into shared memory are known to be such.
+#: The language: functions are inlined, so that pointers into shared memory are known to be such. In C++ all
+#: functions are the device's; in HIP, which hipRTC takes (`hiprtc.py`), those that say so, and other meanings
+#: of these names stand above. Older ones lack some of the builtins.
 _LANGUAGE = r"""
+#ifdef __HIP__
+#undef __global__
+#undef __device__
+#undef __forceinline__
+#undef __noinline__
+#undef __launch_bounds__
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define tilec_lds shared
+#if !__has_builtin(__builtin_amdgcn_exp2f)
+#define __builtin_amdgcn_exp2f __builtin_exp2f
+#define __builtin_amdgcn_logf __builtin_log2f
+#endif
+#if !__has_builtin(__builtin_amdgcn_wavefrontsize)
+#define __builtin_amdgcn_wavefrontsize() __AMDGCN_WAVEFRONT_SIZE
+#endif
+#else
 #define __global__ __attribute__((amdgpu_kernel))
 #define __device__
-#define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ static __attribute__((noinline))
+#define tilec_lds address_space(3)
+#endif
+#define __forceinline__ __device__ inline __attribute__((always_inline))
+#define __noinline__ __device__ static __attribute__((noinline))
 #define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 struct tilec_index { unsigned x, y, z; };
 __forceinline__ tilec_index tilec_thread() {
@@ -184,7 +205,12 @@ __forceinline__ unsigned long tilec_mul_wide_u32(unsigned a, unsigned b) { retur
 #: Functions that the types below name and that nothing here computes.
 MISSING = ("cosf", "sinf", "tanf", "tanhf", "erff", "exp10f", "log10f")
 _BASE = (
-    NAMES + _LANGUAGE + _LANES + MATH + INSTRUCTIONS + "".join(f"float {name}(float);\n" for name in MISSING)
+    NAMES
+    + _LANGUAGE
+    + _LANES
+    + MATH
+    + INSTRUCTIONS
+    + "".join(f"__device__ float {name}(float);\n" for name in MISSING)
 )
 _PARTS = {
     "cuda": "",

@@ -59,7 +59,7 @@ def amd_text(text: str) -> str:
 def _in_lds(found: re.Match[str]) -> str:
     """Shared memory by a pointer of the plain kind, as which generated code passes it on."""
     name, kind = found["name"], found["type"]
-    where = f"address_space(3), aligned({found['align'] or 16})"
+    where = f"tilec_lds, aligned({found['align'] or 16})"
     storage = found["extern"] or "static "
     declared = f"{storage}__attribute__(({where})) {kind} {name}_lds[{found['count']}];"
     return f"{declared}\n  {kind}* {name} = ({kind}*){name}_lds;"
