@@ -1,5 +1,5 @@
-"""Code objects from C++ by the clang and lld of the ziglang package: no ROCm is needed to build. The hipRTC that
-TILEC_HIPRTC names serves in their place."""
+"""Code objects from C++ by the clang and lld of the ziglang package, which needs no ROCm, or by the hipRTC that
+TILEC_HIPRTC names."""
 
 from __future__ import annotations
 
