@@ -1,5 +1,5 @@
-"""Code objects from C++ by the clang and lld of the ziglang package, which needs no ROCm, or by the hipRTC that
-TILEC_HIPRTC names."""
+"""Code objects from C++ by the clang and lld of the ziglang package, which need no ROCm, or by the hipRTC
+that TILEC_HIPRTC names."""
 
 from __future__ import annotations
 
