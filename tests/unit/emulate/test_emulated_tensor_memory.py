@@ -67,14 +67,24 @@ def test_a_product_has_its_sums_in_tensor_memory(
     [
         ("fp8.py:linear_fp8", {}, {"bK": 128}),
         ("gemm.py:matmul", {"dtype": "float32", "trans_B": True}, {"bK": 32}),
+        ("gemm.py:linear_int8", {}, {"bN": 32, "threads": 256, "bM": 256}),
     ],
 )
 def test_other_types_have_kinds_of_their_own(
     source: str, args: dict[str, Any], config: dict[str, int]
 ) -> None:
     kernel = kernel_of(source, BYTES, args, **{**CONFIG, **config})
-    assert "tcgen05 m128n64k" in roads(lowered(kernel))
+    assert f"tcgen05 m128n{config.get('bN', CONFIG['bN'])}k" in roads(lowered(kernel))
     assert Beside(kernel, SM100A).run({"M": 130, "N": 80, "K": 208}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "road"),
+    [("sm_110a", "tcgen05"), ("sm_100f", "mma.sync"), ("sm_103a", "mma.sync"), ("sm_110f", "mma.sync")],
+)
+def test_integers_are_those_of_some_targets(name: str, road: str) -> None:
+    made = lowered(kernel_of("gemm.py:linear_int8", BYTES, {}, **CONFIG), name)
+    assert f"As, Ws -> acc: {road} " in roads(made)
 
 
 def test_operands_of_other_types_lie_along_k() -> None:
@@ -103,10 +113,11 @@ def test_others_are_mma(name: str, config: dict[str, int]) -> None:
 @pytest.mark.nvrtc
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("sm_100a", "float16"), ("sm_100f", "float32"), ("sm_103a", "float8_e4m3fn")],
+    [("sm_100a", "float16"), ("sm_100f", "float32"), ("sm_103a", "float8_e4m3fn"), ("sm_100a", "int8")],
 )
 def test_the_assembler_takes_it(name: str, dtype: str) -> None:
-    kernel = kernel_of("gemm.py:matmul", BYTES, {"dtype": dtype, "trans_B": True}, **{**CONFIG, "bK": 32})
+    source, args = ("linear_int8", {}) if dtype == "int8" else ("matmul", {"dtype": dtype, "trans_B": True})
+    kernel = kernel_of(f"gemm.py:{source}", BYTES, args, **{**CONFIG, "bK": 32})
     made = lowered(kernel, name)
     (launch,) = images.compile_kernel(made, parse_target(name), "p").launches
     assert (launch.gpu.spills, launch.products) == (0, ("tcgen05",))

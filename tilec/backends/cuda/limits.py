@@ -73,6 +73,13 @@ def has_tensor_memory(target: Target) -> bool:
     return target.gpu is not None and target.gpu.capability // 10 in (10, 11) and hands_registers_on(target)
 
 
+def has_tensor_integers(target: Target) -> bool:
+    """Whether those products (tcgen05) have 8-bit integers: on 10.0 and 11.0, in code for one of them alone
+    (PTX ISA, "tcgen05.mma", Target ISA Notes of .kind::i8; ptxas 12.9 refuses sm_100f, sm_103a, sm_103f)."""
+    assert target.gpu is not None
+    return has_tensor_memory(target) and target.gpu.exact and target.gpu.capability in (100, 110)
+
+
 def has_tensor_cores(target: Target) -> bool:
     """Whether warps multiply by mma.sync."""
     return _is_from(_TENSOR_CORES_FROM, target)

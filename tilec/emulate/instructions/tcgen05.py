@@ -16,27 +16,30 @@ from tilec.emulate.instructions.mma import OPERANDS, multiplied, widened
 from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.instructions.wgmma import Descriptor, chunk_addresses
 from tilec.emulate.memory import SHARED_BASE
+from tilec.emulate.numbers import TYPES
 from tilec.emulate.registers import Registers
 
 ROWS, COLUMNS, _LEAST, _CHUNK = 128, 512, 32, 16
 #: Bits 61 to 63 of a descriptor, and what bits 46 to 48 must be.
 _PATTERNS, _ALWAYS = {0: 0, 2: 128, 4: 64, 6: 32}, 1
-#: Types of A and B by their number in an instruction descriptor, for each kind.
+#: Types of A and B by their number in an instruction descriptor, for each kind, and of sums.
 _KINDS = {
     "kind::f16": {0: "f16", 1: "bf16"},
     "kind::tf32": {2: "tf32"},
     "kind::f8f6f4": {0: "e4m3", 1: "e5m2"},
+    "kind::i8": {0: "u8", 1: "s8"},
 }
+_SUMS = {1: np.dtype(np.float32), 2: np.dtype(np.int32)}
 _STATE, _LOADS = "tensor memory", "tensor loads"
 
 
 @dataclass(eq=False)
 class TensorMemory:
-    """What a block has: values, the moment of the product that wrote each, those of the last reads of each
-    column by warp, and the columns that are handed out, by their first."""
+    """What a block has: values as words, the moment of the product that wrote each, those of the last reads
+    of each column by warp, and the columns that are handed out, by their first."""
 
     agent: int
-    values: np.ndarray = field(default_factory=lambda: np.zeros((ROWS, COLUMNS), np.float32))
+    values: np.ndarray = field(default_factory=lambda: np.zeros((ROWS, COLUMNS), np.uint32))
     moments: np.ndarray = field(default_factory=lambda: np.full((ROWS, COLUMNS), -1, np.int64))
     reads: dict[int, np.ndarray] = field(default_factory=dict)
     given: dict[int, int] = field(default_factory=dict)
@@ -115,21 +118,15 @@ def mma(
         raise unknown(parts)
     for lane, warp in lanes(g, m):
         values = [of_lane(each, lane) for each in (to, a, b, described, adds)]
-        _multiply(g, warp, _KINDS[parts[3]], *map(int, values))
+        _multiply(g, warp, parts[3], *map(int, values))
 
 
-def _multiply(
-    g: Group, warp: int, types: dict[int, str], to: int, a: int, b: int, described: int, adds: int
-) -> None:
+def _multiply(g: Group, warp: int, kind: str, to: int, a: int, b: int, described: int, adds: int) -> None:
     columns, rows = (described >> 17 & 0x3F) * 8, (described >> 24 & 0x1F) * 16
-    kinds = described >> 7 & 7, described >> 10 & 7
-    if (
-        rows != ROWS
-        or columns % 16
-        or columns == 0
-        or (described >> 4 & 3) != 1
-        or not types.keys() >= set(kinds)
-    ):
+    sums, *kinds = described >> 4 & 3, described >> 7 & 7, described >> 10 & 7
+    types = _KINDS[kind]
+    is_known = sums == (2 if kind == "kind::i8" else 1) and types.keys() >= set(kinds)
+    if rows != ROWS or columns % 16 or columns == 0 or not is_known:
         raise Hazard(f"tcgen05.mma with the instruction descriptor {described:#x}")
     found, first = _memory(g.block), to & 0xFFFF
     found.check(first, columns)
@@ -138,10 +135,10 @@ def _multiply(
     moment = g.clocks.advance(found.agent)
     left = _operand(g, warp, found, a, ROWS, bool(described >> 15 & 1), types[kinds[0]], moment)
     right = _operand(g, warp, found, b, columns, bool(described >> 16 & 1), types[kinds[1]], moment)
-    made = multiplied(left, right)
+    made, values = multiplied(left, right), found.values.view(_SUMS[sums])
     if adds and (found.moments[:, place] < 0).any():
         raise Hazard("tcgen05.mma adds to sums that nothing has written", remedy="clear them first")
-    found.values[:, place] = made + found.values[:, place] if adds else made
+    values[:, place] = made + values[:, place] if adds else made
     found.moments[:, place] = moment
 
 
@@ -194,13 +191,13 @@ def load(
     if "pack::16b" in parts or (m is not None and not m.all()):
         raise unknown(parts)
     found, count = _memory(g.block), len(indices)
-    made = np.empty((count, g.count), np.float32)
+    made = np.empty((count, g.count), np.uint32)
     places = np.broadcast_to(np.asarray(address, np.int64), (g.count,))
     for start in range(0, g.count, WARP):
         warp = int(g.lane_warps[start])
         made[:, start : start + WARP] = _rows(g, found, warp, int(places[start]), count)
     number = g.state.get(_LOADS, 0) + 1
-    registers.start(int(indices[0]), list(made), number)
+    registers.start(int(indices[0]), list(made.view(TYPES[registers.dtype])), number)
     g.state[_LOADS] = number
 
 

@@ -13,11 +13,13 @@ from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
 from tilec.backends.cuda.analysis.mma import COLUMNS, dtypes, extents
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.analysis.wgmma import STEP_BYTES, is_operand
+from tilec.backends.cuda.limits import has_tensor_integers
 from tilec.backends.cuda.nodes import TensorTile
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Gemm
+    from tilec.targets import Target
 
 #: Rows of tensor memory, its columns, and the least that are handed out.
 ROWS, MOST, LEAST = 128, 512, 32
@@ -31,15 +33,22 @@ KINDS = {
     "float32": ("tf32", 2),
     "float8_e4m3fn": ("f8f6f4", 0),
     "float8_e5m2": ("f8f6f4", 1),
+    "uint8": ("i8", 0),
+    "int8": ("i8", 1),
 }
+#: The type of sums by kind, and the number that descriptors have for it.
+SUMS = {"f16": ("float32", 1), "tf32": ("float32", 1), "f8f6f4": ("float32", 1), "i8": ("int32", 2)}
 
 
-def tensor_tile(gemm: Gemm, warps: int) -> TensorTile | str:
+def tensor_tile(gemm: Gemm, warps: int, target: Target) -> TensorTile | str:
     """How ``warps`` warps share the sums of a product, or the reason why tcgen05 cannot."""
     (a, b, c), sizes = dtypes(gemm), extents(gemm)
     kinds = {KINDS.get(dtype, (dtype,))[0] for dtype in (a, b)}
-    if len(kinds) != 1 or a not in KINDS or (kinds == {"f16"} and a != b) or c != "float32":
+    is_known = len(kinds) == 1 and a in KINDS and (kinds != {"f16"} or a == b)
+    if not is_known or c != SUMS[KINDS[a][0]][0]:
         return f"no form of tcgen05 here multiplies {a} and {b} into {c}"
+    if kinds == {"i8"} and not has_tensor_integers(target):
+        return f"tcgen05 of {target.name} has no integers"
     if sizes is None:
         return "its extents are run-time values"
     rows, columns, depth = sizes

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
-from tilec.backends.cuda.analysis.tensor_memory import KINDS, ROWS
+from tilec.backends.cuda.analysis.tensor_memory import KINDS, ROWS, SUMS
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
 from tilec.backends.cuda.general.emit_box import first_of_group
@@ -30,9 +30,9 @@ _GROUP = "cta_group::1"
 #: Matrix descriptor (PTX ISA, "tcgen05 Shared Memory Descriptor"): the pattern at bit 61 by bytes of a slab's
 #: rows, and what bits 46 to 48 always have.
 _PATTERN, _PATTERN_BIT, _ALWAYS = {128: 2, 64: 4, 32: 6}, 61, 1 << 46
-#: Instruction descriptor (PTX ISA, "tcgen05 Instruction Descriptor"): sums of float32 at bit 4,
-#: types of A and B at 7 and 10, whether they lie across K at 15 and 16, columns / 8 at 17, rows / 16 at 24.
-_FLOAT32_SUMS, _A_BIT, _B_BIT, _A_ACROSS, _B_ACROSS, _COLUMNS_BIT, _ROWS_BIT = 1 << 4, 7, 10, 15, 16, 17, 24
+#: Instruction descriptor (PTX ISA, "tcgen05 Instruction Descriptor"): types of sums at bit 4, of A and B at 7
+#: and 10, whether they lie across K at 15 and 16, columns / 8 at 17, rows / 16 at 24.
+_SUMS_BIT, _A_BIT, _B_BIT, _A_ACROSS, _B_ACROSS, _COLUMNS_BIT, _ROWS_BIT = 4, 7, 10, 15, 16, 17, 24
 #: Rows of an address in tensor memory stand above its columns.
 _ROW_BIT = 16
 #: Columns that one register quad of a load has, rows of a load, and the most quads of one.
@@ -82,10 +82,10 @@ def _product(stmt: TensorProduct, ctx: DeviceContext) -> None:
 
 def _described(stmt: TensorProduct) -> int:
     """The instruction descriptor."""
-    a, b = (KINDS[str(region.buffer.dtype)][1] for region in (stmt.a, stmt.b))
+    (kind, a), (_, b) = (KINDS[str(region.buffer.dtype)] for region in (stmt.a, stmt.b))
     across = int(stmt.trans_a) << _A_ACROSS | int(not stmt.trans_b) << _B_ACROSS
     sizes = stmt.tile.columns // 8 << _COLUMNS_BIT | ROWS // 16 << _ROWS_BIT
-    return _FLOAT32_SUMS | a << _A_BIT | b << _B_BIT | across | sizes
+    return SUMS[kind][1] << _SUMS_BIT | a << _A_BIT | b << _B_BIT | across | sizes
 
 
 def _adds(stmt: TensorProduct, step: int, ctx: DeviceContext) -> Expr:

@@ -45,16 +45,18 @@ class HoldSums(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its sums."""
-        return rewrite_launches(kernel, _held) if has_tensor_memory(target) else kernel
+        if not has_tensor_memory(target):
+            return kernel
+        return rewrite_launches(kernel, lambda launch: _held(launch, target))
 
 
-def _held(launch: Launch) -> Launch:
+def _held(launch: Launch, target: Target) -> Launch:
     consumers = [stmt for stmt in launch.body if isinstance(stmt, Group) and stmt.first == 0]
     fed = any(isinstance(stmt, GiveBack) for stmt in walk(launch.body))
     if len(consumers) != 1 or not fed:
         return launch
     try:
-        return _Sums(launch, consumers[0]).made()
+        return _Sums(launch, consumers[0], target).made()
     except Unfit:
         return launch
 
@@ -62,8 +64,8 @@ def _held(launch: Launch) -> Launch:
 class _Sums:
     """The sums of one launch."""
 
-    def __init__(self, launch: Launch, group: Group) -> None:
-        self.launch, self.group = launch, group
+    def __init__(self, launch: Launch, group: Group, target: Target) -> None:
+        self.launch, self.group, self.target = launch, group, target
         products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
         _check_boxes(launch, {region.buffer for stmt in products for region in (stmt.a, stmt.b)})
         self.tiles = {stmt: self._tile(stmt) for stmt in products}
@@ -74,7 +76,7 @@ class _Sums:
         self.memory = tirx.decl_buffer((1,), "uint32", name="tensor_memory", scope=SCOPE)
 
     def _tile(self, product: Gemm) -> TensorTile:
-        found = tensor_tile(product, self.group.count // WARP)
+        found = tensor_tile(product, self.group.count // WARP, self.target)
         if isinstance(found, str):
             raise Unfit(found, product)
         need(int_value(product.clear) == 0, "it clears its sums itself", product)
@@ -174,7 +176,7 @@ class _Sums:
             TensorSums(product.c, self.tiles[product], self.memory, self.columns[fragment], loc=product.loc)
             for fragment, product in first.items()
         ]
-        fills = [Fill(product.c, tirx.const(0.0, "float32")) for product in first.values()]
+        fills = [Fill(product.c, tirx.const(0, str(product.c.buffer.dtype))) for product in first.values()]
         issued: Block = (self._loop(loop, own), TensorCommit(self.done, zero, ()))
         done: Block = (
             Group(0, WARP, issued),
