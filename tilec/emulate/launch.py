@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -101,13 +102,11 @@ class Emulator:
         dims: Mapping[str, Any],
     ) -> None:
         grid = self._grid(launch, dims)
-        size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-        if size > 1 and (grid[0] % size or launch.cluster[1:] != (1, 1)):
+        if any(extent % side for extent, side in zip(grid, launch.cluster, strict=True)):
             raise InputError(f"a grid of {grid} blocks in clusters of {launch.cluster}")
         args = [*values, *_maps(launch, tensors, dims)][: len(program.params)]
-        count = grid[0] * grid[1] * grid[2]
-        for first in range(0, count, size):
-            cluster = self._cluster(launch, program, first, size, grid, args)
+        for number, first in enumerate(_places(grid, launch.cluster)):
+            cluster = self._cluster(launch, program, number, first, grid, args)
             try:
                 with np.errstate(all="ignore"):
                     run_cluster(cluster, program)
@@ -126,21 +125,22 @@ class Emulator:
         self,
         launch: LoweredCudaLaunch,
         program: Program,
-        first: int,
-        size: int,
+        number: int,
+        first: tuple[int, int, int],
         grid: tuple[int, int, int],
         args: list[Any],
     ) -> Cluster:
+        """Cluster ``number`` of a launch, whose first block is in that place of the grid."""
         threads = launch.threads
         warps = -(-threads[0] * threads[1] * threads[2] // WARP)
+        size = math.prod(launch.cluster)
         agents = Agents(warps * size, [f"warp {warp}" for warp in range(warps * size)])
-        cluster = Cluster(first // size, Clocks(agents))
+        cluster = Cluster(number, Clocks(agents))
         if launch.programmatic:
             cluster.clocks.earlier = agents.of("earlier", "an earlier launch")
         shared = max(launch.shared_bytes, program.shared_bytes)
-        for rank in range(size):
-            at = first + rank
-            index = (at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1])
+        for rank, (x, y, z) in enumerate(_places(launch.cluster, (1, 1, 1))):
+            index = (first[0] + x, first[1] + y, first[2] + z)
             name = "shared memory" if size == 1 else f"shared memory of block {rank}"
             memory = Memory(name, shared, written=False, is_global=False)
             block = Block(cluster, index, grid, threads, rank, rank * warps, memory, [])
@@ -184,6 +184,12 @@ class Emulator:
             why=f"in {program.name} on {self.target.name}: " + "; ".join(waits),
             remedy="an arrival is missing, or a wait is for the wrong phase",
         )
+
+
+def _places(extents: tuple[int, int, int], steps: tuple[int, int, int]) -> Iterator[tuple[int, int, int]]:
+    """The places of a grid that are so many blocks apart, x fastest."""
+    along = [range(0, extent, step) for extent, step in zip(extents, steps, strict=True)]
+    return ((x, y, z) for z, y, x in itertools.product(*reversed(along)))
 
 
 def _place(program: Program, site: int) -> Place | None:

@@ -84,7 +84,8 @@ class Schedule:
     cluster: int | tuple[int, ...] | None = _key(
         COUNTS,
         "`[2, 1]`, `[1, 2]`",
-        "pairs of blocks along that grid axis bring a shared operand once; `1` for no pairs",
+        "pairs of blocks along that grid axis bring a shared operand once, with tcgen05 a second one, and"
+        " multiply as one; `1` for no pairs",
         "products",
         "packed_weights",
     )

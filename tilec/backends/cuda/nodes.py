@@ -221,9 +221,10 @@ class TensorTile(WarpTile):
 class TensorProduct(Stmt):
     """A product by tcgen05 of two shared tiles, issued by one of the threads that run it: sums lie in tensor
     memory, from ``column`` of what ``memory`` has on, until `TensorSums` loads them. It runs in the
-    background until a `TensorCommit` behind it has arrived. Fields as in `tilec.ir.nodes.Gemm`."""
+    background until a `TensorCommit` behind it has arrived. Fields as in `tilec.ir.nodes.Gemm`. ``pair``: of
+    two blocks, the first of which runs it: each has its own rows of A and of the sums, and half of B."""
 
-    syntax = "tensor_mma(a, b, trans_a=, trans_b=, clear=, tile=, memory=, column=)"
+    syntax = "tensor_mma(a, b, trans_a=, trans_b=, clear=, tile=, memory=, column=, pair=)"
 
     a: Region
     b: Region
@@ -233,18 +234,20 @@ class TensorProduct(Stmt):
     tile: TensorTile
     memory: Signals[Buffer]
     column: int
+    pair: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class TensorCommit(Stmt):
-    """Arrives once at ``barrier[index]`` when all TensorProducts so far of the thread that issues them are
-    complete, which have read ``tiles``."""
+    """Arrives once at ``barrier[index]``, of a ``pair`` of blocks in both, when all TensorProducts so far of
+    the thread that issues them are complete, which have read ``tiles``."""
 
-    syntax = "tensor_commit(barrier[index], *tiles)"
+    syntax = "tensor_commit(barrier[index], *tiles, pair=)"
 
     barrier: Signals[Buffer]
     index: At[Expr]
     tiles: tuple[Buffer, ...]
+    pair: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,19 +266,20 @@ class TensorSums(Stmt):
 @dataclass(frozen=True, eq=False)
 class OpenTensorMemory(Stmt):
     """The first warp of those that run it gets ``columns`` of tensor memory, whose address ``memory``, one
-    uint32, has behind the next Sync."""
+    uint32, has behind the next Sync. ``pair``: together with the other block of the cluster."""
 
-    syntax = "open_tensor_memory(memory, columns)"
+    syntax = "open_tensor_memory(memory, columns, pair=)"
 
     memory: Signals[Buffer]
     columns: int
+    pair: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class CloseTensorMemory(OpenTensorMemory):
     """That warp gives them back."""
 
-    syntax = "close_tensor_memory(memory, columns)"
+    syntax = "close_tensor_memory(memory, columns, pair=)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,9 +307,9 @@ class BoxLoad(Stmt):
     """``dst = src`` by TMA, started by one of the threads that run it (``alone``: by the one that does): from
     global memory into a shared tile, zeros from outside of the tensor. The phase of ``barrier[index]`` counts
     its bytes, which the thread announces first where it ``announces``. ``evict``: "first" or "last" to leave
-    the L2."""
+    the L2. ``pair``: the barrier is that of the first block of the cluster."""
 
-    syntax = "box_load(src, dst, barrier[index], evict=, alone=, announces=)"
+    syntax = "box_load(src, dst, barrier[index], evict=, alone=, announces=, pair=)"
 
     src: Region
     dst: Writes[Region]
@@ -314,6 +318,7 @@ class BoxLoad(Stmt):
     evict: str | None = None
     alone: bool = False
     announces: bool = False
+    pair: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,13 +382,15 @@ class GiveBack(Stmt):
 class EachTile(Stmt):
     """``body`` for every tile of a launch's ``grid`` that falls to this block: those gridDim.x apart from its
     own number on, which the launch's block variables stand for there. Tiles follow each other along the first
-    axis, or in bands of ``band`` along the second one."""
+    axis, or in bands of ``band`` along the second one. ``pair``: blocks with numbers 2 n and 2 n + 1 have
+    neighbours along that axis, the second of which may lie outside of the grid."""
 
-    syntax = "each_tile(*grid, band=)"
+    syntax = "each_tile(*grid, band=, pair=)"
 
     grid: tuple[int | Expr, ...]
     body: Block
     band: int = 0
+    pair: int | None = None
 
 
 #: What runs its body again and again in device code.

@@ -15,6 +15,7 @@ from tilec.backends.cuda.general.issue_side_by_side import IssueSideBySide
 from tilec.backends.cuda.general.join_second_operands import JoinSecondOperands
 from tilec.backends.cuda.general.join_tiles import JoinTiles
 from tilec.backends.cuda.general.make_in_steps import MakeInSteps
+from tilec.backends.cuda.general.pair_sums import PairSums
 from tilec.backends.cuda.general.pair_trips import PairTrips
 from tilec.backends.cuda.general.read_early import ReadEarly
 from tilec.backends.cuda.general.renew_places import RenewPlaces
@@ -62,6 +63,7 @@ TMA_PASSES: tuple[Pass, ...] = (
     *_FIRST,
     SplitRoles(),
     HoldSums(),
+    PairSums(),
     BringBoxes(),
     StoreBoxes(),
     RunAhead(),

@@ -1,5 +1,5 @@
 """tcgen05: products that one thread issues, whose sums lie in tensor memory (PTX ISA, "TensorCore 5th
-Generation Family Instructions"): one block, operands in shared memory, 128 rows."""
+Generation Family Instructions"): one block or a pair, operands in shared memory, 128 rows of each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tilec.emulate.group import WARP, Block, Group
 from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.mma import OPERANDS, multiplied, widened
 from tilec.emulate.instructions.registry import instruction, unknown
+from tilec.emulate.instructions.tma import chosen
 from tilec.emulate.instructions.wgmma import Descriptor, chunk_addresses
 from tilec.emulate.memory import SHARED_BASE
 from tilec.emulate.numbers import TYPES
@@ -31,18 +32,24 @@ _KINDS = {
 }
 _SUMS = {1: np.dtype(np.float32), 2: np.dtype(np.int32)}
 _STATE, _LOADS = "tensor memory", "tensor loads"
+#: Groups of blocks, with the words of a mask of rows that their products take.
+_PAIR = "cta_group::2"
+_GROUPS = {"cta_group::1": 4, _PAIR: 8}
 
 
 @dataclass(eq=False)
 class TensorMemory:
     """What a block has: values as words, the moment of the product that wrote each, those of the last reads
-    of each column by warp, and the columns that are handed out, by their first."""
+    of each column by warp, the columns that are handed out, by their first, who ``asked`` for the last ones
+    (a warp) and when. ``agent`` stands for the products of a ``group`` of blocks."""
 
     agent: int
+    group: str
     values: np.ndarray = field(default_factory=lambda: np.zeros((ROWS, COLUMNS), np.uint32))
     moments: np.ndarray = field(default_factory=lambda: np.full((ROWS, COLUMNS), -1, np.int64))
     reads: dict[int, np.ndarray] = field(default_factory=dict)
     given: dict[int, int] = field(default_factory=dict)
+    asked: tuple[int, int] = (0, 0)
 
     def check(self, column: int, count: int) -> None:
         """Hazard for columns that nobody has been given."""
@@ -53,46 +60,64 @@ class TensorMemory:
             )
 
 
-def _memory(block: Block) -> TensorMemory:
+def _memory(block: Block, group: str = "") -> TensorMemory:
+    """That of a block, for instructions of a group of blocks ("": of its own warps alone)."""
     found = block.state.get(_STATE)
     if found is None:
-        agent = block.cluster.agents.of((_STATE, block), "tcgen05.mma")
-        found = block.state[_STATE] = TensorMemory(agent)
+        first = _pair(block)[0] if group == _PAIR else block
+        agent = block.cluster.agents.of((_STATE, first), "tcgen05.mma")
+        found = block.state[_STATE] = TensorMemory(agent, group)
         block.cluster.clocks.ensure()
     assert isinstance(found, TensorMemory)
+    if group not in ("", found.group):
+        raise Hazard(f"an instruction of {group} in a kernel with others of {found.group}")
     return found
 
 
-@instruction("tcgen05.alloc.cta_group::1.sync.aligned")
+def _pair(block: Block) -> list[Block]:
+    """The two blocks of a pair: their ranks differ in the lowest bit."""
+    first = block.rank & ~1
+    found = block.cluster.blocks[first : first + 2]
+    if len(found) < 2:
+        raise Hazard(f"{_PAIR} in block {block.rank} of a cluster of {len(block.cluster.blocks)}")
+    return found
+
+
+@instruction(*(f"tcgen05.alloc.{group}.sync.aligned" for group in _GROUPS))
 def alloc(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any) -> None:
     """A warp gets columns; their address goes to shared memory."""
     (warp,) = g.whole_warps(m, "tcgen05.alloc")
     columns = int(g.uniform(count, m))
     if columns < _LEAST or columns > COLUMNS or columns & (columns - 1):
         raise Hazard(f"tcgen05.alloc of {columns} columns: a power of two from {_LEAST} to {COLUMNS}")
-    found = _memory(g.block)
+    found = _memory(g.block, parts[2])
+    found.asked = int(warp), int(g.clocks.seen[warp, warp])
     first = max((start + size for start, size in found.given.items()), default=0)
     if first + columns > COLUMNS:
         raise Hazard(
             f"tcgen05.alloc of {columns} columns where {COLUMNS - first} are left: it waits for ever"
         )
     found.given[first] = columns
+    g.clocks.tick(np.asarray([warp]))
     memory, offset = at(g, g.uniform(address, m))
     word = np.asarray([first], np.uint32).view(np.uint8).reshape(1, -1)
     memory.write(np.asarray([offset]), word, g.access(np.asarray([warp], np.int32)))
 
 
-@instruction("tcgen05.dealloc.cta_group::1.sync.aligned")
+@instruction(*(f"tcgen05.dealloc.{group}.sync.aligned" for group in _GROUPS))
 def dealloc(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any) -> None:
     """A warp gives columns back that nobody works on."""
     (warp,) = g.whole_warps(m, "tcgen05.dealloc")
-    found, first = _memory(g.block), int(g.uniform(address, m))
+    found, first = _memory(g.block, parts[2]), int(g.uniform(address, m))
     if found.given.get(first) != int(g.uniform(count, m)):
         raise Hazard(f"tcgen05.dealloc of columns from {first} on, which were not handed out so")
-    _check_idle(g, found, int(warp), slice(first, first + found.given.pop(first)))
+    columns = slice(first, first + found.given.pop(first))
+    _check_idle(g, found, int(warp), columns)
+    if (found.moments[:, columns] > g.clocks.seen[warp, found.agent]).any():
+        raise Hazard(f"warp {int(warp)} gives up tensor memory to which products may still write")
 
 
-@instruction("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned")
+@instruction(*(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned" for group in _GROUPS))
 def relinquish(g: Group, m: Any, parts: tuple[str, ...]) -> None:
     """The block asks for no more."""
     g.whole_warps(m, "tcgen05.relinquish_alloc_permit")
@@ -108,44 +133,69 @@ def _check_idle(g: Group, found: TensorMemory, warp: int, columns: slice) -> Non
             )
 
 
-@instruction(*(f"tcgen05.mma.cta_group::1.{kind}" for kind in _KINDS))
+@instruction(*(f"tcgen05.mma.{group}.{kind}" for group in _GROUPS for kind in _KINDS))
 def mma(
     g: Group, m: Any, parts: tuple[str, ...], to: Any, a: Any, b: Any, described: Any, *rest: Any
 ) -> None:
     """D = A x B + D, or A x B, for each lane that runs it: one, as a rule."""
     *masks, adds = rest
-    if any(np.any(mask) for mask in masks):
+    if any(np.any(mask) for mask in masks) or len(masks) != _GROUPS[parts[2]]:
         raise unknown(parts)
     for lane, warp in lanes(g, m):
         values = [of_lane(each, lane) for each in (to, a, b, described, adds)]
-        _multiply(g, warp, parts[3], *map(int, values))
+        _multiply(g, warp, parts, *map(int, values))
 
 
-def _multiply(g: Group, warp: int, kind: str, to: int, a: int, b: int, described: int, adds: int) -> None:
+def _multiply(
+    g: Group, warp: int, parts: tuple[str, ...], to: int, a: int, b: int, described: int, adds: int
+) -> None:
+    """The rows of A and of sums, and columns of B, of a pair: the first block's, then the second's."""
+    _, _, group, kind = parts[:4]
+    blocks = _pair(g.block) if group == _PAIR else [g.block]
+    if g.block is not blocks[0]:
+        raise Hazard(f"tcgen05.mma of {group} in the second block of a pair")
     columns, rows = (described >> 17 & 0x3F) * 8, (described >> 24 & 0x1F) * 16
     sums, *kinds = described >> 4 & 3, described >> 7 & 7, described >> 10 & 7
     types = _KINDS[kind]
     is_known = sums == (2 if kind == "kind::i8" else 1) and types.keys() >= set(kinds)
-    if rows != ROWS or columns % 16 or columns == 0 or not is_known:
+    count = len(blocks)
+    if rows != ROWS * count or columns % (16 * count) or columns == 0 or not is_known:
         raise Hazard(f"tcgen05.mma with the instruction descriptor {described:#x}")
-    found, first = _memory(g.block), to & 0xFFFF
-    found.check(first, columns)
-    place = slice(first, first + columns)
-    _check_idle(g, found, warp, place)
-    moment = g.clocks.advance(found.agent)
-    left = _operand(g, warp, found, a, ROWS, bool(described >> 15 & 1), types[kinds[0]], moment)
-    right = _operand(g, warp, found, b, columns, bool(described >> 16 & 1), types[kinds[1]], moment)
-    made, values = multiplied(left, right), found.values.view(_SUMS[sums])
-    if adds and (found.moments[:, place] < 0).any():
-        raise Hazard("tcgen05.mma adds to sums that nothing has written", remedy="clear them first")
-    values[:, place] = made + values[:, place] if adds else made
-    found.moments[:, place] = moment
+    place = slice(to & 0xFFFF, (to & 0xFFFF) + columns)
+    found = [_memory(block, group) for block in blocks]
+    for each in found:
+        _check_given(g, each, warp, place)
+        _check_idle(g, each, warp, place)
+    agent = found[0].agent
+    moment = g.clocks.advance(agent)
+    across = [bool(described >> side & 1) for side in (15, 16)]
+    left = [_operand(g, block, warp, agent, a, ROWS, across[0], types[kinds[0]], moment) for block in blocks]
+    part = columns // count
+    right = [_operand(g, block, warp, agent, b, part, across[1], types[kinds[1]], moment) for block in blocks]
+    for each, own in zip(found, left, strict=True):
+        made, values = multiplied(own, np.concatenate(right)), each.values.view(_SUMS[sums])
+        if adds and (each.moments[:, place] < 0).any():
+            raise Hazard("tcgen05.mma adds to sums that nothing has written", remedy="clear them first")
+        values[:, place] = made + values[:, place] if adds else made
+        each.moments[:, place] = moment
+
+
+def _check_given(g: Group, found: TensorMemory, warp: int, place: slice) -> None:
+    """Hazard for columns that a block has not been given as far as ``warp`` knows."""
+    found.check(place.start, place.stop - place.start)
+    asker, moment = found.asked
+    if g.clocks.seen[warp, asker] < moment:
+        raise Hazard(
+            f"warp {warp} multiplies into tensor memory that warp {asker} has asked for with nothing that "
+            "orders the two",
+            remedy="a barrier is missing behind tcgen05.alloc",
+        )
 
 
 def _operand(
-    g: Group, warp: int, found: TensorMemory, bits: int, rows: int, across: bool, kind: str, moment: int
+    g: Group, block: Block, warp: int, agent: int, bits: int, rows: int, across: bool, kind: str, moment: int
 ) -> np.ndarray:
-    """(rows, K) of an operand that a descriptor describes."""
+    """(rows, K) of an operand that a descriptor describes, in the shared memory of a block."""
     bits &= 0xFFFFFFFFFFFFFFFF
     if (bits >> 46 & 7) != _ALWAYS or bits >> 49 & 7 or bits >> 61 not in _PATTERNS:
         raise Hazard(f"tcgen05.mma with the matrix descriptor {bits:#x}")
@@ -154,25 +204,30 @@ def _operand(
     described = Descriptor(start, leading, stride, _PATTERNS[bits >> 61])
     addresses = chunk_addresses(described, rows, across, dtype.itemsize)
     warps = np.full(addresses.size, warp, np.int32)
-    access = g.access(warps, agent=found.agent, moment=moment, is_async_proxy=True)
-    raw = g.block.shared.read(addresses.reshape(-1) - SHARED_BASE, _CHUNK, access)
+    access = g.access(warps, agent=agent, moment=moment, is_async_proxy=True)
+    raw = block.shared.read(addresses.reshape(-1) - SHARED_BASE, _CHUNK, access)
     values = widened(np.ascontiguousarray(raw).view(dtype), kind).reshape(addresses.shape[0], -1)
     return values.T if across else values
 
 
-@instruction("tcgen05.commit.cta_group::1.mbarrier::arrive::one")
-def commit(g: Group, m: Any, parts: tuple[str, ...], address: Any) -> None:
-    """An arrival when all products so far of the thread are complete."""
-    if "multicast::cluster" in parts:
-        raise unknown(parts)
-    found = _memory(g.block)
+@instruction(*(f"tcgen05.commit.{group}.mbarrier::arrive::one" for group in _GROUPS))
+def commit(g: Group, m: Any, parts: tuple[str, ...], address: Any, *mask: Any) -> None:
+    """An arrival when all products so far of the thread are complete; with .multicast::cluster in every block
+    of a mask."""
+    found = _memory(g.block, parts[2])
     for lane, warp in lanes(g, m):
-        barrier = find(g, of_lane(address, lane), warp)
+        places = [of_lane(address, lane)]
+        if "multicast::cluster" in parts:
+            _, offset = at(g, places[0])
+            blocks = chosen(g, int(of_lane(mask[0], lane)))
+            places = [Block.mapped(offset + SHARED_BASE, block.rank) for block in blocks]
         done = np.zeros_like(g.clocks.now)
         done[found.agent] = g.clocks.now[found.agent]
         known = g.clocks.snapshot(np.asarray([warp]))
-        barrier.arrive(merged(known, (done,) * len(known)), 1)
-        barrier.settle(g.clocks)
+        for place in places:
+            barrier = find(g, place, warp)
+            barrier.arrive(merged(known, (done,) * len(known)), 1)
+            barrier.settle(g.clocks)
     g.clocks.tick(g.active_warps(m))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
+from tilec.emulate.clocks import Hazard, merged
 from tilec.emulate.group import Block, Group
 from tilec.emulate.instructions.mbarriers import Barrier, at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import instruction, unknown
@@ -59,6 +59,10 @@ def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMa
         moved = tuple(map(int, rest[: axes - 2])) if form is ImageMap else ()
         values = _box(g, tensor, start, moved, warp)
         mask = int(rest[len(moved)]) if "multicast::cluster" in parts else None
+        if "cta_group::2" not in parts and at(g, barrier)[0] is not at(g, of_lane(to, lane))[0]:
+            raise Hazard(
+                "a bulk copy to one block whose bytes count at a barrier of another", remedy="cta_group::2"
+            )
         _deliver(g, of_lane(to, lane), barrier, mask, values, warp, tensor.swizzle, tensor.left_bytes(start))
 
 
@@ -92,7 +96,7 @@ def _deliver(
     _, place = at(g, barrier)
     targets = [(memory, find(g, barrier, warp))]
     if mask is not None:
-        blocks = _chosen(g, mask)
+        blocks = chosen(g, mask)
         targets = [(block.shared, find(g, Block.mapped(place + SHARED_BASE, block.rank), warp))
                    for block in blocks]  # fmt: skip
     if offset % ALIGNMENT:
@@ -121,10 +125,12 @@ def _arrived(
     warps = np.full(len(values), warp, np.int32)
     access = g.access(warps, agent=found.agent, moment=found.phase + 1, is_async_proxy=True)
     memory.write(chunk_offsets(offset, values.size, swizzle), values, access)
+    found.known = merged(found.known, g.clocks.sent(warp))  # it was started behind what its thread waited for
     found.settle(g.clocks)
 
 
-def _chosen(g: Group, mask: int) -> list[Block]:
+def chosen(g: Group, mask: int) -> list[Block]:
+    """The blocks of a multicast."""
     blocks = g.block.cluster.blocks
     if mask >> len(blocks) or mask == 0:
         raise Hazard(f"multicast to blocks {mask:#b} of a cluster of {len(blocks)}")

@@ -27,6 +27,7 @@ from tilec.backends.cuda.nodes import (
     ThreadLoop,
     WaitLanded,
 )
+from tilec.backends.cuda.warp_roles.barriers import in_block
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD, OF_BLOCK, OF_CLUSTER
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, same_map
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from tilec.ir.layout import Layout
 
 _ALL_LANES = 0xFFFFFFFF
+#: Bytes count at a barrier of either block of a pair (PTX ISA, "cp.async.bulk.tensor", .cta_group::2).
+_OF_PAIR = ".cta_group::2"
 #: Waits for the writes of a thread's stores.
 _WRITTEN = "cp.async.bulk.wait_group"
 _ADD = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
@@ -92,10 +95,12 @@ def _load(stmt: BoxLoad, ctx: DeviceContext) -> None:
     at = [coordinate(ctx.value(start)) for start in stmt.src.start]
     phase = barrier_at(stmt.barrier, stmt.index, ctx)
     barrier = T.cuda.cvta_generic_to_shared(phase)
-    scope = OF_CLUSTER if has_wgmma(ctx.target) else OF_BLOCK
-    name, policy = cached(LOAD.format(rank=len(at), scope=scope, mode="tile"), stmt.evict)
+    scope = OF_CLUSTER if has_wgmma(ctx.target) or stmt.pair else OF_BLOCK
+    form = LOAD.format(rank=len(at), scope=scope, mode="tile") + (_OF_PAIR if stmt.pair else "")
+    name, policy = cached(form, stmt.evict)
     address = T.address_of(argument(made.map, ctx))
     with nullcontext() if stmt.alone else when(first_of_group(ctx)):
+        barrier = in_block(barrier, 0) if stmt.pair else barrier
         if stmt.announces:
             run(barriers.EXPECT.call(phase, i32(made.bytes)))
         for number in range(made.count):

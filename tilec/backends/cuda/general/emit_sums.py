@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
-from tilec.backends.cuda.analysis.tensor_memory import KINDS, ROWS, SUMS
+from tilec.backends.cuda.analysis.tensor_memory import KINDS, PAIRED_ROWS, ROWS, SUMS
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
 from tilec.backends.cuda.general.emit_box import first_of_group
@@ -26,7 +26,10 @@ from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, u32, when
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_GROUP = "cta_group::1"
+#: Blocks that an instruction is of, by whether they are a pair.
+_GROUPS = {False: "cta_group::1", True: "cta_group::2"}
+#: Blocks of a pair in which a commit arrives.
+_BOTH = tirx.const(3, "uint16")
 #: Matrix descriptor (PTX ISA, "tcgen05 Shared Memory Descriptor"): the pattern at bit 61 by bytes of a slab's
 #: rows, and what bits 46 to 48 always have.
 _PATTERN, _PATTERN_BIT, _ALWAYS = {128: 2, 64: 4, 32: 6}, 61, 1 << 46
@@ -51,14 +54,19 @@ class _Described(Operand):
 def _open(stmt: OpenTensorMemory, ctx: DeviceContext) -> None:
     with when(tirx.EQ(ctx.warp, i32(0))):
         place = T.cuda.cvta_generic_to_shared(barrier_at(stmt.memory, 0, ctx))
-        ptx(f"tcgen05.alloc.{_GROUP}.sync.aligned.shared::cta.b32", place, u32(stmt.columns))
-        ptx(f"tcgen05.relinquish_alloc_permit.{_GROUP}.sync.aligned")
+        group = _GROUPS[stmt.pair]
+        ptx(f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32", place, u32(stmt.columns))
+        ptx(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
 
 
 @emits(CloseTensorMemory)
 def _close(stmt: CloseTensorMemory, ctx: DeviceContext) -> None:
     with when(tirx.EQ(ctx.warp, i32(0))):
-        ptx(f"tcgen05.dealloc.{_GROUP}.sync.aligned.b32", _address(stmt.memory, ctx), u32(stmt.columns))
+        ptx(
+            f"tcgen05.dealloc.{_GROUPS[stmt.pair]}.sync.aligned.b32",
+            _address(stmt.memory, ctx),
+            u32(stmt.columns),
+        )
 
 
 @emits(TensorProduct)
@@ -75,8 +83,8 @@ def _product(stmt: TensorProduct, ctx: DeviceContext) -> None:
                 adds = _adds(stmt, step, ctx)
                 operands = (first_a + a.step(step, block * ROWS), first_b + b.step(step, 0))
                 at = place + u32(block * stmt.tile.columns)
-                masks = (u32(0),) * 4
-                name = f"tcgen05.mma.{_GROUP}.kind::{KINDS[str(stmt.a.buffer.dtype)][0]}"
+                masks = (u32(0),) * (8 if stmt.pair else 4)
+                name = f"tcgen05.mma.{_GROUPS[stmt.pair]}.kind::{KINDS[str(stmt.a.buffer.dtype)][0]}"
                 ptx(name, at, *operands, u32(_described(stmt)), *masks, T.ptx.pred(adds))
 
 
@@ -84,7 +92,8 @@ def _described(stmt: TensorProduct) -> int:
     """The instruction descriptor."""
     (kind, a), (_, b) = (KINDS[str(region.buffer.dtype)] for region in (stmt.a, stmt.b))
     across = int(stmt.trans_a) << _A_ACROSS | int(not stmt.trans_b) << _B_ACROSS
-    sizes = stmt.tile.columns // 8 << _COLUMNS_BIT | ROWS // 16 << _ROWS_BIT
+    rows = PAIRED_ROWS if stmt.pair else ROWS
+    sizes = stmt.tile.columns // 8 << _COLUMNS_BIT | rows // 16 << _ROWS_BIT
     return SUMS[kind][1] << _SUMS_BIT | a << _A_BIT | b << _B_BIT | across | sizes
 
 
@@ -99,7 +108,11 @@ def _adds(stmt: TensorProduct, step: int, ctx: DeviceContext) -> Expr:
 def _commit(stmt: TensorCommit, ctx: DeviceContext) -> None:
     with when(first_of_group(ctx)):
         place = T.cuda.cvta_generic_to_shared(barrier_at(stmt.barrier, stmt.index, ctx))
-        ptx(f"tcgen05.commit.{_GROUP}.mbarrier::arrive::one.shared::cluster.b64", place)
+        name = f"tcgen05.commit.{_GROUPS[stmt.pair]}.mbarrier::arrive::one.shared::cluster"
+        if stmt.pair:
+            ptx(f"{name}.multicast::cluster.b64", place, _BOTH)
+        else:
+            ptx(f"{name}.b64", place)
 
 
 @emits(TensorSums)

@@ -9,6 +9,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.general.pairs import PAIR
 from tilec.backends.cuda.nodes import EachTile
 from tilec.backends.cuda.warp_roles.build import add, cell, emits, i32, let, put
 from tilec.ir.exprs import dtype_of
@@ -23,14 +24,22 @@ def _tiles(stmt: EachTile, ctx: DeviceContext) -> None:
     """The tiles of this block, gridDim.x apart. Coordinates are kept in registers, so that no simplifier
     writes their divisions into every address."""
     total: Expr = i32(1)
-    extents = [let(f"tiles_{axis}", _int32(extent, ctx)) for axis, extent in enumerate(stmt.grid)]
+    sizes = [_int32(extent, ctx) for extent in stmt.grid]
+    first, step = ctx.tile_block, GRID_BLOCKS.call()
+    assert first is not None
+    if stmt.pair is not None:
+        sizes[stmt.pair] = T.truncdiv(sizes[stmt.pair] + 1, i32(PAIR))
+        first, step = (T.truncdiv(each, i32(PAIR)) for each in (first, step))
+    extents = [let(f"tiles_{axis}", size) for axis, size in enumerate(sizes)]
     for extent in extents:
         total = total * extent
-    total, step = let("total", total), let("step", GRID_BLOCKS.call())
-    assert ctx.tile_block is not None
-    tile = cell(ctx.tile_block)
+    total, step = let("total", total), let("step", step)
+    tile = cell(first)
     with T.While(tile[0] < total):
-        held = [cell(place)[0] for place in _places(tile[0], extents, stmt.band)]
+        places = _places(tile[0], extents, stmt.band)
+        if stmt.pair is not None:
+            places[stmt.pair] = places[stmt.pair] * i32(PAIR) + T.truncmod(ctx.tile_block, i32(PAIR))
+        held = [cell(place)[0] for place in places]
         with ctx.scope():
             for var, place in zip(ctx.block_vars, held, strict=True):
                 ctx.env[var] = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
