@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,14 @@ from tvm import tirx
 
 from tilec.backends.cuda.codegen import images
 from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.cuda.general.alternate_sums import AlternateSums
 from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel
+from tilec.ir.nodes import Block, If, Kernel, Stmt
+from tilec.ir.text.parser import parse_kernel
 from tilec.lowering.lowered import LoweredKernel
+from tilec.lowering.passes.base import rewrite_blocks
 from tilec.targets import parse_target
 
 SM100A = parse_target("sm_100a")
@@ -22,6 +27,7 @@ GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
 BYTES = {"M": Guard(), "N": Guard(div=16), "K": Guard(div=16)}
 CONFIG = {"bM": 128, "bN": 64, "bK": 64, "num_stages": 2, "threads": 128}
 DIMS = {"M": 130, "N": 72, "K": 200}
+TEXT = Path(__file__).parents[1] / "backends" / "pass_texts" / "sm_100a" / "alternate_sums.txt"
 
 
 def product(dtype: str = "float16", trans_B: bool = True, **config: Any) -> Kernel:
@@ -98,6 +104,33 @@ def test_operands_that_threads_load_are_not_its() -> None:
     assert Beside(kernel, SM100A).run({"M": 3, "N": 5, "K": 70}) == []
 
 
+def test_products_of_the_next_tile_run_beside_what_follows_the_sums_of_one() -> None:
+    kernel = product(bN=128, threads=256)
+    (note,) = lowered(kernel).launches[0].notes
+    assert "issues the next tile's products beside" in note
+    assert Beside(kernel, SM100A).run({"M": 600, "N": 136, "K": 200}) == []  # five tiles a block
+
+
+def test_a_branch_around_the_loop_keeps_tiles_apart() -> None:
+    kernel = parse_kernel(TEXT.read_text(encoding="utf-8").partition("\n====")[0])
+
+    def branched(block: Block) -> list[Stmt]:
+        return [If(tirx.const(True, "bool"), (stmt,)) if isinstance(stmt, If) else stmt for stmt in block]
+
+    launch = replace(kernel.launches[0], body=rewrite_blocks(kernel.launches[0].body, branched))
+    apart = replace(
+        kernel, body=tuple(launch if stmt is kernel.launches[0] else stmt for stmt in kernel.body)
+    )
+    assert AlternateSums().apply(kernel, SM100A) is not kernel
+    assert AlternateSums().apply(apart, SM100A).launches == apart.launches
+
+
+def test_larger_sums_take_all_columns_of_a_tile_alone() -> None:
+    made = lowered(product(bM=256, bN=256, bK=32, threads=256))
+    assert "tcgen05 m128n256k16" in roads(made)
+    assert made.launches[0].notes == ()
+
+
 def test_a_loop_without_trips_gives_zeros() -> None:
     assert Beside(product(), SM100A).run({"M": 1, "N": 8, "K": 0}) == []
 
@@ -112,12 +145,17 @@ def test_others_are_mma(name: str, config: dict[str, int]) -> None:
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("sm_100a", "float16"), ("sm_100f", "float32"), ("sm_103a", "float8_e4m3fn"), ("sm_100a", "int8")],
+    ("name", "dtype", "threads"),
+    [
+        ("sm_100a", "float16", 256),
+        ("sm_100f", "float32", 128),
+        ("sm_103a", "float8_e4m3fn", 256),
+        ("sm_100a", "int8", 128),
+    ],
 )
-def test_the_assembler_takes_it(name: str, dtype: str) -> None:
+def test_the_assembler_takes_it(name: str, dtype: str, threads: int) -> None:
     source, args = ("linear_int8", {}) if dtype == "int8" else ("matmul", {"dtype": dtype, "trans_B": True})
-    kernel = kernel_of(f"gemm.py:{source}", BYTES, args, **{**CONFIG, "bK": 32})
+    kernel = kernel_of(f"gemm.py:{source}", BYTES, args, **{**CONFIG, "bK": 32, "threads": threads})
     made = lowered(kernel, name)
     (launch,) = images.compile_kernel(made, parse_target(name), "p").launches
     assert (launch.gpu.spills, launch.products) == (0, ("tcgen05",))
@@ -145,6 +183,13 @@ def test_products_begin_with_cleared_sums() -> None:
 
     text = failure(replacing(product(), SM100A, "tcgen05_mma", adding))
     assert "adds to sums that nothing has written" in text
+
+
+def test_products_wait_for_columns_that_others_load() -> None:
+    kernel = product(threads=256)
+    made = without(kernel, SM100A, "tilec_barrier_wait", which=1)
+    with pytest.raises(EmulationError, match="overwrites or gives up tensor memory that warp"):
+        Beside(kernel, SM100A, lowered=made).run({"M": 400, "N": 72, "K": 200})
 
 
 def test_columns_are_asked_for() -> None:

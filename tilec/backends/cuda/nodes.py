@@ -222,9 +222,10 @@ class TensorProduct(Stmt):
     """A product by tcgen05 of two shared tiles, issued by one of the threads that run it: sums lie in tensor
     memory, from ``column`` of what ``memory`` has on, until `TensorSums` loads them. It runs in the
     background until a `TensorCommit` behind it has arrived. Fields as in `tilec.ir.nodes.Gemm`. ``pair``: of
-    two blocks, the first of which runs it: each has its own rows of A and of the sums, and half of B."""
+    two blocks, the first of which runs it: each has its own rows of A and of the sums, and half of B.
+    ``offset``: columns in front of ``column`` that a run-time value counts."""
 
-    syntax = "tensor_mma(a, b, trans_a=, trans_b=, clear=, tile=, memory=, column=, pair=)"
+    syntax = "tensor_mma(a, b, trans_a=, trans_b=, clear=, tile=, memory=, column=, pair=, offset=)"
 
     a: Region
     b: Region
@@ -235,6 +236,7 @@ class TensorProduct(Stmt):
     memory: Signals[Buffer]
     column: int
     pair: bool = False
+    offset: Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,14 +255,15 @@ class TensorCommit(Stmt):
 @dataclass(frozen=True, eq=False)
 class TensorSums(Stmt):
     """``dst``, a whole fragment of the layout of ``tile``, becomes the sums in tensor memory from ``column``
-    of what ``memory`` has on; products that are complete made them."""
+    of what ``memory`` has on; products that are complete made them. ``offset`` as in `TensorProduct`."""
 
-    syntax = "tensor_sums(dst, tile=, memory=, column=)"
+    syntax = "tensor_sums(dst, tile=, memory=, column=, offset=)"
 
     dst: Writes[Region]
     tile: TensorTile
     memory: Signals[Buffer]
     column: int
+    offset: Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.backends.cuda.attention.strategy import Attention
 from tilec.backends.cuda.general.alternate_operands import AlternateOperands
+from tilec.backends.cuda.general.alternate_sums import AlternateSums
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.drop_repeated_axes import DropRepeatedAxes
 from tilec.backends.cuda.general.fetch_rows import FetchRows
@@ -64,6 +65,7 @@ TMA_PASSES: tuple[Pass, ...] = (
     SplitRoles(),
     HoldSums(),
     PairSums(),
+    AlternateSums(),
     BringBoxes(),
     StoreBoxes(),
     RunAhead(),

@@ -76,7 +76,7 @@ def _product(stmt: TensorProduct, ctx: DeviceContext) -> None:
     blocks = stmt.tile.warps[0] // WARPS_OF_A_GROUP
     with when(first_of_group(ctx)):
         ptx("tcgen05.fence::after_thread_sync")
-        place = let("sums", _address(stmt.memory, ctx) + u32(stmt.column))
+        place = let("sums", _columns(stmt, ctx) + u32(stmt.column))
         first_a, first_b = let("a", a.descriptor(i32(0))), let("b", b.descriptor(i32(0)))
         for step in range(stmt.tile.steps):
             for block in range(blocks):
@@ -125,7 +125,7 @@ def _sums(stmt: TensorSums, ctx: DeviceContext) -> None:
     block, column = tirx.truncdiv(group, i32(beside)), tirx.truncmod(group, i32(beside))
     row = tirx.truncmod(ctx.warp, i32(WARPS_OF_A_GROUP)) * i32(rows * _HALF << _ROW_BIT)
     start = block * i32(stmt.tile.columns) + column * i32(quads * _QUAD) + row + i32(stmt.column)
-    place = let("sums", _address(stmt.memory, ctx) + u32(start))
+    place = let("sums", _columns(stmt, ctx) + u32(start))
     data = ctx.fragments[stmt.dst.buffer].data
     ptx("bar.warp.sync", u32(0xFFFFFFFF))
     ptx("tcgen05.fence::after_thread_sync")
@@ -145,6 +145,12 @@ def _runs(quads: int) -> Iterator[tuple[int, int]]:
         count = min(_MOST_QUADS, 1 << (quads - first).bit_length() - 1)
         yield first, count
         first += count
+
+
+def _columns(stmt: TensorProduct | TensorSums, ctx: DeviceContext) -> Expr:
+    """The address that columns are counted from."""
+    address = _address(stmt.memory, ctx)
+    return address if stmt.offset is None else address + u32(ctx.value(stmt.offset))
 
 
 def _address(memory: Var, ctx: DeviceContext) -> Expr:
