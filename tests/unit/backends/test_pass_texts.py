@@ -24,7 +24,7 @@ def steps() -> dict[str, Pass]:
     """Every pass by "target/name", the rules for idioms too; one that several targets have by the first of
     them."""
     found: dict[str, Pass] = {}
-    for name in ("x86-64-v3", "sm_80", "sm_90a", "sm_100a"):
+    for name in ("x86-64-v3", "sm_80", "sm_90a", "sm_100a", "gfx942"):
         target = parse_target(name)
         met = [type(each) for each in found.values()]
         found |= {

@@ -18,9 +18,9 @@ _THREADS = 1024
 @dataclass(frozen=True)
 class Chip:
     """``lanes`` run together (a wave). ``shared_bytes``: LDS of a block. ``products``: the instructions that
-    multiply tiles, "mfma" of a wave of 64 or "wmma" of one of 32, with the generation whose layouts they
-    have. ``registers``: 32-bit ones that a thread may have, with accumulation registers where they are
-    apart."""
+    multiply tiles, "mfma" of a wave of 64 with the generation of CDNA that has them, or "wmma" of one of 32
+    with that of RDNA. ``registers``: 32-bit ones that a thread may have, with accumulation registers where
+    they are apart."""
 
     name: str
     lanes: int
@@ -33,9 +33,9 @@ _KIB = 1024
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("gfx950", 64, 160 * _KIB, "mfma", 512),
-        Chip("gfx942", 64, 64 * _KIB, "mfma", 512),
-        Chip("gfx90a", 64, 64 * _KIB, "mfma", 512),
+        Chip("gfx950", 64, 160 * _KIB, "mfma4", 512),
+        Chip("gfx942", 64, 64 * _KIB, "mfma3", 512),
+        Chip("gfx90a", 64, 64 * _KIB, "mfma2", 512),
         Chip("gfx1201", 32, 64 * _KIB, "wmma12", 256),
         Chip("gfx1200", 32, 64 * _KIB, "wmma12", 256),
         Chip("gfx1151", 32, 64 * _KIB, "wmma11", 256),

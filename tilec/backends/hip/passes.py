@@ -8,16 +8,17 @@ from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
+from tilec.backends.hip.products.scale_sums import ScaleSums
 from tilec.backends.hip.products.tiles import WaveMatrices
 from tilec.lowering.passes.base import Pass
 
-#: Instead of a pass of CUDA's; None leaves it out.
-_INSTEAD: dict[type[Pass], Pass | None] = {
-    PlanPipeline: PlanPipeline(has_async=False),
-    SelectInstructions: SelectInstructions(WaveMatrices()),
-    RotateProducts: None,
+#: Instead of a pass of CUDA's.
+_INSTEAD: dict[type[Pass], tuple[Pass, ...]] = {
+    PlanPipeline: (PlanPipeline(has_async=False),),
+    SelectInstructions: (SelectInstructions(WaveMatrices()), ScaleSums()),
+    RotateProducts: (),
 }
 #: Tile IR in; tile IR whose statements are threads' loops, waves' products, copies and barriers out.
 HIP_PASSES: tuple[Pass, ...] = tuple(
-    found for each in CUDA_PASSES if (found := _INSTEAD.get(type(each), each)) is not None
+    found for each in CUDA_PASSES for found in _INSTEAD.get(type(each), (each,))
 )

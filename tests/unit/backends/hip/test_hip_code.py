@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -17,12 +18,14 @@ from tilec.backends.hip.codegen import images
 from tilec.backends.hip.codegen.header import INSTRUCTIONS, MATH
 from tilec.backends.hip.codegen.notes import read_notes
 from tilec.backends.hip.codegen.text import amd_text
+from tilec.backends.hip.products.helpers import FNUZ
 from tilec.errors import CompileError, InputError, UnsupportedError
 from tilec.targets import parse_target
 
 #: What the host has for instructions of AMD's.
 HOST = """
 #define __forceinline__ inline
+#define __device__
 #define __builtin_amdgcn_exp2f __builtin_exp2f
 #define __builtin_amdgcn_logf __builtin_log2f
 #define __builtin_amdgcn_ldexpf __builtin_ldexpf
@@ -34,6 +37,9 @@ extern "C" void many(int which, int count, const float* in, float* out) {
   for (int i = 0; i < count; i++)
     out[i] = which == 0 ? expf(in[i]) : which == 1 ? logf(in[i])
            : __builtin_bit_cast(float, unsigned(tilec_cvt_rn_bf16_f32(in[i])) << 16);
+}
+extern "C" void to_fnuz(int count, const unsigned* in, unsigned* out) {
+  for (int i = 0; i < count; i++) out[i] = tilec_to_fnuz(in[i]);
 }
 """
 
@@ -77,7 +83,7 @@ def test_limits_and_names() -> None:
 def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("header")
     source, library = folder / "header.cpp", folder / "header.so"
-    source.write_text(f"{HOST}namespace {{{MATH}{INSTRUCTIONS}}}{DOORS}")
+    source.write_text(f"{HOST}namespace {{{MATH}{INSTRUCTIONS}{FNUZ.text}}}{DOORS}")
     flags = ("-x", "c++", "-std=c++20", "-ffreestanding", "-fno-builtin", "-w", "-shared", "-fPIC")
     link(*flags, source, "-o", library, "-lm")
     return ctypes.CDLL(str(library))
@@ -110,3 +116,16 @@ def test_rounding_to_bfloat16(host: ctypes.CDLL) -> None:
     with np.errstate(invalid="ignore"):
         wanted = x.astype(ml_dtypes.bfloat16).astype(np.float32)
     assert np.array_equal(computed(host, 2, x), wanted, equal_nan=True)
+
+
+def test_8_bit_floats_as_gfx942_reads_them(host: ctypes.CDLL) -> None:
+    """Every byte in every place of a word, beside others: half of its value, NaN of NaN, one zero."""
+    rng = np.random.default_rng(5)
+    given = rng.integers(0, 256, (4, 256, 4), dtype=np.uint8)
+    for place in range(4):
+        given[place, :, place] = range(256)
+    words, found = given.view(np.uint32).ravel(), np.empty(1024, np.uint32)
+    host.to_fnuz(1024, *(each.ctypes.data_as(ctypes.c_void_p) for each in (words, found)))
+    halves = words.view(ml_dtypes.float8_e4m3fn).astype(np.float32) / 2
+    np.testing.assert_array_equal(found.view(ml_dtypes.float8_e4m3fnuz).astype(np.float32), halves)
+    assert np.array_equal(FNUZ.meaning(SimpleNamespace(count=1024), words), found)

@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilec
 import tilec.language as T
 from tilec.backends.base import backend_of
+from tilec.backends.hip.chips import CHIPS as HIP
 from tilec.backends.hip.codegen import images
 from tilec.backends.hip.products.instructions import FORMS, matrix
 from tilec.backends.pipeline import lower
@@ -35,6 +37,19 @@ COUNTS = {
     "gfx1100": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 20, "scratch_(load|store)": 0},
     "gfx1201": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 12, "scratch_(load|store)": 0},
 }
+#: As `COUNTS`, of float8_e4m3fn 64 deep.
+SMALL_COUNTS = {
+    "gfx942": {"v_mfma_f32_16x16x32_fp8_fp8": 16, "ds_read": 10, "scratch_(load|store)": 0},
+    "gfx950": {"v_mfma_f32_16x16x32_fp8_fp8": 16, "ds_read": 10, "scratch_(load|store)": 0},
+    "gfx1201": {"v_wmma_f32_16x16x16_fp8_fp8": 16, "ds_load": 12, "scratch_(load|store)": 0},
+}
+#: 8-bit floats by chips that multiply them: as they are, in other bits, and as float16.
+SMALL = (
+    ("gfx942", "float8_e4m3fn"),
+    ("gfx942", "float8_e5m2"),
+    ("gfx950", "float8_e5m2"),
+    ("gfx1201", "float8_e4m3fn"),
+)
 #: Of attention with heads of 128 elements, 64 queries and 64 keys of a trip: the scores', then the outputs'.
 ATTENTION = {
     "gfx942": ("v_mfma_f32_16x16x16", 2 * 4 * 8 + 2 * 8 * 4),
@@ -97,15 +112,80 @@ def test_float32_is_multiplied_as_it_is(chip: str) -> None:
     assert np.allclose(ran(product("float32"), chip, [a, b, c], SIZES), wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("chip", CHIPS[1:])
-def test_instructions(chip: str) -> None:
+@tilec.jit
+def small_sums(M, N, K, dtype):
+    """Products of 8-bit floats added to what C has, and those of the last trip alone in D."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((N, K), dtype),
+        C: T.Tensor((M, N), "float32"),
+        D: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(N, 32), T.ceildiv(M, 32), threads=64) as (bx, by):
+            As, Bs = T.alloc_shared((32, 64), dtype), T.alloc_shared((32, 64), dtype)
+            acc, last = T.alloc_fragment((32, 32), "float32"), T.alloc_fragment((32, 32), "float32")
+            T.copy(C[by * 32, bx * 32], acc)
+            for ko in T.serial(T.ceildiv(K, 64)):
+                T.copy(A[by * 32, ko * 64], As)
+                T.copy(B[bx * 32, ko * 64], Bs)
+                T.gemm(As, Bs, acc, transpose_B=True)
+                T.gemm(As, Bs, last, transpose_B=True, clear_accum=True)
+            T.copy(acc, C[by * 32, bx * 32])
+            T.copy(last, D[by * 32, bx * 32])
+
+    return main
+
+
+def small_operand(rows: int, dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of all sizes, zeros of both signs; NaN in a row, in another an infinity where there is one."""
+    kind = np.dtype(getattr(ml_dtypes, dtype))
+    made = (rng.integers(-7, 8, (rows, 96)) * 2.0 ** rng.integers(-5, 3, (rows, 96))).astype(kind)
+    made[:, 7] = -0.0
+    made[5, 3] = np.nan
+    made[6, 4] = ml_dtypes.finfo(kind).smallest_subnormal
+    made[9, 90] = np.inf if dtype == "float8_e5m2" else -ml_dtypes.finfo(kind).max
+    return made
+
+
+@pytest.mark.parametrize(("chip", "dtype"), SMALL)
+def test_8_bit_floats(chip: str, dtype: str) -> None:
+    rng = np.random.default_rng(9)
+    a, b = small_operand(37, dtype, rng), small_operand(40, dtype, rng)
+    c, d = rng.integers(-9, 9, (37, 40)).astype(np.float32), np.zeros((37, 40), np.float32)
+    dims = {name: Guard() for name in "MN"} | {"K": Guard(div=16)}
+    kernel = elaborate(small_sums, name="sums", dims=dims, args={"dtype": dtype}, config={})
+    with np.errstate(invalid="ignore"):
+        wanted = [was + a[:, start:].astype(np.float64) @ b[:, start:].astype(np.float64).T
+                  for was, start in ((c.copy(), 0), (0, 64))]  # fmt: skip
+        EmulatedKernel(kernel, parse_target(chip))([a, b, c, d], {"M": 37, "N": 40, "K": 96})
+    for found, exact in zip((c, d), wanted, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-4)
+
+
+def disassembled(kernel: Kernel, chip: str, counts: dict[str, int]) -> None:
+    """Holds the instructions of a kernel to ``counts``, and its registers to what there is."""
     target = parse_target(chip)
-    lowered = backend_of(target).lower_kernel(lower(product("float16"), target), target)
+    lowered = backend_of(target).lower_kernel(lower(kernel, target), target)
     text = images.assembly(lowered, target, "k")
-    assert {name: len(re.findall(rf"\b{name}", text)) for name in COUNTS[chip]} == COUNTS[chip]
+    assert {name: len(re.findall(rf"\b{name}", text)) for name in counts} == counts
     (launch,) = images.compile_kernel(lowered, target, "k").launches
     assert launch.products == ("matrix cores",)
     assert launch.gpu.stack == launch.gpu.spills == 0
+
+
+@pytest.mark.parametrize("chip", CHIPS[1:])
+def test_instructions(chip: str) -> None:
+    disassembled(product("float16"), chip, COUNTS[chip])
+
+
+@pytest.mark.parametrize("chip", SMALL_COUNTS)
+def test_instructions_of_8_bit_floats(chip: str) -> None:
+    dims = {"M": Guard(div=64), "N": Guard(div=64), "K": Guard(div=64)}
+    config = {"bM": 64, "bN": 64, "bK": 64, "threads": 128}
+    entry = load_entry("fp8.py:linear_fp8", KERNELS)
+    disassembled(elaborate(entry, name="small", dims=dims, args={}, config=config), chip, SMALL_COUNTS[chip])
 
 
 def attention(dtype: str, side: int, causal: bool = False) -> Kernel:
@@ -181,4 +261,8 @@ def test_types_of_instructions() -> None:
     assert all(matrix(parse_target(chip), bfloat) and matrix(parse_target(chip), int8) for chip in CHIPS)
     assert matrix(parse_target("gfx90a"), int8) != matrix(parse_target("gfx942"), int8)
     assert matrix(parse_target("gfx1100"), ("float32",) * 3) is None
+    fp8, bf8 = ("float8_e4m3fn",) * 2 + ("float32",), ("float8_e5m2",) * 2 + ("float32",)
+    has = {chip: tuple(matrix(parse_target(chip), each) is not None for each in (fp8, bf8)) for chip in HIP}
+    assert [chip for chip in HIP if has[chip] == (False, False)] == ["gfx90a", "gfx1151", "gfx1100"]
+    assert [chip for chip in HIP if has[chip] == (True, False)] == ["gfx942"]
     assert {form.lanes for form in FORMS.values()} == {32, 64}

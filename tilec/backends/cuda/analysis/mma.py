@@ -72,7 +72,7 @@ class Matrices:
 MMA = Matrices()
 
 
-def dtypes(gemm: Gemm) -> tuple[str, str, str]:
+def dtypes(gemm: Gemm | WarpGemm) -> tuple[str, str, str]:
     """The element types of the three operands."""
     a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
     return a, b, c

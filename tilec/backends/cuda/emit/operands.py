@@ -15,7 +15,6 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.mma import ROWS, STEP_BYTES
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.device import moves
-from tilec.backends.cuda.device.floats import TF32
 from tilec.backends.cuda.device.matrices import ldmatrix
 from tilec.backends.cuda.emit.lane_places import LanePlace, lane_place
 from tilec.backends.cuda.emit.statements import call
@@ -28,6 +27,7 @@ from tilec.lowering.emission.storage import element_bytes
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cuda.device.helper import Helper
     from tilec.backends.cuda.emit.context import DeviceContext
     from tilec.ir.nodes import Region
 
@@ -37,11 +37,11 @@ def bits(pointer: Expr, size: int) -> Expr:
     return moves.bits(size).call(pointer)
 
 
-def rounded(words: Var, place: int, count: int, ctx: DeviceContext) -> tirx.Stmt:
-    """``words[place : place + count]`` rounded from float32 to TF32, to nearest."""
+def through(helper: Helper, words: Var, place: int, count: int, ctx: DeviceContext) -> tirx.Stmt:
+    """``words[place : place + count]`` become what ``helper`` makes of each."""
     var = ctx.fresh("r", "int32")
     at = var + tirx.const(place, "int32")
-    value = TF32.call(words[at])
+    value = helper.call(words[at])
     number = tirx.const(count, "int32")
     return tirx.For(var, tirx.const(0), number, tirx.ForKind.UNROLLED, tirx.BufferStore(words, value, [at]))
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.mma import COLUMNS, ROWS, instruction_name
+from tilec.backends.cuda.device.floats import TF32
 from tilec.backends.cuda.device.matrices import integer_mma
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.memory import zeroed
-from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOperand, rounded
+from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOperand, through
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.errors import UnsupportedError
@@ -110,9 +111,8 @@ class Product:
         words = self.words()
         places = [step % self.depth * count for count in words]
         parts: list[tirx.Stmt] = []
-        if self.types[0] == "float32":
-            for buffer, place, count in zip(buffers, places, words, strict=True):
-                parts += self.rounded(buffer, place, count)
+        for buffer, place, count in zip(buffers, places, words, strict=True):
+            parts += self.prepared(buffer, place, count)
         i, j = (self.ctx.fresh(name, "int32") for name in ("row", "column"))
         back = tirx.const(columns - 1, "int32") - j
         there = tirx.Select(
@@ -123,9 +123,9 @@ class Product:
             body = tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, body)
         return [*parts, body]
 
-    def rounded(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
-        """Words of float32 as the instruction takes them: rounded to TF32."""
-        return [rounded(words, place, count, self.ctx)]
+    def prepared(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
+        """Words as the instruction takes them: those of float32 rounded to TF32, to nearest."""
+        return [through(TF32, words, place, count, self.ctx)] if self.types[0] == "float32" else []
 
     def operands(self, a: Region, b: Region) -> Operands:
         """The operands of the product, in these regions."""

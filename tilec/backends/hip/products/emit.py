@@ -12,13 +12,13 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.exchange import ANEW, exchange
-from tilec.backends.cuda.emit.operands import Operand, bits
+from tilec.backends.cuda.emit.operands import Operand, bits, through
 from tilec.backends.cuda.emit.product import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.emit.unsigned import Unsigned
 from tilec.backends.hip.chips import chip_of
-from tilec.backends.hip.products.helpers import multiply, words_of
-from tilec.backends.hip.products.instructions import SIDE, STEP_BYTES, Form, Matrix, matrix
+from tilec.backends.hip.products.helpers import FNUZ, multiply, words_of
+from tilec.backends.hip.products.instructions import SIDE, Form, Matrix, matrix
 from tilec.backends.hip.products.tiles import WaveGemm, WaveTile
 from tilec.ir.exprs import int_value
 from tilec.ir.layout_algebra import chunk
@@ -78,16 +78,14 @@ class WaveProduct(Product):
         both = sum(self.words()) * super().depth
         return super().depth if 4 * both <= chip_of(self.ctx.target).registers else 1
 
-    def rounded(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
-        """float32 is multiplied as it is."""
-        return []
+    def prepared(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
+        """8-bit floats in the bits that the instruction reads; all others are multiplied as they are."""
+        return [through(FNUZ, words, place, count, self.ctx)] if self.matrix.reads else []
 
     def operands(self, a: Region, b: Region) -> Operands:
         """As `Product.operands`."""
         (rows, columns), stmt = self.tile.tiles, self.stmt
-        right = MemoryOperand(
-            b, not stmt.trans_b, self.column, columns, self.form, self.form.repeats, self.ctx
-        )
+        right = MemoryOperand(b, not stmt.trans_b, self.column, columns, self.form, self.form.apart, self.ctx)
         fragment = self.ctx.fragments.get(a.buffer)
         if fragment is not None:
             return LaneOperand(fragment.data, rows, self.tile.steps, self.form, self.ctx), right
@@ -161,8 +159,8 @@ class LaneOperand(Operand):
 @dataclass(frozen=True, eq=False)
 class MemoryOperand(Operand):
     """An operand in shared memory, as (M or N, K) or with ``across`` as (K, M or N): the rows of ``tiles``
-    instructions of the wave in place ``team``. ``spread``: lane l has row 8 * (l % 2) + l // 2 of each 16, so
-    that a lane's sums, every second row of the instruction, are neighbours."""
+    instructions of the wave in place ``team``. ``spread``: lanes have rows of each 16 in such an order that a
+    lane's sums, which are of rows ``apart``, are neighbours."""
 
     region: Region
     across: bool
@@ -248,14 +246,14 @@ class MemoryOperand(Operand):
     def _item(self, tile: int) -> Expr:
         """The row or column that a lane has of a tile, kept inside of the operand: sums beyond are unused."""
         own = self._lane() % SIDE
-        own = own % 2 * 8 + own // 2 if self.spread else own
+        own = own % self.form.pieces * self.form.run + own // self.form.pieces if self.spread else own
         place = tirx.Cast("int32", (own + tile * SIDE).value) + self.team * _int(self.tiles * SIDE)
         extent = int_value(self.region.extent[-1 if self.across else -2]) or 1
         return tirx.min(place, _int(extent - 1)) if extent % SIDE else place
 
     def _depth(self, step: int, element: int) -> Expr:
         """Where along K an element of a lane's words is."""
-        first = _int(step * STEP_BYTES // self._bytes + element)
+        first = _int(step * self.form.step_bytes // self._bytes + element)
         if self.form.repeats:
             return first
         each = 4 * self.form.words // self._bytes

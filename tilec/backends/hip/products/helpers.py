@@ -1,4 +1,5 @@
-"""One matrix instruction as a device helper: its C++, and what it means by the published layouts."""
+"""Matrix instructions as device helpers: their C++, and what they mean by the published layouts; and the bits
+of 8-bit floats as gfx942 reads them."""
 
 from __future__ import annotations
 
@@ -24,6 +25,13 @@ __device__ __forceinline__ void {name}({sums}* c, const unsigned* a, const unsig
   __builtin_memcpy(c, &held, sizeof(held));
 }}
 """
+_FNUZ_TEXT = """
+__device__ __forceinline__ unsigned tilec_to_fnuz(unsigned word) {
+  unsigned magnitude = word & 0x7f7f7f7fu, not_zero = magnitude + 0x7f7f7f7fu;
+  unsigned nan = ((magnitude + 0x01010101u) >> 7) & 0x01010101u;
+  return (magnitude + nan) | (word & not_zero & 0x80808080u);
+}
+"""
 _BYTES = {"_Float16": 2, "short": 2, "float": 4, "int": 4, "long": 8}
 
 
@@ -35,7 +43,8 @@ def words_of(made: Matrix) -> int:
 @cache
 def multiply(made: Matrix, form: Form, dtype: str) -> Helper:
     """c += a b^T for operands of ``dtype``: a lane's words of a row of a, those of a row of b, its sums."""
-    name = f"tilec_{made.builtin.removeprefix('__builtin_amdgcn_')}"
+    dtype = made.reads or dtype
+    name = f"tilec_{made.builtin.removeprefix('__builtin_amdgcn_')}_{dtype}"
     lanes = f" __attribute__((ext_vector_type({made.count})))" if made.count > 1 else ""
     text = _TEXT.format(name=name, operand_lanes=lanes, run=form.run, **vars(made))
     kind = "float32" if made.sums == "float" else "int32"
@@ -46,12 +55,29 @@ def multiply(made: Matrix, form: Form, dtype: str) -> Helper:
     return Helper(name, text, meaning)
 
 
+def _numpy(dtype: str) -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.float8_e4m3fnuz) if dtype == "float8_e4m3fnuz" else numpy_dtype(dtype)
+
+
+def _to_fnuz(lanes: Lanes, word: Any) -> Any:
+    held = np.ascontiguousarray(np.broadcast_to(word, lanes.count)).astype(np.uint32)
+    halves = held.view(_numpy("float8_e4m3fn")).astype(np.float32) * np.float32(0.5)
+    return halves.astype(_numpy("float8_e4m3fnuz")).view(np.uint32)
+
+
+#: float8_e4m3fn in the four bytes of a word as float8_e4m3fnuz, each at half of its value: bits stay, but
+#: those of a negative zero, which has none, and of NaN, the bits of a negative zero.
+FNUZ = Helper("tilec_to_fnuz", _FNUZ_TEXT, _to_fnuz)
+
+
 def _rows(lanes: Lanes, form: Form, made: Matrix, dtype: str, pointer: Any) -> np.ndarray:
     """Rows of an operand, of all waves: (wave, 16, depth)."""
     words = [lanes.load(pointer, "uint32", place) for place in range(words_of(made))]
     held = np.stack([np.broadcast_to(word, lanes.count) for word in words], axis=-1)
-    elements = np.ascontiguousarray(held).view(numpy_dtype(dtype))
-    parts = elements.reshape(-1, form.lanes // SIDE, SIDE, elements.shape[-1])
+    elements = np.ascontiguousarray(held).view(_numpy(dtype))
+    parts = elements.reshape(-1, form.pieces, SIDE, elements.shape[-1])
     if not form.repeats:
         whole: np.ndarray = parts.transpose(0, 2, 1, 3).reshape(len(parts), SIDE, -1)
         return whole
@@ -70,6 +96,6 @@ def _multiply(lanes: Lanes, form: Form, kind: str, c: Any, a: np.ndarray, b: np.
     for place in range(form.run):
         lane = np.arange(form.lanes)
         part = lane // SIDE
-        row = 2 * place + part if form.repeats else form.run * part + place
+        row = form.pieces * place + part if form.apart else form.run * part + place
         added = found[:, row, lane % SIDE].reshape(-1)
         lanes.store(c, kind, (lanes.load(c, kind, place) + added).astype(kind), place)

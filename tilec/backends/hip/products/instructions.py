@@ -3,11 +3,17 @@
 Every one used here makes 16 by 16 sums. Lane l has row l % 16 of one operand and column l % 16 of the other;
 lanes 16 apart have other depths of these, a piece each, but on RDNA3, where both halves of a wave have all.
 Sums: lane l has column l % 16, and of the rows a piece of 4 (MFMA) or 8 (WMMA) neighbours; on RDNA3 every
-second one. (AMD's instruction set architecture documents: MI200, MI300 and CDNA4, "Matrix Arithmetic
-Instructions"; RDNA3 and RDNA4, "Wave Matrix Multiply Accumulate".)
+second one, of float64 every fourth. (AMD's instruction set architecture documents: MI200, MI300 and CDNA4,
+"Matrix Arithmetic Instructions"; RDNA3 and RDNA4, "Wave Matrix Multiply Accumulate".) Which depths make a
+piece is free where both operands agree: a sum is over all of them.
 
 The rows of the instruction are columns of the product here, and its columns the product's rows: a lane then
 has neighbouring columns of a row, and the sums of one product lie as the next one takes them for an operand.
+
+gfx942 reads 8-bit floats as float8_e4m3fnuz and float8_e5m2fnuz (MI300's document, "Data Types"): with a
+bias larger by one, so that the bits of a number of the OCP's formats are half of it there, and with one NaN
+in place of a negative zero, and none else. float8_e4m3fn is brought into such bits; float8_e5m2, whose
+infinities have none, is no operand there.
 """
 
 from __future__ import annotations
@@ -17,93 +23,132 @@ from dataclasses import dataclass
 from tilec.backends.hip.chips import chip_of
 from tilec.targets import Target
 
-#: Rows and columns of sums; bytes along K of one step of a product, of one or two instructions.
-SIDE, STEP_BYTES = 16, 32
+#: Rows and columns of sums.
+SIDE = 16
 
 
 @dataclass(frozen=True)
 class Form:
-    """``lanes`` of a wave; ``run`` neighbouring rows of sums in a lane; ``words`` of one step of an operand
-    in a lane. ``repeats``: lanes of both halves hold all depths; sums have every second row."""
+    """``lanes`` of a wave; ``run`` rows of sums in a lane; ``words`` of one step of an operand in a lane, a
+    step being one or two instructions. ``repeats``: lanes of both halves hold all depths. ``apart``: the rows
+    of a lane's sums are no neighbours, other pieces' rows are between them."""
 
-    name: str
     lanes: int
     run: int
     words: int
     repeats: bool = False
+    apart: bool = False
 
     @property
     def warps(self) -> int:
         """Warps of 32 lanes in a wave."""
         return self.lanes // 32
 
+    @property
+    def pieces(self) -> int:
+        """Of the rows of an instruction's sums."""
+        return self.lanes // SIDE
+
+    @property
+    def step_bytes(self) -> int:
+        """Of a row along K in one step."""
+        return 4 * self.words * (1 if self.repeats else self.pieces)
+
 
 FORMS = {
-    "mfma": Form("mfma", 64, 4, 2),
-    "wmma11": Form("wmma", 32, 8, 8, repeats=True),
-    "wmma12": Form("wmma", 32, 8, 4),
+    "mfma": Form(64, 4, 2),
+    "wmma11": Form(32, 8, 8, repeats=True, apart=True),
+    "wmma12": Form(32, 8, 4),
 }
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """An instruction: clang's ``builtin``, the C types of operands and sums in a lane, ``per_step`` how many
-    make a step, what stands before each operand and behind all of them."""
+    """An instruction: clang's ``builtin``, the C types of operands and sums in a lane, the name of its
+    ``form``, ``per_step`` how many make a step, what stands ``before`` each operand and ``behind`` all of
+    them, the type that it ``reads`` operands as where that is not theirs."""
 
     builtin: str
     operand: str
     count: int
     sums: str
+    form: str = "mfma"
     per_step: int = 1
     before: str = ""
     behind: str = ""
+    reads: str = ""
+
+    @property
+    def factor(self) -> float:
+        """What its products are of those of the operands, a power of two."""
+        return 0.25 if self.reads else 1.0
 
 
 _MFMA, _WMMA = "__builtin_amdgcn_mfma_", "__builtin_amdgcn_wmma_"
 _ZEROS = ", 0, 0, 0"
 _HALF, _BFLOAT, _FLOAT = "float16", "bfloat16", "float32"
+#: The 8-bit floats of instructions, by the names in them.
+_SMALL = {"fp8": "float8_e4m3fn", "bf8": "float8_e5m2"}
+#: Types of operands (a, b) and sums (c), and their instruction.
+_Table = dict[tuple[str, str, str], Matrix]
 
 
 def _same(dtype: str, sums: str) -> tuple[str, str, str]:
     return dtype, dtype, sums
 
 
-_MFMAS = {
-    _same(_HALF, _FLOAT): Matrix(f"{_MFMA}f32_16x16x16f16", "_Float16", 4, "float", behind=_ZEROS),
-    _same(_BFLOAT, _FLOAT): Matrix(f"{_MFMA}f32_16x16x16bf16_1k", "short", 4, "float", behind=_ZEROS),
-    _same(_FLOAT, _FLOAT): Matrix(f"{_MFMA}f32_16x16x4f32", "float", 1, "float", 2, behind=_ZEROS),
-    _same("int8", "int32"): Matrix(f"{_MFMA}i32_16x16x32_i8", "long", 1, "int", behind=_ZEROS),
-}
-_MFMAS_90A = {
-    **_MFMAS,
-    _same("int8", "int32"): Matrix(f"{_MFMA}i32_16x16x16i8", "int", 1, "int", 2, behind=_ZEROS),
-}
+def _mfma(name: str, operand: str, count: int, sums: str = "float", per_step: int = 1) -> Matrix:
+    return Matrix(f"{_MFMA}{name}", operand, count, sums, per_step=per_step, behind=_ZEROS)
 
 
-def _wmmas(halves: int, words: int, suffix: str) -> dict[tuple[str, str, str], Matrix]:
+def _small_mfma(short: str, reads: str = "") -> Matrix:
+    name = f"{_MFMA}f32_16x16x32_{short}_{short}"
+    return Matrix(name, "long", 1, "float", behind=_ZEROS, reads=reads)
+
+
+_MFMAS: _Table = {
+    _same(_HALF, _FLOAT): _mfma("f32_16x16x16f16", "_Float16", 4),
+    _same(_BFLOAT, _FLOAT): _mfma("f32_16x16x16bf16_1k", "short", 4),
+    _same(_FLOAT, _FLOAT): _mfma("f32_16x16x4f32", "float", 1, per_step=2),
+}
+_MFMAS_2: _Table = {**_MFMAS, _same("int8", "int32"): _mfma("i32_16x16x16i8", "int", 1, "int", 2)}
+_BYTES: _Table = {**_MFMAS, _same("int8", "int32"): _mfma("i32_16x16x32_i8", "long", 1, "int")}
+_MFMAS_3: _Table = {**_BYTES, _same(_SMALL["fp8"], _FLOAT): _small_mfma("fp8", reads="float8_e4m3fnuz")}
+_MFMAS_4: _Table = {**_BYTES, **{_same(_SMALL[each], _FLOAT): _small_mfma(each) for each in _SMALL}}
+
+
+def _wmmas(form: str, halves: int, words: int, suffix: str) -> _Table:
     """With so many 16-bit elements of an operand in a lane, and words of bytes."""
-    bytes_ = Matrix(f"{_WMMA}i32_16x16x16_iu8_w32{suffix}", "int", words, "int", 2, "true, ", ", false")
+    bytes_ = f"{_WMMA}i32_16x16x16_iu8_w32{suffix}"
     return {
-        _same(_HALF, _FLOAT): Matrix(f"{_WMMA}f32_16x16x16_f16_w32{suffix}", "_Float16", halves, "float"),
-        _same(_BFLOAT, _FLOAT): Matrix(f"{_WMMA}f32_16x16x16_bf16_w32{suffix}", "short", halves, "float"),
-        _same("int8", "int32"): bytes_,
+        _same(_HALF, _FLOAT): Matrix(
+            f"{_WMMA}f32_16x16x16_f16_w32{suffix}", "_Float16", halves, "float", form
+        ),
+        _same(_BFLOAT, _FLOAT): Matrix(
+            f"{_WMMA}f32_16x16x16_bf16_w32{suffix}", "short", halves, "float", form
+        ),
+        _same("int8", "int32"): Matrix(bytes_, "int", words, "int", form, 2, "true, ", ", false"),
     }
 
 
-_MATRICES = {"wmma11": _wmmas(16, 4, ""), "wmma12": _wmmas(8, 2, "_gfx12")}
+def _small_wmma(short: str) -> Matrix:
+    name = f"{_WMMA}f32_16x16x16_{short}_{short}_w32_gfx12"
+    return Matrix(name, "int", 2, "float", "wmma12", per_step=2)
 
 
-def form_of(target: Target) -> Form:
-    """How the waves of a target multiply."""
-    return FORMS[chip_of(target).products]
+_WMMAS_12: _Table = {
+    **_wmmas("wmma12", 8, 2, "_gfx12"),
+    **{_same(_SMALL[each], _FLOAT): _small_wmma(each) for each in _SMALL},
+}
+_MATRICES = {
+    "mfma2": _MFMAS_2,
+    "mfma3": _MFMAS_3,
+    "mfma4": _MFMAS_4,
+    "wmma11": _wmmas("wmma11", 16, 4, ""),
+    "wmma12": _WMMAS_12,
+}
 
 
 def matrix(target: Target, types: tuple[str, str, str]) -> Matrix | None:
     """The instruction for operands and sums of these types (a, b, c); None where there is none."""
-    known = _MATRICES.get(chip_of(target).products) or (_MFMAS_90A if _is_first(target) else _MFMAS)
-    return known.get(types)
-
-
-def _is_first(target: Target) -> bool:
-    """Whether a target is of the generation before MI300."""
-    return target.name == "gfx90a"
+    return _MATRICES[chip_of(target).products].get(types)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, operand_layout
 from tilec.backends.cuda.analysis.mma import Matrices, dtypes, extents, warp_grid
 from tilec.backends.cuda.nodes import WarpGemm, WarpTile
-from tilec.backends.hip.chips import chip_of
-from tilec.backends.hip.products.instructions import FORMS, SIDE, STEP_BYTES, Form, form_of, matrix
+from tilec.backends.hip.products.instructions import FORMS, SIDE, Form, matrix
 from tilec.ir.layout import Digit, Layout
 from tilec.lowering.emission.storage import element_bytes
 
@@ -56,21 +55,23 @@ class WaveMatrices(Matrices):
 
     def tile(self, gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
         """As `Matrices.tile`."""
-        types, sizes, form = dtypes(gemm), extents(gemm), form_of(target)
-        if not self.has(types, target):
+        types, sizes = dtypes(gemm), extents(gemm)
+        found = matrix(target, types)
+        if found is None:
             return f"{target.name} has no matrix instruction for {types[0]} and {types[1]} into {types[2]}"
         if sizes is None:
             return "its extents are run-time values"
+        form = FORMS[found.form]
         if warps % form.warps:
             return f"{32 * warps} threads are no whole waves of {form.lanes}"
         rows, columns, depth = sizes
-        step = STEP_BYTES // element_bytes(types[0])
+        step = form.step_bytes // element_bytes(types[0])
         if depth % step:
             return f"K = {depth} is no multiple of {step}"
         tiles = (-(-rows // SIDE), -(-columns // SIDE))
         grid = warp_grid(tiles, warps // form.warps, gemm.policy, SIDE)
         own = (tiles[0] // grid[0], tiles[1] // grid[1])
-        return WaveTile(chip_of(target).products, grid, own, depth // step)
+        return WaveTile(found.form, grid, own, depth // step)
 
 
 def _halves(form: Form) -> tuple[Digit, ...]:

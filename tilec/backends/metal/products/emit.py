@@ -46,7 +46,7 @@ class SimdProduct(Product):
         """As `Product.words`."""
         return self.tile.tiles[0] * self._each, self.tile.tiles[1] * self._each
 
-    def rounded(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
+    def prepared(self, words: Var, place: int, count: int) -> list[tirx.Stmt]:
         """float32 is multiplied as it is."""
         return []
 
