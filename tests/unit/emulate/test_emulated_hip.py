@@ -9,6 +9,8 @@ import pytest
 from shipped import OTHERS, check, shipped, variants
 
 CHIPS = ("gfx942", "gfx1100")
+#: Those whose instructions are deeper, or of more types.
+FURTHER = ("gfx950", "gfx1201")
 #: Rows, sums of a scan, an index beside a value; products of both kinds, one behind the other, and from raw
 #: words; two launches.
 SOME = (
@@ -28,8 +30,12 @@ def test_some(name: str, chip: str) -> None:
     run(next(manifest for manifest, each in ALL if each == name), name, chip)
 
 
+def test_sums_of_deep_instructions_are_operands() -> None:
+    run(OTHERS[0], "attention_dense_float16", "gfx950")
+
+
 @pytest.mark.emulate
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", [*CHIPS, *FURTHER])
 @pytest.mark.parametrize(("manifest", "name"), ALL, ids=[f"{manifest.stem}-{name}" for manifest, name in ALL])
 def test_all(manifest: Path, name: str, chip: str) -> None:
     run(manifest, name, chip)

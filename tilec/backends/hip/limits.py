@@ -12,13 +12,14 @@ from tilec.targets import Target
 
 #: Blocks of a compute unit, and threads: 32 waves of 64.
 _BLOCKS, _THREADS = 32, 2048
-#: Operations of a compute unit in a clock on float32 without matrix instructions, and of those on float64.
+#: Operations of a compute unit in a clock on float32 and float64 without matrix instructions.
 _PLAIN, _DOUBLE = 256, 128
 
 
 @dataclass(frozen=True)
 class _Usual:
-    """``units``, ``ghz``, memory in ``gbps``; operations of a unit in a clock on 16-bit and 8-bit types."""
+    """``units``, ``ghz``, memory in ``gbps``; operations of a unit in a clock on 16-bit and 8-bit types,
+    and on float64 where that has matrix instructions."""
 
     device: str
     units: int
@@ -26,12 +27,13 @@ class _Usual:
     gbps: float
     half: int
     byte: int
+    double: int = _DOUBLE
 
 
 _USUAL = {
-    "gfx950": _Usual("MI355X", 256, 2.4, 8000, 4096, 8192),
-    "gfx942": _Usual("MI300X", 304, 2.1, 5300, 2048, 4096),
-    "gfx90a": _Usual("a half of an MI250X", 110, 1.7, 1600, 1024, 1024),
+    "gfx950": _Usual("MI355X", 256, 2.4, 8000, 4096, 8192, 128),
+    "gfx942": _Usual("MI300X", 304, 2.1, 5300, 2048, 4096, 256),
+    "gfx90a": _Usual("a half of an MI250X", 110, 1.7, 1600, 1024, 1024, 256),
     "gfx1201": _Usual("RX 9070 XT", 64, 2.97, 640, 1024, 2048),
     "gfx1200": _Usual("RX 9060 XT", 32, 3.13, 320, 1024, 2048),
     "gfx1151": _Usual("Radeon 8060S", 40, 2.9, 256, 512, 512),
@@ -60,4 +62,4 @@ def hip_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
 def _operations(usual: _Usual, clock: float) -> dict[str, float]:
     halves = dict.fromkeys(("float16", "bfloat16"), usual.half * clock)
     bytes_ = dict.fromkeys(("int8", "float8"), usual.byte * clock)
-    return {**halves, **bytes_, "float64": _DOUBLE * clock, "": _PLAIN * clock}
+    return {**halves, **bytes_, "float64": usual.double * clock, "": _PLAIN * clock}

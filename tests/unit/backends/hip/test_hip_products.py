@@ -16,11 +16,12 @@ import tilec.language as T
 from tilec.backends.base import backend_of
 from tilec.backends.hip.chips import CHIPS as HIP
 from tilec.backends.hip.codegen import images
-from tilec.backends.hip.products.instructions import FORMS, matrix
+from tilec.backends.hip.products.instructions import FORMS, matrices
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
+from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.nodes import Kernel
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
@@ -34,6 +35,7 @@ CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 #: Instructions of a trip, reads and writes of LDS, by the chip: a tile of 64 by 64, 32 deep, by 128 threads.
 COUNTS = {
     "gfx942": {"v_mfma_f32_16x16x16": 16, "ds_read": 10, "scratch_(load|store)": 0},
+    "gfx950": {"v_mfma_f32_16x16x32_f16": 8, "ds_read_b128": 10, "scratch_(load|store)": 0},
     "gfx1100": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 20, "scratch_(load|store)": 0},
     "gfx1201": {"v_wmma_f32_16x16x16_f16": 8, "ds_load": 12, "scratch_(load|store)": 0},
 }
@@ -43,16 +45,30 @@ SMALL_COUNTS = {
     "gfx950": {"v_mfma_f32_16x16x32_fp8_fp8": 16, "ds_read": 10, "scratch_(load|store)": 0},
     "gfx1201": {"v_wmma_f32_16x16x16_fp8_fp8": 16, "ds_load": 12, "scratch_(load|store)": 0},
 }
-#: 8-bit floats by chips that multiply them: as they are, in other bits, and as float16.
+#: 8-bit floats by chips that multiply them, and a depth: in other bits, as float16, and as they are.
 SMALL = (
-    ("gfx942", "float8_e4m3fn"),
-    ("gfx942", "float8_e5m2"),
-    ("gfx950", "float8_e5m2"),
-    ("gfx1201", "float8_e4m3fn"),
+    ("gfx942", "float8_e4m3fn", 64),
+    ("gfx942", "float8_e5m2", 64),
+    ("gfx950", "float8_e4m3fn", 64),
+    ("gfx950", "float8_e5m2", 128),
+    ("gfx1201", "float8_e4m3fn", 64),
+)
+#: Types that some chips have deeper instructions for, or alone: operands, sums, the depth of a tile, whether
+#: B lies along K, and the instruction.
+FURTHER = (
+    ("gfx950", "float16", "float32", 64, True, "v_mfma_f32_16x16x32_f16"),
+    ("gfx950", "bfloat16", "float32", 64, False, "v_mfma_f32_16x16x32_bf16"),
+    ("gfx950", "bfloat16", "float32", 16, True, "v_mfma_f32_16x16x16_bf16"),
+    ("gfx950", "int8", "int32", 64, True, "v_mfma_i32_16x16x64_i8"),
+    ("gfx950", "int8", "int32", 32, True, "v_mfma_i32_16x16x32_i8"),
+    ("gfx950", "float8_e4m3fn", "float32", 128, True, "v_mfma_f32_16x16x128_f8f6f4"),
+    ("gfx90a", "float64", "float64", 32, True, "v_mfma_f64_16x16x4f64"),
+    ("gfx942", "float64", "float64", 16, False, "v_mfma_f64_16x16x4_f64"),
 )
 #: Of attention with heads of 128 elements, 64 queries and 64 keys of a trip: the scores', then the outputs'.
 ATTENTION = {
     "gfx942": ("v_mfma_f32_16x16x16", 2 * 4 * 8 + 2 * 8 * 4),
+    "gfx950": ("v_mfma_f32_16x16x32_f16", 2 * 4 * 4 + 2 * 8 * 2),
     "gfx1100": ("v_wmma_f32_16x16x16_f16", 4 * 8 + 8 * 4),
 }
 
@@ -113,25 +129,25 @@ def test_float32_is_multiplied_as_it_is(chip: str) -> None:
 
 
 @tilec.jit
-def small_sums(M, N, K, dtype):
-    """Products of 8-bit floats added to what C has, and those of the last trip alone in D."""
+def two_sums(M, N, K, dtype, total="float32", bK=64, trans_b=True):
+    """Products added to what C has, and those of the last trip alone in D."""
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
-        B: T.Tensor((N, K), dtype),
-        C: T.Tensor((M, N), "float32"),
-        D: T.Tensor((M, N), "float32"),
+        B: T.Tensor((N, K) if trans_b else (K, N), dtype),
+        C: T.Tensor((M, N), total),
+        D: T.Tensor((M, N), total),
     ):
         with T.Kernel(T.ceildiv(N, 32), T.ceildiv(M, 32), threads=64) as (bx, by):
-            As, Bs = T.alloc_shared((32, 64), dtype), T.alloc_shared((32, 64), dtype)
-            acc, last = T.alloc_fragment((32, 32), "float32"), T.alloc_fragment((32, 32), "float32")
+            As, Bs = T.alloc_shared((32, bK), dtype), T.alloc_shared((32, bK) if trans_b else (bK, 32), dtype)
+            acc, last = T.alloc_fragment((32, 32), total), T.alloc_fragment((32, 32), total)
             T.copy(C[by * 32, bx * 32], acc)
-            for ko in T.serial(T.ceildiv(K, 64)):
-                T.copy(A[by * 32, ko * 64], As)
-                T.copy(B[bx * 32, ko * 64], Bs)
-                T.gemm(As, Bs, acc, transpose_B=True)
-                T.gemm(As, Bs, last, transpose_B=True, clear_accum=True)
+            for ko in T.serial(T.ceildiv(K, bK)):
+                T.copy(A[by * 32, ko * bK], As)
+                T.copy(B[bx * 32, ko * bK] if trans_b else B[ko * bK, bx * 32], Bs)
+                T.gemm(As, Bs, acc, transpose_B=trans_b)
+                T.gemm(As, Bs, last, transpose_B=trans_b, clear_accum=True)
             T.copy(acc, C[by * 32, bx * 32])
             T.copy(last, D[by * 32, bx * 32])
 
@@ -149,19 +165,37 @@ def small_operand(rows: int, dtype: str, rng: np.random.Generator) -> np.ndarray
     return made
 
 
-@pytest.mark.parametrize(("chip", "dtype"), SMALL)
-def test_8_bit_floats(chip: str, dtype: str) -> None:
+@pytest.mark.parametrize(("chip", "dtype", "depth"), SMALL)
+def test_8_bit_floats(chip: str, dtype: str, depth: int) -> None:
     rng = np.random.default_rng(9)
     a, b = small_operand(37, dtype, rng), small_operand(40, dtype, rng)
     c, d = rng.integers(-9, 9, (37, 40)).astype(np.float32), np.zeros((37, 40), np.float32)
     dims = {name: Guard() for name in "MN"} | {"K": Guard(div=16)}
-    kernel = elaborate(small_sums, name="sums", dims=dims, args={"dtype": dtype}, config={})
+    kernel = elaborate(two_sums, name="sums", dims=dims, args={"dtype": dtype, "bK": depth}, config={})
     with np.errstate(invalid="ignore"):
         wanted = [was + a[:, start:].astype(np.float64) @ b[:, start:].astype(np.float64).T
-                  for was, start in ((c.copy(), 0), (0, 64))]  # fmt: skip
+                  for was, start in ((c.copy(), 0), (0, 96 // depth * depth))]  # fmt: skip
         EmulatedKernel(kernel, parse_target(chip))([a, b, c, d], {"M": 37, "N": 40, "K": 96})
     for found, exact in zip((c, d), wanted, strict=True):
         np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize(("chip", "dtype", "total", "depth", "trans_b", "instruction"), FURTHER)
+def test_further_types(
+    chip: str, dtype: str, total: str, depth: int, trans_b: bool, instruction: str
+) -> None:
+    rng, kind = np.random.default_rng(10), numpy_dtype(dtype)
+    a, b = (rng.integers(-8, 9, shape).astype(kind) for shape in ((37, 72), (72, 40)))
+    c, d = (np.zeros((37, 40), total) for _ in range(2))
+    args = {"dtype": dtype, "total": total, "bK": depth, "trans_b": trans_b}
+    dims = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
+    kernel, target = elaborate(two_sums, name="sums", dims=dims, args=args, config={}), parse_target(chip)
+    stored = np.ascontiguousarray(b.T) if trans_b else b
+    EmulatedKernel(kernel, target)([a, stored, c, d], {"M": 37, "N": 40, "K": 72})
+    np.testing.assert_array_equal(c, a.astype(total) @ b.astype(total))
+    lowered = backend_of(target).lower_kernel(lower(kernel, target), target)
+    found = set(re.findall(r"\bv_mfma\w+", images.assembly(lowered, target, "k")))
+    assert found == {instruction}
 
 
 def disassembled(kernel: Kernel, chip: str, counts: dict[str, int]) -> None:
@@ -175,7 +209,7 @@ def disassembled(kernel: Kernel, chip: str, counts: dict[str, int]) -> None:
     assert launch.gpu.stack == launch.gpu.spills == 0
 
 
-@pytest.mark.parametrize("chip", CHIPS[1:])
+@pytest.mark.parametrize("chip", COUNTS)
 def test_instructions(chip: str) -> None:
     disassembled(product("float16"), chip, COUNTS[chip])
 
@@ -257,12 +291,13 @@ def test_parts_of_waves_multiply_by_dots() -> None:
 
 
 def test_types_of_instructions() -> None:
-    int8, bfloat = ("int8", "int8", "int32"), ("bfloat16", "bfloat16", "float32")
-    assert all(matrix(parse_target(chip), bfloat) and matrix(parse_target(chip), int8) for chip in CHIPS)
-    assert matrix(parse_target("gfx90a"), int8) != matrix(parse_target("gfx942"), int8)
-    assert matrix(parse_target("gfx1100"), ("float32",) * 3) is None
-    fp8, bf8 = ("float8_e4m3fn",) * 2 + ("float32",), ("float8_e5m2",) * 2 + ("float32",)
-    has = {chip: tuple(matrix(parse_target(chip), each) is not None for each in (fp8, bf8)) for chip in HIP}
-    assert [chip for chip in HIP if has[chip] == (False, False)] == ["gfx90a", "gfx1151", "gfx1100"]
-    assert [chip for chip in HIP if has[chip] == (True, False)] == ["gfx942"]
+    def has(chip: str, dtype: str, total: str = "float32") -> bool:
+        return bool(matrices(parse_target(chip), (dtype, dtype, total)))
+
+    chips = {dtype: {chip for chip in HIP if has(chip, dtype)} for dtype in ("float8_e4m3fn", "float8_e5m2")}
+    assert all(has(chip, "bfloat16") and has(chip, "int8", "int32") for chip in HIP)
+    assert chips["float8_e4m3fn"] == {"gfx942", "gfx950", "gfx1200", "gfx1201"}
+    assert chips["float8_e5m2"] == chips["float8_e4m3fn"] - {"gfx942"}
+    assert not has("gfx1100", "float32")
+    assert not has("gfx1201", "float64", "float64")
     assert {form.lanes for form in FORMS.values()} == {32, 64}

@@ -63,7 +63,7 @@ def take(size: int) -> Helper:
     many bytes. Zeros of words, with the load over them, are a load under a predicate; those of elements are
     put together one by one."""
     name, word = f"tilec_take_{size}", _C_WORDS[size]
-    each = min(size, 4)
+    each = min(size, 8)
 
     def meaning(lanes: Lanes, to: Any, to_at: Any, source: Any, from_at: Any, inside: Any) -> None:
         for part in range(size // each):

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.emit.context import DeviceContext
     from tilec.ir.nodes import Region
 
-#: The widest load of a lane.
-_WIDEST = 16
+#: Bytes that a lane loads at once.
+_SIZES = (16, 8, 4)
 #: Registers of a thread that addresses of elements would fill.
 _FEW = 256
 
@@ -58,9 +58,7 @@ class WaveProduct(Product):
     @cached_property
     def matrix(self) -> Matrix:
         """Its instruction."""
-        found = matrix(self.ctx.target, self.types)
-        assert found is not None
-        return found
+        return matrix(self.ctx.target, self.types, self.tile.instruction)
 
     def team(self) -> tuple[Expr, int]:
         """The number of a wave."""
@@ -85,11 +83,12 @@ class WaveProduct(Product):
     def operands(self, a: Region, b: Region) -> Operands:
         """As `Product.operands`."""
         (rows, columns), stmt = self.tile.tiles, self.stmt
-        right = MemoryOperand(b, not stmt.trans_b, self.column, columns, self.form, self.form.apart, self.ctx)
-        fragment = self.ctx.fragments.get(a.buffer)
+        fragment, form = self.ctx.fragments.get(a.buffer), self.form
+        runs = 1 if fragment is None else form.held // form.run
+        right = MemoryOperand(b, not stmt.trans_b, self.column, columns, form, form.apart, runs, self.ctx)
         if fragment is not None:
-            return LaneOperand(fragment.data, rows, self.tile.steps, self.form, self.ctx), right
-        return MemoryOperand(a, stmt.trans_a, self.row, rows, self.form, False, self.ctx), right
+            return LaneOperand(fragment.data, rows, self.tile.steps, form, self.ctx), right
+        return MemoryOperand(a, stmt.trans_a, self.row, rows, form, False, runs, self.ctx), right
 
     def multiply(self, buffers: Registers, places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
         """The instructions of one step for a tile of sums."""
@@ -132,12 +131,12 @@ class LaneOperand(Operand):
             stmt
             for tile in range(self.tiles)
             for stmt in self._tile(
-                to, place + tile * self.form.words, (tile * self.steps + step) * self.form.run
+                to, place + tile * self.form.words, (tile * self.steps + step) * self.form.held
             )
         ]
 
     def _tile(self, to: Var, place: int, first: int) -> list[tirx.Stmt]:
-        own = [bits(self.data.ptr_to([first + 2 * word]), 4) for word in range(self.form.run // 2)]
+        own = [bits(self.data.ptr_to([first + 2 * word]), 4) for word in range(self.form.held // 2)]
         if not self.form.repeats:
             return [_store(to, place + word, value) for word, value in enumerate(own)]
         return [stmt for word, value in enumerate(own) for stmt in self._both(to, place + word, value)]
@@ -152,7 +151,7 @@ class LaneOperand(Operand):
             tirx.Bind(mine, value),
             tirx.Bind(other, far),
             _store(to, place, tirx.Select(is_low, mine, other)),
-            _store(to, place + self.form.run // 2, tirx.Select(is_low, other, mine)),
+            _store(to, place + self.form.held // 2, tirx.Select(is_low, other, mine)),
         ]
 
 
@@ -160,7 +159,8 @@ class LaneOperand(Operand):
 class MemoryOperand(Operand):
     """An operand in shared memory, as (M or N, K) or with ``across`` as (K, M or N): the rows of ``tiles``
     instructions of the wave in place ``team``. ``spread``: lanes have rows of each 16 in such an order that a
-    lane's sums, which are of rows ``apart``, are neighbours."""
+    lane's sums, which are of rows ``apart``, are neighbours. A step of a lane is ``runs`` pieces, each beside
+    those of other lanes: several where the other operand is sums, which lie in such runs."""
 
     region: Region
     across: bool
@@ -168,6 +168,7 @@ class MemoryOperand(Operand):
     tiles: int
     form: Form
     spread: bool
+    runs: int
     ctx: DeviceContext
 
     @property
@@ -183,12 +184,12 @@ class MemoryOperand(Operand):
         return [tirx.Bind(self._own, ANEW.call(self.ctx.lane))]
 
     def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """The words of every instruction: in pieces of up to 16 bytes, or element by element."""
-        load = self._by_pieces if self._is_along() else self._by_elements
+        """The words of every instruction: in pieces as wide as can be, or element by element."""
+        size = next((size for size in _SIZES if self._is_along(size)), self._bytes)
         return [
             stmt
             for tile in range(self.tiles)
-            for stmt in load(to, place + tile * self.form.words, tile, step)
+            for stmt in self._pieces(to, place + tile * self.form.words, tile, step, size)
         ]
 
     # ---- what a lane loads ----
@@ -197,20 +198,19 @@ class MemoryOperand(Operand):
     def _bytes(self) -> int:
         return element_bytes(str(self.region.buffer.dtype))
 
-    @property
-    def _piece(self) -> int:
-        """Bytes of one load."""
-        return min(_WIDEST, 4 * self.form.words)
-
-    def _is_along(self) -> bool:
-        """Whether a lane's piece of K lies together, at a multiple of its size."""
+    def _is_along(self, size: int) -> bool:
+        """Whether a lane's pieces of K lie together by ``size`` bytes, at multiples of these."""
         layout, column = self.ctx.storage(self.region.buffer).layout, self.region.start[-1]
         assert layout is not None
-        together = chunk(layout) * self._bytes % self._piece == 0
-        return not self.across and together and divides(self._piece // self._bytes, column, self.ctx.facts)
+        if self.across or 4 * self.form.words // self.runs % size or size % self._bytes:
+            return False
+        together = chunk(layout) * self._bytes % size == 0
+        return together and divides(size // self._bytes, column, self.ctx.facts)
 
-    def _by_pieces(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
-        size = self._piece
+    def _pieces(self, to: Var, place: int, tile: int, step: int, size: int) -> list[tirx.Stmt]:
+        """Loads of ``size`` bytes, or what makes words of smaller ones."""
+        if size < 4:
+            return self._by_elements(to, place, tile, step)
         item = self._item(tile)
         return [
             call(
@@ -253,10 +253,11 @@ class MemoryOperand(Operand):
 
     def _depth(self, step: int, element: int) -> Expr:
         """Where along K an element of a lane's words is."""
-        first = _int(step * self.form.step_bytes // self._bytes + element)
+        each = 4 * self.form.words // self._bytes // self.runs
+        run, element = divmod(element, each)
+        first = _int((step * self.runs + run) * (self.form.step_bytes // self._bytes // self.runs) + element)
         if self.form.repeats:
             return first
-        each = 4 * self.form.words // self._bytes
         part = tirx.Cast("int32", (self._lane() // SIDE).value)
         if self.form.warps == 2:
             assert self.ctx.warp is not None

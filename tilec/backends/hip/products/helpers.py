@@ -32,7 +32,8 @@ __device__ __forceinline__ unsigned tilec_to_fnuz(unsigned word) {
   return (magnitude + nan) | (word & not_zero & 0x80808080u);
 }
 """
-_BYTES = {"_Float16": 2, "short": 2, "float": 4, "int": 4, "long": 8}
+_BYTES = {"_Float16": 2, "__bf16": 2, "short": 2, "float": 4, "int": 4, "long": 8, "double": 8}
+_KINDS = {"float": "float32", "int": "int32", "double": "float64"}
 
 
 def words_of(made: Matrix) -> int:
@@ -47,10 +48,11 @@ def multiply(made: Matrix, form: Form, dtype: str) -> Helper:
     name = f"tilec_{made.builtin.removeprefix('__builtin_amdgcn_')}_{dtype}"
     lanes = f" __attribute__((ext_vector_type({made.count})))" if made.count > 1 else ""
     text = _TEXT.format(name=name, operand_lanes=lanes, run=form.run, **vars(made))
-    kind = "float32" if made.sums == "float" else "int32"
 
     def meaning(given: Lanes, c: Any, a: Any, b: Any) -> None:
-        _multiply(given, form, kind, c, *(_rows(given, form, made, dtype, each) for each in (a, b)))
+        _multiply(
+            given, form, _KINDS[made.sums], c, *(_rows(given, form, made, dtype, each) for each in (a, b))
+        )
 
     return Helper(name, text, meaning)
 
@@ -91,7 +93,7 @@ def _multiply(lanes: Lanes, form: Form, kind: str, c: Any, a: np.ndarray, b: np.
     """Adds the products to the sums that each lane has."""
     if lanes.count % form.lanes:
         raise ValueError(f"a part of a wave of {form.lanes} lanes multiplies")
-    exact = np.float64 if kind == "float32" else np.int64
+    exact = np.int64 if kind == "int32" else np.float64
     found = b.astype(exact) @ a.astype(exact).transpose(0, 2, 1)  # rows of the instruction are columns of c
     for place in range(form.run):
         lane = np.arange(form.lanes)

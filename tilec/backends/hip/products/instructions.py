@@ -54,9 +54,18 @@ class Form:
         """Of a row along K in one step."""
         return 4 * self.words * (1 if self.repeats else self.pieces)
 
+    @property
+    def held(self) -> int:
+        """Sums of 16 bits that a lane has of one step, where they are an operand: some runs of them."""
+        return 2 * self.words // (2 if self.repeats else 1)
 
+
+#: By the bytes along K of a step where a chip has several.
 FORMS = {
     "mfma": Form(64, 4, 2),
+    "mfma_64": Form(64, 4, 4),
+    "mfma_128": Form(64, 4, 8),
+    "mfma_double": Form(64, 4, 2, apart=True),
     "wmma11": Form(32, 8, 8, repeats=True, apart=True),
     "wmma12": Form(32, 8, 4),
 }
@@ -86,19 +95,22 @@ class Matrix:
 
 _MFMA, _WMMA = "__builtin_amdgcn_mfma_", "__builtin_amdgcn_wmma_"
 _ZEROS = ", 0, 0, 0"
-_HALF, _BFLOAT, _FLOAT = "float16", "bfloat16", "float32"
-#: The 8-bit floats of instructions, by the names in them.
+_HALF, _BFLOAT, _FLOAT, _DOUBLE = "float16", "bfloat16", "float32", "float64"
+#: The 8-bit floats of instructions by the names in them, in the order of their numbers in CDNA4's document
+#: ("V_MFMA_F32_16X16X128_F8F6F4").
 _SMALL = {"fp8": "float8_e4m3fn", "bf8": "float8_e5m2"}
-#: Types of operands (a, b) and sums (c), and their instruction.
-_Table = dict[tuple[str, str, str], Matrix]
+#: Types of operands (a, b) and sums (c), and their instructions, those of most depth first.
+_Table = dict[tuple[str, str, str], tuple[Matrix, ...]]
 
 
 def _same(dtype: str, sums: str) -> tuple[str, str, str]:
     return dtype, dtype, sums
 
 
-def _mfma(name: str, operand: str, count: int, sums: str = "float", per_step: int = 1) -> Matrix:
-    return Matrix(f"{_MFMA}{name}", operand, count, sums, per_step=per_step, behind=_ZEROS)
+def _mfma(
+    name: str, operand: str, count: int, sums: str = "float", per_step: int = 1, form: str = "mfma"
+) -> Matrix:
+    return Matrix(f"{_MFMA}{name}", operand, count, sums, form, per_step, behind=_ZEROS)
 
 
 def _small_mfma(short: str, reads: str = "") -> Matrix:
@@ -106,28 +118,46 @@ def _small_mfma(short: str, reads: str = "") -> Matrix:
     return Matrix(name, "long", 1, "float", behind=_ZEROS, reads=reads)
 
 
-_MFMAS: _Table = {
-    _same(_HALF, _FLOAT): _mfma("f32_16x16x16f16", "_Float16", 4),
-    _same(_BFLOAT, _FLOAT): _mfma("f32_16x16x16bf16_1k", "short", 4),
-    _same(_FLOAT, _FLOAT): _mfma("f32_16x16x4f32", "float", 1, per_step=2),
+def _deep_mfma(short: str) -> Matrix:
+    """8-bit floats by the instruction for all small ones, whose formats are numbers, without scales."""
+    number = list(_SMALL).index(short)
+    behind = f", {number}, {number}, 0, 0, 0, 0"
+    name = f"{_MFMA}scale_f32_16x16x128_f8f6f4"
+    return Matrix(name, "int", 8, "float", "mfma_128", behind=behind)
+
+
+_ALL_MFMAS: _Table = {
+    _same(_HALF, _FLOAT): (_mfma("f32_16x16x16f16", "_Float16", 4),),
+    _same(_BFLOAT, _FLOAT): (_mfma("f32_16x16x16bf16_1k", "short", 4),),
+    _same(_FLOAT, _FLOAT): (_mfma("f32_16x16x4f32", "float", 1, per_step=2),),
+    _same(_DOUBLE, _DOUBLE): (_mfma("f64_16x16x4f64", "double", 1, "double", form="mfma_double"),),
 }
-_MFMAS_2: _Table = {**_MFMAS, _same("int8", "int32"): _mfma("i32_16x16x16i8", "int", 1, "int", 2)}
-_BYTES: _Table = {**_MFMAS, _same("int8", "int32"): _mfma("i32_16x16x32_i8", "long", 1, "int")}
-_MFMAS_3: _Table = {**_BYTES, _same(_SMALL["fp8"], _FLOAT): _small_mfma("fp8", reads="float8_e4m3fnuz")}
-_MFMAS_4: _Table = {**_BYTES, **{_same(_SMALL[each], _FLOAT): _small_mfma(each) for each in _SMALL}}
+_MFMAS_2: _Table = {**_ALL_MFMAS, _same("int8", "int32"): (_mfma("i32_16x16x16i8", "int", 1, "int", 2),)}
+_MFMAS_3: _Table = {
+    **_ALL_MFMAS,
+    _same("int8", "int32"): (_mfma("i32_16x16x32_i8", "long", 1, "int"),),
+    _same(_SMALL["fp8"], _FLOAT): (_small_mfma("fp8", reads="float8_e4m3fnuz"),),
+}
+#: What gfx950 has beside those.
+_DEEP: _Table = {
+    _same(_HALF, _FLOAT): (_mfma("f32_16x16x32_f16", "_Float16", 8, form="mfma_64"),),
+    _same(_BFLOAT, _FLOAT): (_mfma("f32_16x16x32_bf16", "__bf16", 8, form="mfma_64"),),
+    _same("int8", "int32"): (_mfma("i32_16x16x64_i8", "int", 4, "int", form="mfma_64"),),
+}
+_MFMAS_4: _Table = {
+    **_MFMAS_3,
+    **{types: (*deep, *_MFMAS_3[types]) for types, deep in _DEEP.items()},
+    **{_same(_SMALL[each], _FLOAT): (_deep_mfma(each), _small_mfma(each)) for each in _SMALL},
+}
 
 
 def _wmmas(form: str, halves: int, words: int, suffix: str) -> _Table:
     """With so many 16-bit elements of an operand in a lane, and words of bytes."""
-    bytes_ = f"{_WMMA}i32_16x16x16_iu8_w32{suffix}"
+    floats, bytes_ = f"{_WMMA}f32_16x16x16_", f"{_WMMA}i32_16x16x16_iu8_w32{suffix}"
     return {
-        _same(_HALF, _FLOAT): Matrix(
-            f"{_WMMA}f32_16x16x16_f16_w32{suffix}", "_Float16", halves, "float", form
-        ),
-        _same(_BFLOAT, _FLOAT): Matrix(
-            f"{_WMMA}f32_16x16x16_bf16_w32{suffix}", "short", halves, "float", form
-        ),
-        _same("int8", "int32"): Matrix(bytes_, "int", words, "int", form, 2, "true, ", ", false"),
+        _same(_HALF, _FLOAT): (Matrix(f"{floats}f16_w32{suffix}", "_Float16", halves, "float", form),),
+        _same(_BFLOAT, _FLOAT): (Matrix(f"{floats}bf16_w32{suffix}", "short", halves, "float", form),),
+        _same("int8", "int32"): (Matrix(bytes_, "int", words, "int", form, 2, "true, ", ", false"),),
     }
 
 
@@ -138,7 +168,7 @@ def _small_wmma(short: str) -> Matrix:
 
 _WMMAS_12: _Table = {
     **_wmmas("wmma12", 8, 2, "_gfx12"),
-    **{_same(_SMALL[each], _FLOAT): _small_wmma(each) for each in _SMALL},
+    **{_same(_SMALL[each], _FLOAT): (_small_wmma(each),) for each in _SMALL},
 }
 _MATRICES = {
     "mfma2": _MFMAS_2,
@@ -149,6 +179,11 @@ _MATRICES = {
 }
 
 
-def matrix(target: Target, types: tuple[str, str, str]) -> Matrix | None:
-    """The instruction for operands and sums of these types (a, b, c); None where there is none."""
-    return _MATRICES[chip_of(target).products].get(types)
+def matrices(target: Target, types: tuple[str, str, str]) -> tuple[Matrix, ...]:
+    """The instructions for operands and sums of these types (a, b, c), those of most depth first."""
+    return _MATRICES[chip_of(target).products].get(types, ())
+
+
+def matrix(target: Target, types: tuple[str, str, str], form: str) -> Matrix:
+    """The one of a form that there is."""
+    return next(each for each in matrices(target, types) if each.form == form)

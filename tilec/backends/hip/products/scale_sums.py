@@ -78,9 +78,7 @@ def _around(gemm: WaveGemm, target: Target) -> Block:
 
 
 def _factor(gemm: WaveGemm, target: Target) -> float:
-    found = matrix(target, dtypes(gemm))
-    assert found is not None
-    return found.factor
+    return matrix(target, dtypes(gemm), gemm.tile.instruction).factor
 
 
 def _added_alone(loop: Stmt, target: Target) -> dict[Var, float]:

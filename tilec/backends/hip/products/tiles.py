@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, operand_layout
 from tilec.backends.cuda.analysis.mma import Matrices, dtypes, extents, warp_grid
 from tilec.backends.cuda.nodes import WarpGemm, WarpTile
-from tilec.backends.hip.products.instructions import FORMS, SIDE, Form, matrix
+from tilec.backends.hip.products.instructions import FORMS, SIDE, Form, matrices
 from tilec.ir.layout import Digit, Layout
 from tilec.lowering.emission.storage import element_bytes
 
@@ -51,27 +51,28 @@ class WaveMatrices(Matrices):
 
     def has(self, types: tuple[str, str, str], target: Target) -> bool:
         """As `Matrices.has`."""
-        return matrix(target, types) is not None
+        return bool(matrices(target, types))
 
     def tile(self, gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
         """As `Matrices.tile`."""
         types, sizes = dtypes(gemm), extents(gemm)
-        found = matrix(target, types)
-        if found is None:
+        found = [(FORMS[each.form], each.form) for each in matrices(target, types)]
+        if not found:
             return f"{target.name} has no matrix instruction for {types[0]} and {types[1]} into {types[2]}"
         if sizes is None:
             return "its extents are run-time values"
-        form = FORMS[found.form]
+        rows, columns, depth = sizes
+        row_bytes = depth * element_bytes(types[0])
+        form, name = next((each for each in found if row_bytes % each[0].step_bytes == 0), found[-1])
         if warps % form.warps:
             return f"{32 * warps} threads are no whole waves of {form.lanes}"
-        rows, columns, depth = sizes
-        step = form.step_bytes // element_bytes(types[0])
-        if depth % step:
-            return f"K = {depth} is no multiple of {step}"
+        steps, rest = divmod(row_bytes, form.step_bytes)
+        if rest:
+            return f"K = {depth} is no multiple of {form.step_bytes // element_bytes(types[0])}"
         tiles = (-(-rows // SIDE), -(-columns // SIDE))
         grid = warp_grid(tiles, warps // form.warps, gemm.policy, SIDE)
         own = (tiles[0] // grid[0], tiles[1] // grid[1])
-        return WaveTile(found.form, grid, own, depth // step)
+        return WaveTile(name, grid, own, steps)
 
 
 def _halves(form: Form) -> tuple[Digit, ...]:
@@ -105,7 +106,8 @@ def _operand(tile: WaveTile) -> Layout:
     form, rows, (down, wide) = tile.form, tile.tiles[0], tile.warps
     i = (
         Digit(SIDE, 1, "lane"),
-        Digit(rows, tile.steps * form.run, "reg"),
+        Digit(rows, tile.steps * form.held, "reg"),
         Digit(down, wide * form.warps, "warp"),
     )
-    return Layout((i, (Digit(form.run, 1, "reg"), *_halves(form), Digit(tile.steps, form.run, "reg"))))
+    runs = tile.steps * form.held // form.run
+    return Layout((i, (Digit(form.run, 1, "reg"), *_halves(form), Digit(runs, form.run, "reg"))))
