@@ -22,14 +22,16 @@ ROADS = {
     "tensor_cores": "every product on tensor cores, by wgmma, tcgen05 or mma.sync, or matrix cores",
     "microkernel": "every product by register blocks of the CPU, with its instruction for several K elements",
     "tma": "every load of a pipelined loop by TMA",
-    "async_copy": "every load of a pipelined loop ahead of its trip, by TMA or cp.async",
+    "async_copy": "every load of a pipelined loop ahead of its trip, by TMA, cp.async or registers",
     "vectors": "no loop over memory element by element",
 }
+#: The kind of a load whose tile is held in registers until the trip that uses it.
+HELD = "held ahead"
 #: By road, the kinds of statements that took it, and the losses that break it.
 _TAKEN = {
     "tensor_cores": ("wgmma", "tcgen05", "mma.sync", "matrix cores"),
     "tma": ("tma", "multicast"),
-    "async_copy": ("tma", "multicast", "cp.async"),
+    "async_copy": ("tma", "multicast", "cp.async", HELD),
     "vectors": ("vectors", "tma", "multicast", "cp.async"),
 }
 _BROKEN = {"wgmma": ("warp_roles", "wgmma", "tensor_cores"), "tma": ("warp_roles", "tma")}
@@ -96,9 +98,11 @@ def multipliers(roads: Iterable[Road]) -> tuple[str, ...]:
     return tuple(sorted(found - {""}))
 
 
-def runs_ahead(road: Road) -> bool:
-    """Whether what carries out the statement goes on while later statements run."""
-    return road.kind in _TAKEN["async_copy"]
+def trips_ahead(road: Road, stages: int) -> int:
+    """The trips that a load stands before the one that uses it, in a loop of ``stages``."""
+    if road.kind == HELD:
+        return 1
+    return stages - 1 if road.kind in _TAKEN["async_copy"] else 0
 
 
 def without(kind: str, roads: Iterable[Road]) -> tuple[Road, ...]:

@@ -9,6 +9,8 @@ import pytest
 
 from tilec.backends.base import backend_of
 from tilec.backends.cuda.idioms.order import IDIOMS
+from tilec.backends.cuda.passes.hold_ahead import HoldAhead
+from tilec.backends.cuda.passes.narrow_barriers import NarrowBarriers
 from tilec.backends.cuda.strategies import STRATEGIES
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.text.parser import parse_kernel
@@ -22,7 +24,7 @@ BETWEEN = "\n======== becomes ========\n"
 
 def steps() -> dict[str, Pass]:
     """Every pass by "target/name", the rules for idioms too; one that several targets have by the first of
-    them."""
+    them, but what is held ahead, for which each has other registers."""
     found: dict[str, Pass] = {}
     for name in ("x86-64-v3", "sm_80", "sm_90a", "sm_100a", "gfx942"):
         target = parse_target(name)
@@ -30,6 +32,11 @@ def steps() -> dict[str, Pass]:
         found |= {
             f"{name}/{each.name}": each for each in backend_of(target).passes(target) if type(each) not in met
         }
+    for name in ("gfx942", "gfx1100", "metal3"):
+        target = parse_target(name)
+        held = (HoldAhead, NarrowBarriers) if name == "gfx942" else (HoldAhead,)
+        own = (each for each in backend_of(target).passes(target) if isinstance(each, held))
+        found |= {f"{name}/{each.name}": each for each in own}
     return found | {f"sm_90a/{each.name}": each for each in IDIOMS}
 
 

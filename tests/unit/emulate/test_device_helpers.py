@@ -177,12 +177,12 @@ def samples() -> dict[str, list[Call]]:
     }  # fmt: skip
 
 
-#: In programs of their own: barriers below, copies that arrive in those of loads
+#: In programs of their own: barriers below and in `test_held_ahead.py`, copies that arrive in those of loads
 #: (`tests/constructs/test_loads_of_producers.py`), traps as an error, meetings of a grid on no emulator;
 #: products of a warpgroup in tests of all their types (`tests/constructs/test_gemm_constructs.py`), counted
 #: stores of four registers in those of parts of K (`test_emulated_hopper.py`).
 APART = {"OPEN", "ARRIVE", "ARRIVE_LANDED", "ARRIVE_EXPECT", "ARRIVE_EXPECT_REMOTE", "ARRIVE_REMOTE",
-         "EXPECT", "COMPLETE", "wait", "WAIT_CLUSTER", "trapped", "GRID_MEET", "wgmma",
+         "SHARED_SYNC", "EXPECT", "COMPLETE", "wait", "WAIT_CLUSTER", "trapped", "GRID_MEET", "wgmma",
          "wgmma_pin", "send_four"}  # fmt: skip
 
 

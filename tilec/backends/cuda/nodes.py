@@ -116,6 +116,14 @@ class Sync(Stmt):
     syntax = "sync_threads()"
 
 
+@dataclass(frozen=True, eq=False)
+class SharedSync(Sync):
+    """A barrier of all threads of the block that orders shared memory alone: loads of global memory stay
+    under way."""
+
+    syntax = "sync_shared()"
+
+
 @dataclass(frozen=True)
 class WarpTile:
     """How warps share one product and what each issues.

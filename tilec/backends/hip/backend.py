@@ -31,7 +31,7 @@ class HipBackend(Backend):
     runtime = '#include "hip.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
     identity = "source"
-    roads = ("tensor_cores", "vectors")
+    roads = ("tensor_cores", "async_copy", "vectors")
     kinds = ("hip", "rocm")
     emulated = True
     without_devices = "install ROCm where there is a GPU; `tilec verify --emulate` needs none"

@@ -42,12 +42,20 @@ CHIPS = {
         Chip("gfx1100", 32, 64 * _KIB, "wmma11", 256),
     )
 }
+#: Registers of a compute unit: of four SIMDs, each of 512 for 64 lanes or of at least 1024 for 32 (LLVM's
+#: AMDGPU backend, `getTotalNumVGPRs`).
+_FILE = 4 * 512 * 64
 _ORDER = {name: -number for number, name in enumerate(CHIPS)}
 
 
 def chip_of(target: Target) -> Chip:
     """The chip that a target stands for."""
     return CHIPS[target.name]
+
+
+def registers_of(target: Target, threads: int) -> int:
+    """Those that a thread of a block of ``threads`` may have."""
+    return min(chip_of(target).registers, _FILE // threads)
 
 
 def hip_target(name: str, features: list[str], place: Place | None) -> Target:

@@ -4,19 +4,22 @@ of waves in place of those of warps."""
 from __future__ import annotations
 
 import tilec.backends.hip.products.emit  # noqa: F401  (registers the code of products)
+from tilec.backends.cuda.passes.hold_ahead import HoldAhead
+from tilec.backends.cuda.passes.narrow_barriers import NarrowBarriers
 from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
+from tilec.backends.hip.chips import registers_of
 from tilec.backends.hip.products.scale_sums import ScaleSums
 from tilec.backends.hip.products.tiles import WaveMatrices
 from tilec.lowering.passes.base import Pass
 
 #: Instead of a pass of CUDA's.
 _INSTEAD: dict[type[Pass], tuple[Pass, ...]] = {
-    PlanPipeline: (PlanPipeline(has_async=False),),
+    PlanPipeline: (HoldAhead(registers_of),),
     SelectInstructions: (SelectInstructions(WaveMatrices()), ScaleSums()),
-    RotateProducts: (),
+    RotateProducts: (NarrowBarriers(),),
 }
 #: Tile IR in; tile IR whose statements are threads' loops, waves' products, copies and barriers out.
 HIP_PASSES: tuple[Pass, ...] = tuple(

@@ -31,7 +31,7 @@ class MetalBackend(Backend):
     runtime = '#include "metal.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source"}
     identity = "source"
-    roads = ("tensor_cores", "vectors")
+    roads = ("tensor_cores", "async_copy", "vectors")
     emulated = True
     without_devices = "copy the package to macOS; `tilec verify --emulate` needs none"
 

@@ -13,7 +13,15 @@ from tilec.targets import GpuLimits, Target, gpu_target, require_no_features
 SHARED_BYTES, THREADS = 32 * 1024, 1024
 #: Buffers that a function takes.
 BUFFERS = 31
+#: Registers that rules count with, of a thread and of all threads of a block. Apple publishes neither: a
+#: choice that leaves blocks of 1024 threads half as many each.
+_REGISTERS, _FILE = 128, 64 * 1024
 VERSIONS = ("metal3",)
+
+
+def registers_of(target: Target, threads: int) -> int:
+    """Those that a thread of a block of ``threads`` is taken to have."""
+    return min(_REGISTERS, _FILE // threads)
 
 
 def metal_target(name: str, features: list[str], place: Place | None) -> Target:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilec.ir import nodes as ir
-from tilec.ir.roads import Road, runs_ahead
+from tilec.ir.roads import Road, trips_ahead
 from tilec.ir.stmt import walk
 from tilec.ir.traits import written as written_by
 
@@ -86,4 +86,4 @@ def _rows(loop: ir.Pipelined, roads: Sequence[Road], depths: Mapping[str, int]) 
         names = filled.get((road.file, road.line), set())
         if (road.file, road.line) in filled:
             stages = max((depths.get(name, loop.num_stages) for name in names), default=loop.num_stages)
-            yield Row(road.statement, road.instruction, stages - 1 if runs_ahead(road) else 0)
+            yield Row(road.statement, road.instruction, trips_ahead(road, stages))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.ir.layout import Layout
+    from tilec.ir.nodes import Region
     from tilec.lowering.analysis.facts import Facts
 
 #: Bytes that one cp.async moves.
@@ -54,6 +55,17 @@ class Load(ABC):
     ) -> AsyncCopy | AsyncGather:
         """The load as asynchronous copies, with variables of the ``trip`` replaced."""
 
+    @abstractmethod
+    def into(
+        self, tile: Var, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
+    ) -> Copy | Parallel:
+        """The load into another ``tile`` of its shape, with variables of the ``trip`` replaced; a choice
+        between elements and zeros is left to `out_of`: it would wait for them."""
+
+    @abstractmethod
+    def out_of(self, tile: Var) -> Copy | Parallel:
+        """What fills the load's tile from one that `into` has filled."""
+
 
 @dataclass(frozen=True, eq=False)
 class CopyLoad(Load):
@@ -72,16 +84,29 @@ class CopyLoad(Load):
         self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
     ) -> AsyncCopy:
         """See `Load`."""
+        src, evict = self._source(values, trip), self.stmt.hints.eviction
+        return AsyncCopy(src, self.stmt.dst, width, evict, loc=self.stmt.loc)
+
+    def into(self, tile: Var, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts) -> Copy:
+        """See `Load`."""
+        to = replace(self.stmt.dst, buffer=tile)
+        return replace(self.stmt, src=self._source(values, trip), dst=to)
+
+    def out_of(self, tile: Var) -> Copy:
+        """See `Load`."""
+        dst = self.stmt.dst
+        return Copy(replace(dst, buffer=tile), dst, loc=self.stmt.loc)
+
+    def _source(self, values: Mapping[Var, Expr], trip: Mapping[Var, Expr]) -> Region:
         src = self.stmt.src
-        start = tuple(substitute(inlined(start, values), trip) for start in src.start)
-        evict = self.stmt.hints.eviction
-        return AsyncCopy(replace(src, start=start), self.stmt.dst, width, evict, loc=self.stmt.loc)
+        return replace(src, start=tuple(substitute(inlined(start, values), trip) for start in src.start))
 
 
 @dataclass(frozen=True, eq=False)
 class GatherLoad(Load):
     """A loop that computes where it reads."""
 
+    stmt: Parallel
     gather: Gather
 
     def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
@@ -91,17 +116,40 @@ class GatherLoad(Load):
     def asynchronous(
         self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
     ) -> AsyncGather:
-        """See `Load`. Places are simplified: a page may be known to start with the tile."""
+        """See `Load`."""
+        moved, value = self._moved(values, trip, facts)
+        store = Store(self.tile, moved.vars, self._chosen(moved, value), loc=self.stmt.loc)
+        evict = self.stmt.hints.eviction
+        return AsyncGather(moved.vars, moved.extents, (store,), width, evict, loc=self.stmt.loc)
+
+    def into(self, tile: Var, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts) -> Parallel:
+        """See `Load`."""
+        moved, value = self._moved(values, trip, facts)
+        store = Store(tile, moved.vars, value, loc=self.stmt.loc)
+        return replace(self.stmt, vars=moved.vars, body=(store,))
+
+    def out_of(self, tile: Var) -> Parallel:
+        """See `Load`."""
+        here = self.gather.at({})
+        held = tirx.BufferLoad(tile, list(here.vars))
+        store = Store(self.tile, here.vars, self._chosen(here, held), loc=self.stmt.loc)
+        return Parallel(here.vars, self.stmt.extents, (store,), loc=self.stmt.loc)
+
+    def _moved(
+        self, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
+    ) -> tuple[Gather, Expr]:
+        """The gather at another place, and the element that it reads. Places are simplified: a page may be
+        known to start with the tile."""
         there = {var: substitute(value, trip) for var, value in _written_out(values).items()}
         moved = self.gather.at({**there, **trip})
         for var, extent in zip(moved.vars, moved.extents, strict=True):
             facts.bind_range(var, 0, extent)
-        value = tirx.BufferLoad(self.source, [facts.simplify(i) for i in moved.source.indices])
-        if moved.cond is not None:
-            value = tirx.if_then_else(moved.cond, value, tirx.const(0, str(self.tile.dtype)))
-        store = Store(self.tile, moved.vars, value, loc=self.stmt.loc)
-        evict = self.stmt.hints.eviction
-        return AsyncGather(moved.vars, moved.extents, (store,), width, evict, loc=self.stmt.loc)
+        return moved, tirx.BufferLoad(self.source, [facts.simplify(i) for i in moved.source.indices])
+
+    def _chosen(self, gather: Gather, value: Expr) -> Expr:
+        """``value``, or zero where a gather's condition does not hold."""
+        zero = tirx.const(0, str(self.tile.dtype))
+        return value if gather.cond is None else tirx.if_then_else(gather.cond, value, zero)
 
 
 def load_of(stmt: Stmt) -> Load | None:

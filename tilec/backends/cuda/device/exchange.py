@@ -3,6 +3,7 @@ have."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -79,6 +80,16 @@ def warp_sync(mask: int | None) -> Helper:
     which = "__activemask()" if mask is None else f"{mask:#x}u"
     code = f"__device__ __forceinline__ void {name}() {{ __syncwarp({which}); }}"
     return Helper(name, code, lambda lanes: lanes.cuda("__syncwarp"))
+
+
+def _meet(lanes: Lanes) -> Iterator[str]:
+    yield from lanes.cuda("__syncthreads")
+
+
+#: The threads of a block meet, and see what they wrote to shared memory.
+SHARED_SYNC = Helper("tilec_sync_shared", """
+__forceinline__ __device__ void tilec_sync_shared() { __syncthreads(); }
+""", _meet)  # fmt: skip
 
 
 def _first(lanes: Lanes, value: Any) -> Any:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.exchange import SHARED_SYNC
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
 from tilec.backends.cuda.emit.wide import with_products
-from tilec.backends.cuda.nodes import CommitGroup, RaggedThreadLoop, Sync, WaitGroup
+from tilec.backends.cuda.nodes import CommitGroup, RaggedThreadLoop, SharedSync, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.exprs import all_of, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store, walk
@@ -160,6 +161,11 @@ def _unrolled(stmt: For, trips: range, ctx: DeviceContext) -> tirx.Stmt | None:
 @emit.register(Sync)
 def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
     return block_barrier(ctx)
+
+
+@emit.register(SharedSync)
+def _emit_shared_sync(stmt: SharedSync, ctx: DeviceContext) -> tirx.Stmt:
+    return call(SHARED_SYNC.call()) if ctx.group is None else block_barrier(ctx)
 
 
 def block_barrier(ctx: DeviceContext) -> tirx.Stmt:

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.loads_ahead import ASYNC_BYTES, Load, async_elements, load_of
+from tilec.backends.cuda.analysis.pipelines import (
+    IN_TURN,
+    PipelineRewrite,
+    bindings,
+    serial,
+    written_source,
+)
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, uses
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.layout_algebra import chunk, stacked
-from tilec.ir.nodes import (
-    Alloc,
-    Bind,
-    Block,
-    Break,
-    For,
-    If,
-    Kernel,
-    Launch,
-    Pipelined,
-    Stmt,
-    children,
-    walk,
-)
-from tilec.ir.roads import Loss, Road
-from tilec.ir.traits import buffers, defined, written
+from tilec.ir.nodes import Alloc, Block, If, Kernel, Launch, Pipelined, Stmt, walk
+from tilec.ir.roads import Loss
+from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.roads import road_of, with_roads
-from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import with_overlapping, written_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
@@ -48,68 +40,36 @@ _NARROW = Loss(
     "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that",
     'pin the extent of its rows, or give the dimension a guard such as "%8"',
 )
-_SYNCHRONOUS = "no copy of these devices runs beside what their threads do"
-_IN_TURN = "loaded in the trip that uses it, not ahead"
 
 
-@dataclass(frozen=True)
 class PlanPipeline(Pass):
     """In: Pipelined loops. Out: serial loops; where a loop asks for two stages or more, its loads (copies and
     gathers that fill whole shared tiles from global buffers that nothing in the loop writes) are AsyncCopy
     and AsyncGather statements that run ``num_stages - 1`` trips ahead into as many versions of their tiles
-    as there are stages. A load that cannot be asynchronous stays where it is, and so do all where the target
-    has no asynchronous copies (``has_async`` is false): versions would take shared memory for nothing."""
-
-    has_async: bool = True
+    as there are stages. A load that cannot be asynchronous stays where it is."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its pipelines spelled out."""
-        return rewrite_launches(kernel, lambda launch: _Planner(kernel, launch).run(self.has_async))
+        return rewrite_launches(kernel, lambda launch: _Planner(kernel, launch).run())
 
 
-class _Planner(ScopedRewrite):
+class _Planner(PipelineRewrite):
     """Rewrites the loops of one launch."""
 
-    def run(self, has_async: bool) -> Launch:
+    def run(self) -> Launch:
         """The rewritten launch; tiles of several versions are allocated anew."""
-        self._has_async = has_async
         self._versions: dict[Var, Var] = {}
-        self._roads: list[Road] = []
         body = _widened(self.block(self.launch.body), self._versions)
-        return with_roads(replace(self.launch, body=body), self._roads)
+        return with_roads(replace(self.launch, body=body), self.roads)
 
-    def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """Pipelined loops become serial ones."""
-        if not isinstance(stmt, Pipelined):
-            return super().stmt(stmt)
-        self._learn(stmt)
-        found = self._loads(stmt) if self._asks_for_stages(stmt) else []
-        if not found:
-            one = tirx.const(1, dtype_of(stmt.var))
-            return [For("serial", stmt.var, stmt.start, stmt.stop, one, self.block(stmt.body), loc=stmt.loc)]
-        return self._pipeline(stmt, found)
-
-    def _asks_for_stages(self, loop: Pipelined) -> bool:
-        """Whether loads may run ahead at all."""
-        if loop.num_stages < 2 or not self._has_async:
-            why = f"num_stages = {loop.num_stages} keeps none ahead" if self._has_async else _SYNCHRONOUS
-            how = f"loaded in the trip that uses it: {why}"
-            loads = [stmt for stmt in loop.body if load_of(stmt) is not None]
-            self._roads += [road_of(stmt, "waits", how) for stmt in loads]
-            return False
-        if not any(isinstance(inner, Break) for inner in walk(loop.body)):
-            return True
-        loss = Loss(
-            "async_copy", "the loop may end early, by break", "bound the loop by its condition instead"
-        )
-        for stmt in loop.body:
-            if load_of(stmt) is not None:
-                self._roads.append(road_of(stmt, "waits", _IN_TURN, loss))
-        return False
+    def ahead(self, loop: Pipelined) -> list[Stmt]:
+        """The loop with its loads asynchronous, behind the first of these."""
+        found = self._loads(loop)
+        return self._pipeline(loop, found) if found else []
 
     def _loads(self, loop: Pipelined) -> list[tuple[Load, int]]:
         """The statements that may run ahead, with their widths."""
-        mutable = with_overlapping(written_in(loop.body), self.launch)
+        mutable = self.mutable(loop)
         found = []
         for position, stmt in enumerate(loop.body):
             load = load_of(stmt)
@@ -117,20 +77,20 @@ class _Planner(ScopedRewrite):
                 continue
             hints = load.stmt.hints
             if hints.prefer_instruction == "sync":
-                self._roads.append(road_of(stmt, "waits", _IN_TURN))
+                self.roads.append(road_of(stmt, "waits", IN_TURN))
                 continue
             loss = self._obstacle(load, position, loop, mutable)
-            values, asked = _bindings(loop.body), self._asked(load.tile)
+            values, asked = bindings(loop.body), self._asked(load.tile)
             width = 0 if loss else async_elements(load, values, self.facts, asked)
             if width:
                 found.append((load, width))
                 size = width * element_bytes(str(load.tile.dtype))
                 trips = "1 trip" if loop.num_stages == 2 else f"{loop.num_stages - 1} trips"
                 how = f"cp.async of {size} bytes, {trips} ahead"
-                self._roads += [road_of(stmt, "cp.async", how), *said(stmt, hints, "cp.async", width)]
+                self.roads += [road_of(stmt, "cp.async", how), *said(stmt, hints, "cp.async", width)]
                 continue
-            self._roads.append(
-                road_of(stmt, "waits", _IN_TURN, loss or _converting(load) or self._narrow(load))
+            self.roads.append(
+                road_of(stmt, "waits", IN_TURN, loss or _converting(load) or self._narrow(load))
             )
         return found
 
@@ -141,11 +101,6 @@ class _Planner(ScopedRewrite):
         elsewhere = [stmt for stmt in walk(self.launch.body) if tile in set(buffers(stmt))]
         inside = len(users) == len([stmt for stmt in elsewhere if not isinstance(stmt, Alloc)])
         obstacles = (
-            (
-                load.source in mutable,
-                f"the loop writes {load.source.name}, which it loads",
-                "write to another tensor",
-            ),
             (
                 tile in self._versions,
                 f"a loop around has versions of {name} already",
@@ -167,22 +122,9 @@ class _Planner(ScopedRewrite):
                 "load at the start of the trip",
             ),
             (not inside, f"{name} is used outside of the loop", "use another tile there"),
-            (
-                not self._is_free(load, loop, mutable),
-                "its place is known in the trip itself alone",
-                "compute the place from the loop variable and from what stands before the loop",
-            ),
         )
-        return next((Loss("async_copy", why, remedy) for holds, why, remedy in obstacles if holds), None)
-
-    def _is_free(self, load: Load, loop: Pipelined, mutable: set[Var]) -> bool:
-        """Whether the place of a load is known ahead: it depends on nothing that the loop changes."""
-        values = _bindings(loop.body)
-        places = [inlined(place, values) for place in load.places]
-        inner = {var for stmt in walk(loop.body) for var in _defined(stmt)} - set(load.vars)
-        return not any(read.source in mutable for place in places for read in loads(place)) and not any(
-            uses(place, inner) for place in places
-        )
+        held = next((Loss("async_copy", why, remedy) for holds, why, remedy in obstacles if holds), None)
+        return written_source(load, mutable) or held or self.unknown_place(load, loop, mutable)
 
     def _asked(self, tile: Var) -> Layout | None:
         """The layout that the author asks for."""
@@ -201,7 +143,7 @@ class _Planner(ScopedRewrite):
     def _pipeline(self, loop: Pipelined, found: list[tuple[Load, int]]) -> list[Stmt]:
         stages, dtype = loop.num_stages, dtype_of(loop.var)
         count = tirx.const(stages, dtype)
-        values = _bindings(loop.body)
+        values = bindings(loop.body)
         for one, _ in found:
             self._versions[one.tile] = _versioned(one.tile, stages)
         tiles = {one.tile: self._versions[one.tile] for one, _ in found}
@@ -218,8 +160,7 @@ class _Planner(ScopedRewrite):
         body = with_version(self.block(kept), tiles, version)
         ahead = load(loop.var + tirx.const(stages - 1, dtype))
         trips = (WaitGroup(stages - 2), *ahead, *body)
-        one = tirx.const(1, dtype)
-        return [*first, For("serial", loop.var, loop.start, loop.stop, one, trips, loc=loop.loc)]
+        return [*first, serial(loop, trips)]
 
 
 def _converting(load: Load) -> Loss | None:
@@ -229,14 +170,6 @@ def _converting(load: Load) -> Loss | None:
         return None
     remedy = f"load {source} as it is, and convert the tile"
     return Loss("async_copy", f"cp.async does not convert {source} to {tile}", remedy)
-
-
-def _bindings(body: Block) -> dict[Var, Expr]:
-    return {stmt.var: stmt.value for stmt in body if isinstance(stmt, Bind)}
-
-
-def _defined(stmt: Stmt) -> tuple[Var, ...]:
-    return defined(stmt) if children(stmt) else ()
 
 
 def _with_versions(stmt: Alloc, versions: Var) -> Alloc:

@@ -9,7 +9,7 @@ import re
 
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
-from tilec.backends.cuda.device.exchange import ANEW
+from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
 from tilec.backends.hip.codegen.header import INSTRUCTIONS, MISSING
 from tilec.errors import UnsupportedError
 
@@ -40,6 +40,11 @@ _OWN = {
     **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
     floats.FROM_BFLOAT16.text: _function(
         "float tilec_from_bfloat16(unsigned short bits)", "return __uint_as_float(unsigned(bits) << 16);"
+    ),
+    SHARED_SYNC.text: _function(
+        "void tilec_sync_shared()",
+        '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");\n  __builtin_amdgcn_s_barrier();\n  '
+        '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");',
     ),
     ANEW.text: _function("int tilec_anew(int value)", 'asm volatile("" : "+v"(value)); return value;'),
 }

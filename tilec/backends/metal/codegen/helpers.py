@@ -9,7 +9,7 @@ import re
 
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
-from tilec.backends.cuda.device.exchange import ANEW
+from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
 from tilec.backends.cuda.device.helper import find
 from tilec.backends.metal.codegen.header import FUNCTIONS
 from tilec.errors import UnsupportedError
@@ -30,7 +30,7 @@ _EXCHANGES = re.compile(r"\b(__shfl\w*)\(")
 _LANGUAGE = frozenset(
     """
     if for while switch return sizeof float int uint char unsigned short ushort long ulong half uint2 uint4
-    min max fma fmin fmax abs simdgroup_multiply_accumulate thread_elements
+    min max fma fmin fmax abs simdgroup_multiply_accumulate thread_elements threadgroup_barrier
     """.split()
 )
 #: The type of so many bytes.
@@ -50,6 +50,8 @@ _OWN = {
     **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
     floats.FROM_BFLOAT16.text: "inline float tilec_from_bfloat16(ushort bits) {\n"
     "  return tilec_cvt_f32_bf16(bits);\n}\n",
+    SHARED_SYNC.text: "inline void tilec_sync_shared() {\n"
+    "  threadgroup_barrier(mem_flags::mem_threadgroup);\n}\n",
     ANEW.text: "inline int tilec_anew(int value) { return value; }\n",
 }
 

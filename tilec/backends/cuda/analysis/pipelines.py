@@ -1,0 +1,109 @@
+"""The pipelined loops of a launch: which of their loads may run ahead of the trip that uses them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
+from tilec.ir.exprs import dtype_of, inlined, loads, uses
+from tilec.ir.nodes import Bind, Block, Break, For, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.roads import Loss, Road
+from tilec.ir.traits import defined
+from tilec.lowering.analysis.roads import road_of
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import with_overlapping, written_in
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+IN_TURN = "loaded in the trip that uses it, not ahead"
+
+
+class PipelineRewrite(ScopedRewrite):
+    """Rewrites the pipelined loops of one launch; ``roads`` are what has become of their loads."""
+
+    #: Statements that a loop with loads ahead must not have, with their names in the language.
+    leaves: tuple[tuple[type[Stmt], str], ...] = ((Break, "break"),)
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.roads: list[Road] = []
+
+    @abstractmethod
+    def ahead(self, loop: Pipelined) -> list[Stmt]:
+        """What becomes of a loop of two stages or more; nothing where none of its loads runs ahead."""
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Pipelined loops become serial ones."""
+        if not isinstance(stmt, Pipelined):
+            return super().stmt(stmt)
+        self._learn(stmt)
+        made = self.ahead(stmt) if self._asks_for_stages(stmt) else []
+        return made or [serial(stmt, self.block(stmt.body))]
+
+    def _asks_for_stages(self, loop: Pipelined) -> bool:
+        """Whether loads may run ahead at all."""
+        found = [stmt for stmt in loop.body if load_of(stmt) is not None]
+        if loop.num_stages < 2:
+            how = f"loaded in the trip that uses it: num_stages = {loop.num_stages} keeps none ahead"
+            self.roads += [road_of(stmt, "waits", how) for stmt in found]
+            return False
+        inside = list(walk(loop.body))
+        leaving = (name for kind, name in self.leaves if any(isinstance(stmt, kind) for stmt in inside))
+        word = next(leaving, None)
+        if word is None:
+            return True
+        left = "the loop" if word == "break" else "a trip"
+        why, remedy = f"{left} may end early, by {word}", "bound the loop by its condition instead"
+        loss = Loss("async_copy", why, remedy)
+        self.roads += [road_of(stmt, "waits", IN_TURN, loss) for stmt in found]
+        return False
+
+    def mutable(self, loop: Pipelined) -> set[Var]:
+        """The buffers that a loop changes."""
+        return with_overlapping(written_in(loop.body), self.launch)
+
+    def unknown_place(self, load: Load, loop: Pipelined, mutable: set[Var]) -> Loss | None:
+        """Why it is not known before its trip where a load reads; None where it is."""
+        if self._is_free(load, loop, mutable):
+            return None
+        return Loss(
+            "async_copy",
+            "its place is known in the trip itself alone",
+            "compute the place from the loop variable and from what stands before the loop",
+        )
+
+    def _is_free(self, load: Load, loop: Pipelined, mutable: set[Var]) -> bool:
+        """Whether the place of a load is known ahead: it depends on nothing that the loop changes."""
+        values = bindings(loop.body)
+        places = [inlined(place, values) for place in load.places]
+        inner = {var for stmt in walk(loop.body) for var in _defined(stmt)} - set(load.vars)
+        return not any(read.source in mutable for place in places for read in loads(place)) and not any(
+            uses(place, inner) for place in places
+        )
+
+
+def written_source(load: Load, mutable: set[Var]) -> Loss | None:
+    """That what a load brings may change before its trip."""
+    if load.source not in mutable:
+        return None
+    why = f"the loop writes {load.source.name}, which it loads"
+    return Loss("async_copy", why, "write to another tensor")
+
+
+def serial(loop: Pipelined, body: Block) -> For:
+    """A loop of the same trips, one after the other."""
+    one = tirx.const(1, dtype_of(loop.var))
+    return For("serial", loop.var, loop.start, loop.stop, one, body, loc=loop.loc)
+
+
+def bindings(body: Block) -> dict[Var, Expr]:
+    """What the names of a body stand for."""
+    return {stmt.var: stmt.value for stmt in body if isinstance(stmt, Bind)}
+
+
+def _defined(stmt: Stmt) -> tuple[Var, ...]:
+    return defined(stmt) if children(stmt) else ()
