@@ -19,6 +19,7 @@ _WIDENED = {
     "bfloat16": ("float16", "float32"),
     "float8_e4m3fn": ("float16", "float32"),
     "float8_e5m2": ("float8_e4m3fn", "float16", "float32"),
+    "float4_e2m1fn": (),
     "uint8": ("int8", "float32"),
     "int8": ("float32",),
 }

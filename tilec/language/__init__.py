@@ -168,6 +168,7 @@ from tilec.language.tiles.reductions import (
     reduce_sum,
 )
 from tilec.language.tiles.reshape import reshape, view
+from tilec.language.tiles.scaled_products import gemm_blockscaled
 from tilec.language.tiles.signatures import Buffer_ as Buffer
 from tilec.language.tiles.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
 from tilec.language.tiles.tensor_specs import dyn
@@ -265,6 +266,7 @@ __all__ = [
     "fill",
     "finalize_reducer",
     "gemm",
+    "gemm_blockscaled",
     "gemm_sp",
     "get_block_binding",
     "get_block_bindings",

@@ -24,6 +24,7 @@ from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.num_sms import INTERPRETED, NUM_SMS
+from tilec.ir.small_floats import number_type, numbers_of
 from tilec.package.model import ParamRecord
 from tilec.trials.facts import KernelFacts
 from tilec.trials.indices import gathered
@@ -142,25 +143,28 @@ class _Counter(Machine):
             self.block(stmt.body, np.ones(numbers.shape, np.bool_))
             self.state.grid = ()
 
-    def gemm(self, stmt: ir.Gemm | ir.SparseGemm, mask: Any) -> None:
+    def gemm(self, stmt: ir.Gemm | ir.SparseGemm | ir.ScaledGemm, mask: Any) -> None:
         """Twice M x N x K for every live block; of a sparse operand the K that it holds."""
-        m, k = self._sides(stmt.a, stmt.trans_a)
-        other_k, n = self._sides(stmt.b, stmt.trans_b)
+        has_scales = isinstance(stmt, ir.ScaledGemm)
+        m, k = self._sides(stmt.a, stmt.trans_a, numbers_of(stmt.a) if has_scales else 1)
+        other_k, n = self._sides(stmt.b, stmt.trans_b, numbers_of(stmt.b) if has_scales else 1)
         rows, columns = self._sides(stmt.c, False)
         pairs = np.minimum(m, rows) * np.minimum(n, columns) * np.minimum(k, other_k)
         live = np.broadcast_to(mask, self.state.grid)
         total = int(np.sum(np.where(live, pairs, 0), dtype=np.int64))
-        dtype = str(stmt.a.buffer.dtype)
+        dtype = number_type(stmt.a) if has_scales else str(stmt.a.buffer.dtype)
         self.flops[dtype] = self.flops.get(dtype, 0) + 2 * total
 
-    def _sides(self, region: ir.Region, transposed: bool) -> tuple[Any, Any]:
-        """The last two extents of an operand, clipped to what it is copied from or to."""
+    def _sides(self, region: ir.Region, transposed: bool, numbers: int = 1) -> tuple[Any, Any]:
+        """The last two extents of an operand, clipped to what it is copied from or to; ``numbers``: of an
+        element."""
         tile = [np.int64(self.value(extent)) for extent in region.extent[-2:]]
         clipped = self._valid(region.buffer, _MOST_HOPS)
         sides = (
             [np.minimum(full, valid) for full, valid in zip(tile, clipped, strict=True)] if clipped else tile
         )
-        return (sides[1], sides[0]) if transposed else (sides[0], sides[1])
+        rows, columns = sides[0], numbers * sides[1]
+        return (columns, rows) if transposed else (rows, columns)
 
     def _valid(self, buffer: Any, hops: int) -> list[Any] | None:
         """How many of a tile's last two extents lie inside of the tensor that it is copied from or to; None

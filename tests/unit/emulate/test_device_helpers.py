@@ -81,6 +81,12 @@ def samples() -> dict[str, list[Call]]:
     sp = "mma.sp::ordered_metadata.sync.aligned.m16n8k"
     places = {3: np.full(THREADS, 0x4CE9D84E, np.uint32)}
     bits = [(0, 8), (8, 16), (16, 24), (4, 12)]
+    scales = {place: (LANES * 0x01020301 % 16 + 0x78787878).astype(np.uint32) for place in (3, 4)}
+    block_scaled = (
+        ("32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0", 3, 1),
+        ("64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0", 2, 0),
+        ("64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", 0, 0),
+    )
     return {
         "EXP2": [Call(floats.EXP2)], "ERF": [Call(floats.ERF)], "SIGMOID": [Call(floats.SIGMOID)],
         "ONE_PLUS_ERF": [Call(floats.ONE_PLUS_ERF)], "TF32": [Call(floats.TF32)],
@@ -161,6 +167,8 @@ def samples() -> dict[str, list[Call]]:
         "sparse_mma": [Call(matrices.sparse_mma(f"{sp}{rest}", dtype), places, (dtype, "uint32", "uint32"))
                        for rest, dtype in (("32.row.col.f32.f16.f16.f32", "float32"),
                                            ("64.row.col.s32.s8.s8.s32", "int32"))],
+        "scaled_mma": [Call(matrices.scaled_mma(f"mma.sync.aligned.m16n8k{each}", *first), scales,
+                            ("float32", "uint32", "uint32")) for each, *first in block_scaled],
         "lanes_mma": [Call(matrices.lanes_mma(*each), places=("uint32" if each[1] == "float16" else each[1],))
                       for each in instructions],
         "QUAD": [Call(matrices.QUAD, {1: LANES.astype(np.int32)})],

@@ -90,6 +90,12 @@ def has_float8(target: Target) -> bool:
     return _is_from(_FLOAT8_FROM, target)
 
 
+def has_scaled_products(target: Target) -> bool:
+    """Whether mma.sync takes scales: on GPUs of major 12, not in plain targets (PTX ISA, "mma", "Target ISA
+    Notes": sm_120a, sm_121a, and their family)."""
+    return target.gpu is not None and target.gpu.capability // 10 == 12 and hands_registers_on(target)
+
+
 def _is_from(capability: int, target: Target) -> bool:
     return target.gpu is not None and target.gpu.capability >= capability
 

@@ -176,6 +176,18 @@ class SparseWarpGemm(WarpGemm):
 
 
 @dataclass(frozen=True, eq=False)
+class ScaledWarpGemm(WarpGemm):
+    """A WarpGemm by mma.sync with ``block_scale``: ``sfa`` and ``sfb`` hold the scales, in shared memory, one
+    for ``group`` numbers along K (`tilec.ir.nodes.ScaledGemm`)."""
+
+    syntax = "mma_scaled(a, b, c, sfa, sfb, group=, trans_a=, trans_b=, clear=, tile=)"
+
+    sfa: Region
+    sfb: Region
+    group: int
+
+
+@dataclass(frozen=True, eq=False)
 class WarpgroupProduct(WarpGemm):
     """A WarpGemm by wgmma, which runs in the background until a `ProductsWait` covers it: ``a`` in shared
     memory or, of 16 bits, in a fragment. ``types`` are those in the instruction's name. ``registers``: what

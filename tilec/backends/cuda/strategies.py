@@ -56,11 +56,13 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 #: products come last: they give a reason for every launch.
 STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Attention(), Matmul())
 
-#: What all launches go through first.
+#: What all launches go through first, and what comes last: the other passes of GPUs without roles.
 _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
+_OPEN, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
+    _OPEN,
     *_FIRST,
     SplitRoles(),
     HoldSums(),
@@ -69,11 +71,12 @@ TMA_PASSES: tuple[Pass, ...] = (
     BringBoxes(),
     StoreBoxes(),
     RunAhead(),
-    *(step for step in CUDA_PASSES if step not in _FIRST),
+    *_LAST,
 )
 
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
+    _OPEN,
     SpreadDepth(),
     FoldRows(),
     AlignOperands(),
@@ -110,7 +113,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     BringBoxes(),
     StoreBoxes(),
     RunAhead(),
-    *(step for step in CUDA_PASSES if step not in _FIRST),
+    *_LAST,
     HoldTwoBlocks(),
     RenewPlaces(),
     IssueSideBySide(),

@@ -147,6 +147,9 @@ class _Counter:
             return otherwise
 
     def _product(self, gemm: Any, counts: tuple[str, ...]) -> None:
+        from tilec.ir import nodes
+        from tilec.ir.small_floats import number_type, numbers_of
+
         sides = [_sides(region) for region in (gemm.a, gemm.c)]
         if any(side is None for side in sides):
             self.known = False
@@ -154,6 +157,8 @@ class _Counter:
         (a_rows, a_columns), (rows, columns) = sides[0] or (0, 0), sides[1] or (0, 0)
         depth = a_rows if gemm.trans_a else a_columns
         dtype = str(gemm.a.buffer.dtype)
+        if isinstance(gemm, nodes.ScaledGemm):
+            dtype, depth = number_type(gemm.a), depth * (1 if gemm.trans_a else numbers_of(gemm.a))
         self._add(Term(counts, flops=2 * rows * columns * depth, dtype=dtype))
 
     def _copy(self, copy: Any, counts: tuple[str, ...]) -> None:

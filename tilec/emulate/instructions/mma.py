@@ -1,4 +1,4 @@
-"""Matrix instructions of one warp: mma.sync, ldmatrix, stmatrix, movmatrix.
+"""Matrix instructions of one warp: mma.sync, also with scales, ldmatrix, stmatrix, movmatrix.
 
 Fragments as the PTX ISA draws them ("Matrix Fragments for mma"): lane l has g = l // 4 and t = l % 4. Word q
 of A holds row g + 8 * (q % 2), word q of B column g, both 4 bytes of K from byte 4 * t of the 16-byte half
@@ -61,6 +61,62 @@ def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, 
     made = multiplied(a, b) + c
     made = made.astype(np.int32 if dtype == "int32" else np.float32, copy=False)
     return _scattered(made)
+
+
+#: Kinds of products with scales -> scales of a row -> the first bytes that hold them in a word (PTX ISA,
+#: "Block Scaling for mma.sync").
+_SCALE_BYTES = {1: (0, 1, 2, 3), 2: (0, 2), 4: (0,)}
+_SCALE_TYPES = {"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn}
+_SCALED_KINDS = {
+    ("m16n8k32", "kind::mxf8f6f4", "scale_vec::1X", "ue8m0"): ("e4m3", "e5m2"),
+    ("m16n8k64", "kind::mxf4", "scale_vec::2X", "ue8m0"): ("e2m1",),
+    ("m16n8k64", "kind::mxf4nvf4", "scale_vec::2X", "ue8m0"): ("e2m1",),
+    ("m16n8k64", "kind::mxf4nvf4", "scale_vec::4X", "ue4m3"): ("e2m1",),
+}
+
+
+@instruction(
+    "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale",
+    "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale",
+    "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale",
+    outputs=4,
+    mixes=True,
+)
+def scaled_mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
+    """D = (A x scales) x (B x scales) + C. Of each four lanes two hold the scales of rows g and g + 8 of A,
+    by thread-id-a the first or the last two, and lane thread-id-b those of column g of B."""
+    shape, kind, vector = parts[3], parts[6], parts[8]
+    result, a_kind, b_kind, sums_kind, scales = parts[9:]
+    known = _SCALED_KINDS.get((shape, kind, vector, scales), ())
+    if (result, sums_kind) != ("f32", "f32") or a_kind not in known or b_kind not in known:
+        raise unknown(parts)
+    g.whole_warps(m, "mma.sync")
+    a, b = _operand(g, operands[:4], a_kind, 2), _operand(g, operands[4:6], b_kind, 1)
+    a_words, a_byte, a_thread, b_words, b_byte, b_thread = operands[10:]
+    count = int(vector[len("scale_vec::") : -1])
+    rows = 4 * (np.arange(16) % 8) + 2 * _selector(a_thread, range(2)) + np.arange(16) // 8
+    columns = 4 * np.arange(8) + _selector(b_thread, range(4))
+    a = a * _scales(g, a_words, rows, _selector(a_byte, _SCALE_BYTES[count]), count, scales, a.shape[-1])
+    b = b * _scales(g, b_words, columns, _selector(b_byte, _SCALE_BYTES[count]), count, scales, b.shape[-1])
+    c = _accumulator([as_bits(each, "float32", g.count).reshape(-1, WARP) for each in operands[6:10]])
+    return _scattered((multiplied(a, b) + c).astype(np.float32, copy=False))
+
+
+def _selector(value: Any, allowed: Any) -> int:
+    if int(value) not in allowed:
+        raise Hazard(f"mma with block_scale: selector {value} is none of {', '.join(map(str, allowed))}")
+    return int(value)
+
+
+def _scales(
+    g: Group, words: Any, lanes: np.ndarray, first: int, count: int, kind: str, depth: int
+) -> np.ndarray:
+    """(warps, rows, K): ``count`` bytes from ``first`` on of the words of ``lanes``, each for its part of
+    K."""
+    held = as_bits(words, "uint32", g.count).reshape(-1, WARP)[:, lanes]
+    octets = np.ascontiguousarray(held).view(np.uint8).reshape(*held.shape, 4)[..., first : first + count]
+    values = np.ascontiguousarray(octets).view(_SCALE_TYPES[kind]).astype(np.float32)
+    return np.repeat(values, depth // count, axis=-1)
 
 
 #: Shape and bytes of an element of A -> how many sparsity selectors mma.sp has.
@@ -127,13 +183,20 @@ def _operand(g: Group, words: tuple[Any, ...], kind: str, halves: int) -> np.nda
     """(warps, rows, K) of the words of A (``halves`` 2) or B (1)."""
     count = len(words) // halves
     raw = np.stack([as_bits(word, "uint32", g.count).reshape(-1, WARP) for word in words], axis=-1)
-    dtype = OPERANDS[kind]
-    each = 4 // dtype.itemsize
+    raw, dtype = _unpacked(raw) if kind == "e2m1" else (raw, OPERANDS[kind])
+    each = raw.dtype.itemsize // dtype.itemsize
     values = np.ascontiguousarray(raw).view(dtype).reshape(len(g.warps), WARP, count, halves, each)
     made = np.empty((len(g.warps), 8 * halves, count * 4 * each), dtype)
     split = made.reshape(len(g.warps), halves, 8, count, 4, each)
     split[:] = values.reshape(len(g.warps), 8, 4, count, halves, each).transpose(0, 4, 1, 3, 2, 5)
     return widened(made, kind)
+
+
+def _unpacked(words: np.ndarray) -> tuple[np.ndarray, np.dtype]:
+    """Words of eight 4-bit floats as ones of eight bytes, the low nibble of each byte first."""
+    octets = words.view(np.uint8)
+    halves = np.stack([octets & 15, octets >> 4], axis=-1)
+    return halves.reshape(*words.shape[:-1], -1).view(np.uint64), np.dtype(ml_dtypes.float4_e2m1fn)
 
 
 def _accumulator(sums: list[np.ndarray]) -> np.ndarray:

@@ -353,7 +353,7 @@ def _leaves(found: Interval, expr: Expr) -> bool:
 
 
 def _has_products(launch: ir.Launch) -> bool:
-    return any(isinstance(stmt, (ir.Gemm, ir.SparseGemm)) for stmt in ir.walk(launch.body))
+    return any(isinstance(stmt, ir.PRODUCTS) for stmt in ir.walk(launch.body))
 
 
 def _is_exact(expr: Expr, left: _Known, right: _Known, placing: bool, wide_sums: bool) -> bool:

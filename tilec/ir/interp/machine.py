@@ -13,7 +13,7 @@ import numpy as np
 from tilec.errors import EvalError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
-from tilec.ir.interp import sparse, threads, tile
+from tilec.ir.interp import scaled, sparse, threads, tile
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.parallel import Accumulation, Plan, plan
 from tilec.ir.interp.storage import Storage
@@ -317,6 +317,22 @@ def _sparse_gemm(machine: Machine, stmt: ir.SparseGemm, mask: Any) -> None:
     old = storage.load_box(start, extent)
     old = np.zeros_like(old) if machine.value(stmt.clear) else old
     storage.store_box(start, machine.sums.matmul(sparse.expanded(a, e), b, old))
+
+
+@register(ir.ScaledGemm)
+def _scaled_gemm(machine: Machine, stmt: ir.ScaledGemm, mask: Any) -> None:
+    _outside(machine, stmt)
+    a, b = (
+        scaled.operand(machine.read(numbers), machine.read(scales), stmt.group, turned)
+        for numbers, scales, turned in (
+            (stmt.a, stmt.sfa, stmt.trans_a),
+            (stmt.b, stmt.sfb, not stmt.trans_b),
+        )
+    )
+    storage, start, extent = machine.box(stmt.c)
+    old = storage.load_box(start, extent)
+    old = np.zeros_like(old) if machine.value(stmt.clear) else old
+    storage.store_box(start, machine.sums.matmul(a, b.swapaxes(-1, -2), old))
 
 
 @register(ir.Reduce)

@@ -4,7 +4,7 @@
     body     = (Alloc[global.workspace] | Bind | Launch)*
     Launch   = grid, block_vars, threads, Block    one grid of independent blocks
     Block    = Stmt*
-    Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | SparseGemm | Reduce | Scan
+    Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | SparseGemm | ScaledGemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
              | what threads say to each other: `tilec.ir.nodes.threads`, and where they wait for each other:
                `tilec.ir.nodes.barriers`
@@ -55,6 +55,7 @@ from tilec.ir.nodes.tiles import (
     Fill,
     Gemm,
     Reduce,
+    ScaledGemm,
     Scan,
     SparseGemm,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "SCOPES",
     "ScalarParam",
     "Scan",
+    "ScaledGemm",
     "SparseGemm",
     "Stmt",
     "Store",

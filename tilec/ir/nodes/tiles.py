@@ -73,8 +73,29 @@ class SparseGemm(Stmt):
     policy: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class ScaledGemm(Stmt):
+    """A Gemm of 8- and 4-bit floats with scales: each element of ``a`` and ``b`` counts times the one of
+    ``sfa`` (M, K/group) or ``sfb`` (N, K/group) for its row of A or column of B and its ``group`` neighbours
+    along K. Bytes (uint8) of ``a`` and ``b`` are two float4_e2m1fn each, side by side along the last axis,
+    the first one in the low nibble; those of ``sfa`` and ``sfb`` float8_e8m0fnu."""
+
+    syntax = "gemm_blockscaled(a, b, c, sfa, sfb, group=, trans_a=, trans_b=, clear=, policy=)"
+
+    a: Region
+    b: Region
+    c: Updates[Region]
+    sfa: Region
+    sfb: Region
+    group: int
+    trans_a: bool
+    trans_b: bool
+    clear: Expr
+    policy: int = 0
+
+
 #: Products of tiles.
-PRODUCTS = (Gemm, SparseGemm)
+PRODUCTS = (Gemm, SparseGemm, ScaledGemm)
 
 
 @dataclass(frozen=True, eq=False)

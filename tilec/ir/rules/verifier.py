@@ -20,6 +20,7 @@ from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.rules import barrier_rules
 from tilec.ir.rules.scope import Scope
 from tilec.ir.rules.thread_rules import RULES
+from tilec.ir.small_floats import numbers_of
 from tilec.ir.text.expr_printer import format_expr
 from tilec.ir.traits import buffers, defined, expressions, operand_names, regions, scratch
 
@@ -172,6 +173,21 @@ class _Verifier(Scope):
         self.need(agree, f"gemm_sp: operands of {sides} do not agree")
         self.condition(stmt.clear)
 
+    def _scaled_gemm(self, stmt: ir.ScaledGemm) -> None:
+        for part in (stmt.a, stmt.b, stmt.c, stmt.sfa, stmt.sfb):
+            self._matrix(part)
+        rows, depth = _numbers(stmt.a, stmt.trans_a)
+        across, columns = _numbers(stmt.b, stmt.trans_b)
+        lines, counts, sums = (_sides(part, False) for part in (stmt.sfa, stmt.sfb, stmt.c))
+        known = stmt.group > 0 and depth > 0 and depth % stmt.group == 0
+        self.need(known, f"gemm_blockscaled: K is {depth}, {stmt.group} of it share a scale")
+        groups = depth // stmt.group
+        agree = (rows, columns) == sums and across == depth
+        agree = agree and lines == (rows, groups) and counts == (columns, groups)
+        sides = [(rows, depth), (across, columns), sums, lines, counts]
+        self.need(agree, f"gemm_blockscaled: operands of {sides} do not agree")
+        self.condition(stmt.clear)
+
     def _gemm(self, stmt: ir.Gemm) -> None:
         for part in (stmt.a, stmt.b, stmt.c):
             self._matrix(part)
@@ -278,6 +294,7 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
     ir.Fill: _Verifier._fill,
     ir.Gemm: _Verifier._gemm,
     ir.SparseGemm: _Verifier._sparse_gemm,
+    ir.ScaledGemm: _Verifier._scaled_gemm,
     ir.Reduce: _Verifier._reduce,
     ir.Scan: _Verifier._scan,
     ir.Parallel: _Verifier._parallel,
@@ -299,6 +316,13 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
 def _sides(region: ir.Region, turned: bool) -> tuple[int, int]:
     """Rows and columns of a matrix, 0 for run-time ones."""
     rows, columns = (int_value(extent) or 0 for extent in region.extent[-2:])
+    return (columns, rows) if turned else (rows, columns)
+
+
+def _numbers(region: ir.Region, turned: bool) -> tuple[int, int]:
+    """Rows and columns of numbers, of which an element may hold two."""
+    rows, columns = _sides(region, False)
+    columns *= numbers_of(region)
     return (columns, rows) if turned else (rows, columns)
 
 

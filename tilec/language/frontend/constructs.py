@@ -53,11 +53,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "S/S: dp4a",
         "S/R: wgmma_gemm wgmma_mma",
         "S/S: gemm_sp gemm_sp_v2 wgmma_gemm_sp",
+        "S/S: gemm_blockscaled",
         "S/S: ptx_mma ptx_mma_sp ptx_ldmatrix mma_fill mma_store",
         "S/I: wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand",
-        "R/R: use T.gemm: gemm_blockscaled mma_gemm_blockscaled tcgen05_gemm tcgen05_gemm_blockscaled "
-        "tcgen05_mma_arrive tcgen05_cp_warpx4 tcgen05_sf_warp_transpose tcgen05_before_thread_sync "
-        "tcgen05_after_thread_sync make_blockscaled_gemm_layout tvm_mma_sync",
+        "R/R: use T.gemm_blockscaled: mma_gemm_blockscaled tcgen05_gemm_blockscaled tcgen05_cp_warpx4 "
+        "tcgen05_sf_warp_transpose make_blockscaled_gemm_layout",
+        "R/R: use T.gemm: tcgen05_gemm tcgen05_mma_arrive tcgen05_before_thread_sync "
+        "tcgen05_after_thread_sync tvm_mma_sync",
     ),
     "Reductions and scans": (
         "M/M: reduce reduce_sum reduce_max reduce_min reduce_absmax reduce_abssum reduce_bitand reduce_bitor "

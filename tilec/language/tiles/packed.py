@@ -13,6 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
+from tilec.ir import small_floats
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.language.tiles.boxes import Box
 from tilec.language.tiles.buffers import Buffer, Element
@@ -20,7 +21,6 @@ from tilec.language.tiles.vector_memory import of_vectors
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import tirx_function
-from tilec.language.values.intrinsics import if_then_else
 from tilec.language.values.operands import cast_value, expression
 from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
@@ -127,12 +127,7 @@ class _ExponentElement(Element):
     @property
     def expr(self) -> Expr:
         """The power of two as float32."""
-        byte = cast_value(Value(super().expr), _WORD)
-        bits = apply("<<", byte, cast_value(23, _WORD))
-        bits = _chosen(apply("==", byte, cast_value(0, _WORD)), 0x00400000, bits)
-        bits = _chosen(apply("==", byte, cast_value(255, _WORD)), 0x7FC00000, bits)
-        found: Expr = tirx_function("reinterpret")("float32", bits.expr)
-        return found
+        return small_floats.power(super().expr)
 
     def store(self, value: Any) -> None:
         """Write the nearest power of two, the larger one in the middle; NaN for what is negative or no
@@ -256,19 +251,7 @@ def _decoded(bits: Value, kind: make_dtype) -> Value:
         signed = cast_value(bits, make_dtype("int8"))
         eight = cast_value(8, make_dtype("int8"))
         return apply("-", apply("^", signed, eight), eight)  # type: ignore[no-any-return]
-    return _small_float(bits)
-
-
-def _small_float(bits: Value) -> Value:
-    """The float16 of float4_e2m1fn: sign, two bits of exponent, one of mantissa. Twice the magnitude is an
-    integer: the mantissa for exponent 0, else the mantissa with a leading one, shifted."""
-    mantissa, exponent = apply("&", bits, _byte(1)), apply("&", apply(">>", bits, _byte(1)), _byte(3))
-    shift = apply("-", apply("max", exponent, _byte(1)), _byte(1))
-    normal = apply("<<", apply("|", mantissa, _byte(2)), shift)
-    twice = Value(tirx_function("Select")(apply("==", exponent, _byte(0)).expr, mantissa.expr, normal.expr))
-    half = make_dtype("float16")
-    scale = if_then_else(apply(">=", bits, _byte(8)), cast_value(-0.5, half), cast_value(0.5, half))
-    return apply("*", cast_value(twice, half), scale)  # type: ignore[no-any-return]
+    return Value(small_floats.float4(bits.expr))
 
 
 def _encoded(value: Any, kind: make_dtype) -> Value:

@@ -69,9 +69,9 @@ def gemm(
         )
     check_annotations("T.gemm", annotations)
     a, b, c = (sized_box(operand, "T.gemm") for operand in (A, B, C))
-    _check_product_scopes(a, b, c)
+    check_product_scopes(a, b, c)
     _check_product_dtypes(a, b, c)
-    _check_product_shapes(_matrix(a, transpose_A), _matrix(b, transpose_B), _matrix(c, False), a, b, c)
+    check_product_shapes(matrix(a, transpose_A), matrix(b, transpose_B), matrix(c, False), a, b, c)
     left, right, sums = (tile_of(operand) for operand in (a, b, c))
     stmt = ir.Gemm(
         left.region(),
@@ -126,13 +126,13 @@ def gemm_sp(
     name = "T.gemm_sp"
     check_annotations(name, annotations)
     a, e, b, c = (sized_box(operand, name) for operand in (A_sparse, E, B, C))
-    _check_product_scopes(a, b, c)
+    check_product_scopes(a, b, c)
     _check_places(e)
     _check_product_dtypes(a, b, c)
     if dtypes.lookup(str(a.buffer.dtype)).bits > 16:
         raise unsupported(f"{name} of {a.buffer.dtype}", remedy="use 16-bit or 8-bit operands, or T.gemm")
     sides = [
-        _matrix(operand, turned)
+        matrix(operand, turned)
         for operand, turned in ((a, transpose_A), (e, transpose_E), (b, transpose_B), (c, False))
     ]
     _check_sparse_shapes(sides, (a, e, b, c))
@@ -169,19 +169,19 @@ def _check_places(e: Box) -> None:
 def _check_sparse_shapes(sides: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> None:
     (rows, held), (lines, words), b, c = sides
     bits = dtypes.lookup(str(boxes[1].buffer.dtype)).bits
-    _check_product_shapes((rows, 2 * held), b, c, boxes[0], *boxes[2:])
+    check_product_shapes((rows, 2 * held), b, c, boxes[0], *boxes[2:])
     if (lines, words * bits) != (rows, b[0]):
-        raise _product_error(
+        raise product_error(
             f"{boxes[1].buffer.name} has {lines} rows of {words} integers of {bits} bits",
             f"K = {b[0]} and M = {rows} take {rows} rows of {b[0]} / {bits}: four bits for each four along K",
         )
 
 
-def _matrix(operand: Box, transposed: bool) -> tuple[int, int]:
+def matrix(operand: Box, transposed: bool) -> tuple[int, int]:
     """Rows and columns of an operand as the product sees it."""
     name, extents = operand.buffer.name, operand.extents or ()
     if len(extents) < 2 or any(extent != 1 for extent in extents[:-2]) or not _fixed(extents):
-        raise _product_error(
+        raise product_error(
             f"{name} has extents ({', '.join(map(str, extents))})",
             "an operand has two build-time extents after leading ones of 1",
         )
@@ -193,7 +193,8 @@ def _fixed(extents: Sequence[Any]) -> bool:
     return all(isinstance(extent, int) for extent in extents)
 
 
-def _check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], *boxes: Box) -> None:
+def check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], *boxes: Box) -> None:
+    """Raises `SourceAssertionError` where the sides of A, B and C, which ``boxes`` name, do not agree."""
     names = [operand.buffer.name for operand in boxes]
     axes = (
         ("K", a[1], names[0], b[0], names[1]),
@@ -202,12 +203,13 @@ def _check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, 
     )
     for axis, left, one, right, other in axes:
         if left != right:
-            raise _product_error(
+            raise product_error(
                 f"axis {axis} is {left} in {one} and {right} in {other}", "the extents must agree"
             )
 
 
-def _product_error(what: str, why: str) -> SourceError:
+def product_error(what: str, why: str) -> SourceError:
+    """The error for an operand that no product takes."""
     return source_error(
         SourceAssertionError,
         f"T.gemm: {what}",
@@ -232,14 +234,15 @@ def _check_product_dtypes(a: Box, b: Box, c: Box) -> None:
         )
 
 
-def _check_product_scopes(a: Box, b: Box, c: Box) -> None:
+def check_product_scopes(a: Box, b: Box, c: Box) -> None:
+    """Raises `SourceAssertionError` for operands that are neither shared tiles nor fragments."""
     for operand in (a, b):
         if operand.buffer.scope() not in ("shared.dyn", "local.fragment"):
-            raise _product_error(
+            raise product_error(
                 f"{operand.buffer.name} is in {operand.buffer.scope()} memory",
                 "operands are shared tiles or fragments",
             )
     if c.buffer.scope() not in ("shared.dyn", "local.fragment"):
-        raise _product_error(
+        raise product_error(
             f"{c.buffer.name} is in {c.buffer.scope()} memory", "the accumulator is a fragment"
         )

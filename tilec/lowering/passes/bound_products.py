@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Launch, Region, SparseGemm, Stmt
+from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Launch, Region, ScaledGemm, SparseGemm, Stmt
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -45,17 +45,20 @@ class _Bounds(ScopedRewrite):
         a, b = (self._operand(region, stmt, before) for region in (stmt.a, stmt.b))
         if isinstance(stmt, SparseGemm):
             stmt = replace(stmt, e=self._operand(stmt.e, stmt, before))
+        if isinstance(stmt, ScaledGemm):
+            sfa, sfb = (self._operand(region, stmt, before) for region in (stmt.sfa, stmt.sfb))
+            stmt = replace(stmt, sfa=sfa, sfb=sfb)
         c = self._result(stmt, before, after)
         return [*before, replace(stmt, a=a, b=b, c=c), *after]
 
-    def _operand(self, region: Region, gemm: Gemm | SparseGemm, before: list[Stmt]) -> Region:
+    def _operand(self, region: Region, gemm: Stmt, before: list[Stmt]) -> Region:
         if is_inside(region, self.facts):
             return region
         tile = _own_tile(region, "shared.dyn")
         before += [Alloc(tile.buffer, loc=gemm.loc), Copy(region, tile, loc=gemm.loc)]
         return tile
 
-    def _result(self, gemm: Gemm | SparseGemm, before: list[Stmt], after: list[Stmt]) -> Region:
+    def _result(self, gemm: Gemm | SparseGemm | ScaledGemm, before: list[Stmt], after: list[Stmt]) -> Region:
         if is_inside(gemm.c, self.facts):
             return gemm.c
         tile = _own_tile(gemm.c, gemm.c.buffer.scope())

@@ -27,6 +27,7 @@ from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_reduces import ExpandReduces
+from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.expand_scans import ExpandScans
 from tilec.lowering.passes.expand_sparse import ExpandSparse
 from tilec.lowering.passes.unless_overlapping import UnlessOverlapping
@@ -34,6 +35,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
+    ExpandScaled(dtype="float32"),
     SpreadDepth(),
     WidenIndices(wide_sums=True),
     ExpandLaneProducts(),

@@ -2,7 +2,7 @@
 
 Every instruction used here has M = 16, N = 8 and 32 bytes of each operand along K: m16n8k16 for 16-bit types,
 m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers and, from sm_89 on, 8-bit floats (PTX ISA,
-"Warp-level Matrix Instructions").
+"Warp-level Matrix Instructions"). Of 4-bit floats with scales 32 bytes are 64 numbers (m16n8k64).
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.backends.cuda.limits import has_float8, has_tensor_cores
-from tilec.backends.cuda.nodes import WarpGemm, WarpTile
+from tilec.backends.cuda.analysis.tiles import is_slice, is_whole
+from tilec.backends.cuda.limits import has_float8, has_scaled_products, has_tensor_cores
+from tilec.backends.cuda.nodes import ScaledWarpGemm, WarpGemm, WarpTile
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Gemm, SparseGemm
+from tilec.ir.nodes import Gemm, ScaledGemm, SparseGemm
+from tilec.ir.roads import Loss
+from tilec.ir.small_floats import number_type, numbers_of, scale_type
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -44,6 +46,23 @@ _TYPES = {
 
 #: As `_TYPES`, of mma.sp: 16-bit and 8-bit types in groups of four.
 _SPARSE_TYPES = {types: name for types, name in _TYPES.items() if types[0] != "float32"}
+
+
+#: PTX's names of numbers and scales.
+_NUMBERS = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float4_e2m1fn": "e2m1"}
+_SCALES = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
+#: Kinds of mma.sync with scales: bits of a number, type of scales, numbers that share one -> the kind and how
+#: many scales an instruction has for each row and column (PTX ISA, "Block Scaling for mma.sync"; ue8m0 for
+#: each 16 is of PTX 9.1, which NVRTC 12.9 does not have).
+_SCALED = {
+    (8, "ue8m0", 32): ("mxf8f6f4", 1),
+    (4, "ue8m0", 32): ("mxf4", 2),
+    (4, "ue4m3", 16): ("mxf4nvf4", 4),
+}
+_FIT_SCALES = (
+    "multiply 8-bit floats with float8_e8m0fnu for each 32, or float4_e2m1fn stored along K with"
+    " float8_e8m0fnu for each 32 or float8_e4m3fn for each 16, K a multiple of 32 bytes"
+)
 
 
 def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
@@ -98,6 +117,25 @@ def sparse_instruction_name(shape: str, types: tuple[str, str, str]) -> str:
     return f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{_SPARSE_TYPES[types]}"
 
 
+def scaled_kind(gemm: ScaledGemm | ScaledWarpGemm) -> tuple[str, int]:
+    """The kind of the instruction with scales, and how many it takes for each row and column."""
+    return _SCALED[_form(gemm)]
+
+
+def scaled_instruction_name(shape: str, gemm: ScaledGemm | ScaledWarpGemm) -> str:
+    """The PTX instruction: "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32
+    .e4m3.e4m3.f32.ue8m0", in one word."""
+    kind, scales = scaled_kind(gemm)
+    a, b = (_NUMBERS[number_type(region)] for region in (gemm.a, gemm.b))
+    how = f"kind::{kind}.block_scale.scale_vec::{scales}X"
+    return f"mma.sync.aligned.{shape}.row.col.{how}.f32.{a}.{b}.f32.{_SCALES[scale_type(gemm.sfa)]}"
+
+
+def _form(gemm: ScaledGemm | ScaledWarpGemm) -> tuple[int, str, int]:
+    """The key of `_SCALED`."""
+    return 8 // numbers_of(gemm.a), _SCALES[scale_type(gemm.sfa)], gemm.group
+
+
 def extents(gemm: Gemm) -> tuple[int, int, int] | None:
     """M, N, K of a product; None where one is a run-time value."""
     rows, columns = gemm.c.extent[-2:]
@@ -132,6 +170,34 @@ def sparse_tile(gemm: SparseGemm, warps: int, target: Target) -> WarpTile | str:
     if held % step:
         return f"K = {2 * held} is no multiple of {2 * step}"
     return _shared_tile(rows, columns, f"m16n8k{2 * step}", held // step, warps, gemm.policy)
+
+
+def scaled_loss(gemm: ScaledGemm, target: Target) -> Loss | str | None:
+    """Why no mma.sync with scales carries a product out: a text where the target has none at all."""
+    if not has_scaled_products(target):
+        return f"{target.name} has no mma.sync with scales"
+    a, b = (number_type(region) for region in (gemm.a, gemm.b))
+    depth = int_value(gemm.a.extent[-2 if gemm.trans_a else -1]) or 0
+    if numbers_of(gemm.a) != numbers_of(gemm.b) or _form(gemm) not in _SCALED:
+        scales = scale_type(gemm.sfa)
+        why = f"there is none of {a} and {b} with {scales} for each {gemm.group}"
+    elif numbers_of(gemm.a) == 2 and (gemm.trans_a or not gemm.trans_b):
+        why = f"it takes {a} stored along K alone"
+    elif depth % STEP_BYTES:
+        why = f"K has {depth} bytes, no multiple of {STEP_BYTES}"
+    elif not is_slice(gemm.c) and gemm.c.buffer.scope() == "local.fragment":
+        why = "its result is no equal slice of a fragment"
+    else:
+        return None
+    return Loss("", f"no mma.sync with scales: {why}", _FIT_SCALES)
+
+
+def scaled_tile(gemm: ScaledGemm, warps: int) -> WarpTile:
+    """How ``warps`` warps compute a product that `scaled_loss` has nothing against."""
+    rows, columns = (int_value(extent) or 0 for extent in gemm.c.extent[-2:])
+    depth = int_value(gemm.a.extent[-2 if gemm.trans_a else -1]) or 0
+    shape = f"m16n8k{STEP_BYTES * numbers_of(gemm.a)}"
+    return _shared_tile(rows, columns, shape, depth // STEP_BYTES, warps, gemm.policy)
 
 
 def _shared_tile(rows: int, columns: int, shape: str, steps: int, warps: int, policy: int) -> WarpTile:

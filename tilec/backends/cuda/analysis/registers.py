@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm
+from tilec.backends.cuda.nodes import ScaledWarpGemm, SparseWarpGemm, WarpGemm
 from tilec.errors import CompileError, Kind
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Launch, walk
@@ -51,6 +51,8 @@ def _words(stmt: WarpGemm) -> int:
     rows, columns = stmt.tile.tiles
     if isinstance(stmt, SparseWarpGemm):
         return rows * 5 + columns * 4
+    if isinstance(stmt, ScaledWarpGemm):
+        return rows * 5 + columns * 3
     return rows * 4 + columns * 2
 
 

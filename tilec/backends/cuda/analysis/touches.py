@@ -15,6 +15,7 @@ from tilec.backends.cuda.nodes import (
     JoinThreads,
     PartStore,
     ProductsWait,
+    ScaledWarpGemm,
     SparseWarpGemm,
     TensorProduct,
     TensorStore,
@@ -30,6 +31,7 @@ from tilec.lowering.analysis.accesses import Access, accesses
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.nodes import Region
     from tilec.ir.nodes.barriers import Group
 
 #: The threads of a group: the first one and how many.
@@ -132,9 +134,17 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
     if isinstance(stmt, TensorProduct):
         return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
     if isinstance(stmt, WarpGemm):
-        places = [stmt.e.buffer] if isinstance(stmt, SparseWarpGemm) else []
-        return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer, *places]))
+        return Touched(reads | _shared([region.buffer for region in _operands(stmt)]))
     return Touched(reads | own, own)
+
+
+def _operands(stmt: WarpGemm) -> list[Region]:
+    """What a product reads, and what goes with it."""
+    if isinstance(stmt, SparseWarpGemm):
+        return [stmt.a, stmt.b, stmt.e]
+    if isinstance(stmt, ScaledWarpGemm):
+        return [stmt.a, stmt.b, stmt.sfa, stmt.sfb]
+    return [stmt.a, stmt.b]
 
 
 def _loop_touches(loop: ThreadLoop, owners: Owners) -> Touched:

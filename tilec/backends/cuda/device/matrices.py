@@ -1,4 +1,4 @@
-"""Matrix instructions of one warp: ldmatrix, mma.sync, mma.sp."""
+"""Matrix instructions of one warp: ldmatrix, mma.sync, also with scales, mma.sp."""
 
 from __future__ import annotations
 
@@ -183,6 +183,29 @@ __device__ __forceinline__ void {name}({kind}* c, const unsigned* a, const unsig
                : "+{letter}"(c[0]), "+{letter}"(c[1]), "+{letter}"(c[2]), "+{letter}"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
                  "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(e));
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
+def scaled_mma(instruction: str, a_byte: int, b_byte: int) -> Helper:
+    """mma.sync with scales into float32: those of A and B begin at these bytes of the words of the first
+    lanes of each four."""
+    name = "tilec_" + "".join(part if part.isalnum() else "_" for part in instruction)
+    name = f"{name}_{a_byte}_{b_byte}"
+
+    def meaning(lanes: Lanes, c: Any, a: Any, b: Any, a_scales: Any, b_scales: Any) -> None:
+        operands = (*_words(lanes, a, 4), *_words(lanes, b, 2))
+        tail = (a_scales, a_byte, 0, b_scales, b_byte, 0)
+        _multiply(lanes, instruction, c, "float32", 4, *operands, tail=tail)
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(float* c, const unsigned* a, const unsigned* b, unsigned sfa,
+                                       unsigned sfb) {{
+  asm volatile("{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}}, "
+               "%10, {{{a_byte}, 0}}, %11, {{{b_byte}, 0}};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(sfa), "r"(sfb));
 }}
 """, meaning)  # fmt: skip
 

@@ -20,6 +20,7 @@ import tilec.backends.cuda.emit.product
 import tilec.backends.cuda.emit.ragged
 import tilec.backends.cuda.emit.reduce
 import tilec.backends.cuda.emit.rotated
+import tilec.backends.cuda.emit.scaled
 import tilec.backends.cuda.emit.scan
 import tilec.backends.cuda.emit.sparse
 import tilec.backends.cuda.emit.threads

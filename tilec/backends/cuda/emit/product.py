@@ -88,6 +88,10 @@ class Product:
         rows, columns = self.tile.tiles
         return rows * 4, columns * 2
 
+    def places(self, step: int) -> list[int]:
+        """Where the registers of each operand begin in a step."""
+        return [step % self.depth * count for count in self.words()]
+
     def _room(self, name: str, words: int) -> Var:
         count = words * self.depth
         return tirx.decl_buffer((count,), "uint32", name=self.ctx.fresh(name, "int32").name, scope="local")
@@ -108,8 +112,7 @@ class Product:
     def step(self, buffers: Registers, step: int) -> list[tirx.Stmt]:
         """The instructions of one step; neighbours share an operand, walking to and fro."""
         rows, columns = self.tile.tiles
-        words = self.words()
-        places = [step % self.depth * count for count in words]
+        words, places = self.words(), self.places(step)
         parts: list[tirx.Stmt] = []
         for buffer, place, count in zip(buffers, places, words, strict=True):
             parts += self.prepared(buffer, place, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilec.backends.cuda.analysis.mma import scaled_loss
 from tilec.backends.cuda.general.store_parts import StoreParts
 from tilec.backends.cuda.passes.ask_ahead import AskAhead
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
@@ -39,10 +40,12 @@ from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
 from tilec.lowering.passes.expand_copies import ExpandCopies
+from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
+    ExpandScaled(scaled_loss),
     WidenIndices(),
     OpenGridBarriers(),
     FuseExponents(),

@@ -12,6 +12,7 @@ from tilec.backends.cuda.nodes import (
     CommitGroup,
     FirstOperands,
     RotatedGemm,
+    ScaledWarpGemm,
     SparseWarpGemm,
     Sync,
     WaitGroup,
@@ -73,7 +74,10 @@ def _trip(loop: For) -> _Trip | None:
     if not all(isinstance(stmt, (If, AsyncCopy, CommitGroup)) for stmt in walk(tuple(copies))):
         return None
     brought = {stmt.dst.buffer for stmt in walk(tuple(copies)) if isinstance(stmt, AsyncCopy)}
-    if isinstance(gemm, (SparseWarpGemm, WarpgroupProduct)) or not {gemm.a.buffer, gemm.b.buffer} <= brought:
+    if (
+        isinstance(gemm, (ScaledWarpGemm, SparseWarpGemm, WarpgroupProduct))
+        or not {gemm.a.buffer, gemm.b.buffer} <= brought
+    ):
         return None
     return _Trip(loop, wait, copies, gemm) if _pays(gemm.tile) else None
 

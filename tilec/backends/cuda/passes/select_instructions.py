@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fit_operands import fit
-from tilec.backends.cuda.analysis.mma import MMA, Matrices, extents, is_register_operand, sparse_tile
+from tilec.backends.cuda.analysis.mma import (
+    MMA,
+    Matrices,
+    extents,
+    is_register_operand,
+    scaled_kind,
+    scaled_tile,
+    sparse_tile,
+)
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
 from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
 from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
+from tilec.backends.cuda.nodes import ScaledWarpGemm, SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -29,6 +37,7 @@ from tilec.ir.nodes import (
     Launch,
     Parallel,
     Region,
+    ScaledGemm,
     SparseGemm,
     Stmt,
     Store,
@@ -63,11 +72,11 @@ _FIT = (
 
 @dataclass(frozen=True)
 class SelectInstructions(Pass):
-    """In: Gemm, SparseGemm. Out: WarpgroupProduct where wgmma has the types and the tile, WarpGemm where
-    mma.sync has them, with operands in a type and a place that it takes (a copy through shared memory where
-    they are not), SparseWarpGemm where mma.sp has them (a dense tile and its product where not); else a
-    Parallel of dot products. Other families than CUDA's have ``matrices`` of their own in place of
-    mma.sync."""
+    """In: products. Out: WarpgroupProduct where wgmma has the types and the tile, WarpGemm where mma.sync has
+    them, with operands in a type and a place that it takes (a copy through shared memory where they are not),
+    SparseWarpGemm where mma.sp has them (a dense tile and its product where not), ScaledWarpGemm of a
+    ScaledGemm; else a Parallel of dot products. Other families than CUDA's have ``matrices`` of their own in
+    place of mma.sync."""
 
     matrices: Matrices = MMA
 
@@ -99,6 +108,8 @@ class _Selection:
     def _selected(self, stmt: Stmt, warps: int) -> list[Stmt]:
         if isinstance(stmt, SparseGemm):
             return _sparse(stmt, warps, self.target, self.roads, self.matrices)
+        if isinstance(stmt, ScaledGemm):
+            return _scaled(stmt, warps, self.roads)
         if isinstance(stmt, LaneMma):
             self.roads.append(road_of(stmt, "mma.sync", f"{stmt.instruction} {stmt.shape} by hand"))
         if not isinstance(stmt, Gemm):
@@ -178,6 +189,23 @@ def _sparse(
     return [*before, product, *after]
 
 
+def _scaled(gemm: ScaledGemm, warps: int, roads: list[Road]) -> list[Stmt]:
+    """By mma.sync with scales; `ExpandScaled` has written out what that does not take."""
+    tile = scaled_tile(gemm, warps)
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    a, b, sfa, sfb = (
+        _staged(region, gemm, before) if region.buffer.scope() == "local.fragment" else region
+        for region in (gemm.a, gemm.b, gemm.sfa, gemm.sfb)
+    )
+    c = gemm.c if gemm.c.buffer.scope() == "local.fragment" else _fragment(gemm.c, gemm, before, after)
+    kind, scales = scaled_kind(gemm)
+    roads.append(road_of(gemm, "mma.sync", f"mma.sync {tile.instruction} {kind}, {scales} scales a row"))
+    turned = gemm.trans_a, gemm.trans_b
+    product = ScaledWarpGemm(a, b, c, *turned, gemm.clear, tile, sfa, sfb, gemm.group, loc=gemm.loc)
+    return [*before, product, *after]
+
+
 def _placed(
     gemm: Gemm, tile: WarpTile, statement: type[WarpGemm] = WarpGemm
 ) -> tuple[list[Stmt], WarpGemm, list[Stmt]]:
@@ -200,14 +228,14 @@ def _tile_like(region: Region, scope: str) -> Var:
     return tirx.decl_buffer(tuple(region.extent), str(region.buffer.dtype), name=name, scope=scope)
 
 
-def _staged(region: Region, gemm: Gemm | SparseGemm, before: list[Stmt]) -> Region:
+def _staged(region: Region, gemm: Stmt, before: list[Stmt]) -> Region:
     """A copy of a fragment's region in shared memory."""
     tile = _tile_like(region, "shared.dyn")
     before += [Alloc(tile, loc=gemm.loc), Copy(region, whole_tile(tile), loc=gemm.loc)]
     return whole_tile(tile)
 
 
-def _fragment(region: Region, gemm: Gemm | SparseGemm, before: list[Stmt], after: list[Stmt]) -> Region:
+def _fragment(region: Region, gemm: Stmt, before: list[Stmt], after: list[Stmt]) -> Region:
     """An accumulator in registers for one in memory."""
     tile = _tile_like(region, "local.fragment")
     before += [Alloc(tile, loc=gemm.loc), Copy(region, whole_tile(tile), loc=gemm.loc)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.loads_ahead import CopyLoad, async_elements, load_of
 from tilec.backends.cuda.nodes import AsyncCopy, CommitGroup, WaitGroup
-from tilec.ir.nodes import Block, Gemm, If, Kernel, Launch, Pipelined, SparseGemm, Stmt, walk
+from tilec.ir.nodes import PRODUCTS, Block, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneMma
 from tilec.ir.roads import Road
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Bytes of one cp.async that goes past L1, as narrower ones do not.
 WHOLE_BYTES = 16
 #: What multiplies, and groups of warps: such launches bring their tiles in other ways.
-_OTHERS = (Gemm, SparseGemm, LaneMma, Group)
+_OTHERS = (*PRODUCTS, LaneMma, Group)
 
 
 class StartCopies(Pass):
