@@ -16,8 +16,8 @@ from tilec.trials.oracle import Author, authors
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = (ROOT / "manifests" / "llm.toml", ROOT / "benchmarks" / "gpu" / "bundle.toml")
-#: Those that have the same kernels with other epilogues: their variants take minutes.
-FURTHER = (ROOT / "manifests" / "vision.toml",)
+#: Those that have the same kernels with other epilogues, or in other types: their variants take minutes.
+FURTHER = tuple(ROOT / "manifests" / name for name in ("vision.toml", "blockscaled.toml"))
 #: Those for GPUs that are not NVIDIA's.
 OTHERS = (ROOT / "manifests" / "llm_everywhere.toml",)
 

@@ -66,6 +66,13 @@ GEMMS = [
     Case("packed.py:linear_residual", {"M": 17, "K": 24, "N": 32}, config=PANELS),
 ]  # fmt: skip
 
+#: Arguments of products with scales, by what their inputs are called.
+BLOCKSCALED = {
+    "mxfp8": {},
+    "mxfp4": {"dtype": "float4_e2m1fn"},
+    "nvfp4": {"dtype": "float4_e2m1fn", "scale_dtype": "float8_e4m3fn", "sf_size": 16},
+}
+
 ROWS = [
     Case("softmax.py:softmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
     Case("softmax.py:softmax", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
@@ -167,6 +174,9 @@ EXPERTS = [
          inputs="linear_fp8_blocks_inputs", rtol=1e-2),
     Case("fp8.py:linear_fp8_blocks", {"M": 3, "N": 210, "K": 160}, config={"bM": 4, "bN": 96},
          inputs="linear_fp8_blocks_inputs", rtol=1e-2),
+    *(Case("blockscaled.py:matmul_blockscaled", {"M": 9, "N": 17, "K": 96}, (), dict(form),
+           {"bM": 8, "bN": 8, "bK": 64}, inputs=f"{name}_inputs", rtol=1e-2)
+      for name, form in BLOCKSCALED.items()),
     *(Case(f"quantised.py:{name}", QUANTISED, (), {"bits": bits}, config,
            inputs="linear_quantised_inputs", rtol=4e-3)
       for bits in (4, 8)
