@@ -105,6 +105,7 @@ def binary(helpers: None, patch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
         "-pthread",
     )
     link(*flags, PROGRAMS / "running_cuda.c", "-o", folder / "libcuda.so.1")
+    link(*flags, PROGRAMS / "running_nccl.c", "-o", folder / "libnccl.so.2")
     patch.setenv("LD_LIBRARY_PATH", str(folder))
     patch.setenv("RUNNING_CUDA", str(folder / "cpu" / "lib" / "libstand_in.so"))
     return folder / "gpu" / "bin" / "llama"
@@ -166,6 +167,40 @@ def test_what_a_batch_has_beside_a_sequence_changes_no_draw(binary: Path, checkp
     engine, prompt = Engine(binary, checkpoints / "mistral", device="cuda"), prompts()[3]
     together = engine.generate([prompt] * 3, 24, temperature=1.5, seed=7)
     assert together[0] == together[1] == together[2]
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_a_model_on_two_devices_has_the_tokens_of_torch(
+    binary: Path,
+    checkpoints: Path,
+    family: str,
+    asked: Callable[[], Counter[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sums over ranks are in the graphs of steps that decode."""
+    from engine import Engine
+    from peers import disagreements, load_model
+
+    monkeypatch.setenv("FAKE_CUDA", "2 90 12090")
+    answers = Engine(binary, checkpoints / family, device="cuda").generate(prompts(), 12, ranks=2)
+    assert asked()["replay"] == 2 * 10
+    model = load_model(checkpoints / family)
+    for prompt, answer in zip(prompts(), answers, strict=True):
+        assert not disagreements(model, prompt, answer, NOISE)
+
+
+def test_ranks_without_nccl_or_devices_are_told(
+    binary: Path, checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine import Engine, EngineError
+
+    engine = Engine(binary, checkpoints / "llama", device="cuda")
+    with pytest.raises(EngineError, match="cuDeviceGet failed"):
+        engine.generate([[1]], 1, ranks=2)
+    (tmp_path / "libcuda.so.1").symlink_to(binary.parents[2] / "libcuda.so.1")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="--ranks on GPUs needs NCCL: libnccl"):
+        engine.generate([[1]], 1, ranks=2)
 
 
 def test_a_machine_without_a_driver_is_told(

@@ -1,5 +1,3 @@
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include <string>
 
 #include "device.hpp"
+#include "foreign.hpp"
 
 namespace llama {
 namespace {
@@ -18,33 +17,22 @@ constexpr std::size_t kStaging = std::size_t{16} << 20, kMarks = 8;
 
 Address address(const void* memory) { return reinterpret_cast<Address>(memory); }
 
-// The driver; its functions are looked up by name, and their types are those of the arguments.
 class Driver {
  public:
-  Driver() : library_(::dlopen("libcuda.so.1", RTLD_NOW)) {
-    if (library_ == nullptr) throw std::runtime_error(std::string("--device cuda: no CUDA driver: ") + ::dlerror());
-    call("cuInit", 0U);
-  }
+  Driver() { call("cuInit", 0U); }
 
   // Throws std::runtime_error with the driver's name of the error.
   template <typename... Arguments>
   void call(const char* name, Arguments... arguments) const {
-    const int result = find<Arguments...>(name)(arguments...);
+    const int result = library_.call<int>(name, arguments...);
     if (result == 0) return;
     const char* error = nullptr;
-    find<int, const char**>("cuGetErrorName")(result, &error);
+    library_.call<int>("cuGetErrorName", result, &error);
     throw std::runtime_error(std::string(name) + " failed: " + (error != nullptr ? error : std::to_string(result)));
   }
 
  private:
-  template <typename... Arguments>
-  int (*find(const char* name) const)(Arguments...) {
-    void* found = ::dlsym(library_, name);
-    if (found == nullptr) throw std::runtime_error(std::string("the CUDA driver has no ") + name);
-    return reinterpret_cast<int (*)(Arguments...)>(found);
-  }
-
-  void* library_;
+  Foreign library_{"libcuda.so.1", "--device cuda: no CUDA driver"};
 };
 
 class CudaDevice final : public Device {

@@ -153,12 +153,19 @@ void generate(llama::Model& model, const Options& options, const Prompts& prompt
   if (options.stats) print_stats(scheduler.counts());
 }
 
-std::unique_ptr<llama::Device> make_device(const Options& options) {
+// Ranks on GPUs have the device that is named and those behind it.
+std::unique_ptr<llama::Device> make_device(const Options& options, std::int64_t rank) {
   const std::string& name = options.device;
   if (name == "cpu") return llama::make_cpu(static_cast<std::uint32_t>(options.threads));
   if (name.rfind("cuda", 0) != 0 || (name.size() > 4 && name[4] != ':'))
     throw std::invalid_argument("--device takes cpu, cuda or cuda:NUMBER, not " + name);
-  return llama::make_cuda(name == "cuda" ? 0 : static_cast<int>(number("--device cuda:", name.substr(5), 0, 63)));
+  const double first = name == "cuda" ? 0 : number("--device cuda:", name.substr(5), 0, 63);
+  return llama::make_cuda(static_cast<int>(first) + static_cast<int>(rank));
+}
+
+std::unique_ptr<llama::Group> make_group(const Options& options) {
+  if (options.ranks == 1) return nullptr;
+  return options.device == "cpu" ? llama::make_threads(options.ranks) : llama::make_nccl(options.ranks);
 }
 
 // Says what has been thrown: the status of the process.
@@ -175,7 +182,8 @@ int report() {
 // Every rank reads the same prompts and makes the same steps: what decides about them are tokens, and logits are the same
 // bits in all ranks. An error of one ends the process, for the others may wait for it.
 void serve(const Options& options, const Prompts& prompts, llama::Share share) try {
-  const auto device = make_device(options);
+  const auto device = make_device(options, share.rank);
+  if (share.group != nullptr) share.group->join(share.rank);
   llama::Model model(options.folder, llama::Precision::named(options.precision), llama::pages_for(options.cache), *device,
                      share);
   (options.logits.empty() ? generate : write_logits)(model, options, prompts, share.rank == 0);
@@ -187,11 +195,10 @@ void serve(const Options& options, const Prompts& prompts, llama::Share share) t
 
 int main(int argc, char** argv) try {
   Options options = parse_options(argc, argv);
-  if (options.ranks > 1 && options.device != "cpu") throw std::invalid_argument("--ranks splits a model among CPU threads alone");
   if (options.ranks > 1 && options.threads == 0) options.threads = std::thread::hardware_concurrency();
   if (options.ranks > 1) options.threads = std::max<std::int64_t>(options.threads / options.ranks, 1);
   const Prompts prompts = read_prompts();
-  const auto group = llama::make_threads(options.ranks);
+  const auto group = make_group(options);
   std::vector<std::thread> ranks;
   for (std::int64_t rank = 0; rank < options.ranks; ++rank)
     ranks.emplace_back(serve, options, prompts, llama::Share{group.get(), rank, options.ranks});

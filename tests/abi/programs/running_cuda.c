@@ -23,8 +23,10 @@
 
 enum { MOST = 64 };
 
-/* A call of a kernel, with values of its parameters in their order. */
+/* A call of a kernel, with values of its parameters in their order, or of a function of the host. */
 typedef struct call {
+  void (*function)(void*);
+  void* data;
   const tilec_kernel* kernel;
   void* tensors[MOST];
   tilec_arg scalars[MOST];
@@ -36,7 +38,7 @@ typedef struct graph {
   call *first, **end;
 } graph;
 
-static graph* captured; /* what the stream captures, if it does */
+static _Thread_local graph* captured; /* what the stream of this thread captures, if it does */
 
 static void tell(const char* format, ...) {
   const char* path = getenv("RUNNING_CUDA_LOG");
@@ -101,6 +103,10 @@ typedef tilec_status (*door)(const tilec_exec*, int64_t, int64_t, int64_t, int64
                              int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, float);
 
 static void run(const call* made) {
+  if (made->function) {
+    made->function(made->data);
+    return;
+  }
   tilec_exec exec = {.struct_size = sizeof exec, .device = {kDLCPU, 0}, .num_workers = 1};
   const tilec_kernel* kernel = made->kernel;
   int64_t v[MOST] = {0};
@@ -134,20 +140,32 @@ static const tilec_kernel* kernel_of(const char* launched) {
   return found;
 }
 
+static void take(call* made, const char* name) {
+  tell("%s %s\n", captured ? "capture" : "run", name);
+  if (captured) {
+    *captured->end = made;
+    captured->end = &made->next;
+    return;
+  }
+  run(made);
+  free(made);
+}
+
 int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void** extra) {
   const char* name = ((function*)kernel)->mark == 1 ? ((function*)kernel)->name : kernel;
   const tilec_kernel* found = kernel_of(name);
   (void)launch, (void)extra;
   if (!found) return 0;
-  call* made = read_call(found, arguments);
-  tell("%s %s\n", captured ? "capture" : "run", found->name);
-  if (captured) {
-    *captured->end = made;
-    captured->end = &made->next;
-    return 0;
-  }
-  run(made);
-  free(made);
+  take(read_call(found, arguments), found->name);
+  return 0;
+}
+
+int cuLaunchHostFunc(stream* on, void (*function)(void*), void* data) {
+  call* made = calloc(1, sizeof(call));
+  (void)on;
+  made->function = function;
+  made->data = data;
+  take(made, "host");
   return 0;
 }
 
