@@ -1,4 +1,4 @@
-"""Code objects by hipRTC, where a ROCm is installed: Debian's libamdhip64-5 has one, which knows gfx90a."""
+"""Code objects by hipRTC, where a ROCm is installed: that of Debian 12 (libamdhip64-5) knows gfx90a."""
 
 from __future__ import annotations
 
