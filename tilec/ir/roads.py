@@ -27,12 +27,14 @@ ROADS = {
 }
 #: The kind of a load whose tile is held in registers until the trip that uses it.
 HELD = "held ahead"
+#: That of one that goes from global to shared memory beside what lanes of AMD GPUs do.
+TO_SHARED = "global_load_lds"
 #: By road, the kinds of statements that took it, and the losses that break it.
 _TAKEN = {
     "tensor_cores": ("wgmma", "tcgen05", "mma.sync", "matrix cores"),
     "tma": ("tma", "multicast"),
-    "async_copy": ("tma", "multicast", "cp.async", HELD),
-    "vectors": ("vectors", "tma", "multicast", "cp.async"),
+    "async_copy": ("tma", "multicast", "cp.async", TO_SHARED, HELD),
+    "vectors": ("vectors", "tma", "multicast", "cp.async", TO_SHARED),
 }
 _BROKEN = {"wgmma": ("warp_roles", "wgmma", "tensor_cores"), "tma": ("warp_roles", "tma")}
 #: Losses that belong to no road above (spills, bank conflicts) come last.

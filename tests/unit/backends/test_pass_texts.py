@@ -12,6 +12,7 @@ from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.passes.hold_ahead import HoldAhead
 from tilec.backends.cuda.passes.narrow_barriers import NarrowBarriers
 from tilec.backends.cuda.strategies import STRATEGIES
+from tilec.backends.hip.copies.copy_straight import CopyStraight
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
@@ -20,6 +21,13 @@ from tilec.targets import parse_target
 
 TEXTS = Path(__file__).parent / "pass_texts"
 BETWEEN = "\n======== becomes ========\n"
+#: The passes of other GPUs that those of NVIDIA have not.
+OTHERS = {
+    "gfx950": (CopyStraight,),
+    "gfx942": (HoldAhead, NarrowBarriers),
+    "gfx1100": (HoldAhead,),
+    "metal3": (HoldAhead,),
+}
 
 
 def steps() -> dict[str, Pass]:
@@ -32,10 +40,9 @@ def steps() -> dict[str, Pass]:
         found |= {
             f"{name}/{each.name}": each for each in backend_of(target).passes(target) if type(each) not in met
         }
-    for name in ("gfx942", "gfx1100", "metal3"):
+    for name, kinds in OTHERS.items():
         target = parse_target(name)
-        held = (HoldAhead, NarrowBarriers) if name == "gfx942" else (HoldAhead,)
-        own = (each for each in backend_of(target).passes(target) if isinstance(each, held))
+        own = (each for each in backend_of(target).passes(target) if isinstance(each, kinds))
         found |= {f"{name}/{each.name}": each for each in own}
     return found | {f"sm_90a/{each.name}": each for each in IDIOMS}
 

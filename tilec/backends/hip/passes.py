@@ -3,6 +3,7 @@ of waves in place of those of warps."""
 
 from __future__ import annotations
 
+import tilec.backends.hip.copies.emit
 import tilec.backends.hip.products.emit  # noqa: F401  (registers the code of products)
 from tilec.backends.cuda.passes.hold_ahead import HoldAhead
 from tilec.backends.cuda.passes.narrow_barriers import NarrowBarriers
@@ -11,13 +12,14 @@ from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.select_instructions import SelectInstructions
 from tilec.backends.hip.chips import registers_of
+from tilec.backends.hip.copies.copy_straight import CopyStraight
 from tilec.backends.hip.products.scale_sums import ScaleSums
 from tilec.backends.hip.products.tiles import WaveMatrices
 from tilec.lowering.passes.base import Pass
 
 #: Instead of a pass of CUDA's.
 _INSTEAD: dict[type[Pass], tuple[Pass, ...]] = {
-    PlanPipeline: (HoldAhead(registers_of),),
+    PlanPipeline: (CopyStraight(), HoldAhead(registers_of)),
     SelectInstructions: (SelectInstructions(WaveMatrices()), ScaleSums()),
     RotateProducts: (NarrowBarriers(),),
 }

@@ -14,7 +14,8 @@ from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather
 from tilec.ir.exprs import inlined, int_value, substitute
 from tilec.ir.layout_algebra import chunk
-from tilec.ir.nodes import Copy, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Copy, Parallel, Stmt, Store
+from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
@@ -43,6 +44,11 @@ class Load(ABC):
     source: Var
     places: tuple[Expr, ...]
     vars: tuple[Var, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of the tile, row by row."""
+        return tile_bytes(Alloc(self.tile))
 
     @abstractmethod
     def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:

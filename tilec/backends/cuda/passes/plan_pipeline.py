@@ -50,10 +50,10 @@ class PlanPipeline(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its pipelines spelled out."""
-        return rewrite_launches(kernel, lambda launch: _Planner(kernel, launch).run())
+        return rewrite_launches(kernel, lambda launch: Planner(kernel, launch).run())
 
 
-class _Planner(PipelineRewrite):
+class Planner(PipelineRewrite):
     """Rewrites the loops of one launch."""
 
     def run(self) -> Launch:
@@ -66,6 +66,10 @@ class _Planner(PipelineRewrite):
         """The loop with its loads asynchronous, behind the first of these."""
         found = self._loads(loop)
         return self._pipeline(loop, found) if found else []
+
+    def started(self, copy: Stmt) -> Stmt:
+        """What carries an asynchronous copy out."""
+        return copy
 
     def _loads(self, loop: Pipelined) -> list[tuple[Load, int]]:
         """The statements that may run ahead, with their widths."""
@@ -151,7 +155,8 @@ class _Planner(PipelineRewrite):
         def load(trip: Expr) -> Block:
             place = {loop.var: trip}
             version = tirx.truncmod(trip - loop.start, count)
-            ahead = tuple(one.asynchronous(width, values, place, self.facts) for one, width in found)
+            copies = (one.asynchronous(width, values, place, self.facts) for one, width in found)
+            ahead = tuple(map(self.started, copies))
             return (If(trip < loop.stop, with_version(ahead, tiles, version)), CommitGroup())
 
         first = [stmt for step in range(stages - 1) for stmt in load(loop.start + tirx.const(step, dtype))]
