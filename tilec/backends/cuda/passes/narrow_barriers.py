@@ -11,7 +11,7 @@ from tilec.backends.cuda.analysis.owners import bound_names
 from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.analysis.touches import Owners, Touched, touched
 from tilec.backends.cuda.nodes import REPEATING, AsyncGather, SharedSync, Sync, ThreadLoop
-from tilec.ir.nodes import Block, Launch, Stmt, children
+from tilec.ir.nodes import Atomic, Block, Launch, Stmt, children, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.lowering.analysis.uses import addressed_in, overlapping
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 class NarrowBarriers(LaunchPass):
     """In: Sync, which orders all memory. Out: SharedSync in launches of which no thread touches what another
-    one of its block writes to global memory: loads ahead stay under way while threads meet. Barriers of the
-    author stay."""
+    one of its block writes to global memory, and none tells others anything by atomics: loads ahead stay
+    under way while threads meet. Barriers of the author stay."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its barriers narrowed."""
-        if overlapping(launch) or any(map(_is_global, addressed_in(launch.body))):
+        told = any(isinstance(stmt, Atomic) for stmt in walk(launch.body))
+        if told or overlapping(launch) or any(map(_is_global, addressed_in(launch.body))):
             return launch
         owners = Owners(warps_of(launch), bound_names(launch.body))
         found = [(own, again) for own, again in _touches(launch.body, owners, False) if own]
