@@ -120,6 +120,7 @@ def test_every_form_on_every_kind_of_target(form, target):
     [
         ((E5M2, E8M0, 32), (True, False), E4M3, "sm_120a"),
         ((E4M3, E4M3, 16), (False, False), E2M1, "sm_80"),
+        ((E5M2, E8M0, 32), (False, True), E2M1, "sm_120a"),
         pytest.param(MXFP4, (True, False), None, "sm_120a", marks=pytest.mark.emulate),
         pytest.param(MXFP8, (False, True), E2M1, "cpu", marks=pytest.mark.emulate),
     ],
@@ -150,6 +151,13 @@ def test_what_instruction_it_is_and_why_not(form, turned, target, says):
     is_scaled, roads = lowered(product(form, turned), parse_target(target))
     assert says in roads
     assert is_scaled == ("mma.sync m" in says)
+
+
+def test_4_bit_operands_beside_8_bit_ones_are_widened():
+    is_scaled, roads = lowered(product(MXFP8, other=E2M1), parse_target("sm_120a"))
+    assert is_scaled
+    assert "float8_e4m3fn tiles of 4-bit numbers: no mma.sync with scales: there is none of" in roads
+    assert "mma.sync m16n8k32 mxf8f6f4" in roads
 
 
 def test_cpus_write_the_numbers_out():
