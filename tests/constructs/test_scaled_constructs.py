@@ -160,6 +160,16 @@ def test_4_bit_operands_beside_8_bit_ones_are_widened():
     assert "mma.sync m16n8k32 mxf8f6f4" in roads
 
 
+def test_launches_get_roles():
+    made = product(NVFP4, threads=128)
+    is_scaled, roads = lowered(made, parse_target("sm_120a"))
+    assert is_scaled
+    assert "warp roles: a loading warpgroup" in roads
+    assert "A -> a: TMA" in roads
+    inputs, wanted = operands(NVFP4)
+    agree(made, *inputs, expected=wanted, targets=("sm_120a",))
+
+
 def test_cpus_write_the_numbers_out():
     is_scaled, roads = lowered(product(NVFP4), native_target())
     assert not is_scaled

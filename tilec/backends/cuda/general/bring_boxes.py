@@ -13,7 +13,7 @@ from tilec.backends.cuda.nodes import BoxLoad
 from tilec.backends.cuda.passes.open_barriers import announced_in, by_threads
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, ScaledGemm, Stmt, walk
 from tilec.ir.nodes.barriers import BulkLoad
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Road
@@ -63,7 +63,10 @@ class _Boxes(ScopedRewrite):
         stmts = list(walk(launch.body))
         self._allocs = {stmt.buffer: stmt for stmt in stmts if isinstance(stmt, Alloc)}
         self._operands = {
-            region.buffer for gemm in stmts if isinstance(gemm, Gemm) for region in (gemm.a, gemm.b)
+            region.buffer
+            for gemm in stmts
+            if isinstance(gemm, (Gemm, ScaledGemm))
+            for region in (gemm.a, gemm.b)
         }
         self._named = addressed_in(launch.body)
 

@@ -25,6 +25,7 @@ from tilec.ir.nodes import (
     Launch,
     Parallel,
     Reduce,
+    ScaledGemm,
     Scan,
     Store,
     walk,
@@ -34,8 +35,8 @@ from tilec.ir.traits import defined, expressions, mentioned, written
 from tilec.lowering.analysis.uses import with_overlapping
 
 #: Statements that do nothing but what their fields say.
-_KNOWN = (Alloc, Assume, Atomic, Bind, Copy, Fill, For, Gemm, GiveBack, If, Parallel, Reduce, Scan, Store,
-          WaitPhase)  # fmt: skip
+_KNOWN = (Alloc, Assume, Atomic, Bind, Copy, Fill, For, Gemm, GiveBack, If, Parallel, Reduce,
+          ScaledGemm, Scan, Store, WaitPhase)  # fmt: skip
 
 #: Tiles by the barrier that tells of them.
 Filled = Mapping[Var, Set[Var]]

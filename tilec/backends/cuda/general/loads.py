@@ -30,6 +30,7 @@ from tilec.ir.nodes import (
     Launch,
     Parallel,
     Pipelined,
+    ScaledGemm,
     Stmt,
     walk,
 )
@@ -172,7 +173,10 @@ class Loads(ScopedRewrite):
             if isinstance(stmt, Alloc) and stmt.asked is not None
         }
         self._operands = {
-            region.buffer for stmt in program.around if isinstance(stmt, Gemm) for region in (stmt.a, stmt.b)
+            region.buffer
+            for stmt in program.around
+            if isinstance(stmt, (Gemm, ScaledGemm))
+            for region in (stmt.a, stmt.b)
         }
         self.block(launch.body)
 

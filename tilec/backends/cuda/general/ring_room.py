@@ -20,7 +20,7 @@ from tilec.backends.cuda.passes.place_shared import SMALL
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Alloc, Copy, Gemm, Launch, Parallel, Reduce, Store, walk
+from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Launch, Parallel, Reduce, Store, walk
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -153,7 +153,7 @@ def _aligned(size: int) -> int:
 
 def _staged_bytes(launch: Launch) -> int:
     """Bytes of the largest result of up to 16 bits that leaves registers for a tensor."""
-    products = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, Gemm)}
+    products = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, PRODUCTS)}
     sums = held_alike(walk(launch.body), products)
     sizes: list[int] = [0]
     for stmt in walk(launch.body):

@@ -60,6 +60,7 @@ from tilec.ir.nodes import (
     Launch,
     Pipelined,
     Region,
+    ScaledGemm,
     Stmt,
     children,
     walk,
@@ -110,7 +111,7 @@ class SplitRoles(Pass):
 
 
 def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
-    if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)) or has_groups(launch):
+    if not any(isinstance(stmt, (Gemm, ScaledGemm)) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     written = replace(launch, body=apart(launch.body))
     raw = with_raw_tiles(kernel, with_made_tiles(written))
@@ -167,7 +168,8 @@ def _is_told(launch: Launch, unfit: Unfit) -> bool:
 
 def _check(launch: Launch, target: Target) -> set[Stmt]:
     """The products that wgmma carries out. Unfit for a launch whose threads cannot be given roles, and for
-    one without products on tensor cores, by wgmma where the target has it."""
+    one without products on tensor cores, by wgmma where the target has it. Products with scales are on them
+    wherever `ExpandScaled` has left some."""
     check_launch(launch)
     check_hints(launch)
     threads = thread_count(launch)
@@ -179,7 +181,8 @@ def _check(launch: Launch, target: Target) -> set[Stmt]:
     need(not launch.thread_vars, "its author names single threads")
     odd = next(_ordered(launch.body, False), None)
     need(odd is None, "its author orders threads by barriers", odd)
-    products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
+    stmts = list(walk(launch.body))
+    products = [stmt for stmt in stmts if isinstance(stmt, Gemm)]
     chooser, by_groups = Chooser(launch, None), has_wgmma(target)
     found = {
         gemm: chooser.product(gemm, threads // _WARP)
@@ -189,7 +192,8 @@ def _check(launch: Launch, target: Target) -> set[Stmt]:
     }
     reason = next((each for each in found.values() if isinstance(each, str)), None)
     fast: set[Stmt] = {gemm for gemm, each in found.items() if not isinstance(each, str)}
-    need(bool(fast), str(reason), products[0])
+    has_scaled = any(isinstance(stmt, ScaledGemm) for stmt in stmts)
+    need(bool(fast) or has_scaled, str(reason), products[0] if products else None)
     return fast if by_groups else set()
 
 
