@@ -10,6 +10,7 @@ from agree import agree, elaborated
 import tilec.language as T
 from tilec.backends.base import backend_of
 from tilec.backends.cuda.nodes import ScaledWarpGemm
+from tilec.backends.limits import limits_of
 from tilec.backends.pipeline import lower
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
@@ -208,6 +209,43 @@ def test_scales_that_no_word_holds_together():
     s = rng.integers(120, 134, (16, 4)).astype(np.uint8)
     whole = (a.astype(np.float64) * np.repeat(2.0 ** (s - 127.0), 32, axis=1))[:, 32:]
     agree(main, a, s, expected=(whole @ whole.T).astype(np.float32), targets=("sm_120a",))
+
+
+def test_fragments_and_sums_that_begin_anew():
+    @T.prim_func
+    def main(
+        A: T.Tensor((32, 128), E2M1),
+        SFA: T.Tensor((32, 8), E4M3),
+        C: T.Tensor((32, 32), "float32"),
+        D: T.Tensor((32,), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            a, s = T.alloc_shared((32, 64), E2M1), T.alloc_shared((32, 4), E4M3)
+            held, scales = T.alloc_fragment((32, 64), E2M1), T.alloc_fragment((32, 4), E4M3)
+            c, most = T.alloc_fragment((32, 32), "float32"), T.alloc_fragment((32,), "float32")
+            for ko in T.Pipelined(2, num_stages=2):
+                T.copy(A[0, ko * 64], a)
+                T.copy(SFA[0, ko * 4], s)
+                T.copy(a, held)
+                T.copy(s, scales)
+                T.gemm_blockscaled(held, a, c, scales, s, transpose_B=True, sf_size=16, clear_accum=(ko == 0))
+            T.reduce_max(c, most, dim=1)
+            T.copy(c, C)
+            T.copy(most, D)
+
+    rng = np.random.default_rng(2)
+    a = rng.integers(0, 256, (32, 64)).astype(np.uint8)
+    s = rng.uniform(0.1, 4, (32, 8)).astype(ml_dtypes.float8_e4m3fn)
+    codes = np.stack([a & 15, a >> 4], axis=-1).reshape(32, 128).view(ml_dtypes.float4_e2m1fn)
+    whole = codes.astype(np.float64) * np.repeat(s.astype(np.float64), 16, axis=1)
+    wanted = (whole @ whole.T).astype(np.float32)
+    agree(main, a, s, expected=[wanted, wanted.max(axis=1)], targets=("sm_120a",))
+
+
+def test_4_bit_products_have_rates():
+    rates = {name: limits_of(parse_target(name)).peak(E2M1) for name in ("sm_120a", "sm_80")}
+    assert rates["sm_120a"] == 2 * limits_of(parse_target("sm_120a")).peak(E4M3)
+    assert rates["sm_80"] == limits_of(parse_target("sm_80")).peak("bfloat16")
 
 
 def test_its_text_parses_back():

@@ -12,6 +12,10 @@ from typing import Any
 from tilec.backends.base import backend_of
 from tilec.targets import Target
 
+#: Operand types whose rate is that of another one; 4-bit floats are multiplied as bfloat16 where a device has
+#: no rate of their own.
+_RATES = {"uint8": ("int8",), "float4_e2m1fn": ("float4", "bfloat16")}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -37,8 +41,8 @@ class Limits:
 
     def peak(self, dtype: str) -> float:
         """Operations per second of the whole device for operands of a type."""
-        family = "float8" if dtype.startswith("float8") else "int8" if dtype == "uint8" else dtype
-        return self.units * self.ops.get(family, self.ops[""])
+        names = ("float8",) if dtype.startswith("float8") else _RATES.get(dtype, (dtype,))
+        return self.units * next((self.ops[name] for name in names if name in self.ops), self.ops[""])
 
     def least_seconds(self, flops: float, moved: float, dtype: str) -> float:
         """The roofline: no kernel that does so much can be faster."""

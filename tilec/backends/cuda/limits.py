@@ -23,7 +23,14 @@ _TENSOR_CORES: dict[int, dict[str, int]] = {
     100: {"float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 16384, "float8": 16384},
     103: {"float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 512, "float8": 16384},
     110: {"float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 16384, "float8": 16384},
-    120: {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048, "float8": 2048},
+    120: {
+        "float16": 1024,
+        "bfloat16": 1024,
+        "float32": 512,
+        "int8": 2048,
+        "float8": 2048,
+        "float4": 4096,
+    },
 }
 #: Capability -> multiprocessors, GHz, GB/s, bytes of L2 of a usual device: A100, A40, L40S, H100, B200, B300,
 #: Jetson Thor, RTX PRO 6000, GB10.
