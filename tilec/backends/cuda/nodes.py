@@ -434,11 +434,13 @@ class EachLane(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Anew(Stmt):
-    """``body``, in which a thread finds its places in tiles from its lane's number anew."""
+    """``body``, in which a thread finds its places in tiles from its lane's number anew, with ``warp`` from
+    its warp's, too."""
 
-    syntax = "anew()"
+    syntax = "anew(warp=)"
 
     body: Block
+    warp: bool = False
 
 
 @dataclass(frozen=True, eq=False)

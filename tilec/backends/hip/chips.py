@@ -30,6 +30,11 @@ class Chip:
     registers: int
     lane_bytes: int = 0
 
+    @property
+    def has_few_registers(self) -> bool:
+        """Whether addresses of the elements of a loop would fill them."""
+        return self.registers <= 256
+
 
 _KIB = 1024
 CHIPS = {

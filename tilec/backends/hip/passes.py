@@ -3,6 +3,7 @@ of waves in place of those of warps."""
 
 from __future__ import annotations
 
+import tilec.backends.cuda.general.renew_places
 import tilec.backends.hip.copies.emit
 import tilec.backends.hip.products.emit  # noqa: F401  (registers the code of products)
 from tilec.backends.cuda.passes.hold_ahead import HoldAhead
@@ -15,6 +16,7 @@ from tilec.backends.hip.chips import registers_of
 from tilec.backends.hip.copies.copy_straight import CopyStraight
 from tilec.backends.hip.products.scale_sums import ScaleSums
 from tilec.backends.hip.products.tiles import WaveMatrices
+from tilec.backends.hip.renew_elements import RenewElements
 from tilec.lowering.passes.base import Pass
 
 #: Instead of a pass of CUDA's.
@@ -24,6 +26,7 @@ _INSTEAD: dict[type[Pass], tuple[Pass, ...]] = {
     RotateProducts: (NarrowBarriers(),),
 }
 #: Tile IR in; tile IR whose statements are threads' loops, waves' products, copies and barriers out.
-HIP_PASSES: tuple[Pass, ...] = tuple(
-    found for each in CUDA_PASSES for found in _INSTEAD.get(type(each), (each,))
+HIP_PASSES: tuple[Pass, ...] = (
+    *(found for each in CUDA_PASSES for found in _INSTEAD.get(type(each), (each,))),
+    RenewElements(),
 )

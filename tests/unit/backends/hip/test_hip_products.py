@@ -198,6 +198,26 @@ def test_further_types(
     assert found == {instruction}
 
 
+def test_places_of_elements_are_found_anew() -> None:
+    rng, target = np.random.default_rng(11), parse_target("gfx1100")
+    a, b = (rng.integers(-8, 9, shape).astype(np.float16) for shape in ((37, 77), (41, 77)))
+    c, d = (np.zeros((37, 41), np.float32) for _ in range(2))
+    dims = {name: Guard() for name in "MNK"}
+    kernel = elaborate(two_sums, name="sums", dims=dims, args={"dtype": "float16", "bK": 128}, config={})
+    assert "anew(warp=True)" in format_kernel(lower(kernel, target))
+    EmulatedKernel(kernel, target)([a, b, c, d], {"M": 37, "N": 41, "K": 77})
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+def test_copies_of_elements_leave_sums_their_registers() -> None:
+    """8-bit floats that become float16, in rows of any length."""
+    target, dims = parse_target("gfx1100"), {name: Guard() for name in "MNK"}
+    entry, config = load_entry("fp8.py:linear_fp8_blocks", KERNELS), {"bM": 32, "bN": 64}
+    kernel = elaborate(entry, name="blocks", dims=dims, args={}, config=config)
+    (launch,) = images.compile_kernel(to_tir(lower(kernel, target), target), target, "k").launches
+    assert launch.gpu.stack == launch.gpu.spills == 0
+
+
 def disassembled(kernel: Kernel, chip: str, counts: dict[str, int]) -> None:
     """Holds the instructions of a kernel to ``counts``, and its registers to what there is."""
     target = parse_target(chip)

@@ -44,10 +44,12 @@ def _renewed(stmt: Stmt, group: Group) -> Stmt:
 
 @emit.register(Anew)
 def _emit_anew(stmt: Anew, ctx: DeviceContext) -> tirx.Stmt | None:
-    before = ctx.lane
-    ctx.lane = ctx.fresh("lane", "int32")
+    before = [ctx.lane, ctx.warp] if stmt.warp else [ctx.lane]
+    made = [ctx.fresh(name, "int32") for name in ("lane", "warp")[: len(before)]]
+    ctx.lane, ctx.warp = (*made, ctx.warp)[:2]
     try:
         inner = ctx.block(stmt.body)
     finally:
-        made, ctx.lane = ctx.lane, before
-    return None if inner is None else sequence([tirx.Bind(made, ANEW.call(before)), inner])
+        ctx.lane, ctx.warp = (*before, ctx.warp)[:2]
+    binds = [tirx.Bind(new, ANEW.call(old)) for new, old in zip(made, before, strict=True)]
+    return None if inner is None else sequence([*binds, inner])

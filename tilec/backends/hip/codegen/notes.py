@@ -19,8 +19,9 @@ _WORD = 4
 @dataclass(frozen=True)
 class KernelNote:
     """Of one kernel: registers of a thread (``registers``, with accumulation registers), ``scalars`` of a
-    wave, bytes of LDS, of scratch of a thread and of what is spilled, ``lanes`` of a wave, ``threads`` of a
-    block at most, its arguments as (offset, bytes)."""
+    wave, bytes of LDS, of scratch of a thread and of its registers that are spilled there, ``lanes`` of a
+    wave, ``threads`` of a block at most, its arguments as (offset, bytes). Scalars that find no register lie
+    in lanes of vector registers and take no memory (LLVM, "User Guide for AMDGPU Backend")."""
 
     registers: int
     scalars: int
@@ -63,7 +64,7 @@ def _note(kernel: dict[str, Any]) -> KernelNote:
         scalars=kernel[".sgpr_count"],
         shared=kernel[".group_segment_fixed_size"],
         scratch=kernel[".private_segment_fixed_size"],
-        spills=_WORD * (kernel.get(".vgpr_spill_count", 0) + kernel.get(".sgpr_spill_count", 0)),
+        spills=_WORD * kernel.get(".vgpr_spill_count", 0),
         lanes=kernel[".wavefront_size"],
         threads=kernel[".max_flat_workgroup_size"],
         kernarg_bytes=kernel[".kernarg_segment_size"],

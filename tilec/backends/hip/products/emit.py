@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Bytes that a lane loads at once.
 _SIZES = (16, 8, 4)
-#: Registers of a thread that addresses of elements would fill.
-_FEW = 256
 
 
 @emit.register(WaveGemm)
@@ -237,7 +235,7 @@ class MemoryOperand(Operand):
     @cached_property
     def _own(self) -> Var:
         assert self.ctx.lane is not None
-        are_few = chip_of(self.ctx.target).registers <= _FEW
+        are_few = chip_of(self.ctx.target).has_few_registers
         return self.ctx.fresh("anew", "int32") if are_few else self.ctx.lane
 
     def _lane(self) -> Unsigned:
