@@ -10,9 +10,7 @@ import pytest
 from tilec.backends.base import backend_of
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.passes.hold_ahead import HoldAhead
-from tilec.backends.cuda.passes.narrow_barriers import NarrowBarriers
 from tilec.backends.cuda.strategies import STRATEGIES
-from tilec.backends.hip.copies.copy_straight import CopyStraight
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
@@ -23,8 +21,6 @@ TEXTS = Path(__file__).parent / "pass_texts"
 BETWEEN = "\n======== becomes ========\n"
 #: The passes of other GPUs that those of NVIDIA have not.
 OTHERS = {
-    "gfx950": (CopyStraight,),
-    "gfx942": (HoldAhead, NarrowBarriers),
     "gfx1100": (HoldAhead,),
     "metal3": (HoldAhead,),
 }
@@ -49,7 +45,11 @@ def steps() -> dict[str, Pass]:
 
 STEPS = steps()
 #: Targets of passes that do nothing for the one in their name.
-TARGETS = {"x86-64-v3/turn_few_rows": "x86-64-v4+amx", "gfx942/renew_elements": "gfx1100"}
+TARGETS = {
+    "x86-64-v3/turn_few_rows": "x86-64-v4+amx",
+    "gfx942/copy_straight": "gfx950",
+    "gfx942/renew_elements": "gfx1100",
+}
 
 
 def parse(text: str) -> Kernel:

@@ -42,7 +42,7 @@ COUNTS = {
 #: As `COUNTS`, of float8_e4m3fn 64 deep.
 SMALL_COUNTS = {
     "gfx942": {"v_mfma_f32_16x16x32_fp8_fp8": 16, "ds_read": 10, "scratch_(load|store)": 0},
-    "gfx950": {"v_mfma_f32_16x16x32_fp8_fp8": 16, "ds_read": 10, "scratch_(load|store)": 0},
+    "gfx950": {"v_mfma_f32_16x16x32_fp8_fp8": 16, "ds_read": 16, "scratch_(load|store)": 0},
     "gfx1201": {"v_wmma_f32_16x16x16_fp8_fp8": 16, "ds_load": 12, "scratch_(load|store)": 0},
 }
 #: 8-bit floats by chips that multiply them, and a depth: in other bits, as float16, and as they are.
