@@ -122,13 +122,35 @@ def test_a_branch_around_the_loop_keeps_tiles_apart() -> None:
         kernel, body=tuple(launch if stmt is kernel.launches[0] else stmt for stmt in kernel.body)
     )
     assert AlternateSums().apply(kernel, SM100A) is not kernel
-    assert AlternateSums().apply(apart, SM100A).launches == apart.launches
+    (stays,) = AlternateSums().apply(apart, SM100A).launches
+    assert stays.body == launch.body
+    assert "a branch of its author stands around its loop" in stays.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("tensor_commit(As_Bs_empty[0], As, Bs)", "a stage is used outside"),
+        ("barrier_wait(As_Bs_full[0], 0)", "a stage is used outside"),
+        ("fill(As[0:+2, 0:+128, 0:+32], 0.0)", "threads bring"),
+    ],
+)
+def test_what_threads_order_for_themselves_keeps_tiles_apart(line: str, reason: str) -> None:
+    before = TEXT.read_text(encoding="utf-8").partition("\n====")[0]
+    place = "        close_tensor"
+    (launch,) = (
+        AlternateSums()
+        .apply(parse_kernel(before.replace(place, f"        {line}\n{place}")), SM100A)
+        .launches
+    )
+    assert reason in launch.notes[0]
 
 
 def test_larger_sums_take_all_columns_of_a_tile_alone() -> None:
     made = lowered(product(bM=256, bN=256, bK=32, threads=256))
     assert "tcgen05 m128n256k16" in roads(made)
-    assert made.launches[0].notes == ()
+    (note,) = made.launches[0].notes
+    assert "tensor memory has no 1024 columns" in note
 
 
 def test_a_loop_without_trips_gives_zeros() -> None:

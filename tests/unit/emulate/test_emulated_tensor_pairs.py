@@ -110,7 +110,8 @@ def test_others_multiply_alone(config: dict[str, Any], reason: str) -> None:
     ("old", "new", "reason"),
     [
         ("(K + 31) // 32", "(K + by * 32) // 32", "trips or branches change along by"),
-        ("        fill(acc", "        fill(Bs[0:+2, 0:+64, 0:+32], 0.0)\n        fill(acc", "other uses"),
+        ("        fill(acc", "        fill(Bs[0:+2, 0:+64, 0:+32], 0.0)\n        fill(acc", "threads bring"),
+        ("        fill(acc", "        first = Bs[0, 0, 0]\n        fill(acc", "other uses"),
         (
             "        close_tensor",
             '        cluster_barrier("wait")\n        close_tensor',

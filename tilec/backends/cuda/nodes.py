@@ -260,6 +260,22 @@ class TensorProduct(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class HeldProduct(Stmt):
+    """A `TensorProduct` whose first operand is what a `TensorPut` has written of 16 bits from column ``held``
+    of what ``memory`` has on."""
+
+    syntax = "held_mma(b, trans_b=, clear=, tile=, memory=, column=, held=)"
+
+    b: Region
+    trans_b: bool
+    clear: Expr
+    tile: TensorTile
+    memory: Signals[Buffer]
+    column: int
+    held: int
+
+
+@dataclass(frozen=True, eq=False)
 class TensorCommit(Stmt):
     """Arrives once at ``barrier[index]``, of a ``pair`` of blocks in both, when all TensorProducts so far of
     the thread that issues them are complete, which have read ``tiles``."""
@@ -275,7 +291,8 @@ class TensorCommit(Stmt):
 @dataclass(frozen=True, eq=False)
 class TensorSums(Stmt):
     """``dst``, a whole fragment of the layout of ``tile``, becomes the sums in tensor memory from ``column``
-    of what ``memory`` has on; products that are complete made them. ``offset`` as in `TensorProduct`."""
+    of what ``memory`` has on; products that are complete, or a `TensorPut`, made them. ``offset`` as in
+    `TensorProduct`."""
 
     syntax = "tensor_sums(dst, tile=, memory=, column=, offset=)"
 
@@ -284,6 +301,20 @@ class TensorSums(Stmt):
     memory: Signals[Buffer]
     column: int
     offset: Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TensorPut(Stmt):
+    """``src``, a whole fragment of the layout of ``tile``, goes to tensor memory from ``column`` of what
+    ``memory`` has on: float32 as sums that products add to, 16 bits two to a column as a first operand. No
+    product under way uses these columns."""
+
+    syntax = "tensor_put(src, tile=, memory=, column=)"
+
+    src: Region
+    tile: TensorTile
+    memory: Signals[Buffer]
+    column: int
 
 
 @dataclass(frozen=True, eq=False)

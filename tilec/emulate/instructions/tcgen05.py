@@ -1,9 +1,10 @@
 """tcgen05: products that one thread issues, whose sums lie in tensor memory (PTX ISA, "TensorCore 5th
-Generation Family Instructions"): one block or a pair, operands in shared memory, 128 rows of each."""
+Generation Family Instructions"): one block or a pair, 128 rows of each, operands in shared memory, the first
+one in tensor memory, too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from tilec.emulate.clocks import Hazard, merged
 from tilec.emulate.group import WARP, Block, Group
 from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.mma import OPERANDS, multiplied, widened
-from tilec.emulate.instructions.registry import instruction, unknown
+from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import chosen
 from tilec.emulate.instructions.wgmma import Descriptor, chunk_addresses
 from tilec.emulate.memory import SHARED_BASE
@@ -21,6 +22,8 @@ from tilec.emulate.numbers import TYPES
 from tilec.emulate.registers import Registers
 
 ROWS, COLUMNS, _LEAST, _CHUNK = 128, 512, 32, 16
+#: Bytes of a row of the first operand that a step takes; descriptors are no numbers below this one.
+_STEP, _ADDRESSES = 32, 1 << 32
 #: Bits 61 to 63 of a descriptor, and what bits 46 to 48 must be.
 _PATTERNS, _ALWAYS = {0: 0, 2: 128, 4: 64, 6: 32}, 1
 #: Types of A and B by their number in an instruction descriptor, for each kind, and of sums.
@@ -31,22 +34,32 @@ _KINDS = {
     "kind::i8": {0: "u8", 1: "s8"},
 }
 _SUMS = {1: np.dtype(np.float32), 2: np.dtype(np.int32)}
-_STATE, _LOADS = "tensor memory", "tensor loads"
+_STATE, _LOADS, _FENCED = "tensor memory", "tensor loads", "tensor fences"
 #: Groups of blocks, with the words of a mask of rows that their products take.
 _PAIR = "cta_group::2"
 _GROUPS = {"cta_group::1": 4, _PAIR: 8}
+#: Writer of cells that nobody has written; moments of accesses that are under way, and of those that nobody
+#: has been told of.
+_NOBODY, _UNTOLD, _UNDER_WAY = -1, 1 << 40, 1 << 41
+_PRODUCT = "tcgen05.mma"
+Part = tuple[slice, slice]
 
 
 @dataclass(eq=False)
 class TensorMemory:
-    """What a block has: values as words, the moment of the product that wrote each, those of the last reads
-    of each column by warp, the columns that are handed out, by their first, who ``asked`` for the last ones
-    (a warp) and when. ``agent`` stands for the products of a ``group`` of blocks."""
+    """What a block has: values as words, who wrote each (``agent`` for products of a ``group`` of blocks) and
+    when, those of the last reads of each column by warp, the columns that are handed out, by their first, who
+    ``asked`` for the last ones (a warp) and when. Accesses of a warp have no moment before tcgen05.wait
+    (`_UNDER_WAY`) and tcgen05.fence::before_thread_sync (`_UNTOLD`). ``known`` is what each warp of the
+    cluster knew at its last tcgen05.fence::after_thread_sync."""
 
     agent: int
     group: str
+    first_warp: int
+    known: dict[int, np.ndarray]
     values: np.ndarray = field(default_factory=lambda: np.zeros((ROWS, COLUMNS), np.uint32))
-    moments: np.ndarray = field(default_factory=lambda: np.full((ROWS, COLUMNS), -1, np.int64))
+    writers: np.ndarray = field(default_factory=lambda: np.full((ROWS, COLUMNS), _NOBODY, np.int64))
+    moments: np.ndarray = field(default_factory=lambda: np.zeros((ROWS, COLUMNS), np.int64))
     reads: dict[int, np.ndarray] = field(default_factory=dict)
     given: dict[int, int] = field(default_factory=dict)
     asked: tuple[int, int] = (0, 0)
@@ -59,6 +72,66 @@ class TensorMemory:
                 remedy="tcgen05.alloc first",
             )
 
+    def reached(self, warp: int) -> int:
+        """The first of the 32 rows that a warp reaches."""
+        return (warp - self.first_warp) % 4 * WARP
+
+    def check_written(self, warp: int, part: Part, use: str) -> None:
+        """Hazard where ``use`` by a warp takes what nobody has written, or what it does not know to be
+        there."""
+        if (self.writers[part] == _NOBODY).any():
+            raise Hazard(f"{use} of tensor memory that nothing has written")
+        self.check_complete(warp, part, use)
+
+    def check_complete(self, warp: int, part: Part, use: str) -> None:
+        """Hazard where a warp does not know the last writes of cells to be complete."""
+        writers, moments = self.writers[part], self.moments[part]
+        for writer in np.unique(writers[writers != _NOBODY]):
+            last = int(moments[writers == writer].max())
+            if writer == self.agent and use == _PRODUCT:
+                continue  # products of a block follow each other
+            if not self.knows(warp, int(writer), last):
+                raise Hazard(*self._unknown(warp, int(writer), last, use))
+
+    def knows(self, warp: int, agent: int, moment: int) -> bool:
+        """Whether a warp knows an access of another agent, or of its own, to be over."""
+        if agent == warp:
+            return moment < _UNDER_WAY
+        known = self.known.get(warp)
+        return known is not None and agent < len(known) and bool(known[agent] >= moment)
+
+    def _unknown(self, warp: int, writer: int, moment: int, use: str) -> tuple[str, str, str]:
+        if writer == self.agent:
+            what = f"{use} by warp {warp} of sums of products that it does not know to be complete"
+            remedy = (
+                "wait for an mbarrier at which tcgen05.commit arrives, then tcgen05.fence::after_thread_sync"
+            )
+            return what, "", remedy
+        what = f"{use} by warp {warp} of tensor memory that warp {writer} may still write"
+        return what, "", self.missing(moment, "st")
+
+    def missing(self, moment: int, kind: str) -> str:
+        """What a warp's last access lacks."""
+        if moment == _UNDER_WAY:
+            return f"tcgen05.wait::{kind} is missing behind it"
+        if moment == _UNTOLD:
+            return f"tcgen05.fence::before_thread_sync is missing behind tcgen05.wait::{kind}"
+        return (
+            f"a barrier is missing behind tcgen05.wait::{kind}, or tcgen05.fence::after_thread_sync behind it"
+        )
+
+    def finish(self, warp: int, is_load: bool) -> None:
+        """Loads, or stores, of a warp that are under way are done."""
+        times = self.reads.get(warp, np.zeros(0)) if is_load else self.moments
+        whose = np.ones_like(times, np.bool_) if is_load else self.writers == warp
+        times[whose & (times == _UNDER_WAY)] = _UNTOLD
+
+    def tell(self, warp: int, moment: int) -> None:
+        """Those of a warp that are done get a moment."""
+        self.moments[(self.writers == warp) & (self.moments == _UNTOLD)] = moment
+        reads = self.reads.get(warp, np.zeros(0))
+        reads[reads == _UNTOLD] = moment
+
 
 def _memory(block: Block, group: str = "") -> TensorMemory:
     """That of a block, for instructions of a group of blocks ("": of its own warps alone)."""
@@ -66,12 +139,19 @@ def _memory(block: Block, group: str = "") -> TensorMemory:
     if found is None:
         first = _pair(block)[0] if group == _PAIR else block
         agent = block.cluster.agents.of((_STATE, first), "tcgen05.mma")
-        found = block.state[_STATE] = TensorMemory(agent, group)
+        found = block.state[_STATE] = TensorMemory(agent, group, block.first_warp, _known(block))
         block.cluster.clocks.ensure()
     assert isinstance(found, TensorMemory)
     if group not in ("", found.group):
         raise Hazard(f"an instruction of {group} in a kernel with others of {found.group}")
     return found
+
+
+def _known(block: Block) -> dict[int, np.ndarray]:
+    """What the warps of a cluster knew at their last tcgen05.fence::after_thread_sync: a product of a pair
+    overwrites sums of another block, too."""
+    known: dict[int, np.ndarray] = block.cluster.blocks[0].state.setdefault(_FENCED, {})
+    return known
 
 
 def _pair(block: Block) -> list[Block]:
@@ -111,10 +191,9 @@ def dealloc(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any) 
     found, first = _memory(g.block, parts[2]), int(g.uniform(address, m))
     if found.given.get(first) != int(g.uniform(count, m)):
         raise Hazard(f"tcgen05.dealloc of columns from {first} on, which were not handed out so")
-    columns = slice(first, first + found.given.pop(first))
-    _check_idle(g, found, int(warp), columns)
-    if (found.moments[:, columns] > g.clocks.seen[warp, found.agent]).any():
-        raise Hazard(f"warp {int(warp)} gives up tensor memory to which products may still write")
+    whole = slice(0, ROWS), slice(first, first + found.given.pop(first))
+    _check_idle(found, int(warp), whole)
+    found.check_complete(int(warp), whole, "tcgen05.dealloc")
 
 
 @instruction(*(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned" for group in _GROUPS))
@@ -123,13 +202,15 @@ def relinquish(g: Group, m: Any, parts: tuple[str, ...]) -> None:
     g.whole_warps(m, "tcgen05.relinquish_alloc_permit")
 
 
-def _check_idle(g: Group, found: TensorMemory, warp: int, columns: slice) -> None:
-    """Hazard where other warps may still read columns."""
+def _check_idle(found: TensorMemory, warp: int, part: Part) -> None:
+    """Hazard where warps may still read cells that a warp overwrites or gives up."""
+    rows, columns = part
     for other, moments in found.reads.items():
-        if g.clocks.seen[warp, other] < moments[columns].max():
+        last = int(moments[columns].max())
+        if last and rows.start <= found.reached(other) < rows.stop and not found.knows(warp, other, last):
             raise Hazard(
                 f"warp {warp} overwrites or gives up tensor memory that warp {other} may still read",
-                remedy="a barrier is missing behind tcgen05.wait::ld",
+                remedy=found.missing(last, "ld"),
             )
 
 
@@ -162,22 +243,29 @@ def _multiply(
     if rows != ROWS * count or columns % (16 * count) or columns == 0 or not is_known:
         raise Hazard(f"tcgen05.mma with the instruction descriptor {described:#x}")
     place = slice(to & 0xFFFF, (to & 0xFFFF) + columns)
+    whole = slice(0, ROWS), place
     found = [_memory(block, group) for block in blocks]
     for each in found:
         _check_given(g, each, warp, place)
-        _check_idle(g, each, warp, place)
+        _check_idle(each, warp, whole)
+        each.check_complete(warp, whole, _PRODUCT)
     agent = found[0].agent
     moment = g.clocks.advance(agent)
     across = [bool(described >> side & 1) for side in (15, 16)]
-    left = [_operand(g, block, warp, agent, a, ROWS, across[0], types[kinds[0]], moment) for block in blocks]
+    left = [
+        _held(each, warp, a, across[0], types[kinds[0]])
+        if a < _ADDRESSES
+        else _operand(g, block, warp, agent, a, ROWS, across[0], types[kinds[0]], moment)
+        for block, each in zip(blocks, found, strict=True)
+    ]
     part = columns // count
     right = [_operand(g, block, warp, agent, b, part, across[1], types[kinds[1]], moment) for block in blocks]
     for each, own in zip(found, left, strict=True):
         made, values = multiplied(own, np.concatenate(right)), each.values.view(_SUMS[sums])
-        if adds and (each.moments[:, place] < 0).any():
+        if adds and (each.writers[whole] == _NOBODY).any():
             raise Hazard("tcgen05.mma adds to sums that nothing has written", remedy="clear them first")
         values[:, place] = made + values[:, place] if adds else made
-        each.moments[:, place] = moment
+        each.writers[whole], each.moments[whole] = agent, moment
 
 
 def _check_given(g: Group, found: TensorMemory, warp: int, place: slice) -> None:
@@ -190,6 +278,18 @@ def _check_given(g: Group, found: TensorMemory, warp: int, place: slice) -> None
             "orders the two",
             remedy="a barrier is missing behind tcgen05.alloc",
         )
+
+
+def _held(found: TensorMemory, warp: int, address: int, across: bool, kind: str) -> np.ndarray:
+    """(128, K) of a first operand in tensor memory: 32 bytes of each row (PTX ISA, "tcgen05.mma", matrix A in
+    tensor memory)."""
+    dtype, columns = OPERANDS[kind], _STEP // 4
+    if across or address >> 16:
+        raise Hazard(f"tcgen05.mma with a first operand in tensor memory at {address:#x}, across K: {across}")
+    found.check(address, columns)
+    part = slice(0, ROWS), slice(address, address + columns)
+    found.check_written(warp, part, _PRODUCT)
+    return widened(np.ascontiguousarray(found.values[part]).view(dtype), kind)
 
 
 def _operand(
@@ -231,61 +331,99 @@ def commit(g: Group, m: Any, parts: tuple[str, ...], address: Any, *mask: Any) -
     g.clocks.tick(g.active_warps(m))
 
 
-def _loaded(each: Any) -> int:
+def _registers(each: Any) -> int:
     """Registers of a load: four for each 8 columns."""
     return 4 * int(next(part for part in each.parts if part[0] == "x" and part[1:].isdigit())[1:])
 
 
-@instruction("tcgen05.ld.sync.aligned.16x256b", outputs=_loaded, in_place=True)
+@instruction("tcgen05.ld.sync.aligned.16x256b", outputs=_registers, in_place=True)
 def load(
     g: Group, m: Any, parts: tuple[str, ...], target: Sequence[tuple[Registers, list[Any]]], address: Any
 ) -> None:
     """16 rows of a warp's 32 and 8 columns for every four registers, as the sums of mma.m16n8 lie."""
-    g.whole_warps(m, "tcgen05.ld")
     ((registers, indices),) = target
-    if "pack::16b" in parts or (m is not None and not m.all()):
-        raise unknown(parts)
-    found, count = _memory(g.block), len(indices)
-    made = np.empty((count, g.count), np.uint32)
-    places = np.broadcast_to(np.asarray(address, np.int64), (g.count,))
-    for start in range(0, g.count, WARP):
-        warp = int(g.lane_warps[start])
-        made[:, start : start + WARP] = _rows(g, found, warp, int(places[start]), count)
+    made = np.empty((len(indices), g.count), np.uint32)
+    for start, warp, part in _parts(g, m, parts, address, len(indices)):
+        found = _memory(g.block)
+        found.check_written(warp, part, "tcgen05.ld")
+        found.reads.setdefault(warp, np.zeros(COLUMNS, np.int64))[part[1]] = _UNDER_WAY
+        made[:, start : start + WARP] = _to_lanes(found.values[part])
     number = g.state.get(_LOADS, 0) + 1
     registers.start(int(indices[0]), list(made.view(TYPES[registers.dtype])), number)
     g.state[_LOADS] = number
 
 
-def _rows(g: Group, found: TensorMemory, warp: int, place: int, count: int) -> np.ndarray:
-    """What the lanes of a warp get: (registers, 32)."""
-    row, column, columns = place >> 16, place & 0xFFFF, 2 * count
-    own = (warp - g.block.first_warp) % 4 * WARP
-    if row not in (own, own + 16):
-        raise Hazard(f"warp {warp} loads rows from {row} on of tensor memory, it reaches {own} to {own + 31}")
-    found.check(column, columns)
-    part = np.s_[row : row + 16, column : column + columns]
-    if (found.moments[part] < 0).any():
-        raise Hazard("tcgen05.ld of tensor memory that nothing has written")
-    if (found.moments[part] > g.clocks.seen[warp, found.agent]).any():
-        raise Hazard(
-            f"warp {warp} loads sums of products that it does not know to be complete",
-            remedy="wait for an mbarrier at which tcgen05.commit arrives",
-        )
-    found.reads.setdefault(warp, np.zeros(COLUMNS, np.int64))[column : column + columns] = int(
-        g.clocks.seen[warp, warp]
-    )
+@instruction("tcgen05.st.sync.aligned.16x128b", "tcgen05.st.sync.aligned.16x256b")
+def store(g: Group, m: Any, parts: tuple[str, ...], address: Any, *words: Any) -> None:
+    """The opposite: two registers for every four columns, or four for every eight."""
+    given = np.stack([as_bits(word, "uint32", g.count) for word in words])
+    for start, warp, part in _parts(g, m, parts, address, len(words)):
+        found = _memory(g.block)
+        own = found.reached(warp)
+        _check_idle(found, warp, (slice(own, own + WARP), part[1]))
+        found.check_complete(warp, part, "tcgen05.st")
+        per_row = 1 if "16x128b" in parts else 2
+        found.values[part] = _from_lanes(given[:, start : start + WARP], per_row)
+        found.writers[part], found.moments[part] = warp, _UNDER_WAY
+
+
+def _parts(
+    g: Group, m: Any, parts: tuple[str, ...], address: Any, count: int
+) -> Iterator[tuple[int, int, Part]]:
+    """The first lane of each warp, its number, and the rows and columns that ``count`` registers of it
+    have: 16 x 32 bits for every one, two rows apart."""
+    if "pack::16b" in parts or "unpack::16b" in parts or (m is not None and not m.all()):
+        raise unknown(parts)
+    g.whole_warps(m, ".".join(parts[:2]))
+    found, columns = _memory(g.block), 2 * count
+    places = np.broadcast_to(np.asarray(address, np.int64), (g.count,))
+    for start in range(0, g.count, WARP):
+        warp, place = int(g.lane_warps[start]), int(places[start])
+        row, column = place >> 16, place & 0xFFFF
+        own = found.reached(warp)
+        if row not in (own, own + 16):
+            raise Hazard(
+                f"warp {warp} takes rows from {row} on of tensor memory, it reaches {own} to {own + 31}"
+            )
+        found.check(column, columns)
+        yield start, warp, (slice(row, row + 16), slice(column, column + columns))
+
+
+def _to_lanes(cells: np.ndarray) -> np.ndarray:
+    """(16, columns) as (registers, 32): a lane has two neighbours of row lane // 4 and of that 8 below."""
     lane = np.arange(WARP)
-    quads = found.values[part].reshape(2, 8, count // 4, 4, 2)  # half, row, quad, pair of columns, column
-    return np.asarray(quads[:, lane // 4, :, lane % 4, :].transpose(2, 1, 3, 0).reshape(count, WARP))
+    quads = cells.reshape(2, 8, -1, 4, 2)  # half, row, quad, pair of columns, column
+    return np.asarray(quads[:, lane // 4, :, lane % 4, :].transpose(2, 1, 3, 0).reshape(-1, WARP))
 
 
-@instruction("tcgen05.wait::ld.sync.aligned")
+def _from_lanes(words: np.ndarray, per_row: int) -> np.ndarray:
+    """(registers, 32) as (16, columns), where a lane has ``per_row`` neighbours of both of its rows."""
+    lanes = words.reshape(-1, 2, per_row, 8, 4)  # quad, half, column, row, place in the row
+    return np.asarray(lanes.transpose(1, 3, 0, 4, 2).reshape(16, -1))
+
+
+@instruction("tcgen05.wait::ld.sync.aligned", "tcgen05.wait::st.sync.aligned")
 def wait(g: Group, m: Any, parts: tuple[str, ...]) -> None:
-    """All loads so far are done."""
-    for registers in g.local:
+    """All loads, or all stores, so far are done."""
+    found, is_load = _memory(g.block), "wait::ld" in parts
+    for registers in g.local if is_load else ():
         registers.settle(g.state.get(_LOADS, 0))
+    for warp in g.whole_warps(m, "tcgen05.wait"):
+        found.finish(int(warp), is_load)
 
 
-@instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
-def fence(g: Group, m: Any, parts: tuple[str, ...]) -> None:
-    """Orders what stands around a barrier; products and loads are in order here."""
+@instruction("tcgen05.fence::before_thread_sync")
+def fence_before(g: Group, m: Any, parts: tuple[str, ...]) -> None:
+    """What a warp has loaded and stored is over for those who meet it behind this."""
+    found: TensorMemory | None = g.block.state.get(_STATE)
+    if found is None:
+        return
+    for warp in g.active_warps(m):
+        found.tell(int(warp), int(g.clocks.seen[warp, warp]))
+
+
+@instruction("tcgen05.fence::after_thread_sync")
+def fence_after(g: Group, m: Any, parts: tuple[str, ...]) -> None:
+    """What a warp does next stands behind all that it knows now."""
+    for warp in g.active_warps(m):
+        _known(g.block)[int(warp)] = g.clocks.seen[warp].copy()

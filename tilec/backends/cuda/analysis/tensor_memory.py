@@ -2,15 +2,17 @@
 
 PTX ISA, "TensorCore 5th Generation Family Instructions": an instruction of one block has 128 rows here, a
 multiple of 16 columns up to 256 and 32 bytes of K. Operands lie in shared memory as wgmma's do, sums in
-memory of 128 rows and 512 columns of 32 bits, which is handed out in powers of two from 32 on.
+memory of 128 rows and 512 columns of 32 bits, which is handed out in powers of two from 32 on. There a first
+operand of 16 bits may lie, too, two neighbours along K to a column.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.fragments import WARPS_OF_A_GROUP
-from tilec.backends.cuda.analysis.mma import COLUMNS, dtypes, extents
+from tilec.backends.cuda.analysis.mma import COLUMNS, dtypes, extents, is_register_operand
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.analysis.wgmma import STEP_BYTES, is_operand
 from tilec.backends.cuda.limits import has_tensor_integers
@@ -18,7 +20,7 @@ from tilec.backends.cuda.nodes import TensorTile
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tilec.ir.nodes import Gemm
+    from tilec.ir.nodes import Gemm, Region
     from tilec.targets import Target
 
 #: Rows of tensor memory, its columns, and the least that are handed out.
@@ -60,8 +62,10 @@ def tensor_tile(gemm: Gemm, warps: int, target: Target) -> TensorTile | str:
         return f"{groups} warpgroups cannot share {rows} x {columns} sums in tensor memory"
     if depth * element_bytes(a) % STEP_BYTES:
         return f"K = {depth} is no multiple of {STEP_BYTES // element_bytes(a)}"
-    shared = all(region.buffer.scope() == "shared.dyn" for region in (gemm.a, gemm.b))
-    if not shared or not is_operand(gemm.a, gemm.trans_a) or not is_operand(gemm.b, not gemm.trans_b):
+    if is_held(gemm) and depth % (_STEP_COLUMNS * beside):
+        return f"{groups} warpgroups cannot share K = {depth}"
+    left = is_held(gemm) or _is_described(gemm.a, gemm.trans_a)
+    if not left or not _is_described(gemm.b, not gemm.trans_b):
         return "its operands are no tiles that descriptors describe"
     if (gemm.trans_a or not gemm.trans_b) and element_bytes(a) != _EITHER_SIDE:
         return f"operands of {a} are stored across K"
@@ -77,9 +81,24 @@ def tensor_tile(gemm: Gemm, warps: int, target: Target) -> TensorTile | str:
     )
 
 
-def taken_columns(tile: TensorTile) -> int:
-    """Columns of tensor memory that sums take: of each 128 rows those of the product."""
-    return tile.warps[0] // WARPS_OF_A_GROUP * tile.columns
+def is_held(gemm: Gemm) -> bool:
+    """Whether the first operand of a product is a fragment that may lie in tensor memory."""
+    return is_register_operand(gemm, of_warpgroups=False)
+
+
+def held_tile(tile: TensorTile) -> TensorTile:
+    """How warps share the first operand of a product: its rows as those of the sums, all of K."""
+    columns = tile.steps * int(tile.instruction.rpartition("k")[2])
+    return replace(tile, tiles=(_ROWS_OF_A_WARP, columns // tile.warps[1] // COLUMNS), columns=columns)
+
+
+def _is_described(region: Region, across: bool) -> bool:
+    return region.buffer.scope() == "shared.dyn" and is_operand(region, across)
+
+
+def taken_columns(tile: TensorTile, size: int = 4) -> int:
+    """Columns of tensor memory that elements of ``size`` bytes take: of each 128 rows those of the tile."""
+    return tile.warps[0] // WARPS_OF_A_GROUP * tile.columns * size // 4
 
 
 def handed_out(columns: int) -> int:

@@ -12,6 +12,7 @@ from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
     BoxLoad,
+    HeldProduct,
     JoinThreads,
     PartStore,
     ProductsWait,
@@ -133,6 +134,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(_shared(stmt.tiles))
     if isinstance(stmt, TensorProduct):
         return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
+    if isinstance(stmt, HeldProduct):
+        return Touched(reads | _shared([stmt.b.buffer]))
     if isinstance(stmt, WarpGemm):
         return Touched(reads | _shared([region.buffer for region in _operands(stmt)]))
     return Touched(reads | own, own)

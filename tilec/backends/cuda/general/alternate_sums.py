@@ -12,6 +12,7 @@ from tilec.backends.cuda.analysis.tensor_memory import MOST
 from tilec.backends.cuda.general.pairs import PAIR
 from tilec.backends.cuda.general.places import Place
 from tilec.backends.cuda.general.rings import Ring
+from tilec.backends.cuda.general.whole_sums import whole_loops
 from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.nodes import (
     ArriveOnce,
@@ -52,7 +53,8 @@ class AlternateSums(Pass):
     """In: launches whose blocks take tile after tile, with sums of one loop in each that leave as many
     columns of tensor memory free, and a loading warpgroup of which a warp alone loads. Out: another warp of
     it issues products, of every other tile into other columns; those who compute load the sums of a tile and
-    go on while the next tile's are made. Other launches stay."""
+    go on while the next tile's are made. Others that take tile after tile have the reason among their
+    notes."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its sums in turns."""
@@ -68,8 +70,8 @@ def _alternated(launch: Launch) -> Launch:
         return launch
     try:
         return _Turns(launch, loading[0], computing[0], tiles[0]).made()
-    except Unfit:
-        return launch
+    except Unfit as unfit:
+        return with_notes(launch, [f"nothing multiplies beside what follows the sums of a tile: {unfit}"])
 
 
 class _Turns:
@@ -78,12 +80,11 @@ class _Turns:
 
     def __init__(self, launch: Launch, loader: Group, consumer: Group, tiles: EachTile) -> None:
         self.launch, self.loader, self.consumer, self.tiles = launch, loader, consumer, tiles
-        found = [stmt for stmt in tiles.body if _with(stmt, TensorSums)]
-        if len(found) != 1 or not isinstance(found[0], If):
-            raise Unfit("a tile has sums of several loops")
-        self.sums = found[0]
+        loops = whole_loops(launch)
+        need(len(loops) == 1, "a tile has sums of several loops")
+        (self.sums,) = loops
+        need(self.sums in tiles.body, "a loop or a branch of its author stands around its loop")
         issued = [stmt for stmt in self.sums.then if isinstance(stmt, Group) and _with(stmt, TensorCommit)]
-        need(len(issued) == 1, "a branch of its author stands around its loop")
         need(loader.count == WARPGROUP, "no warp is left to issue products")
         (self.issued,) = issued
         self.opened = next(stmt for stmt in walk(launch.body) if isinstance(stmt, OpenTensorMemory))

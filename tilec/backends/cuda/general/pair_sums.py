@@ -11,6 +11,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.tensor_memory import PAIRED_ROWS, ROWS
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.general.pairs import PAIR, Pairs, pair_axis, wide_axes
+from tilec.backends.cuda.general.whole_sums import PRODUCTS
 from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.nodes import (
     ArriveOnce,
@@ -56,7 +57,7 @@ class PairSums(Pass):
 
 def _paired(kernel: Kernel, launch: Launch) -> Launch:
     asked = launch.schedule.clusters
-    multiplies = any(isinstance(stmt, TensorProduct) for stmt in walk(launch.body))
+    multiplies = any(isinstance(stmt, PRODUCTS) for stmt in walk(launch.body))
     if not multiplies or asked is None or set(asked) == {1}:
         return launch
     try:

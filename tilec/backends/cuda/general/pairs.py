@@ -15,6 +15,7 @@ from tilec.backends.cuda.analysis.tensor_memory import PAIRED_COLUMNS
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.analysis.wgmma import is_operand
+from tilec.backends.cuda.general.whole_sums import whole_loops
 from tilec.backends.cuda.nodes import ArriveOnce, BoxLoad, TensorCommit, TensorProduct, TensorSums
 from tilec.backends.cuda.passes.open_barriers import in_clusters
 from tilec.backends.cuda.warp_roles.tma import TENSORS
@@ -52,6 +53,7 @@ class Pairs:
 
     def __init__(self, launch: Launch, axis: int, facts: Facts) -> None:
         self.launch, self.axis, self.var = launch, axis, launch.block_vars[axis]
+        whole_loops(launch)
         stmts = list(walk(launch.body))
         self._values: dict[Var, tuple[Expr, ...]] = {
             stmt.var: (stmt.value,) for stmt in stmts if isinstance(stmt, Bind)

@@ -40,7 +40,9 @@ from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, sl
 from tilec.backends.cuda.nodes import (
     BlockScan,
     BoxLoad,
+    HeldProduct,
     TensorProduct,
+    TensorPut,
     TensorStore,
     TensorSums,
     TurnTile,
@@ -120,6 +122,7 @@ class _Inference:
         stmts = list(walk(self.launch.body))
         products = [stmt for stmt in stmts if isinstance(stmt, (WarpGemm, TensorProduct))]
         operands = {region.buffer for stmt in products for region in (stmt.a, stmt.b)}
+        operands |= {stmt.b.buffer for stmt in stmts if isinstance(stmt, HeldProduct)}
         operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
         operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnTile)}
         rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
@@ -151,6 +154,8 @@ class _Inference:
                 self._anchor(stmt)
             elif isinstance(stmt, TensorSums):
                 self.layouts.setdefault(stmt.dst.buffer, accumulator_layout(stmt.tile))
+            elif isinstance(stmt, TensorPut):
+                self.layouts.setdefault(stmt.src.buffer, accumulator_layout(stmt.tile))
             elif isinstance(stmt, LaneLoad):
                 self._rows(stmt)
             elif isinstance(stmt, TurnTile):
