@@ -3,10 +3,11 @@ planted there are found."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from emulated import Beside, kernel_of, without
+from emulated import KERNELS, Beside, kernel_of, without
 
 from tilec.backends.cuda.codegen import images
 from tilec.backends.cuda.emit.entry import lower_kernel
@@ -14,8 +15,10 @@ from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
+from tilec.language.frontend.elaborate import load_entry
 from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
+from tilec.trials.oracle import Author
 
 SM100A = parse_target("sm_100a")
 
@@ -73,6 +76,49 @@ def test_blocks_multiply_alone() -> None:
     assert "m128n32k16" in roads(made)
 
 
+def of_sequences(entry: str, args: dict[str, Any]) -> tuple[Kernel, Author]:
+    """A kernel over sequences back to back, whose values behind an end threads replace by zeros."""
+    guards = {**dict.fromkeys(("tokens", "keys", "H", "Hkv", "B"), Guard()), "D": Guard(eq=32)}
+    names = ("tokens", "H", "D", "B") if "fused" in entry else tuple(guards)
+    config = {"bM": 128, "bN": 32, "threads": 128}
+    kernel = kernel_of(entry, {name: guards[name] for name in names}, args, **config)
+    return kernel, Author(inputs=load_entry(f"{entry}_inputs", KERNELS))
+
+
+def padded(**config: Any) -> tuple[Kernel, Author]:
+    return attention(entry="attention", **config), Author(
+        inputs=load_entry("attention.py:attention_inputs", KERNELS)
+    )
+
+
+TOKENS = {"tokens": 150, "keys": 100, "H": 2, "Hkv": 1, "B": 3, "D": 32}
+
+
+@pytest.mark.parametrize(
+    ("made", "sizes"),
+    [
+        (lambda: padded(), dims(B=2)),
+        (lambda: padded(causal=False, blocks=4), dims(H=2, Sk=100)),
+        (lambda: (attention(blocks=2), None), dims(H=4, Hkv=2, Sk=100)),
+        (lambda: of_sequences("attention_varlen.py:attention_varlen", {"dtype": "float16"}), TOKENS),
+        (lambda: of_sequences("attention_fused.py:attention_fused", {}), TOKENS),
+    ],
+    ids=["padded", "padded in parts", "heads in one tile", "sequences", "fused"],
+)
+def test_operands_that_threads_bring(
+    made: Callable[[], tuple[Kernel, Author | None]], sizes: dict[str, int]
+) -> None:
+    kernel, author = made()
+    found = lowered(kernel)
+    assert "P and sums in tensor memory" in roads(found)
+    known = {name: size for name, size in sizes.items() if name in kernel_dims(kernel)}
+    assert Beside(kernel, SM100A, author, lowered=found).run(known) == []
+
+
+def kernel_dims(kernel: Kernel) -> set[str]:
+    return {dim.name for dim in kernel.dims}
+
+
 @pytest.mark.emulate
 @pytest.mark.parametrize(
     ("size", "config", "sizes"),
@@ -117,3 +163,9 @@ def test_what_tensor_memory_needs_is_not_left_out(call: str, which: int, what: s
         Beside(kernel, SM100A, lowered=without(kernel, SM100A, call, which)).run(dims())
     assert what in str(caught.value)
     assert remedy in str(caught.value)
+
+
+def test_what_threads_bring_is_made_visible_to_products() -> None:
+    kernel = attention(blocks=2)
+    with pytest.raises(EmulationError, match="with no proxy fence between"):
+        Beside(kernel, SM100A, lowered=without(kernel, SM100A, "fence_proxy")).run(dims(H=2))

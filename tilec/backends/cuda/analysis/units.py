@@ -1,10 +1,11 @@
-"""What hardware units read and write in shared memory for themselves: operands of wgmma, boxes of TMA."""
+"""What hardware units read and write in shared memory for themselves: operands of wgmma and tcgen05, boxes of
+TMA."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.nodes import BoxLoad, TensorStore, WarpgroupProduct
+from tilec.backends.cuda.nodes import BoxLoad, HeldProduct, TensorProduct, TensorStore, WarpgroupProduct
 from tilec.ir.nodes import Alloc, Block, walk
 from tilec.lowering.emission.storage import element_bytes
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Var
 
-    from tilec.ir.stmt import Region
+    from tilec.ir.stmt import Region, Stmt
 
 #: Tiles start at multiples of this: eight rows of 16 bytes, the period of swizzles.
 ALIGNMENT = 128
@@ -31,18 +32,22 @@ def tiles_filled_by_units(body: Block) -> set[Var]:
 
 def tiles_read_by_units(body: Block) -> set[Var]:
     """Those of them that are read there."""
-    read = (
-        region for stmt in walk(body) if isinstance(stmt, WarpgroupProduct) for region in (stmt.a, stmt.b)
-    )
+    read = {region.buffer for stmt in walk(body) for region in operands_of(stmt)}
     stored = {stmt.src.buffer for stmt in walk(body) if isinstance(stmt, TensorStore)}
-    return stored | {region.buffer for region in read if region.buffer.scope() == "shared.dyn"}
+    return stored | {tile for tile in read if tile.scope() == "shared.dyn"}
+
+
+def operands_of(stmt: Stmt) -> tuple[Region, ...]:
+    """What a product by a unit multiplies, but for operands in tensor memory."""
+    if isinstance(stmt, (WarpgroupProduct, TensorProduct)):
+        return stmt.a, stmt.b
+    return (stmt.b,) if isinstance(stmt, HeldProduct) else ()
 
 
 def _regions(body: Block) -> Iterator[Region]:
     for stmt in walk(body):
-        if isinstance(stmt, WarpgroupProduct):
-            yield from (stmt.a, stmt.b)
-        elif isinstance(stmt, BoxLoad):
+        yield from operands_of(stmt)
+        if isinstance(stmt, BoxLoad):
             yield stmt.dst
         elif isinstance(stmt, TensorStore):
             yield stmt.src

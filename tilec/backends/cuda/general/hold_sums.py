@@ -39,6 +39,7 @@ from tilec.backends.cuda.nodes import (
     TensorPut,
     TensorSums,
     TensorTile,
+    WaitLanded,
 )
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import int_value
@@ -61,7 +62,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Group, WaitPhase
+from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Arrive, Group, WaitPhase
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.roads import Road
 from tilec.ir.traits import buffers, written
@@ -76,10 +77,10 @@ if TYPE_CHECKING:
 
 
 class HoldSums(Pass):
-    """In: launches with a producer, each of whose products multiplies boxes, or 16-bit numbers of a fragment
-    by boxes, into a fragment. Out: TensorProducts and HeldProducts of one warp, a thread of which issues
-    them and whose TensorCommits give stages of rings back; TensorPuts in front of products, TensorSums in
-    front of what names their sums. Other launches stay."""
+    """In: launches with a producer, each of whose products multiplies shared tiles, or 16-bit numbers of a
+    fragment by one, into a fragment. Out: TensorProducts and HeldProducts of one warp, a thread of which
+    issues them and whose TensorCommits give stages of rings back; TensorPuts in front of products, TensorSums
+    in front of what names their sums. Other launches stay."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its sums."""
@@ -146,18 +147,39 @@ class _Sums:
         products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
         held = {stmt.a.buffer for stmt in products if is_held(stmt)}
         self.operands = {region.buffer for stmt in products for region in (stmt.a, stmt.b)} - held
-        _check_boxes(launch, self.operands)
+        _check_orders(launch, self.operands)
         self.tiles = {stmt: self._tile(stmt) for stmt in products}
         self.fragments = self._fragments(products)
         self.columns = self._columns()
+        self.staged = {
+            tile for stmt in walk(launch.body) if isinstance(stmt, GiveBack) for tile in stmt.tiles
+        }
         self.full: dict[Var, set[Var]] = {}
-        for stmt in walk(launch.body):
-            if isinstance(stmt, BoxLoad):
-                self.full.setdefault(stmt.barrier, set()).add(stmt.dst.buffer)
+        self.by_threads: set[Var] = set()
+        for stmt in launch.body:
+            if stmt is not group:
+                self._learn((stmt,))
         self.given: set[Var] = set()
         self.done = tirx.decl_buffer((1,), "uint64", name="sums_done", scope=SCOPE)
         self.parity = tirx.decl_buffer((1,), "int32", name="sums_round", scope="local.var")
         self.memory = tirx.decl_buffer((1,), "uint32", name="tensor_memory", scope=SCOPE)
+
+    def _learn(self, block: Block) -> None:
+        """Which tiles are there when those who wait for a barrier go on, and at which barriers threads arrive
+        that have written some since they waited."""
+        filled: set[Var] = set()
+        for stmt in block:
+            for inner in children(stmt):
+                self._learn(inner)
+            if isinstance(stmt, BoxLoad):
+                self.full.setdefault(stmt.barrier, set()).add(stmt.dst.buffer)
+            elif isinstance(stmt, WaitPhase):
+                filled = set()
+            elif isinstance(stmt, Arrive):
+                self.full.setdefault(stmt.barrier, set()).update(filled)
+                self.by_threads |= {stmt.barrier} if filled else set()
+            else:
+                filled |= {tile for inner in walk((stmt,)) for tile in written(inner)} & self.staged
 
     def _tile(self, product: Gemm) -> TensorTile:
         found = tensor_tile(product, self.group.count // WARP, self.target)
@@ -224,10 +246,12 @@ class _Sums:
     def _stmt(self, stmt: Stmt, state: _State) -> list[Stmt]:
         if isinstance(stmt, Gemm):
             return self._issued(stmt, state)
-        if isinstance(stmt, (GiveBack, WaitPhase)):
-            tiles = stmt.tiles if isinstance(stmt, GiveBack) else self.full.get(stmt.barrier, ())
-            made = self._given_back(stmt) if isinstance(stmt, GiveBack) else stmt
-            return [self._by_one_warp(made)] if self._are_operands(tiles, stmt) else [stmt]
+        if isinstance(stmt, GiveBack):
+            made = self._given_back(stmt)
+            return [stmt] if made is stmt else [self._by_one_warp(made)]
+        if isinstance(stmt, WaitPhase):
+            awaited = self._awaited(stmt)
+            return [stmt] if awaited is None else [self._by_one_warp(awaited)]
         if not any(isinstance(inner, (Gemm, GiveBack, WaitPhase)) for inner in walk((stmt,))):
             return self._by_threads(stmt, state)
         if isinstance(stmt, For) and self._is_of_one_warp(stmt, state):
@@ -260,11 +284,17 @@ class _Sums:
         """What threads do, behind loads of the sums that they name."""
         made: list[Stmt] = []
         inside = list(walk((stmt,)))
-        reads = any(self.operands & set(buffers(each)) for each in inside)
-        need(not reads or isinstance(stmt, Alloc), "threads read a stage, too", stmt)
+        if isinstance(stmt, Alloc):
+            return [stmt]
+        used = {tile for each in inside for tile in buffers(each)} & self.operands
+        need(not used & self.staged, "threads read a stage, too", stmt)
+        changed = used & {tile for each in inside for tile in written(each)}
+        if changed & state.busy:
+            made += self._settled(state)
+        state.touched |= changed
         for fragment in self.fragments:
             own = [each for each in inside if fragment in set(buffers(each))]
-            if not own or isinstance(stmt, Alloc):
+            if not own:
                 continue
             if isinstance(stmt, Fill) and is_whole(stmt.dst) and getattr(stmt.value, "value", None) == 0:
                 state.places[fragment] = _ZERO
@@ -281,6 +311,14 @@ class _Sums:
             return stmt
         self.given.add(stmt.barrier)
         return TensorCommit(stmt.barrier, stmt.index, stmt.tiles, loc=stmt.loc)
+
+    def _awaited(self, stmt: WaitPhase) -> WaitPhase | None:
+        """A wait for a stage that products alone read; what threads have brought, it makes visible to them.
+        None for other waits."""
+        if not self._are_operands(self.full.get(stmt.barrier, ()), stmt):
+            return None
+        kind = WaitLanded if stmt.barrier in self.by_threads else WaitPhase
+        return kind(stmt.barrier, stmt.index, stmt.parity, loc=stmt.loc)
 
     def _are_operands(self, tiles: Iterable[Var], stmt: Stmt) -> bool:
         """Whether products read the tiles of a stage; Unfit where threads read some of them."""
@@ -397,10 +435,11 @@ class _Sums:
         """Whether a statement of a trip is one of those that issue products, or a name."""
         if isinstance(stmt, Gemm):
             return not is_held(stmt)
-        if isinstance(stmt, WaitPhase):
-            return stmt.barrier in self.full
+        if isinstance(stmt, (GiveBack, WaitPhase)):
+            tiles = stmt.tiles if isinstance(stmt, GiveBack) else self.full.get(stmt.barrier, ())
+            return bool(tiles) and self.operands >= set(tiles)
         variable = isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
-        return variable or isinstance(stmt, (Assume, Bind, GiveBack))
+        return variable or isinstance(stmt, (Assume, Bind))
 
     def _through(self, loop: For, state: _State) -> list[Stmt]:
         """The loop of one warp, behind which all wait for its products and bring sums to registers; zeros of
@@ -429,6 +468,8 @@ class _Sums:
                 cleared.add(stmt.c.buffer)
                 clear = tirx.EQ(loop.var, loop.start) if first else tirx.const(False, "bool")
                 body.append(self._product(stmt, clear))
+            elif isinstance(stmt, WaitPhase):
+                body.append(self._awaited(stmt) or stmt)
             else:
                 body.append(self._given_back(stmt) if isinstance(stmt, GiveBack) else stmt)
         return replace(loop, body=tuple(body))
@@ -454,8 +495,8 @@ def _joined(block: Iterable[Stmt]) -> list[Stmt]:
     return made
 
 
-def _check_boxes(launch: Launch, operands: set[Var]) -> None:
-    """Unfit where threads fill an operand: tcgen05 would have to be told of what they write."""
+def _check_orders(launch: Launch, operands: set[Var]) -> None:
+    """Unfit where an author gives an operand another order than descriptors say."""
     for stmt in walk(launch.body):
-        by_threads = not isinstance(stmt, BoxLoad) and operands & set(written(stmt))
-        need(not by_threads, "threads load an operand", stmt)
+        asked = isinstance(stmt, Alloc) and stmt.buffer in operands and stmt.asked is not None
+        need(not asked, "T.annotate_layout orders an operand", stmt)

@@ -19,7 +19,10 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     BoxLoad,
     GiveBack,
+    HeldProduct,
     ProxyFence,
+    TensorCommit,
+    TensorProduct,
     TensorStore,
     ThreadLoop,
     WaitLanded,
@@ -39,7 +42,7 @@ _FENCES = (ProxyFence, WaitLanded)
 #: What tells others that this thread is done.
 _SIGNALS = (Arrive, GiveBack, NamedArrive, Sync)
 #: What reads or writes tiles without the threads.
-_UNITS = (BoxLoad, TensorStore, WarpgroupProduct)
+_UNITS = (BoxLoad, HeldProduct, TensorCommit, TensorProduct, TensorStore, WarpgroupProduct)
 
 
 class FenceReads(LaunchPass):

@@ -36,6 +36,7 @@ from tilec.backends.cuda.analysis.loops import (
 from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
+from tilec.backends.cuda.analysis.units import operands_of
 from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs, sums_layout
 from tilec.backends.cuda.nodes import (
     BlockScan,
@@ -117,12 +118,15 @@ class _Inference:
         return found
 
     def _boxes(self) -> None:
-        """Operands that TMA brings lie in its patterns, and so do tiles of which lanes load rows, those that
-        loops over a product's fragments read, eight rows at a time, and those that TMA stores."""
+        """Operands that TMA brings lie in its patterns, as do all of tcgen05, and so do tiles of which lanes
+        load rows, those that loops over a product's fragments read, eight rows at a time, and those that TMA
+        stores."""
         stmts = list(walk(self.launch.body))
-        products = [stmt for stmt in stmts if isinstance(stmt, (WarpGemm, TensorProduct))]
+        products = [stmt for stmt in stmts if isinstance(stmt, WarpGemm)]
         operands = {region.buffer for stmt in products for region in (stmt.a, stmt.b)}
-        operands |= {stmt.b.buffer for stmt in stmts if isinstance(stmt, HeldProduct)}
+        by_units = (stmt for stmt in stmts if isinstance(stmt, (HeldProduct, TensorProduct)))
+        for tile in {region.buffer for stmt in by_units for region in operands_of(stmt)}:
+            self.layouts.setdefault(tile, slabs(tile))
         operands |= {stmt.source.source for stmt in stmts if isinstance(stmt, LaneLoad)}
         operands |= {stmt.src.buffer for stmt in stmts if isinstance(stmt, TurnTile)}
         rows = {load.dst.buffer for load in stmts if isinstance(load, BoxLoad) and _brings_rows(load)}
