@@ -4,14 +4,17 @@ planted there are found."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from emulated import KERNELS, Beside, kernel_of, without
+from shipped import ROOT, variants
 
 from tilec.backends.cuda.codegen import images
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
+from tilec.build.frontend import elaborate_variant
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
@@ -21,6 +24,7 @@ from tilec.targets import parse_target
 from tilec.trials.oracle import Author
 
 SM100A = parse_target("sm_100a")
+IDIOMS = ROOT / "tests" / "kernels" / "idioms" / "attention.toml"
 
 
 def attention(size: int = 32, entry: str = "attention_dense", **config: Any) -> Kernel:
@@ -133,6 +137,14 @@ def test_tiles_of_other_sizes(size: int, config: dict[str, Any], sizes: dict[str
     kernel = attention(size, **config)
     assert "P and sums in tensor memory" in roads(lowered(kernel))
     assert Beside(kernel, SM100A).run(dims(size, **sizes)) == []
+
+
+@pytest.mark.parametrize("name", ["staged_output_d256", "rows_gathered"])
+def test_results_take_the_bytes_of_rings(name: str) -> None:
+    """Beside rings that fill shared memory; sums of rows that two warpgroups share have room, too."""
+    (variant,) = variants(IDIOMS, name, "sm_90a")
+    made = lowered(elaborate_variant(replace(variant, target=SM100A)).kernel)
+    assert "P and sums in tensor memory" in roads(made)
 
 
 @pytest.mark.nvrtc

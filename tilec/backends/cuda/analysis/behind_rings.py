@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.nodes import EachTile, GiveBack, InitBarriers, RemoteStore
+from tilec.backends.cuda.nodes import EachTile, GiveBack, InitBarriers, RemoteStore, TensorCommit
 from tilec.ir.exprs import int_value, same
 from tilec.ir.nodes import Alloc, Block, If, Launch, Stmt, children, walk
 from tilec.ir.nodes.barriers import AllocBarrier, Arrive, ClusterCopy, Group, WaitPhase
@@ -15,10 +15,13 @@ from tilec.ir.traits import buffers, scratch, written
 if TYPE_CHECKING:
     from tvm.ir import Var
 
+#: What gives stages of rings back.
+_RETURNS = (GiveBack, TensorCommit)
+
 
 def rings_of(launch: Launch) -> set[Var]:
     """The tiles of a launch that go back to a producer."""
-    return {tile for stmt in walk(launch.body) if isinstance(stmt, GiveBack) for tile in stmt.tiles}
+    return {tile for stmt in walk(launch.body) if isinstance(stmt, _RETURNS) for tile in stmt.tiles}
 
 
 def behind_rings(launch: Launch) -> set[Var]:
@@ -74,7 +77,7 @@ def used_behind(block: Block, rings: Set[Var]) -> set[Var]:
     users = [place for place, stmt in enumerate(block) if used((stmt,)) & rings]
     if not users:
         return set()
-    last = users[-1]
+    last = max(users[-1], _last_wait(block))
     found = used(block[last + 1 :]) - used(block[: last + 1])
     if len(users) == 1 and isinstance(block[last], If):
         sides = children(block[last])
@@ -82,6 +85,19 @@ def used_behind(block: Block, rings: Set[Var]) -> set[Var]:
             others = used((*block[:last], *block[last + 1 :], *sides[1 - number]))
             found |= used_behind(side, rings) - others
     return {tile for tile in found - _written_by_others(block) if tile.scope() == "shared.dyn"}
+
+
+def _last_wait(block: Block) -> int:
+    """The last statement of a block that waits for products of tcgen05, which read rings until then; -1 where
+    there are none."""
+    commits = (stmt for stmt in walk(block) if isinstance(stmt, TensorCommit))
+    done = {stmt.barrier for stmt in commits if not stmt.tiles}
+    waits = (_waits(stmt, done) for stmt in block)
+    return max((place for place, holds in enumerate(waits) if holds), default=-1)
+
+
+def _waits(stmt: Stmt, barriers: Set[Var]) -> bool:
+    return any(isinstance(inner, WaitPhase) and inner.barrier in barriers for inner in walk((stmt,)))
 
 
 def _written_by_others(block: Block) -> set[Var]:
@@ -97,4 +113,4 @@ def used(block: Iterable[Stmt]) -> set[Var]:
 
 
 def _gives_back(group: Group) -> bool:
-    return any(isinstance(stmt, GiveBack) for stmt in walk(group.body))
+    return any(isinstance(stmt, _RETURNS) for stmt in walk(group.body))

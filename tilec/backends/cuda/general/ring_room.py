@@ -12,10 +12,12 @@ from tilec.backends.cuda.analysis.fit_operands import Fitted, fit
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.held_alike import held_alike
 from tilec.backends.cuda.analysis.mma import MMA, is_register_operand
+from tilec.backends.cuda.analysis.tensor_memory import tensor_tile
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.general.deepen import deepened
 from tilec.backends.cuda.general.fills import fills
 from tilec.backends.cuda.general.order import order_of
+from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.passes.place_shared import SMALL
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -26,13 +28,14 @@ from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tvm.ir import Var
 
     from tilec.backends.cuda.general.loads import Load
     from tilec.backends.cuda.general.rings import Ring
     from tilec.backends.cuda.general.slices import Program
+    from tilec.backends.cuda.nodes import WarpTile
     from tilec.ir.nodes import Stmt
     from tilec.targets import Target
 
@@ -94,11 +97,17 @@ def warps_bytes(launch: Launch, wide: Set[Stmt], target: Target) -> int:
     """Bytes of the shared tiles that come with products of warps, those that are not ``wide``: of operands
     that they do not take as they are, and of reductions over sums whose columns warps share."""
     products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm) and stmt not in wide]
-    fitted = [fit(product, target) for product in products]
-    tiles = [MMA.tile(each.gemm, thread_count(launch) // WARP, target) for each in fitted]
-    beside = max((tile.warps[1] for tile in tiles if not isinstance(tile, str)), default=1)
+    fitted, warps = [fit(product, target) for product in products], thread_count(launch) // WARP
+    beside = _beside(MMA.tile(each.gemm, warps, target) for each in fitted)
     operands = sum(_aligned(size) for each in fitted for size in _operand_tiles(each, beside > 1))
+    if has_tensor_memory(target):
+        beside = max(beside, _beside(tensor_tile(product, warps, target) for product in products))
     return operands + (beside * _reduced_bytes(launch) if beside > 1 else 0)
+
+
+def _beside(tiles: Iterable[WarpTile | str]) -> int:
+    """Over how many warps, or warpgroups, the columns of products are spread at most."""
+    return max((tile.warps[1] for tile in tiles if not isinstance(tile, str)), default=1)
 
 
 def _reduced_bytes(launch: Launch) -> int:
