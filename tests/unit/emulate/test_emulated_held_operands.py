@@ -147,6 +147,11 @@ def test_results_take_the_bytes_of_rings(name: str) -> None:
     assert "P and sums in tensor memory" in roads(made)
 
 
+def test_a_note_says_why_a_launch_has_none() -> None:
+    (launch,) = lowered(attention(bM=64)).launches
+    assert any("cannot share 64 x 32 sums in tensor memory" in note for note in launch.notes)
+
+
 @pytest.mark.nvrtc
 @pytest.mark.parametrize(("name", "size"), [("sm_100a", 128), ("sm_103a", 64)])
 def test_the_assembler_takes_it_without_spills(name: str, size: int) -> None:

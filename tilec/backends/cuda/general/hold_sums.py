@@ -66,7 +66,7 @@ from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, Arrive, Group, WaitPhas
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.roads import Road
 from tilec.ir.traits import buffers, written
-from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.roads import road_of, with_notes, with_roads
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -76,11 +76,15 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
+#: Why nothing of a launch is multiplied by tcgen05, for `explain`.
+_NOTE = "no product has its sums in tensor memory: {}{}"
+
+
 class HoldSums(Pass):
     """In: launches with a producer, each of whose products multiplies shared tiles, or 16-bit numbers of a
     fragment by one, into a fragment. Out: TensorProducts and HeldProducts of one warp, a thread of which
     issues them and whose TensorCommits give stages of rings back; TensorPuts in front of products, TensorSums
-    in front of what names their sums. Other launches stay."""
+    in front of what names their sums. Other launches stay, with a note that says why."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its sums."""
@@ -91,13 +95,19 @@ class HoldSums(Pass):
 
 def _held(launch: Launch, target: Target) -> Launch:
     consumers = [stmt for stmt in launch.body if isinstance(stmt, Group) and stmt.first == 0]
-    fed = any(isinstance(stmt, GiveBack) for stmt in walk(launch.body))
-    if len(consumers) != 1 or not fed:
+    kinds = {type(stmt) for stmt in walk(launch.body)}
+    if len(consumers) != 1 or not kinds >= {Gemm, GiveBack}:
         return launch
     try:
         return _Sums(launch, consumers[0], target).made()
-    except Unfit:
-        return launch
+    except Unfit as unfit:
+        return with_notes(launch, [_NOTE.format(_line(unfit), unfit)])
+
+
+def _line(unfit: Unfit) -> str:
+    """Where the statement stands that is to blame, if one is."""
+    loc = None if unfit.stmt is None else unfit.stmt.loc
+    return "" if loc is None else f"line {loc.line}: "
 
 
 #: Where a fragment is: zeros that nobody has stored, registers, tensor memory, both.
