@@ -13,7 +13,6 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
-from tilec.ir import small_floats
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.language.tiles.boxes import Box
 from tilec.language.tiles.buffers import Buffer, Element
@@ -127,7 +126,9 @@ class _ExponentElement(Element):
     @property
     def expr(self) -> Expr:
         """The power of two as float32."""
-        return small_floats.power(super().expr)
+        from tilec.ir.small_floats import power
+
+        return power(super().expr)
 
     def store(self, value: Any) -> None:
         """Write the nearest power of two, the larger one in the middle; NaN for what is negative or no
@@ -245,13 +246,15 @@ def _byte(value: Any) -> Value:
 
 
 def _decoded(bits: Value, kind: make_dtype) -> Value:
+    from tilec.ir.small_floats import float4
+
     if kind == "uint4":
         return bits
     if kind == "int4":
         signed = cast_value(bits, make_dtype("int8"))
         eight = cast_value(8, make_dtype("int8"))
         return apply("-", apply("^", signed, eight), eight)  # type: ignore[no-any-return]
-    return Value(small_floats.float4(bits.expr))
+    return Value(float4(bits.expr))
 
 
 def _encoded(value: Any, kind: make_dtype) -> Value:
