@@ -114,7 +114,7 @@ class Product:
         rows, columns = self.tile.tiles
         words, places = self.words(), self.places(step)
         parts: list[tirx.Stmt] = []
-        for buffer, place, count in zip(buffers, places, words, strict=True):
+        for buffer, place, count in zip(buffers[: len(words)], places[: len(words)], words, strict=True):
             parts += self.prepared(buffer, place, count)
         i, j = (self.ctx.fresh(name, "int32") for name in ("row", "column"))
         back = tirx.const(columns - 1, "int32") - j
