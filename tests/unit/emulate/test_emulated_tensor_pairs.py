@@ -10,14 +10,14 @@ from emulated import Beside, kernel_of, replacing, with_args, without
 from tvm import tirx
 from tvm.ir import StringImm
 
+from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.codegen import images
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.cuda.general.pair_sums import PairSums
-from tilec.backends.cuda.nodes import TensorProduct
 from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel, walk
+from tilec.ir.nodes import Kernel
 from tilec.ir.text.parser import parse_kernel
 from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
@@ -30,6 +30,12 @@ DIMS = {"M": 300, "N": 80, "K": 208}
 #: One pair walks over four tiles of 256 x 64 in these dims.
 WALKS = {"trans_B": False, "threads": 256}
 TEXTS = Path(__file__).parents[1] / "backends" / "pass_texts" / "sm_100a" / "pair_sums.txt"
+#: A load of the kernel there, and statements that bring as much by threads.
+LOAD = "        copy(B[bx * 64:+64, ko * 32:+32], Bs[0:+64, 0:+32])"
+BY_THREADS = (
+    "        for i, j in parallel(64, 32):\n"
+    "            Bs[i, j] = B[bx * 64 + i, ko * 32 + j] * cast(float16, 2.0)"
+)
 
 
 def product(dtype: str = "float16", trans_B: bool = True, **config: Any) -> Kernel:
@@ -80,6 +86,13 @@ def test_a_block_has_half_of_the_second_operand() -> None:
     assert alone - pair == 2 * 32 * 64 * 2  # stages, rows, columns, bytes
 
 
+def test_rings_have_the_stages_that_halves_leave_room_for() -> None:
+    alone, pair = (lowered(product(bN=256, threads=256, num_stages=4, cluster=asked)).launches[0].roads
+                   for asked in (1, (1, 2)))  # fmt: skip
+    assert any("ring of 3 stages" in road.instruction for road in alone)
+    assert any("ring of 4 stages" in road.instruction for road in pair)
+
+
 def test_a_grid_of_whole_pairs_stays() -> None:
     kernel = kernel_of("gemm.py:matmul", {**GUARDS, "M": Guard(div=256)}, {}, **CONFIG)
     assert lowered(kernel).launches[0].grid[1] == "(M + 127) // 128"
@@ -110,16 +123,12 @@ def test_others_multiply_alone(config: dict[str, Any], reason: str) -> None:
     ("old", "new", "reason"),
     [
         ("(K + 31) // 32", "(K + by * 32) // 32", "trips or branches change along by"),
-        ("        fill(acc", "        fill(Bs[0:+2, 0:+64, 0:+32], 0.0)\n        fill(acc", "threads bring"),
-        ("        fill(acc", "        first = Bs[0, 0, 0]\n        fill(acc", "other uses"),
+        (LOAD, BY_THREADS, "threads bring"),
+        (LOAD, f"{LOAD}\n        first = Bs[0, 0]", "other uses"),
+        ("    copy(acc", '    cluster_barrier("wait")\n    copy(acc', "orders the blocks"),
         (
-            "        close_tensor",
-            '        cluster_barrier("wait")\n        close_tensor',
-            "orders the blocks",
-        ),
-        (
-            "        acc = alloc",
-            "        C[0, 0] = cast(float16, 1.0)\n        acc = alloc",
+            "    acc = alloc",
+            "    C[0, 0] = cast(float16, 1.0)\n    acc = alloc",
             "stores in front",
         ),
     ],
@@ -130,7 +139,14 @@ def test_what_blocks_do_apart_keeps_them_from_pairs(old: str, new: str, reason: 
     made = PairSums().apply(parse_kernel(before.replace(old, new)), SM100A)
     (note,) = made.launches[0].notes
     assert reason in note
-    assert not any(stmt.pair for stmt in walk(made.launches[0].body) if isinstance(stmt, TensorProduct))
+    assert not has_groups(made.launches[0])
+
+
+def test_authors_ask_for_pairs_too() -> None:
+    before = TEXTS.read_text(encoding="utf-8").partition("\n====")[0]
+    made = PairSums().apply(parse_kernel(before.replace('"cluster"', '"cluster_dims"')), SM100A).launches[0]
+    assert (made.schedule.clusters, made.grid) == ((1, 2), (1, 4))
+    assert made.notes == ("pairs of blocks along by multiply 256 rows together",)
 
 
 @pytest.mark.nvrtc
@@ -163,7 +179,7 @@ def test_both_blocks_have_asked_for_columns() -> None:
 
 
 def test_both_blocks_have_loaded_sums() -> None:
-    kernel = product(**WALKS)
+    kernel = product(**WALKS, stages=2)
     with pytest.raises(EmulationError, match="overwrites or gives up tensor memory that warp"):
         Beside(kernel, SM100A, lowered=without(kernel, SM100A, "tilec_barrier_wait_cluster", which=1)).run(
             DIMS

@@ -64,9 +64,9 @@ _OPEN, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
 TMA_PASSES: tuple[Pass, ...] = (
     _OPEN,
     *_FIRST,
+    PairSums(),
     SplitRoles(),
     HoldSums(),
-    PairSums(),
     AlternateSums(),
     BringBoxes(),
     StoreBoxes(),

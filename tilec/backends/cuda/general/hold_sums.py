@@ -79,10 +79,11 @@ class HoldSums(Pass):
         """The kernel with its sums."""
         if not has_tensor_memory(target):
             return kernel
-        return rewrite_launches(kernel, lambda launch: _held(launch, target))
+        return rewrite_launches(kernel, lambda launch: held(launch, target))
 
 
-def _held(launch: Launch, target: Target) -> Launch:
+def held(launch: Launch, target: Target) -> Launch:
+    """A launch with its sums."""
     consumers = [stmt for stmt in launch.body if isinstance(stmt, Group) and stmt.first == 0]
     kinds = {type(stmt) for stmt in walk(launch.body)}
     if len(consumers) != 1 or not kinds >= {Gemm, GiveBack}:

@@ -10,7 +10,9 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.tensor_memory import PAIRED_ROWS, ROWS
 from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.general.hold_sums import held
 from tilec.backends.cuda.general.pairs import PAIR, Pairs, pair_axis, wide_axes
+from tilec.backends.cuda.general.split_roles import split
 from tilec.backends.cuda.general.whole_sums import PRODUCTS
 from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.nodes import (
@@ -28,10 +30,11 @@ from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, If, Kernel, Launch, Region, Stmt, Store, walk
 from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, ClusterBarrier, Group, WaitPhase
 from tilec.ir.nodes.threads import Sync
+from tilec.ir.options import NO_ROLES
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import changed_in
-from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.emission.storage import convert, element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
@@ -42,26 +45,29 @@ if TYPE_CHECKING:
 
 
 class PairSums(Pass):
-    """In: launches whose sums lie in tensor memory, and whose schedule asks for pairs of blocks along an axis
-    of the grid along which second operands stay the same. Out: clusters of two blocks, each of which brings
-    half of these; the barriers of the first one count the bytes of both, a thread of it issues all products,
-    and commits arrive in both. Where the grid may have an odd end, the second block of the last pair stores
-    nothing. Other launches have the reason among their notes."""
+    """In: launches whose sums would lie in tensor memory, and whose schedule asks for pairs of blocks along
+    an axis of the grid along which second operands stay the same. Out: those with the roles of their warps,
+    their sums and rings for half of these in clusters of two blocks: the barriers of the first one count the
+    bytes of both, a thread of it issues all products, and commits arrive in both. Where the grid may have an
+    odd end, the second block of the last pair stores nothing. Other launches have the reason among their
+    notes."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its pairs."""
-        if not has_tensor_memory(target):
+        if not has_tensor_memory(target) or kernel.option(NO_ROLES) is not None:
             return kernel
-        return rewrite_launches(kernel, lambda launch: _paired(kernel, launch))
+        return rewrite_launches(kernel, lambda launch: _paired(kernel, launch, target))
 
 
-def _paired(kernel: Kernel, launch: Launch) -> Launch:
+def _paired(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     asked = launch.schedule.clusters
-    multiplies = any(isinstance(stmt, PRODUCTS) for stmt in walk(launch.body))
-    if not multiplies or asked is None or set(asked) == {1}:
+    if asked is None or set(asked) == {1}:
+        return launch
+    made = held(split(kernel, launch, target, halves=True), target)
+    if not any(isinstance(stmt, PRODUCTS) for stmt in walk(made.body)):
         return launch
     try:
-        found = Pairs(launch, pair_axis(launch, asked), Facts(kernel, changed_in(launch)))
+        found = Pairs(made, pair_axis(launch, asked), Facts(kernel, changed_in(launch)))
         return _Paired(found).made()
     except Unfit as unfit:
         told = f"no pairs of blocks for one product: {unfit}"
@@ -128,7 +134,7 @@ class _Paired:
         sums, behind = self.found.split(block)
         kept = tuple(stmt for stmt in behind if not isinstance(stmt, CloseTensorMemory))
         end, var = self.launch.grid[self.found.axis], self.found.var
-        limit = tirx.const(end, dtype_of(var)) if isinstance(end, int) else end
+        limit = tirx.const(end, dtype_of(var)) if isinstance(end, int) else convert(end, dtype_of(var))
         return (*sums, If(tirx.LT(var, limit), kept)) if kept else sums
 
     def _block(self, block: Block) -> list[Stmt]:

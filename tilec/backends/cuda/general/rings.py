@@ -72,16 +72,23 @@ class Plan:
     tables: Set[Var]
 
 
-def plan_rings(kernel: Kernel, launch: Launch, program: Program, wide: Set[Stmt], target: Target) -> Plan:
-    """The rings of a launch whose products ``wide`` wgmma carries out. Unfit where there is no ring, or no
-    room."""
+def plan_rings(
+    kernel: Kernel,
+    launch: Launch,
+    program: Program,
+    wide: Set[Stmt],
+    target: Target,
+    halved: Set[Var] = frozenset(),
+) -> Plan:
+    """The rings of a launch whose products ``wide`` wgmma carries out, where a block will have half of each
+    tile of ``halved``. Unfit where there is no ring, or no room."""
     sorted_loads = Loads(kernel, launch, program)
     found, kept = _of_rings(sorted_loads, launch, program)
     if not found:
         first = next(iter(kept), None)
         raise Unfit("no load of it is a box that TMA brings" if first is None else kept[first], first)
     tiles = by_tile(found)
-    rings = [_ring(each, tiles, launch, program, wide) for each in _together(tiles, launch)]
+    rings = [_ring(each, tiles, launch, program, wide, halved) for each in _together(tiles, launch)]
     tables = program.tables(all_needed(program, found))
     taken = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
     taken += warps_bytes(launch, wide, target)
@@ -210,13 +217,14 @@ def _ring(
     launch: Launch,
     program: Program,
     wide: Set[Stmt],
+    halved: Set[Var],
 ) -> Ring:
     own = [load for tile in tiles for load in loads[tile]]
     stmts = {load.stmt for load in own}
     stages = max(_stages(stmt, program) for stmt in stmts)
     others = [stmt for stmt, around in program.around.items() if not stmts & {stmt, *around}]
     users = [stmt for stmt in others if any(uses_itself(stmt, tile) for tile in tiles)]
-    size = sum(tile_bytes(Alloc(tile)) for tile in tiles)
+    size = sum(tile_bytes(Alloc(tile)) // (2 if tile in halved else 1) for tile in tiles)
     by_products = all(stmt in wide and not _reads_across(stmt, tiles) for stmt in users)
     by_threads = _by_threads(own)
     fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)

@@ -107,22 +107,24 @@ class SplitRoles(Pass):
         """The kernel with its roles."""
         if not has_tma(target) or kernel.option(NO_ROLES) is not None:
             return kernel
-        return rewrite_launches(kernel, lambda launch: _split(kernel, launch, target))
+        return rewrite_launches(kernel, lambda launch: split(kernel, launch, target))
 
 
-def _split(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+def split(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) -> Launch:
+    """A launch with its roles. ``halves``: rings have the stages that there is room for where a block has
+    half of each second operand, to which the launch has yet to be brought."""
     if not any(isinstance(stmt, (Gemm, ScaledGemm)) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     written = replace(launch, body=apart(launch.body))
     raw = with_raw_tiles(kernel, with_made_tiles(written))
     try:
-        roles = None if raw is written else _roles(kernel, raw, target)
+        roles = None if raw is written else _roles(kernel, raw, target, halves)
     except Unfit:
         roles = None
     if roles is not None and roles.run_ahead():
         return roles.made()
     try:
-        return _roles(kernel, written, target).made()
+        return _roles(kernel, written, target, halves).made()
     except Unfit as unfit:
         return launch if _is_told(launch, unfit) else without_roles(launch, unfit)
 
@@ -151,10 +153,11 @@ def check_one_warp_loads(kernel: Kernel, launch: Launch, target: Target) -> None
     need(roles.loading == _WARP, "its producer would load by threads what TMA does not bring")
 
 
-def _roles(kernel: Kernel, launch: Launch, target: Target) -> _Roles:
+def _roles(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) -> _Roles:
     wide = _check(launch, target)
     program = Program.of(launch.body, changed_in(launch))
-    plan = plan_rings(kernel, launch, program, wide, target)
+    halved = {stmt.b.buffer for stmt in walk(launch.body) if halves and isinstance(stmt, Gemm)}
+    plan = plan_rings(kernel, launch, program, wide, target, halved)
     _check_left(program, plan)
     return _Roles(launch, program, plan, hands_registers_on(target))
 
