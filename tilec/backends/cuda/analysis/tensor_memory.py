@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 #: Rows of tensor memory, its columns, and the least that are handed out.
 ROWS, MOST, LEAST = 128, 512, 32
-#: Rows of a product of two blocks, and what its columns are multiples of: half of them come from each block.
-PAIRED_ROWS, PAIRED_COLUMNS = 256, 32
+#: Blocks that multiply as one, rows of their product, and what its columns are multiples of: half of them
+#: come from each block.
+PAIR, PAIRED_ROWS, PAIRED_COLUMNS = 2, 256, 32
 #: Bytes of elements that may be stored across K.
 _EITHER_SIDE = 2
 _STEP_COLUMNS, _WIDEST, _ROWS_OF_A_WARP = 16, 256, 2

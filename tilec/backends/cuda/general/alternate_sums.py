@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.tensor_memory import MOST
-from tilec.backends.cuda.general.pairs import PAIR
+from tilec.backends.cuda.analysis.tensor_memory import MOST, PAIR
 from tilec.backends.cuda.general.places import Place
 from tilec.backends.cuda.general.rings import Ring
 from tilec.backends.cuda.general.whole_sums import whole_loops

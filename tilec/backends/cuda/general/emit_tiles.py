@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.analysis.tensor_memory import PAIR
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.general.pairs import PAIR
 from tilec.backends.cuda.nodes import EachTile
 from tilec.backends.cuda.warp_roles.build import add, cell, emits, i32, let, put
 from tilec.ir.exprs import dtype_of

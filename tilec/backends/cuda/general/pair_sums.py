@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tensor_memory import PAIRED_ROWS, ROWS
+from tilec.backends.cuda.analysis.tensor_memory import PAIR, PAIRED_ROWS, ROWS
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.general.hold_sums import held
-from tilec.backends.cuda.general.pairs import PAIR, Pairs, pair_axis, wide_axes
+from tilec.backends.cuda.general.pairs import Pairs, pair_axis, wide_axes
 from tilec.backends.cuda.general.split_roles import split
 from tilec.backends.cuda.general.whole_sums import PRODUCTS
 from tilec.backends.cuda.limits import has_tensor_memory

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tensor_memory import PAIRED_COLUMNS
+from tilec.backends.cuda.analysis.tensor_memory import PAIR, PAIRED_COLUMNS
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.analysis.wgmma import is_operand
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from tilec.lowering.analysis.facts import Facts
 
-#: Blocks of a pair.
-PAIR = 2
 #: What blocks of a pair come to together.
 _TOGETHER = (ArriveOnce, BoxLoad, TensorCommit, TensorProduct, WaitPhase)
 

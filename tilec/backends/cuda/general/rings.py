@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.tensor_memory import PAIR
 from tilec.backends.cuda.analysis.tiles import alike
 from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
@@ -224,7 +225,7 @@ def _ring(
     stages = max(_stages(stmt, program) for stmt in stmts)
     others = [stmt for stmt, around in program.around.items() if not stmts & {stmt, *around}]
     users = [stmt for stmt in others if any(uses_itself(stmt, tile) for tile in tiles)]
-    size = sum(tile_bytes(Alloc(tile)) // (2 if tile in halved else 1) for tile in tiles)
+    size = sum(tile_bytes(Alloc(tile)) // (PAIR if tile in halved else 1) for tile in tiles)
     by_products = all(stmt in wide and not _reads_across(stmt, tiles) for stmt in users)
     by_threads = _by_threads(own)
     fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)
