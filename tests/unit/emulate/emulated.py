@@ -36,6 +36,17 @@ def kernel_of(entry: str, dims: Mapping[str, Guard], args: Mapping[str, Any], **
     return elaborate(load_entry(entry, KERNELS), name="kernel", dims=dims, args=args, config=config)
 
 
+def lowered(kernel: Kernel, name: str = "sm_100a") -> LoweredKernel:
+    """A kernel as device code of a target is written from it."""
+    target = parse_target(name)
+    return lower_kernel(lower(kernel, target), target)
+
+
+def roads(made: LoweredKernel) -> str:
+    """What its launches tell of their statements, a line each."""
+    return "\n".join(str(road) for launch in made.launches for road in launch.roads)
+
+
 class Beside:
     """A kernel on the emulator, or on what ``run`` is, with the interpreter, or its author's reference,
     beside it."""

@@ -8,18 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from emulated import KERNELS, Beside, kernel_of, without
+from emulated import KERNELS, Beside, kernel_of, lowered, roads, without
 from shipped import ROOT, variants
 
 from tilec.backends.cuda.codegen import images
-from tilec.backends.cuda.emit.entry import lower_kernel
-from tilec.backends.pipeline import lower
 from tilec.build.frontend import elaborate_variant
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.language.frontend.elaborate import load_entry
-from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
 from tilec.trials.oracle import Author
 
@@ -41,15 +38,6 @@ def dims(size: int = 32, **sizes: int) -> dict[str, int]:
     q_row, kv_row = (found[heads] * size for heads in ("H", "Hkv"))
     strides = {"q_row": q_row, "q_batch": found["Sq"] * q_row, "kv_row": kv_row}
     return found | strides | {"kv_batch": found["Sk"] * kv_row}
-
-
-def lowered(kernel: Kernel, name: str = "sm_100a") -> LoweredKernel:
-    target = parse_target(name)
-    return lower_kernel(lower(kernel, target), target)
-
-
-def roads(made: LoweredKernel) -> str:
-    return "\n".join(str(road) for launch in made.launches for road in launch.roads)
 
 
 @pytest.mark.parametrize(

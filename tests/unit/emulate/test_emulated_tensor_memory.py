@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated import Beside, kernel_of, replacing, with_args, without
+from emulated import Beside, kernel_of, lowered, replacing, roads, with_args, without
 from tvm import tirx
 
 from tilec.backends.cuda.codegen import images
-from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.cuda.general.alternate_sums import AlternateSums
-from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Block, If, Kernel, Stmt
@@ -33,15 +31,6 @@ TEXT = Path(__file__).parents[1] / "backends" / "pass_texts" / "sm_100a" / "alte
 def product(dtype: str = "float16", trans_B: bool = True, **config: Any) -> Kernel:
     args = {"dtype": dtype, "trans_B": trans_B}
     return kernel_of("gemm.py:matmul", GUARDS, args, **{**CONFIG, **config})
-
-
-def lowered(kernel: Kernel, name: str = "sm_100a") -> LoweredKernel:
-    target = parse_target(name)
-    return lower_kernel(lower(kernel, target), target)
-
-
-def roads(made: LoweredKernel) -> str:
-    return "\n".join(str(road) for launch in made.launches for road in launch.roads)
 
 
 def failure(made: LoweredKernel) -> str:

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated import Beside, kernel_of, replacing, with_args, without
+from emulated import Beside, kernel_of, lowered, replacing, with_args, without
 from tvm import tirx
 from tvm.ir import StringImm
 
 from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.codegen import images
-from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.cuda.general.pair_sums import PairSums
-from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
@@ -41,11 +39,6 @@ BY_THREADS = (
 def product(dtype: str = "float16", trans_B: bool = True, **config: Any) -> Kernel:
     args = {"dtype": dtype, "trans_B": trans_B}
     return kernel_of("gemm.py:matmul", GUARDS, args, **{**CONFIG, **config})
-
-
-def lowered(kernel: Kernel, name: str = "sm_100a") -> LoweredKernel:
-    target = parse_target(name)
-    return lower_kernel(lower(kernel, target), target)
 
 
 def road_of_products(made: LoweredKernel) -> str:

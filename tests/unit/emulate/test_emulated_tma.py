@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emulated import Beside, kernel_of
+from emulated import Beside, kernel_of, lowered, roads
 
 from tilec.backends.cuda.codegen import images
-from tilec.backends.cuda.emit.entry import lower_kernel
-from tilec.backends.pipeline import lower
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
-from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
 
 GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
@@ -23,15 +20,6 @@ DIMS = {"M": 70, "N": 72, "K": 200}
 
 def product(config: dict[str, int], **args: Any) -> Kernel:
     return kernel_of("gemm.py:matmul", GUARDS, {"dtype": "float16", **args}, **config)
-
-
-def lowered(kernel: Kernel, name: str) -> LoweredKernel:
-    target = parse_target(name)
-    return lower_kernel(lower(kernel, target), target)
-
-
-def roads(made: LoweredKernel) -> str:
-    return "\n".join(str(road) for launch in made.launches for road in launch.roads)
 
 
 def source(kernel: Kernel, name: str) -> str:
