@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from example_modules import importable
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ROOT / "examples" / "cpp" / "llama"
@@ -28,13 +28,8 @@ pytest.importorskip("transformers", reason="writes the checkpoints and is the re
 @pytest.fixture(scope="module")
 def helpers() -> Iterator[None]:
     """The example's own modules, importable while the tests run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ENGINE))
-        for name in MODULES:
-            sys.modules.pop(name, None)
+    with importable(ENGINE, MODULES):
         yield
-        for name in MODULES:
-            sys.modules.pop(name, None)
 
 
 def small_manifest(folder: Path) -> Path:

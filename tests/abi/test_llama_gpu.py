@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_modules import importable
 from linked import link
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,12 +50,8 @@ def helpers(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory)
     nvcc.write_text(NVCC, encoding="utf-8")
     nvcc.chmod(0o755)
     patch.setenv("TILEC_NVCC", str(nvcc))
-    patch.syspath_prepend(str(ENGINE))
-    for name in MODULES:
-        sys.modules.pop(name, None)
-    yield
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with importable(ENGINE, MODULES):
+        yield
 
 
 def small_manifest() -> str:
