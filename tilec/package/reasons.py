@@ -40,16 +40,18 @@ def reasons(
     kernel; ``forced``: the ids that TILEC_FORCE_VARIANT names there."""
     variants, only = kernel["variants"], _forced(kernel, device, forced)
     rejected = [_rejection(kernel, variant, device, dims, only) for variant in variants]
-    choice = _Choice(variants, rejected, only is not None, dims, units)
+    texts = rejected
+    if not all(rejected):
+        choice = _Choice(variants, rejected, only is not None, dims, units)
+        texts = [text or choice.admitted(at) for at, text in enumerate(rejected)]
     return tuple(
-        Reason(variant["id"], variant["target"], text or choice.admitted(at))
-        for at, (variant, text) in enumerate(zip(variants, rejected, strict=True))
+        Reason(variant["id"], variant["target"], text) for variant, text in zip(variants, texts, strict=True)
     )
 
 
 class _Choice:
-    """What is said of variants that admit a call: ``rejected`` says of each why it does not, and of all but
-    one where that ``is_forced``."""
+    """What is said of variants that admit a call, at least one: ``rejected`` says of each why it does not,
+    and of all but one where that ``is_forced``."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class _Choice:
     ) -> None:
         self._variants, self._dims, self._units = variants, dims, units
         self._choices = choices([_calls(one) for one in variants])
-        first = next((at for at, text in enumerate(rejected) if not text), 0)
+        first = next(at for at, text in enumerate(rejected) if not text)
         self._compared = self._choices[first]
         costs = [one.get("cost", "") for one in variants]
         chosen = taken(self._compared, lambda at: not rejected[at], costs, dims, units)

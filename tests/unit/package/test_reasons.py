@@ -82,6 +82,13 @@ def test_alignment_is_known_from_the_element_type_alone() -> None:
     ]
 
 
+def test_nothing_is_taken_of_a_list_that_another_machine_runs() -> None:
+    """Variants that costs choose among, none of which admits the call."""
+    listed = [replace(variant("a", "sm_90a"), listed_under=(), cost=cost) for cost in ("1", "2")]
+    found = reasons(described_kernel(*listed), "x86-64-v3", {"M": 1}, 1)
+    assert {each.text for each in found} == {"rejected: it is for a GPU"}
+
+
 def described_kernel(*variants: VariantRecord) -> dict[str, Any]:
     """What a library's metadata would say of a kernel of these variants, in this order."""
     one = kernel([tensor("A", "M"), scalar("s", "float32")], ["M"], *variants)
