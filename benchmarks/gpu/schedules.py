@@ -11,10 +11,14 @@ not take seed 22), by
 
     --kernel matmul_float16 --part matmul_16_few:M=1..16:5
     --kernel linear_bfloat16 --part linear_16_few:M=1..16:5
-    --kernel matmul_ragged_float16 --part matmul_16_ragged_few:M=1..16:6
-    --part matmul_16_ragged_some:M=17..128:6
     --kernel linear_ragged_bfloat16 --part linear_16_ragged_few:M=1..16:6
     --part linear_16_ragged_some:M=17..64:6
+
+Those of `matmul` for up to 128 rows and rows of B that start anywhere are fitted to
+schedules_folds_h200.json, times of the 23rd (seeds 221, 223 and 227, without N of multiples of 8), by
+
+    --kernel matmul_folded_float16 --gain 0.001 --part matmul_16_ragged_few:M=1..16:7
+    --part matmul_16_ragged_some:M=17..128:8
 
 The others are fitted to schedules_22_h200.json, times of the day after (seeds 101 and 103, 30
 shapes that had been slow, ``--models`` seed 105; those of two runs brought together by what cuBLAS took), by
