@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -240,3 +241,23 @@ def test_the_folder_for_a_gpu_machine_is_whole(
     assert (usage.returncode, usage.stderr[:14]) == (2, "llama: usage: ")
     script = [sys.executable, "-I", "-c", "import sys; sys.path.insert(0, '.'); import gpu, gpu_peers, peers"]
     subprocess.run(script, cwd=tmp_path / "folder", check=True)
+
+
+@pytest.mark.usefixtures("helpers")
+def test_a_token_between_two_experts_says_nothing_of_what_follows_it() -> None:
+    """The model prefers token 1 everywhere; its router is undecided at the second token of the answer."""
+    import torch
+    from peers import disagreements
+
+    class Undecided:
+        config = SimpleNamespace(num_experts_per_tok=2)
+
+        def __call__(self, ids: torch.Tensor, output_router_logits: bool = False) -> SimpleNamespace:
+            thirds = torch.tensor([0.0, 0.0, 0.0, 0.99, 0.0])
+            router = torch.stack([torch.full((5,), 2.0), torch.ones(5), thirds], dim=1)
+            logits = torch.tensor([[[0.0, 1.0]] * ids.shape[1]])
+            return SimpleNamespace(logits=logits, router_logits=(router,) if output_router_logits else None)
+
+    prompt, answer = [1, 1, 1], [0, 0]
+    assert disagreements(Undecided(), prompt, answer, NOISE) == [0, 1]
+    assert disagreements(Undecided(), prompt, answer, NOISE, routing_noise=0.02) == [0]

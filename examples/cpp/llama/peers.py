@@ -23,12 +23,28 @@ def logits_of(model: Any, ids: Sequence[int]) -> np.ndarray:
         return model(torch.tensor([list(ids)])).logits[0].float().numpy()
 
 
-def disagreements(model: Any, prompt: Sequence[int], answer: Sequence[int], noise: float) -> list[int]:
+def disagreements(
+    model: Any, prompt: Sequence[int], answer: Sequence[int], noise: float, routing_noise: float = 0.0
+) -> list[int]:
     """Where a greedy answer is not what the model says of the tokens before, with logits of the two more than
-    ``noise`` apart."""
-    logits = logits_of(model, [*prompt, *answer])[len(prompt) - 1 : -1]
+    ``noise`` apart, and no router's logits of the expert that it takes last and of the next one within
+    ``routing_noise``: a token that rounding sends to another expert says nothing."""
+    behind = slice(len(prompt) - 1, -1)
+    with torch.inference_mode():
+        routed = {"output_router_logits": True} if routing_noise else {}
+        made = model(torch.tensor([[*prompt, *answer]]), **routed)
+    logits = made.logits[0].float().numpy()[behind]
     short = logits.max(axis=1) - logits[np.arange(len(answer)), list(answer)]
-    return np.flatnonzero(short > noise).tolist()
+    far = short > noise
+    for router in (made.router_logits or ()) if routing_noise else ():
+        far &= _margin(router.float().numpy(), model.config.num_experts_per_tok)[behind] >= routing_noise
+    return np.flatnonzero(far).tolist()
+
+
+def _margin(router: np.ndarray, taken: int) -> np.ndarray:
+    """How far the logit of the last expert that a token takes is above the next one's."""
+    falling = -np.sort(-router, axis=1)
+    return np.asarray(falling[:, taken - 1] - falling[:, taken])
 
 
 def quantise(model: Any) -> None:
