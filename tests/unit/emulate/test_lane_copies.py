@@ -1,5 +1,5 @@
-"""Copies from global to shared memory without registers, on gfx950: right at every count of trips and at
-ragged ends, waited for once a trip, and said."""
+"""Copies from global to shared memory without registers: right at every count of trips and at ragged ends,
+waited for once a trip, and said."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import re
 import pytest
 from emulated import Beside, kernel_of, without
 
+import tilec
+import tilec.language as T
 from tilec.backends.base import backend_of
 from tilec.backends.hip.codegen import images
 from tilec.backends.hip.copies.emit import element_at
@@ -17,9 +19,10 @@ from tilec.errors import CompileError, EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.nodes import Launch
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
-TARGET = parse_target("gfx950")
+TARGET, SMALL = parse_target("gfx950"), parse_target("gfx942")
 #: No trip, one, two whole ones, and a third of a quarter.
 DEPTHS = (0, 32, 64, 72)
 
@@ -28,6 +31,30 @@ def product(div=8, threads=128, **config):
     dims = {"M": Guard(), "N": Guard(div=div), "K": Guard(div=div)}
     sizes = {"bM": 32, "bN": 64, "bK": 32, "threads": threads, **config}
     return kernel_of("gemm.py:matmul", dims, {"dtype": "float16"}, **sizes)
+
+
+@tilec.jit
+def asking(M, N, K, instruction):
+    """A product whose copies are to take no registers."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 32), threads=128) as (bx, by):
+            As, Bs = T.alloc_shared((32, 32), "float16"), T.alloc_shared((64, 32), "float16")
+            acc = T.alloc_fragment((32, 64), "float32")
+            T.clear(acc)
+            for ko in T.Pipelined(T.ceildiv(K, 32), num_stages=2):
+                T.copy(A[by * 32, ko * 32], As, prefer_instruction=instruction)
+                T.copy(B[bx * 64, ko * 32], Bs, prefer_instruction=instruction)
+                T.gemm(As, Bs, acc, transpose_B=True)
+            T.copy(acc, C[by * 32, bx * 64])
+
+    return main
+
+
+def asked(div=8, instruction="cp_async"):
+    dims = {"M": Guard(), "N": Guard(), "K": Guard(div=div)}
+    return elaborate(asking, name="asked", dims=dims, args={"instruction": instruction}, config={})
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +68,11 @@ def runs():
 @pytest.mark.parametrize("across", [False, True])
 def test_trips(runs, across, depth):
     assert runs[across].run({"M": 61, "N": 72, "K": depth}) == []
+
+
+@pytest.mark.parametrize(("target", "div", "depth"), [(SMALL, 8, 72), (SMALL, 2, 74), (TARGET, 2, 74)])
+def test_pieces_of_4_bytes(target, div, depth):
+    assert Beside(asked(div), target).run({"M": 45, "N": 70, "K": depth}) == []
 
 
 @pytest.mark.parametrize("name", ["wait_group", "tilec_sync_shared"])
@@ -75,6 +107,14 @@ def test_what_goes_straight():
     assert launch_of(product(num_stages=4)).notes == (asked,)
 
 
+def test_what_goes_straight_where_it_is_asked_for():
+    assert kinds(asked(), SMALL) == kinds(asked(2), SMALL) == kinds(asked()) == ["global_load_lds"] * 2
+    assert kinds(asked(), parse_target("gfx90a")) == ["global_load_lds"] * 2
+    assert kinds(asked(instruction="sync"), SMALL) == ["waits"] * 2
+    assert kinds(product(div=2)) == ["global_load_lds"] * 2, "pieces of 4 bytes, and no more at once"
+    assert kinds(product(div=2), SMALL) == ["held ahead"] * 2
+
+
 def test_what_goes_through_registers():
     assert kinds(product(), parse_target("gfx942")) == ["held ahead"] * 2
     assert kinds(product(div=4)) == ["held ahead"] * 2, "pieces of 8 bytes"
@@ -83,15 +123,22 @@ def test_what_goes_through_registers():
     assert kinds(product(num_stages=1)) == ["waits"] * 2
 
 
-def test_one_wait_a_trip():
+@pytest.mark.parametrize(
+    ("name", "made", "copy"),
+    [
+        ("gfx950", product, "global_load_lds_dwordx4"),
+        ("gfx942", asked, "global_load_lds_dword"),
+        ("gfx90a", asked, "global_load_dword"),
+    ],
+)
+def test_one_wait_a_trip(name, made, copy):
     """What is under way is waited for at the barrier of the next trip, not before a read of the tiles."""
-    lowered = backend_of(TARGET).lower_kernel(lower(product(), TARGET), TARGET)
-    text = images.assembly(lowered, TARGET, "p")
+    target = parse_target(name)
+    lowered = backend_of(target).lower_kernel(lower(made(), target), target)
+    text = images.assembly(lowered, target, "p")
     loop = text[text.index("  in Loop:") : text.rindex("  in Loop:")]
-    found = re.findall(r"vmcnt\(0\)|s_barrier|global_load_lds_dwordx4|mfma(?=_f32)|global_load_dword", loop)
-    assert [kind for kind, _ in itertools.groupby(found)] == [
-        "mfma", "vmcnt(0)", "s_barrier", "global_load_lds_dwordx4",
-    ]  # fmt: skip
+    found = re.findall(r"vmcnt\(0\)|s_barrier|global_load_lds_\w+|mfma(?=_f32)|global_load_dword", loop)
+    assert [kind for kind, _ in itertools.groupby(found)] == ["mfma", "vmcnt(0)", "s_barrier", copy]
 
 
 def test_a_tile_out_of_reach_is_refused(monkeypatch):

@@ -20,15 +20,15 @@ class Chip:
     """``lanes`` run together (a wave). ``shared_bytes``: LDS of a block. ``products``: the instructions that
     multiply tiles, "mfma" of a wave of 64 with the generation of CDNA that has them, or "wmma" of one of 32
     with that of RDNA. ``registers``: 32-bit ones that a thread may have, with accumulation registers where
-    they are apart. ``lane_bytes``: what a lane copies from global to shared memory at once without registers,
-    0 where code for it is not made."""
+    they are apart. ``lane_bytes``: what a lane may copy from global to shared memory at once without
+    registers, most first (loads with LDS in AMD's documents of MI200 and MI300; 16 bytes: LLVM's gfx950)."""
 
     name: str
     lanes: int
     shared_bytes: int
     products: str
     registers: int
-    lane_bytes: int = 0
+    lane_bytes: tuple[int, ...] = ()
 
     @property
     def has_few_registers(self) -> bool:
@@ -40,9 +40,9 @@ _KIB = 1024
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("gfx950", 64, 160 * _KIB, "mfma4", 512, lane_bytes=16),
-        Chip("gfx942", 64, 64 * _KIB, "mfma3", 512),
-        Chip("gfx90a", 64, 64 * _KIB, "mfma2", 512),
+        Chip("gfx950", 64, 160 * _KIB, "mfma4", 512, (16, 4)),
+        Chip("gfx942", 64, 64 * _KIB, "mfma3", 512, (4,)),
+        Chip("gfx90a", 64, 64 * _KIB, "mfma2", 512, (4,)),
         Chip("gfx1201", 32, 64 * _KIB, "wmma12", 256),
         Chip("gfx1200", 32, 64 * _KIB, "wmma12", 256),
         Chip("gfx1151", 32, 64 * _KIB, "wmma11", 256),

@@ -11,7 +11,7 @@ from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
 from tilec.backends.hip.codegen.header import INSTRUCTIONS, MISSING
-from tilec.backends.hip.copies.emit import LANE_COPY, PIECE
+from tilec.backends.hip.copies.emit import PIECES, lane_copy
 from tilec.errors import UnsupportedError
 
 _SHARED = re.compile(
@@ -36,21 +36,26 @@ def _copy(size: int) -> str:
     return _function(head, f"*({word}*)dst = bytes ? *(const {word}*)src : {word}{{}};")
 
 
-#: Helpers whose assembly is no single instruction, by their CUDA text.
-_OWN = {
-    **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
-    floats.FROM_BFLOAT16.text: _function(
-        "float tilec_from_bfloat16(unsigned short bits)", "return __uint_as_float(unsigned(bits) << 16);"
-    ),
-    LANE_COPY.text: _function(
-        "void tilec_lane_copy(void* dst, const void* src, int bytes)",
+def _lane_copy(size: int) -> str:
+    word = _WORDS[size]
+    return _function(
+        f"void tilec_lane_copy_{size}(void* dst, const void* src, int bytes)",
         "typedef __attribute__((address_space(3))) char* shared;\n"
-        "  if (!bytes) { *(uint4*)dst = uint4{}; return; }\n"
-        f"  shared own = (shared)dst - tilec_lane_of_wave() * {PIECE};\n"
+        f"  if (!bytes) {{ *({word}*)dst = {word}{{}}; return; }}\n"
+        f"  shared own = (shared)dst - tilec_lane_of_wave() * {size};\n"
         "  unsigned place = __builtin_amdgcn_readfirstlane((unsigned)(unsigned long)own);\n"
         "  __builtin_amdgcn_global_load_lds((__attribute__((address_space(1))) void*)src,\n"
         "      (__attribute__((address_space(3))) void*)(unsigned long)place, "
-        f"{PIECE}, 0, 0);",
+        f"{size}, 0, 0);",
+    )
+
+
+#: Helpers whose assembly is no single instruction, by their CUDA text.
+_OWN = {
+    **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
+    **{lane_copy(size).text: _lane_copy(size) for size in PIECES},
+    floats.FROM_BFLOAT16.text: _function(
+        "float tilec_from_bfloat16(unsigned short bits)", "return __uint_as_float(unsigned(bits) << 16);"
     ),
     SHARED_SYNC.text: _function(
         "void tilec_sync_shared()",

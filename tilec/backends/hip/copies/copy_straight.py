@@ -1,5 +1,9 @@
-"""Loads of pipelined loops go straight to shared memory, one trip ahead, on chips whose lanes write 16 bytes
-of it at once."""
+"""Loads of pipelined loops go straight to shared memory, one trip ahead, on chips whose lanes copy there.
+
+Two stages take twice the shared memory, which loads held in registers do not, and a lane that has 16 bytes at
+once takes four instructions for them where pieces are of 4, and two by registers (a load, and a store to
+shared memory). So loops go straight unasked in no smaller pieces than they move at once, and on chips alone
+whose compute units have shared memory for two such blocks; elsewhere where their author asks for it."""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from tilec.backends.cuda.passes.plan_pipeline import Planner
 from tilec.backends.hip.chips import chip_of
 from tilec.backends.hip.copies.emit import REACH
 from tilec.backends.hip.copies.nodes import LaneCopy
+from tilec.ir.hints import Hints
 from tilec.ir.nodes import Kernel, Launch, Pipelined, Stmt
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.roads import TO_SHARED
@@ -26,6 +31,8 @@ from tilec.lowering.passes.base import Pass, rewrite_launches
 if TYPE_CHECKING:
     from tilec.targets import Target
 
+#: What an author asks of a copy that is to take no registers.
+_ASKED = Hints(prefer_instruction="cp_async")
 #: Versions of a tile: a barrier waits for all copies of a wave, so that further ones would gain nothing.
 _STAGES = 2
 
@@ -34,7 +41,8 @@ class CopyStraight(Pass):
     """In: Pipelined loops. Out: where the lanes of the target write pieces of shared memory, a loop of two
     stages or more all of whose loads are copies of such pieces is a serial one: its loads are LaneCopy
     statements that run a trip ahead, into the other one of two versions of their tiles. Other loops stay
-    pipelined, and so do those whose tiles would not fit twice."""
+    pipelined, and so do those whose tiles would not fit twice, and those of which nobody asks it where pieces
+    are smaller than what moves at once or shared memory is scarce."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with these loops spelled out."""
@@ -70,8 +78,10 @@ class _Straight(Planner):
 
     def _pipelined(self, loop: Pipelined, found: list[tuple[Load, int]]) -> list[Stmt]:
         self.room -= _bytes(found)
-        how = f"global_load_lds of {self.chip.lane_bytes} bytes, 1 trip ahead"
-        self.roads += [road_of(load.stmt, TO_SHARED, how) for load, _ in found]
+        self.roads += [
+            road_of(load.stmt, TO_SHARED, f"global_load_lds of {_size(load, width)} bytes, 1 trip ahead")
+            for load, width in found
+        ]
         if loop.num_stages > _STAGES:
             asked = f"num_stages = {loop.num_stages} asks for {loop.num_stages - 1} trips ahead"
             self.notes.append(f"{asked}: copies to shared memory run 1 ahead")
@@ -82,8 +92,12 @@ class _Straight(Planner):
         loads = [stmt for stmt in loop.body if load_of(stmt) is not None]
         if not loads or thread_count(self.launch) % self.chip.lanes or not self._may_be_ahead(loop):
             return []
-        found = [pair for pair in self._judged(loop) if self._fits(*pair)]
-        return found if len(found) == len(loads) and _bytes(found) <= self.room else []
+        judged = self._judged(loop)
+        found = [(load, piece) for load, width in judged if (piece := self._piece(load, width))]
+        if len(found) != len(loads) or _bytes(found) > self.room:
+            return []
+        unasked = found == judged and self.chip.shared_bytes >= 2 * REACH
+        return found if unasked or all(load.stmt.hints == _ASKED for load, _ in found) else []
 
     def _may_be_ahead(self, loop: Pipelined) -> bool:
         roads, self.roads = self.roads, []
@@ -98,10 +112,20 @@ class _Straight(Planner):
         self.roads = roads
         return found
 
-    def _fits(self, load: Load, width: int) -> bool:
-        """Whether lanes fill a tile in its own order."""
-        plain = isinstance(load, CopyLoad) and not load.stmt.hints.given and self._asked(load.tile) is None
-        return plain and width * element_bytes(str(load.tile.dtype)) == self.chip.lane_bytes
+    def _piece(self, load: Load, width: int) -> int:
+        """Elements that a lane copies at once of ``width`` neighbours; 0 where lanes do not fill a tile in
+        its own order."""
+        hints, element = load.stmt.hints, element_bytes(str(load.tile.dtype))
+        if not isinstance(load, CopyLoad) or self._asked(load.tile) is not None:
+            return 0
+        if hints.given and hints != _ASKED:
+            return 0
+        sizes = (size for size in self.chip.lane_bytes if width * element % size == 0 and size % element == 0)
+        return next(sizes, 0) // element
+
+
+def _size(load: Load, width: int) -> int:
+    return width * element_bytes(str(load.tile.dtype))
 
 
 def _bytes(found: list[tuple[Load, int]]) -> int:

@@ -1,11 +1,13 @@
 """LaneCopy as global_load_lds: lanes take pieces of a tile in the order in which they lie in shared memory.
 
 The instruction writes to a place of the wave, which M0 has, plus the number of a lane times the size of a
-piece (AMD's instruction set architecture document of MI300, loads to LDS; pieces of 16 bytes: LLVM's
-processor gfx950). A swizzle is in what a lane reads: it finds the element that belongs to its place."""
+piece (AMD's instruction set architecture document of MI300, loads to LDS, of 4 bytes; pieces of 16 bytes:
+LLVM's processor gfx950). A swizzle is in what a lane reads: it finds the element that belongs to its
+place."""
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +35,19 @@ if TYPE_CHECKING:
 
     from tilec.backends.cuda.emit.context import DeviceContext
 
-#: Bytes of a lane.
-PIECE = 16
+#: Bytes of a lane on some chip (`Chip.lane_bytes`).
+PIECES = (16, 4)
 #: Bytes of shared memory that M0 tells apart: it has 16 bits for the place of a wave (AMD's instruction set
 #: architecture document of MI300).
 REACH = 1 << 16
-_COPY = cp_async(PIECE)
-#: What a lane's piece becomes: that of its address, or zeros where the last argument is 0.
-LANE_COPY = Helper("tilec_lane_copy", _COPY.text.replace(_COPY.name, "tilec_lane_copy"), _COPY.meaning)
+
+
+@cache
+def lane_copy(size: int) -> Helper:
+    """What a lane's piece of ``size`` bytes becomes: that of its address, or zeros where the last argument
+    is 0."""
+    copy, name = cp_async(size), f"tilec_lane_copy_{size}"
+    return Helper(name, copy.text.replace(copy.name, name), copy.meaning)
 
 
 @emit.register(LaneCopy)
@@ -116,7 +123,7 @@ def _copy(stmt: LaneCopy, store: Store, place: Expr, ctx: DeviceContext) -> tirx
     count: Expr = _int(size)
     if conds:
         count = tirx.Select(ctx.value(all_of(conds)), count, _int(0))
-    return call(LANE_COPY.call(target.data.ptr_to([place]), origin.data.ptr_to([start]), count))
+    return call(lane_copy(size).call(target.data.ptr_to([place]), origin.data.ptr_to([start]), count))
 
 
 def _int(value: int) -> Expr:
