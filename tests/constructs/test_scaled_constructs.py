@@ -24,7 +24,7 @@ from tilec.targets import native_target, parse_target
 E4M3, E5M2, E2M1, E8M0 = "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "float8_e8m0fnu"
 #: Numbers, scales, and how many neighbours share one.
 MXFP8, MXFP4, NVFP4 = (E4M3, E8M0, 32), (E2M1, E8M0, 32), (E2M1, E4M3, 16)
-M, N, K = 40, 24, 192
+M, N, K = 40, 24, 256
 
 
 def product(form, turned=(False, True), other=None, tiles=(32, 16, 64), threads=64):
@@ -129,6 +129,43 @@ def test_every_form_on_every_kind_of_target(form, target):
 def test_operands_stored_the_other_way_round_and_other_types(form, turned, other, target):
     inputs, wanted = operands(form, turned, other)
     agree(product(form, turned, other), *inputs, expected=wanted, targets=(target,))
+
+
+@pytest.mark.parametrize(
+    ("form", "other", "says"),
+    [
+        (MXFP8, None, "matrix cores mfma_scale_f32_16x16x128_f8f6f4, a scale of each 32"),
+        (MXFP4, None, "matrix cores mfma_scale_f32_16x16x128_f8f6f4, a scale of each 32"),
+        ((E5M2, E8M0, 32), E2M1, "matrix cores mfma_scale_f32_16x16x128_f8f6f4, a scale of each 32"),
+    ],
+)
+def test_waves_multiply_with_scales(form, other, says):
+    kernel = product(form, other=other, tiles=(32, 16, 128))
+    is_scaled, roads = lowered(kernel, parse_target("gfx950"))
+    assert is_scaled
+    assert says in roads
+    inputs, wanted = operands(form, other=other)
+    agree(kernel, *inputs, expected=wanted, targets=("gfx950",))
+
+
+@pytest.mark.parametrize(
+    ("form", "turned", "threads", "says"),
+    [
+        (NVFP4, (False, True), 64, "not float8_e4m3fn for each 16"),
+        (MXFP8, (False, True), 96, "96 threads are no whole waves of 64"),
+        (
+            MXFP4,
+            (False, False),
+            64,
+            "float8_e4m3fn tiles of 4-bit numbers: no matrix instruction with scales",
+        ),
+    ],
+)
+def test_what_waves_do_not_multiply_with_scales(form, turned, threads, says):
+    kernel = product(form, turned, tiles=(32, 16, 128), threads=threads)
+    is_scaled, roads = lowered(kernel, parse_target("gfx950"))
+    assert says in roads
+    assert is_scaled == (turned == (False, False))
 
 
 def lowered(kernel, target):

@@ -19,7 +19,7 @@ _PLAIN, _DOUBLE = 256, 128
 @dataclass(frozen=True)
 class _Usual:
     """``units``, ``ghz``, memory in ``gbps``; operations of a unit in a clock on 16-bit and 8-bit types,
-    and on float64 where that has matrix instructions."""
+    on float64 where that has matrix instructions, and on 4-bit floats where these have."""
 
     device: str
     units: int
@@ -28,10 +28,11 @@ class _Usual:
     half: int
     byte: int
     double: int = _DOUBLE
+    nibble: int = 0
 
 
 _USUAL = {
-    "gfx950": _Usual("MI355X", 256, 2.4, 8000, 4096, 8192, 128),
+    "gfx950": _Usual("MI355X", 256, 2.4, 8000, 4096, 8192, 128, 16384),
     "gfx942": _Usual("MI300X", 304, 2.1, 5300, 2048, 4096, 256),
     "gfx90a": _Usual("a half of an MI250X", 110, 1.7, 1600, 1024, 1024, 256),
     "gfx1201": _Usual("RX 9070 XT", 64, 2.97, 640, 1024, 2048),
@@ -62,4 +63,5 @@ def hip_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
 def _operations(usual: _Usual, clock: float) -> dict[str, float]:
     halves = dict.fromkeys(("float16", "bfloat16"), usual.half * clock)
     bytes_ = dict.fromkeys(("int8", "float8"), usual.byte * clock)
-    return {**halves, **bytes_, "float64": usual.double * clock, "": _PLAIN * clock}
+    nibbles = {"float4": usual.nibble * clock} if usual.nibble else {}
+    return {**halves, **bytes_, **nibbles, "float64": usual.double * clock, "": _PLAIN * clock}

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import tilec.backends.cuda.general.renew_places
 import tilec.backends.hip.copies.emit
-import tilec.backends.hip.products.emit  # noqa: F401  (registers the code of products)
+import tilec.backends.hip.products.emit
+import tilec.backends.hip.products.scaled  # noqa: F401  (registers the code of products)
 from tilec.backends.cuda.passes.hold_ahead import HoldAhead
 from tilec.backends.cuda.passes.narrow_barriers import NarrowBarriers
 from tilec.backends.cuda.passes.order import CUDA_PASSES
@@ -15,12 +16,15 @@ from tilec.backends.cuda.passes.select_instructions import SelectInstructions
 from tilec.backends.hip.chips import registers_of
 from tilec.backends.hip.copies.copy_straight import CopyStraight
 from tilec.backends.hip.products.scale_sums import ScaleSums
+from tilec.backends.hip.products.scales import scaled_loss
 from tilec.backends.hip.products.tiles import WaveMatrices
 from tilec.backends.hip.renew_elements import RenewElements
 from tilec.lowering.passes.base import Pass
+from tilec.lowering.passes.expand_scaled import ExpandScaled
 
 #: Instead of a pass of CUDA's.
 _INSTEAD: dict[type[Pass], tuple[Pass, ...]] = {
+    ExpandScaled: (ExpandScaled(scaled_loss),),
     PlanPipeline: (CopyStraight(), HoldAhead(registers_of)),
     SelectInstructions: (SelectInstructions(WaveMatrices()), ScaleSums()),
     RotateProducts: (NarrowBarriers(),),

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Gemm, Kernel, Launch, Parallel, Region, ScaledGemm, Stmt, Store
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Gemm,
+    Kernel,
+    Launch,
+    Parallel,
+    Region,
+    ScaledGemm,
+    Stmt,
+    Store,
+    walk,
+)
+from tilec.ir.nodes.barriers import Group
 from tilec.ir.roads import Loss, Road
 from tilec.ir.small_floats import number, numbers_of, scale
 from tilec.lowering.analysis.roads import road_of, with_roads
@@ -22,11 +36,12 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Why a target does not carry out such a product by an instruction of its own; a text: it has none at all.
-Missed = Callable[[ScaledGemm, "Target"], "Loss | str | None"]
+#: Why a target does not carry out such a product by an instruction of its own, in a launch whose blocks and
+#: groups are of multiples of so many threads; a text: it has none at all.
+Missed = Callable[[ScaledGemm, "Target", int], "Loss | str | None"]
 
 
-def no_instruction(gemm: ScaledGemm, target: Target) -> str:
+def no_instruction(gemm: ScaledGemm, target: Target, threads: int) -> str:
     """Of targets without such instructions."""
     return f"{target.name} has no products with scales"
 
@@ -57,9 +72,12 @@ class _Expansion:
         self.step, self.target = step, target
         self.roads: list[Road] = []
         self.tiles: list[Stmt] = []
+        self.threads = 0
 
     def run(self, launch: Launch) -> Launch:
         """The rewritten launch."""
+        groups = (stmt.count for stmt in walk(launch.body) if isinstance(stmt, Group))
+        self.threads = gcd(prod(launch.threads), *groups)
         body = rewrite_blocks(launch.body, self._block)
         return with_roads(replace(launch, body=(*self.tiles, *body)), self.roads)
 
@@ -69,11 +87,11 @@ class _Expansion:
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
         if not isinstance(stmt, ScaledGemm):
             return [stmt]
-        why = self.step.missed(stmt, self.target)
+        why = self.step.missed(stmt, self.target, self.threads)
         if why is None:
             return [stmt]
         wider = _wider(stmt)
-        if self.step.missed(wider, self.target) is None:
+        if self.step.missed(wider, self.target, self.threads) is None:
             return self._widened(stmt, wider, why)
         how = f"T.gemm_blockscaled multiplies {self.step.dtype} tiles of numbers times scales"
         self._say(stmt, how, why)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +18,7 @@ from tilec.backends.base import backend_of
 from tilec.backends.hip.chips import CHIPS as HIP
 from tilec.backends.hip.codegen import images
 from tilec.backends.hip.products.instructions import FORMS, matrices
+from tilec.backends.hip.products.scaled import multiply_scaled
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
@@ -45,6 +47,11 @@ SMALL_COUNTS = {
     "gfx950": {"v_mfma_f32_16x16x32_fp8_fp8": 16, "ds_read": 16, "scratch_(load|store)": 0},
     "gfx1201": {"v_wmma_f32_16x16x16_fp8_fp8": 16, "ds_load": 12, "scratch_(load|store)": 0},
 }
+#: As `COUNTS`, of float4_e2m1fn with scales 128 deep, with copies and the way of results out.
+SCALED_COUNTS = {
+    "v_mfma_scale_f32_16x16x128_f8f6f4": 8, "ds_read_b128": 6 + 4, "ds_read_u8": 6, "global_load_lds": 12,
+    "scratch_(load|store)": 0,
+}  # fmt: skip
 #: 8-bit floats by chips that multiply them, and a depth: in other bits, as float16, and as they are.
 SMALL = (
     ("gfx942", "float8_e4m3fn", 64),
@@ -240,6 +247,42 @@ def test_instructions_of_8_bit_floats(chip: str) -> None:
     config = {"bM": 64, "bN": 64, "bK": 64, "threads": 128}
     entry = load_entry("fp8.py:linear_fp8", KERNELS)
     disassembled(elaborate(entry, name="small", dims=dims, args={}, config=config), chip, SMALL_COUNTS[chip])
+
+
+def test_instructions_with_scales() -> None:
+    """Of 64 by 64 by 128 by two waves, with a byte of scales in a lane for each 16 rows."""
+    dims = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=128)}
+    entry = load_entry("blockscaled.py:matmul_blockscaled", KERNELS)
+    args = {"dtype": "float4_e2m1fn"}
+    kernel = elaborate(entry, name="scaled", dims=dims, args=args, config={"threads": 128})
+    disassembled(kernel, "gfx950", SCALED_COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "bits", "block"),
+    [("float8_e4m3fn", 4, 0x38, 2), ("float8_e4m3fn", 0, 0x38, 0), ("float4_e2m1fn", 3, 0x2, 1)],
+)
+def test_lanes_that_hold_numbers_and_scales(kind: str, word: int, bits: int, block: int) -> None:
+    """A one in a word of lane 16, which has K from 16 and 80 on of 8 bits and from 32 on of 4 bits, among
+    zeros: a row of ones makes the scale of its 32 of that, which is another lane's."""
+    ones = int.from_bytes(bytes([bits if kind == "float8_e4m3fn" else 17 * bits] * 4), "little")
+    a = np.zeros((64, 8), np.uint32)
+    a[16, word] = bits
+    sums = np.zeros((64, 4), np.float32)
+
+    def load(pointer: np.ndarray, dtype: str, step: int) -> np.ndarray:
+        return pointer[:, step]
+
+    def store(pointer: np.ndarray, dtype: str, value: np.ndarray, step: int) -> None:
+        pointer[:, step] = value
+
+    lanes = SimpleNamespace(count=64, load=load, store=store)
+    scales = np.uint32(127) + np.arange(64, dtype=np.uint32) // 16
+    b = np.full((64, 8), ones, np.uint32)
+    multiply_scaled(kind, kind).meaning(lanes, sums, a, b, scales, np.full(64, 127, np.uint32))
+    wanted = np.zeros((64, 4), np.float32)
+    wanted[::16] = 2.0**block
+    np.testing.assert_array_equal(sums, wanted)
 
 
 def attention(dtype: str, side: int, causal: bool = False) -> Kernel:

@@ -74,10 +74,12 @@ def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
 @dataclass(frozen=True)
 class Matrices:
     """The instructions by which warps of a family of GPUs multiply tiles, where nothing else does: here those
-    of mma.sync. ``kind`` names them in roads, ``statement`` is the product that they carry out."""
+    of mma.sync. ``kind`` names them in roads, ``statement`` is the product that they carry out,
+    ``scaled_statement`` the one with scales."""
 
     kind: str = "mma.sync"
     statement: type[WarpGemm] = WarpGemm
+    scaled_statement: type[ScaledWarpGemm] = ScaledWarpGemm
 
     def has(self, types: tuple[str, str, str], target: Target) -> bool:
         """Whether ``target`` multiplies operands of these types (a, b, c) as they are."""
@@ -86,6 +88,13 @@ class Matrices:
     def tile(self, gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
         """How warps compute a product, or the reason why they cannot by these instructions."""
         return warp_tile(gemm, warps, target)
+
+    def scaled(self, gemm: ScaledGemm, warps: int) -> tuple[WarpTile, str]:
+        """How warps compute a product with scales that `ExpandScaled` has left to the target, and by which
+        instruction."""
+        kind, scales = scaled_kind(gemm)
+        tile = scaled_tile(gemm, warps)
+        return tile, f"{tile.instruction} {kind}, {scales} scales a row"
 
 
 MMA = Matrices()
@@ -172,7 +181,7 @@ def sparse_tile(gemm: SparseGemm, warps: int, target: Target) -> WarpTile | str:
     return _shared_tile(rows, columns, f"m16n8k{2 * step}", held // step, warps, gemm.policy)
 
 
-def scaled_loss(gemm: ScaledGemm, target: Target) -> Loss | str | None:
+def scaled_loss(gemm: ScaledGemm, target: Target, threads: int) -> Loss | str | None:
     """Why no mma.sync with scales carries a product out: a text where the target has none at all."""
     if not has_scaled_products(target):
         return f"{target.name} has no mma.sync with scales"

@@ -13,8 +13,6 @@ from tilec.backends.cuda.analysis.mma import (
     Matrices,
     extents,
     is_register_operand,
-    scaled_kind,
-    scaled_tile,
     sparse_tile,
 )
 from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
@@ -22,7 +20,7 @@ from tilec.backends.cuda.analysis.tiles import is_slice, whole_tile
 from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import ScaledWarpGemm, SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
+from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -109,7 +107,7 @@ class _Selection:
         if isinstance(stmt, SparseGemm):
             return _sparse(stmt, warps, self.target, self.roads, self.matrices)
         if isinstance(stmt, ScaledGemm):
-            return _scaled(stmt, warps, self.roads)
+            return _scaled(stmt, warps, self.roads, self.matrices)
         if isinstance(stmt, LaneMma):
             self.roads.append(road_of(stmt, "mma.sync", f"{stmt.instruction} {stmt.shape} by hand"))
         if not isinstance(stmt, Gemm):
@@ -189,9 +187,9 @@ def _sparse(
     return [*before, product, *after]
 
 
-def _scaled(gemm: ScaledGemm, warps: int, roads: list[Road]) -> list[Stmt]:
-    """By mma.sync with scales; `ExpandScaled` has written out what that does not take."""
-    tile = scaled_tile(gemm, warps)
+def _scaled(gemm: ScaledGemm, warps: int, roads: list[Road], matrices: Matrices) -> list[Stmt]:
+    """By instructions with scales; `ExpandScaled` has written out what these do not take."""
+    tile, instruction = matrices.scaled(gemm, warps)
     before: list[Stmt] = []
     after: list[Stmt] = []
     a, b, sfa, sfb = (
@@ -199,10 +197,10 @@ def _scaled(gemm: ScaledGemm, warps: int, roads: list[Road]) -> list[Stmt]:
         for region in (gemm.a, gemm.b, gemm.sfa, gemm.sfb)
     )
     c = gemm.c if gemm.c.buffer.scope() == "local.fragment" else _fragment(gemm.c, gemm, before, after)
-    kind, scales = scaled_kind(gemm)
-    roads.append(road_of(gemm, "mma.sync", f"mma.sync {tile.instruction} {kind}, {scales} scales a row"))
+    roads.append(road_of(gemm, matrices.kind, f"{matrices.kind} {instruction}"))
     turned = gemm.trans_a, gemm.trans_b
-    product = ScaledWarpGemm(a, b, c, *turned, gemm.clear, tile, sfa, sfb, gemm.group, loc=gemm.loc)
+    statement = matrices.scaled_statement
+    product = statement(a, b, c, *turned, gemm.clear, tile, sfa, sfb, gemm.group, loc=gemm.loc)
     return [*before, product, *after]
 
 

@@ -136,7 +136,7 @@ class LaneOperand(Operand):
     def _tile(self, to: Var, place: int, first: int) -> list[tirx.Stmt]:
         own = [bits(self.data.ptr_to([first + 2 * word]), 4) for word in range(self.form.held // 2)]
         if not self.form.repeats:
-            return [_store(to, place + word, value) for word, value in enumerate(own)]
+            return [store(to, place + word, value) for word, value in enumerate(own)]
         return [stmt for word, value in enumerate(own) for stmt in self._both(to, place + word, value)]
 
     def _both(self, to: Var, place: int, value: Expr) -> list[tirx.Stmt]:
@@ -148,8 +148,8 @@ class LaneOperand(Operand):
         return [
             tirx.Bind(mine, value),
             tirx.Bind(other, far),
-            _store(to, place, tirx.Select(is_low, mine, other)),
-            _store(to, place + self.form.held // 2, tirx.Select(is_low, other, mine)),
+            store(to, place, tirx.Select(is_low, mine, other)),
+            store(to, place + self.form.held // 2, tirx.Select(is_low, other, mine)),
         ]
 
 
@@ -209,27 +209,27 @@ class MemoryOperand(Operand):
         """Loads of ``size`` bytes, or what makes words of smaller ones."""
         if size < 4:
             return self._by_elements(to, place, tile, step)
-        item = self._item(tile)
+        item = self.item(tile)
         return [
             call(
                 moves.fetch(size).call(
-                    to.ptr_to([place + at // 4]), self._element(item, self._depth(step, at // self._bytes))
+                    to.ptr_to([place + at // 4]), self.element(item, self._depth(step, at // self._bytes))
                 )
             )
             for at in range(0, 4 * self.form.words, size)
         ]
 
     def _by_elements(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
-        size, item = self._bytes, self._item(tile)
+        size, item = self._bytes, self.item(tile)
         count = 4 // size
         made = []
         for word in range(self.form.words):
             value: Expr = tirx.const(0, "uint32")
             for element in range(count):
-                part = bits(self._element(item, self._depth(step, word * count + element)), size)
+                part = bits(self.element(item, self._depth(step, word * count + element)), size)
                 shift = tirx.const(8 * size * element, "uint32")
                 value = part if element == 0 else tirx.bitwise_or(value, tirx.shift_left(part, shift))
-            made.append(_store(to, place + word, value))
+            made.append(store(to, place + word, value))
         return made
 
     @cached_property
@@ -241,7 +241,7 @@ class MemoryOperand(Operand):
     def _lane(self) -> Unsigned:
         return Unsigned(tirx.Cast("uint32", self._own))
 
-    def _item(self, tile: int) -> Expr:
+    def item(self, tile: int) -> Expr:
         """The row or column that a lane has of a tile, kept inside of the operand: sums beyond are unused."""
         own = self._lane() % SIDE
         own = own % self.form.pieces * self.form.run + own // self.form.pieces if self.spread else own
@@ -254,15 +254,17 @@ class MemoryOperand(Operand):
         each = 4 * self.form.words // self._bytes // self.runs
         run, element = divmod(element, each)
         first = _int((step * self.runs + run) * (self.form.step_bytes // self._bytes // self.runs) + element)
-        if self.form.repeats:
-            return first
-        part = tirx.Cast("int32", (self._lane() // SIDE).value)
-        if self.form.warps == 2:
-            assert self.ctx.warp is not None
-            part = part + tirx.truncmod(self.ctx.warp, _int(2)) * _int(2)
-        return part * _int(each) + first
+        return first if self.form.repeats else self.part() * _int(each) + first
 
-    def _element(self, item: Expr, k: Expr) -> Expr:
+    def part(self) -> Expr:
+        """Which piece of a step a lane has."""
+        part = tirx.Cast("int32", (self._lane() // SIDE).value)
+        if self.form.warps == 1:
+            return part
+        assert self.ctx.warp is not None
+        return part + tirx.truncmod(self.ctx.warp, _int(2)) * _int(2)
+
+    def element(self, item: Expr, k: Expr) -> Expr:
         """The address of one element of the region."""
         inner = (k, item) if self.across else (item, k)
         starts = [tirx.Cast("int32", self.ctx.value(start)) for start in self.region.start]
@@ -275,5 +277,6 @@ def _int(value: int) -> Expr:
     return tirx.const(value, "int32")
 
 
-def _store(to: Var, place: int, value: Expr) -> tirx.Stmt:
+def store(to: Var, place: int, value: Expr) -> tirx.Stmt:
+    """A word of an operand."""
     return tirx.BufferStore(to, value, [_int(place)])

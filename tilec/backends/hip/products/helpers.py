@@ -50,7 +50,7 @@ def multiply(made: Matrix, form: Form, dtype: str) -> Helper:
     text = _TEXT.format(name=name, operand_lanes=lanes, run=form.run, **vars(made))
 
     def meaning(given: Lanes, c: Any, a: Any, b: Any) -> None:
-        _multiply(
+        add_products(
             given, form, _KINDS[made.sums], c, *(_rows(given, form, made, dtype, each) for each in (a, b))
         )
 
@@ -89,8 +89,8 @@ def _rows(lanes: Lanes, form: Form, made: Matrix, dtype: str, pointer: Any) -> n
     return rows
 
 
-def _multiply(lanes: Lanes, form: Form, kind: str, c: Any, a: np.ndarray, b: np.ndarray) -> None:
-    """Adds the products to the sums that each lane has."""
+def add_products(lanes: Lanes, form: Form, kind: str, c: Any, a: np.ndarray, b: np.ndarray) -> None:
+    """Adds products of rows (wave, 16, depth) to the sums, of type ``kind``, that each lane has."""
     if lanes.count % form.lanes:
         raise ValueError(f"a part of a wave of {form.lanes} lanes multiplies")
     exact = np.int64 if kind == "int32" else np.float64

@@ -94,11 +94,17 @@ class Matrix:
 
 
 _MFMA, _WMMA = "__builtin_amdgcn_mfma_", "__builtin_amdgcn_wmma_"
+#: For small floats, 128 deep, with a scale of float8_e8m0fnu for 32 neighbours along K.
+SCALED = f"{_MFMA}scale_f32_16x16x128_f8f6f4"
 _ZEROS = ", 0, 0, 0"
 _HALF, _BFLOAT, _FLOAT, _DOUBLE = "float16", "bfloat16", "float32", "float64"
-#: The 8-bit floats of instructions by the names in them, in the order of their numbers in CDNA4's document
-#: ("V_MFMA_F32_16X16X128_F8F6F4").
+#: The 8-bit floats of instructions by the names in them.
 _SMALL = {"fp8": "float8_e4m3fn", "bf8": "float8_e5m2"}
+#: Small floats by their numbers in the instruction for all of them (CDNA4's document,
+#: "V_MFMA_F32_16X16X128_F8F6F4").
+SMALL_FORMATS = {"float8_e4m3fn": 0, "float8_e5m2": 1, "float4_e2m1fn": 4}
+#: The form of such an operand, 128 numbers deep, by how many of them a byte holds.
+SMALL_FORMS = {1: "mfma_128", 2: "mfma_64"}
 #: Types of operands (a, b) and sums (c), and their instructions, those of most depth first.
 _Table = dict[tuple[str, str, str], tuple[Matrix, ...]]
 
@@ -120,10 +126,9 @@ def _small_mfma(short: str, reads: str = "") -> Matrix:
 
 def _deep_mfma(short: str) -> Matrix:
     """8-bit floats by the instruction for all small ones, whose formats are numbers, without scales."""
-    number = list(_SMALL).index(short)
+    number = SMALL_FORMATS[_SMALL[short]]
     behind = f", {number}, {number}, 0, 0, 0, 0"
-    name = f"{_MFMA}scale_f32_16x16x128_f8f6f4"
-    return Matrix(name, "int", 8, "float", "mfma_128", behind=behind)
+    return Matrix(SCALED, "int", 8, "float", "mfma_128", behind=behind)
 
 
 _ALL_MFMAS: _Table = {
@@ -182,6 +187,11 @@ _MATRICES = {
 def matrices(target: Target, types: tuple[str, str, str]) -> tuple[Matrix, ...]:
     """The instructions for operands and sums of these types (a, b, c), those of most depth first."""
     return _MATRICES[chip_of(target).products].get(types, ())
+
+
+def has_scales(target: Target) -> bool:
+    """Whether there is an instruction for small floats with scales."""
+    return chip_of(target).products == "mfma4"
 
 
 def matrix(target: Target, types: tuple[str, str, str], form: str) -> Matrix:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, operand_layout
 from tilec.backends.cuda.analysis.mma import Matrices, dtypes, extents, warp_grid
-from tilec.backends.cuda.nodes import WarpGemm, WarpTile
-from tilec.backends.hip.products.instructions import FORMS, SIDE, Form, matrices
+from tilec.backends.cuda.nodes import ScaledWarpGemm, WarpGemm, WarpTile
+from tilec.backends.hip.products.instructions import FORMS, SCALED, SIDE, SMALL_FORMS, Form, matrices
+from tilec.backends.hip.products.scales import GROUP, SCALED_DEPTH, depth_of
+from tilec.ir.exprs import int_value
 from tilec.ir.layout import Digit, Layout
+from tilec.ir.small_floats import numbers_of
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tilec.ir.nodes import Gemm
+    from tilec.ir.nodes import Gemm, ScaledGemm
     from tilec.targets import Target
 
 
@@ -42,12 +45,22 @@ class WaveGemm(WarpGemm):
     tile: WaveTile
 
 
+@dataclass(frozen=True, eq=False)
+class ScaledWaveGemm(ScaledWarpGemm):
+    """A ScaledGemm by matrix instructions of waves; ``tile.instruction`` is the form of ``a``."""
+
+    syntax = "wave_mma_scaled(a, b, c, sfa, sfb, group=, trans_a=, trans_b=, clear=, tile=)"
+
+    tile: WaveTile
+
+
 @dataclass(frozen=True)
 class WaveMatrices(Matrices):
     """MFMA and WMMA."""
 
     kind: str = "matrix cores"
     statement: type[WarpGemm] = WaveGemm
+    scaled_statement: type[ScaledWarpGemm] = ScaledWaveGemm
 
     def has(self, types: tuple[str, str, str], target: Target) -> bool:
         """As `Matrices.has`."""
@@ -69,10 +82,20 @@ class WaveMatrices(Matrices):
         steps, rest = divmod(row_bytes, form.step_bytes)
         if rest:
             return f"K = {depth} is no multiple of {form.step_bytes // element_bytes(types[0])}"
-        tiles = (-(-rows // SIDE), -(-columns // SIDE))
-        grid = warp_grid(tiles, warps // form.warps, gemm.policy, SIDE)
-        own = (tiles[0] // grid[0], tiles[1] // grid[1])
-        return WaveTile(name, grid, own, steps)
+        return _shared_tile(name, rows, columns, steps, warps, gemm.policy)
+
+    def scaled(self, gemm: ScaledGemm, warps: int) -> tuple[WarpTile, str]:
+        """As `Matrices.scaled`."""
+        rows, columns = (int_value(extent) or 0 for extent in gemm.c.extent[-2:])
+        name = SMALL_FORMS[numbers_of(gemm.a)]
+        tile = _shared_tile(name, rows, columns, depth_of(gemm) // SCALED_DEPTH, warps, gemm.policy)
+        return tile, f"{SCALED.removeprefix('__builtin_amdgcn_')}, a scale of each {GROUP}"
+
+
+def _shared_tile(name: str, rows: int, columns: int, steps: int, warps: int, policy: int) -> WaveTile:
+    tiles = (-(-rows // SIDE), -(-columns // SIDE))
+    grid = warp_grid(tiles, warps // FORMS[name].warps, policy, SIDE)
+    return WaveTile(name, grid, (tiles[0] // grid[0], tiles[1] // grid[1]), steps)
 
 
 def _halves(form: Form) -> tuple[Digit, ...]:
