@@ -64,6 +64,12 @@ x 128 are fitted once more to schedules_rows_h200.json: times of the list itself
 early starts changed (120 random shapes, and 41 numbers of rows at seven sizes). linear_16_few has one
 schedule of linear_16_some.
 
+Rows that begin anywhere have each schedule with `phase` and without it, and some with it alone; nobody has
+timed them yet:
+
+    python benchmarks/gpu/schedules.py --kernel "softmax_*" --kernel "rmsnorm_*"
+    python3 schedules.py --rows 64 16384 --json times.json                # on the machine with the GPU
+
 In the evening of the 22nd lists that ship were timed as they are (schedules_lists_h200.json: 580 random
 shapes that no fit had seen, and 62 numbers of rows at seven sizes; those that costs tell for up to 1.35 times
 the choice, 1.6 at random shapes). Ten costs of linear_16_some and fp8_few, fitted to these and the old times,

@@ -10,7 +10,7 @@ import tilec.language as T
 from tilec.backends.cuda.nodes import RaggedThreadLoop
 from tilec.backends.pipeline import lower
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import walk
+from tilec.ir.nodes import Launch, walk
 from tilec.targets import parse_target
 
 SM80 = parse_target("sm_80")
@@ -45,6 +45,26 @@ def shifted_stores(M, N, ldx, dtype="float16", bN=4096, threads=64):
             for j in T.Parallel(bN):
                 Y[b, j] = X[b, j]
                 Z[b, j] = X[b, j]
+
+    return main
+
+
+def kept(M, N, ldx, dtype="float16", rows=2, bN=256, threads=32):
+    """Rows of up to bN columns, and what each is with a factor of the row."""
+
+    @T.prim_func
+    def main(
+        X: T.StridedTensor((M, N), (ldx, 1), dtype),
+        S: T.Tensor((M,), "int32"),
+        Y: T.Tensor((M, N), dtype),
+        Z: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
+            x = T.alloc_fragment((rows, bN), dtype)
+            T.copy(X[b * rows, 0], x)
+            T.copy(x, Y[b * rows, 0])
+            for i, j in T.Parallel(rows, bN):
+                Z[b * rows + i, j] = T.cast(x[i, j], "float32") * S[b * rows + i]
 
     return main
 
@@ -94,3 +114,49 @@ def test_rows_that_begin_at_vectors_are_not_shifted():
 def test_stores_that_begin_apart_stay_as_they_are():
     X = np.zeros((4, 500), np.float16)
     assert not ragged(elaborated(shifted_stores, (X,), {"M": 4, "N": Guard(), "ldx": Guard()}, {}, {}))
+
+
+# ---- phase = true: vectors at the ends of rows are read whole and cut ----
+
+PHASE = {"phase": True}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "pitch"),
+    [
+        ("float16", 5, 253, 253),  # to the end of tiles
+        ("float16", 4, 256, 259),  # of other phases
+        ("float16", 3, 201, 217),  # of the same ones
+        ("float16", 3, 5, 5),  # less than a vector
+        ("float32", 3, 255, 259),
+        ("int8", 3, 249, 249),
+        ("int8", 3, 199, 215),
+    ],
+)
+def test_ends_of_short_rows_are_cut(dtype, rows, columns, pitch):
+    X = (20 * RNG.standard_normal((rows, pitch))).astype(dtype)[:, :columns]
+    S = np.arange(1, rows + 1, dtype=np.int32)
+    expected = [np.ascontiguousarray(X), X.astype(np.float32) * S[:, None]]
+    args = {"dtype": dtype}
+    agree(kept, X, S, dims=OPEN, args=args, config=PHASE, expected=expected, targets=("sm_80",))
+
+
+@pytest.mark.parametrize(("columns", "pitch"), [(4103, 4111), (4095, 4095)])
+def test_ends_of_rows_in_chunks_are_cut(columns, pitch):
+    X = RNG.standard_normal((3, pitch)).astype(np.float16)[:, :columns]
+    G = RNG.standard_normal(columns).astype(np.float16)
+    agree(scaled, X, G, dims=OPEN, config=PHASE, expected=below(X, G), targets=("sm_90a",))
+
+
+def test_short_rows_move_in_vectors_where_that_is_asked_for():
+    arrays = np.zeros((4, 200), np.float16), np.zeros(4, np.int32)
+    assert not ragged(elaborated(kept, arrays, OPEN, {}, {}))
+    found = ragged(elaborated(kept, arrays, OPEN, {}, PHASE))
+    assert [(loop.vector, loop.cut) for loop in found] == [(8, True)] * 3
+
+
+def test_a_launch_that_phase_does_nothing_for_says_so():
+    arrays, dims = (np.zeros((4, 200), np.float16), np.zeros(4, np.int32)), {**OPEN, "N": Guard(div=8)}
+    made = lower(elaborated(kept, arrays, {**dims, "ldx": Guard(div=8)}, {}, PHASE), SM80)
+    [launch] = (stmt for stmt in walk(made.body) if isinstance(stmt, Launch))
+    assert [note for note in launch.notes if note.startswith("phase = True has no effect")]

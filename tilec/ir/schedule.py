@@ -148,6 +148,14 @@ class Schedule:
         "copies operands whose rows are not known to start at multiples of 16 bytes to the workspace first,"
         " however few blocks share them, or never: the default is to where more than two may",
     )
+    phase: bool | None = _key(
+        SWITCH,
+        "true",
+        "rows that begin anywhere, of any length, are read in whole vectors from the ones on that they begin"
+        " and end in; what these hold of other rows is cut off in registers. The default is vectors for long"
+        " rows, whose ends are read element by element, and elements for others",
+        "threads",
+    )
     unroll: int | None = _key(COUNT, "1", "keeps the compiler from unrolling the loop along K", "products")
     promote_k: int | None = _key(
         COUNT,

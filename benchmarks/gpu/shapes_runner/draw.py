@@ -99,9 +99,11 @@ def _quantised(source: random.Random) -> Iterator[Drawn]:
 
 
 def family_of(kernel: str) -> str:
-    """The family that draws a kernel with products."""
+    """The family that draws a kernel."""
     if kernel.startswith("attention"):
         return "attention"
+    if kernel in ROWS:
+        return "rows"
     return "quantised" if kernel.startswith(QUANTISED) else "products"
 
 

@@ -33,6 +33,8 @@ HERE = Path(__file__).resolve().parent
 _MOST_BYTES, _MOST_OPERATIONS, _MOST_ROWS = 1 << 30, 1 << 40, 16384
 _MOST_WASTE, _MOST_TILES, _TALL = 4, 64, 128
 _SIZES = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 11008, 12288, 14336, 16384, 28672)
+#: Columns of rows, and elements of 16 bits of a vector.
+_COLUMNS, _VECTOR = (257, 16384), 8
 _BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
 
 
@@ -77,6 +79,8 @@ def _shapes(
     guards = kernel.metadata["variants"][0]["guards"]
     if family_of(name) == "attention":
         return _attention_shapes(source, "causal" in name, guards["D"])
+    if family_of(name) == "rows":
+        return _row_shapes(source, within)
     return _product_shapes(source, guards, within, models)
 
 
@@ -95,6 +99,14 @@ def _attention_shapes(source: random.Random, causal: bool, guard: dict[str, Any]
         operations = 4 * dims["B"] * dims["H"] * dims["Sq"] * dims["Sk"] * size
         if ("causal" in each.kernel) == causal and operations <= _MOST_OPERATIONS:
             yield dims
+
+
+def _row_shapes(source: random.Random, within: tuple[int, int]) -> Iterator[dict[str, int]]:
+    """Rows that begin anywhere, of a length that has schedules with `phase` and without."""
+    while True:
+        m, n = log_uniform(source, *within), log_uniform(source, *_COLUMNS)
+        if n % _VECTOR and 8 * m * n <= _MOST_BYTES:
+            yield {"M": m, "N": n}
 
 
 def _product_shapes(
@@ -128,7 +140,7 @@ def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
         "peer": _peer(row, sets),
     }
     for number, variant in enumerate(kernel.metadata["variants"]):
-        if not _is_worth_it(drawn.dims, variant["config"]["bM"]):
+        if "bM" in variant["config"] and not _is_worth_it(drawn.dims, variant["config"]["bM"]):
             continue
 
         def run(tensors: dict[str, Any], chosen: int = variant["id"]) -> None:

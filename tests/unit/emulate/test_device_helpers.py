@@ -151,6 +151,8 @@ def samples() -> dict[str, list[Call]]:
                     for size in (4, 8, 16) for element in (1, 2, 4)],
         "read_end": [Call(ends.read_end(size, element), row_end(size // element, 2), ("uint32", "global"))
                      for size in (4, 8, 16) for element in (1, 2, 4)],
+        "cut_end": [Call(ends.cut_end(size, element), row_end(size // element, 2), ("uint32", "global"))
+                    for size in (4, 8, 16) for element in (1, 2, 4)],
         "write_end": [Call(ends.write_end(size, element), row_end(size // element, 1), ("shared", "uint32"))
                       for size in (4, 8, 16) for element in (1, 2, 4)],
         "BYTES": [Call(moves.BYTES, {2: (LANES * 0x1357 % 0x7778).astype(np.uint32)})],

@@ -69,3 +69,16 @@ def test_rows_that_blocks_hold(name: str, parts: int) -> None:
     beside = Beside(kernel, SM90A, known_authors(shipped)[name.split()[0]])
     for width in (5, 128 * parts):
         assert beside.run({"M": 3, "N": width, "ldx": width}) == [], width
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("name", ["softmax_float16 as_stored", "rmsnorm_residual_bfloat16"])
+def test_rows_whose_ends_are_cut_off_whole_vectors(name: str, parts: int) -> None:
+    [shipped, *_] = MANIFESTS
+    entry, args = HELD[name]
+    columns, config = 256 * parts, {"rows": 1, "bN": 256, "parts": parts, "threads": 32}
+    dims = {"M": Guard(), "N": Guard(max=columns), "ldx": Guard()}
+    kernel = kernel_of(entry, dims, args, **config, one_chunk=True, phase=True)
+    beside = Beside(kernel, SM90A, known_authors(shipped)[name.split()[0]])
+    for width, more in ((5, 0), (columns - 3, 0), (columns - 3, 8), (columns, 1)):
+        assert beside.run({"M": 3, "N": width, "ldx": width + more}) == [], (width, more)

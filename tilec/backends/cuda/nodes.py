@@ -35,18 +35,22 @@ class ThreadLoop(Stmt):
 class RaggedLoop(Parallel):
     """A Parallel whose accesses of tensors along its last variable are vectors of up to ``width`` elements,
     each where a test says so as the loop runs: rows may begin and end anywhere. Where its body first names a
-    shift s and a column, the latter is ``place - s``, and of the first s places the last s columns."""
+    shift s and a column, the latter is ``place - s``, and of the first s places the last s columns. ``cut``:
+    vectors at the ends of rows are read whole, and what is beside the row is cut off."""
 
-    syntax = "ragged(*extents, dtypes=, hints=, width=)"
+    syntax = "ragged(*extents, dtypes=, hints=, width=, cut=)"
 
     width: int = 1
+    cut: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class RaggedThreadLoop(ThreadLoop):
     """A `RaggedLoop` spread over threads and registers."""
 
-    syntax = "ragged_threads(*extents, layout=, vector=)"
+    syntax = "ragged_threads(*extents, layout=, vector=, cut=)"
+
+    cut: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,6 +183,20 @@ def test_a_pitch_of_whole_vectors_is_asked_for_once():
     assert "tilec_write_end" not in text
 
 
+def test_vectors_at_the_ends_of_rows_are_read_whole_where_a_key_asks_for_it():
+    """No element is read one by one but at the end of the tensor, nor are any looked for a lap further on."""
+    known = {**ROWS, "N": Guard(min=1025, max=2033)}
+    held = {"rows": 1, "bN": 2048, "parts": 1, "threads": 128, "one_chunk": True}
+    assert "tilec_move_16((&(X_v_ptr" not in body("softmax.py:softmax", known, **held)
+    text = body("softmax.py:softmax", known, **held, phase=True)
+    same_phase, apart = text.split("\n  } else {\n", 1)
+    assert "if ((((ldx & 7) - (N & 7)) & 7) == 0)" in same_phase
+    assert same_phase.count("tilec_cut_end_16_2((&(X_v_ptr") == 1
+    assert all(line.endswith(", 0, 2048);") for line in text.splitlines() if "_end_16_2((" in line)
+    assert "tilec_realign" not in same_phase
+    assert "tilec_realign" in apart
+
+
 # ---- rows and elements ----
 
 EVEN = {"M": Guard(), "N": Guard(div=8), "ldx": Guard(div=8)}

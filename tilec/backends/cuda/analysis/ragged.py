@@ -84,7 +84,7 @@ class _Finder(ScopedRewrite):
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
-        self.threads = thread_count(launch)
+        self.threads, self.phase = thread_count(launch), bool(launch.schedule.phase)
         self.loops: list[_Loop] = []
         self.parents: dict[Axis, Axis] = {}
         self.fixed: set[Axis] = set()
@@ -199,7 +199,7 @@ class _Group:
         """What becomes of each loop; nothing where vectors are known or cannot be."""
         if (
             not self._has_words()
-            or not self._is_long()
+            or not (self.finder.phase or self._is_long())
             or not all(loop.is_plain for loop in self.loops)
             or self._is_known()
         ):

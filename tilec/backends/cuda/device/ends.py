@@ -108,6 +108,50 @@ __device__ __forceinline__ void {name}(
 
 
 @cache
+def cut_end(size: int, element: int) -> Helper:
+    """Makes of a vector of ``size`` bytes, read whole, what `read_end` would have read: elements beside the
+    row become 0, those that lie ``lap`` further on are read."""
+    name, (word, dtype) = f"tilec_cut_end_{size}_{element}", _ELEMENTS[element]
+    count, words = size // element, size // _WORD
+
+    def meaning(
+        lanes: Lanes, to: Any, source: Any, at: Any, index: Any, extent: Any, turned: Any, lap: Any
+    ) -> None:
+        held = _elements(lanes, to, words, dtype)
+        for number in range(count):
+            step, inside = _inside(lanes, number, index, extent, turned, lap)
+            exists = (index + step >= 0) & (index + step < extent)
+            held[:, number] = np.where(exists, held[:, number], 0)
+            moved = None if inside is None else inside.under(step > number)
+            if moved is not None:
+                held[:, number] = moved.chosen(moved.load(source, dtype, at + step), held[:, number])
+        for number, value in enumerate(np.ascontiguousarray(held).view(np.uint32).T):
+            lanes.store(to, "uint32", np.ascontiguousarray(value), number)
+
+    each, bits = _WORD // element, 8 * element
+    full = (1 << bits) - 1
+    kept = " | ".join(
+        f"({each} * i + {part} >= begin && {each} * i + {part} < end ? {full << bits * part:#x}u : 0)"
+        for part in range(each)
+    )
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(
+    void* to, const void* from, long at, long index, long extent, int turned, int lap) {{
+{_RANGE.format(count=count)}  #pragma unroll
+  for (int i = 0; i < {words}; ++i) {{ ((unsigned*)to)[i] &= {kept}; }}
+  if (turned > 0 && index + lap < extent) {{
+    #pragma unroll
+    for (int i = 0; i < {count}; ++i) {{
+      if (i < turned && index + lap + i < extent) {{
+        ((unsigned*)to)[i / {each}] |= (unsigned)((const {word}*)from)[at + lap + i] << (i % {each} * {bits});
+      }}
+    }}
+  }}
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
 def write_end(size: int, element: int) -> Helper:
     """Writes the elements of a vector as `read_end` reads them."""
     name, (word, dtype) = f"tilec_write_end_{size}_{element}", _ELEMENTS[element]
@@ -116,10 +160,7 @@ def write_end(size: int, element: int) -> Helper:
     def meaning(
         lanes: Lanes, to: Any, at: Any, source: Any, index: Any, extent: Any, turned: Any, lap: Any
     ) -> None:
-        loaded = [
-            np.broadcast_to(lanes.load(source, "uint32", part), (lanes.count,)) for part in range(words)
-        ]
-        held = np.ascontiguousarray(np.stack(loaded, 1).astype(np.uint32)).view(dtype)
+        held = _elements(lanes, source, words, dtype)
         for number in range(count):
             step, inside = _inside(lanes, number, index, extent, turned, lap)
             if inside is not None:
@@ -142,6 +183,12 @@ __device__ __forceinline__ void {name}(
   }}
 }}
 """, meaning)  # fmt: skip
+
+
+def _elements(lanes: Lanes, source: Any, words: int, dtype: str) -> Any:
+    """The elements of a vector of so many words, one lane a row."""
+    loaded = [np.broadcast_to(lanes.load(source, "uint32", word), (lanes.count,)) for word in range(words)]
+    return np.ascontiguousarray(np.stack(loaded, 1).astype(np.uint32)).view(dtype)
 
 
 def _inside(

@@ -12,12 +12,12 @@ from tvm.tirx.script import builder as T
 import tilec.backends.cuda.emit.atomic
 import tilec.backends.cuda.emit.cluster
 import tilec.backends.cuda.emit.copy
+import tilec.backends.cuda.emit.cut_rows
 import tilec.backends.cuda.emit.fragments
 import tilec.backends.cuda.emit.gather
 import tilec.backends.cuda.emit.lines
 import tilec.backends.cuda.emit.loop
 import tilec.backends.cuda.emit.product
-import tilec.backends.cuda.emit.ragged
 import tilec.backends.cuda.emit.reduce
 import tilec.backends.cuda.emit.rotated
 import tilec.backends.cuda.emit.scaled

@@ -21,14 +21,14 @@ from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.lane_digits import convert_sum
-from tilec.backends.cuda.emit.loop import emit_thread_loop, over_layout
+from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.memory import zeroed
 from tilec.backends.cuda.emit.spots import Spot, Spots, bytes_of, rest
 from tilec.backends.cuda.emit.statements import call, emit, once_tests
 from tilec.backends.cuda.emit.vector import Kept, Vector
 from tilec.backends.cuda.emit.vector_moves import packed_pairs, read_vector, store_vector
 from tilec.backends.cuda.nodes import RaggedThreadLoop, RemoteStore
-from tilec.ir.exprs import all_of, dtype_of, linear_in, same, transform, uses
+from tilec.ir.exprs import all_of, dtype_of, same, transform, uses
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Bind, Stmt, Store, walk
 from tilec.ir.traits import expressions
@@ -42,17 +42,8 @@ if TYPE_CHECKING:
 _ZERO = tirx.const(0, "int32")
 
 
-@emit.register(RaggedThreadLoop)
-def _emit_ragged(stmt: RaggedThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
-    first = stmt.layout.digits[-1][0] if stmt.layout.digits[-1] else None
-    held = first is not None and (first.space, first.stride) == ("reg", 1) and first.size % stmt.vector == 0
-    if stmt.vector == 1 or not held:
-        return emit_thread_loop(stmt, ctx)
-    return _Ragged(stmt, ctx).phases()
-
-
 @dataclass(frozen=True, eq=False)
-class _Read:
+class Read:
     """A read of neighbours: what ``tmp`` holds of it in all vectors of a thread, ``width`` to an access;
     ``above``: the vectors behind those, where places are no multiples of the width."""
 
@@ -68,31 +59,31 @@ class _Read:
         return found
 
 
-class _Ragged(Vector):
+class Ragged(Vector):
     """The code of a loop."""
 
     def __init__(self, stmt: RaggedThreadLoop, ctx: DeviceContext) -> None:
         super().__init__(stmt, ctx)
         self.spots = Spots(self.body, self.var, ctx)
         self.names = self.spots.names
-        self.reads: list[_Read] = []
+        self.reads: list[Read] = []
         self.count = extent_of(stmt.layout, "reg")
 
     def phases(self) -> tirx.Stmt:
         """Loads of whole vectors, elements of others, vectors put together, the body."""
         body = self._over(self._compute, self.once)
         parts = [part for read in self.reads for part in self._zeros(read.tmp)]
-        uniform = self._uniform()
+        plain = self._plain()
         loads = self._loaded(self.reads)
-        if uniform is not None and loads is not None:
-            plain = self._loaded([replace(read, above=None) for read in self.reads])
-            loads = tirx.IfThenElse(uniform, plain, loads)
+        if plain is not None and loads is not None:
+            uniform, reads = plain
+            loads = tirx.IfThenElse(uniform, self._loaded(reads), loads)
         return sequence([part for part in (*parts, loads, body) if part is not None])
 
     def _zeros(self, tmp: Var) -> list[tirx.Stmt]:
         return [tirx.AllocBuffer(tmp), zeroed(tmp, _ZERO, self.count, self.ctx)]
 
-    def _loaded(self, reads: Sequence[_Read]) -> tirx.Stmt | None:
+    def _loaded(self, reads: Sequence[Read]) -> tirx.Stmt | None:
         """All reads of the thread."""
         parts: list[tirx.Stmt | None] = []
         for read in reads:
@@ -102,8 +93,9 @@ class _Ragged(Vector):
         found = [part for part in parts if part is not None]
         return sequence(found) if found else None
 
-    def _uniform(self) -> Expr | None:
-        """What holds, for all threads alike, where all reads that may lie between vectors begin at them."""
+    def _plain(self) -> tuple[Expr, list[Read]] | None:
+        """What holds, for all threads alike, where all reads that may lie between vectors begin at them, and
+        what they are there."""
         conds: list[Expr] = []
         for read in (read for read in self.reads if read.above is not None):
             found = self._between(read.load)
@@ -113,7 +105,7 @@ class _Ragged(Vector):
             for factor in factors:
                 low = low_bits(self.ctx.value(factor), self.width)
                 conds.append(tirx.EQ(low, _ZERO))
-        return all_of(conds) if conds else None
+        return (all_of(conds), [replace(read, above=None) for read in self.reads]) if conds else None
 
     def _over(
         self, body: Callable[[], tirx.Stmt | None], reads: Sequence[tirx.Bind] = ()
@@ -121,7 +113,7 @@ class _Ragged(Vector):
         stmt = self.stmt
         return over_layout(stmt.vars, stmt.extents, stmt.layout, self.width, body, self.ctx, reads=reads)
 
-    def _each(self, phase: Callable[[_Read, int], list[tirx.Stmt]], read: _Read) -> tirx.Stmt | None:
+    def _each(self, phase: Callable[[Read, int], list[tirx.Stmt]], read: Read) -> tirx.Stmt | None:
         """A step of a read, for each access of a vector."""
         name, parts = self._shift(), []
         for first in range(0, self.width, read.width):
@@ -157,7 +149,7 @@ class _Ragged(Vector):
         width = widest(load.source, self.width)
         tmp = self._registers(load.source, "v", self.count)
         above = None if self._is_aligned(load) else self._registers(load.source, "a", self.count)
-        self.reads.append(_Read(load, tmp, width, above))
+        self.reads.append(Read(load, tmp, width, above))
         self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         return []
 
@@ -169,13 +161,11 @@ class _Ragged(Vector):
 
     def _between(self, load: TensorLoad) -> Expr | None:
         """Where the columns of a read begin, but for the variable and their shift."""
-        facts = self.ctx.facts
-        *rows, last = (facts.inline(index) for index in self.spots.straight(load.indices))
-        moved = last if self.names is None else last + facts.inline(self.names.shift.var)
-        linear = linear_in(moved, [self.var])
-        return element_place(load.source, (*rows, linear[1])) if linear else None
+        *rows, last = self.spots.straight(load.indices)
+        column, rows = self.spots.column(last), [self.ctx.facts.inline(index) for index in rows]
+        return None if column is None else element_place(load.source, (*rows, column))
 
-    def _ask(self, read: _Read, first: int) -> list[tirx.Stmt]:
+    def _ask(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Asks for the whole vectors."""
         ctx, number, width = self.ctx, self._number(first), read.width
         spot = self.spots.at(read.buffer, read.load.indices, width)
@@ -199,7 +189,7 @@ class _Ragged(Vector):
         above = tirx.const(width - 1, dtype_of(place))
         return tirx.bitwise_or(place + above, above) <= last
 
-    def _read_ends(self, read: _Read, first: int) -> list[tirx.Stmt]:
+    def _read_ends(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Reads by elements what is no whole vector."""
         spot = self.spots.at(read.buffer, read.load.indices, read.width)
         whole = list(spot.whole)
@@ -213,7 +203,7 @@ class _Ragged(Vector):
         made = helper.call(read.tmp.ptr_to([self._number(first)]), start, spot.place, *self._row(spot))
         return [guarded(call(made), [*self._begun(spot), tirx.Not(all_of(whole))])]
 
-    def _put_together(self, read: _Read, first: int) -> list[tirx.Stmt]:
+    def _put_together(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Makes vectors of the two that hold them."""
         if read.above is None:
             return []

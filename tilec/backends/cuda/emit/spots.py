@@ -32,7 +32,8 @@ class Spot:
     """A vector of a tensor, as expressions of the device: the ``place`` of its first element if it does not
     go around the end of the columns, the ``index`` of that in its row of ``extent`` elements; what holds
     where its row exists, where all of it does, and where its first element does; ``turned``: how many of its
-    elements lie a lap further on, where that is positive; ``is_even``: all of it exists or nothing."""
+    elements lie a lap further on, where that is positive; ``is_even``: all of it exists or nothing. ``last``
+    and ``size`` are index and extent as tile IR has them."""
 
     place: Expr
     index: Expr
@@ -42,6 +43,8 @@ class Spot:
     first: list[Expr]
     turned: Expr
     is_even: bool
+    last: Expr
+    size: Expr
 
     def has_elements(self, shifts: bool) -> list[Expr]:
         """What holds where any of its elements exists; ``shifts``: it may go around."""
@@ -69,6 +72,14 @@ class Spots:
         plain = self.var - convert(self.names.shift.var, dtype_of(self.var))
         return tuple(substitute(index, {self.names.column.var: plain}) for index in found)
 
+    def column(self, last: Expr) -> Expr | None:
+        """An index in a row but for the variable and its shift: where the columns of an access begin."""
+        facts = self.ctx.facts
+        last = facts.inline(last)
+        moved = last if self.names is None else last + facts.inline(self.names.shift.var)
+        linear = linear_in(moved, [self.var])
+        return linear[1] if linear else None
+
     def at(self, buffer: Var, indices: Sequence[Expr], width: int) -> Spot:
         """The vector of ``width`` elements from where the variable stands."""
         ctx = self.ctx
@@ -87,6 +98,8 @@ class Spots:
             first=first,
             turned=turned,
             is_even=even,
+            last=last,
+            size=storage.shape[-1],
         )
 
     def _is_even(self, index: Expr, extent: Expr, width: int) -> bool:

@@ -191,9 +191,10 @@ class LayoutRewrite:
         first = layout.digits[-1][0] if layout.digits[-1] else None
         held = first.size if first is not None and first.space == "reg" else 1
         vector = math.gcd(vector, held)
-        kind = RaggedThreadLoop if isinstance(loop, RaggedLoop) else ThreadLoop
-        made = kind(loop.vars, loop_extents(loop), canonical(layout), body, vector, loc=loop.loc)
-        return [*before, made, *after]
+        fields = (loop.vars, loop_extents(loop), canonical(layout), body, vector)
+        if isinstance(loop, RaggedLoop):
+            return [*before, RaggedThreadLoop(*fields, loop.cut, loc=loop.loc), *after]
+        return [*before, ThreadLoop(*fields, loc=loop.loc), *after]
 
     def _uses_all_threads(self, layout: Layout) -> bool:
         """Whether no two threads run the same iteration."""

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
+#: The note of a launch that asks for what none of its loops can have.
+_NONE = "phase = True has no effect: no loop over columns moves vectors that begin anywhere"
+
 
 class ShiftColumns(Pass):
     """In: Parallel over neighbours in tensors that are not known to be whole vectors. Out: RaggedLoop of the
     same columns, shifted so that what it stores begins at vectors; fragments are indexed by places. Loops
-    over fragments alone are the same in any order."""
+    over fragments alone are the same in any order. With the key ``phase`` rows of any length, and their ends
+    are cut off whole vectors."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its vectors."""
@@ -33,20 +37,22 @@ class ShiftColumns(Pass):
 
 
 def _shifted(kernel: Kernel, launch: Launch) -> Launch:
-    found = ragged_loops(kernel, launch)
+    found, cut = ragged_loops(kernel, launch), bool(launch.schedule.phase)
+    if cut and not found:
+        return replace(launch, notes=(*launch.notes, _NONE))
 
     def block(body: Block) -> Block:
         return tuple(map(stmt_of, body))
 
     def stmt_of(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Parallel):
-            return _ragged(stmt, found[stmt]) if stmt in found else stmt
+            return _ragged(stmt, found[stmt], cut) if stmt in found else stmt
         return with_children(stmt, [block(inner) for inner in children(stmt)])
 
     return replace(launch, body=block(launch.body)) if found else launch
 
 
-def _ragged(loop: Parallel, plan: Ragged) -> Parallel:
+def _ragged(loop: Parallel, plan: Ragged, cut: bool) -> Parallel:
     *rows, column = loop.vars
     dtype = dtype_of(column)
     place = tirx.Var(f"{column.name}_place", dtype)
@@ -54,7 +60,7 @@ def _ragged(loop: Parallel, plan: Ragged) -> Parallel:
     if not any(uses(expr, (column,)) for stmt in body for expr in expressions(stmt)):
         return loop
     if plan.shift is None:
-        return RaggedLoop(loop.vars, loop.extents, loop.body, loop.hints, plan.width, loc=loop.loc)
+        return RaggedLoop(loop.vars, loop.extents, loop.body, loop.hints, plan.width, cut, loc=loop.loc)
     shift = tirx.Var(f"{column.name}_shift", "int32")
     by = shift if dtype == "int32" else tirx.Cast(dtype, shift)
     count, none = tirx.const(loop_extents(loop)[-1], dtype), tirx.const(0, dtype)
@@ -62,7 +68,8 @@ def _ragged(loop: Parallel, plan: Ragged) -> Parallel:
         Bind(shift, plan.shift, loc=loop.loc),
         Bind(column, place - by + tirx.if_then_else(place < by, count, none), loc=loop.loc),
     )
-    return RaggedLoop((*rows, place), loop.extents, (*names, *body), loop.hints, plan.width, loc=loop.loc)
+    variables, body = (*rows, place), (*names, *body)
+    return RaggedLoop(variables, loop.extents, body, loop.hints, plan.width, cut, loc=loop.loc)
 
 
 def _placed(stmt: Stmt, column: Var, place: Var) -> Stmt:
