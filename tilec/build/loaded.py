@@ -69,7 +69,13 @@ def _author_file(name: str, file: str, roots: tuple[Path, ...]) -> Path | None:
     roots."""
     if not file.endswith(".py") or name.partition(".")[0] in ("tilec", "__main__", "__mp_main__"):
         return None
-    path = Path(file).resolve()
-    if "site-packages" in path.parts or not any(path.is_relative_to(root) for root in roots):
+    if _is_installed(file):
         return None
-    return path
+    path = Path(file).resolve()
+    return path if any(path.is_relative_to(root) for root in roots) else None
+
+
+@cache
+def _is_installed(file: str) -> bool:
+    """Whether a file is a package's: most modules are, and each new pair of roots asks about all of them."""
+    return "site-packages" in Path(file).resolve().parts

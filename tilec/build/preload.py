@@ -52,3 +52,4 @@ def _load() -> None:
 
 _load()
 gc.freeze()  # nothing of this becomes garbage: collections need not walk it in every process
+gc.set_threshold(50_000, 20, 20)  # compiling makes many objects and few cycles

@@ -120,8 +120,12 @@ class Clocks:
 
 def merged(left: Snapshot | None, right: Snapshot) -> Snapshot:
     """What two snapshots know together."""
-    if left is None:
-        return right
-    width = max(len(left[0]), len(right[0]))
-    pads = [[np.pad(part, (0, width - len(part))) for part in side] for side in (left, right)]
-    return tuple(map(np.maximum, *pads))
+    return right if left is None else tuple(map(_later, left, right))
+
+
+def _later(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The later moment of each agent; those that one side has not met are at 0 there."""
+    short, long = sorted((left, right), key=len)
+    made: np.ndarray = long.copy()
+    np.maximum(made[: len(short)], short, out=made[: len(short)])
+    return made

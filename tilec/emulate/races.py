@@ -281,7 +281,7 @@ class Shadow:
         if not len(plain):
             return
         readers = np.asarray(self.readers)[plain]
-        late = self.reads[plain][:, at] > clocks.loaded[warps][:, readers].T
+        late = self.reads[plain][:, at] > clocks.loaded[warps, readers[:, None]]
         if late.any():
             row, item = (int(part[0]) for part in np.nonzero(late))
             name = clocks.agents.names[int(readers[row])]
@@ -304,7 +304,8 @@ class Shadow:
         if not self.readers:
             return None
         access.clocks.ensure()
-        late: np.ndarray = self.reads[:, at] > access.clocks.seen[warps][:, np.asarray(self.readers)].T
+        readers = np.asarray(self.readers)[:, None]
+        late: np.ndarray = self.reads[:, at] > access.clocks.seen[warps, readers]
         return late if late.any() else None
 
     def _race_with_read(self, late: np.ndarray, at: np.ndarray, warps: np.ndarray, access: Access) -> None:

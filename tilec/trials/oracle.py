@@ -20,6 +20,8 @@ from tilec.trials.indices import indices_of
 from tilec.trials.pointed import Blocks
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from tilec.portable.devices.base import Device
 
 
@@ -219,21 +221,22 @@ def authors(manifest: str | Path) -> dict[str, Author]:
     """
     from tilec.manifest import load_manifest
 
-    plan = load_manifest(manifest)
+    modules: dict[Path, ModuleType] = {}
     found = {}
-    for kernel in plan.kernels:
+    for kernel in load_manifest(manifest).kernels:
         entry, base = kernel.entry, kernel.variants[0].base
-        reference, inputs = _load(entry.reference, base), _load(entry.inputs, base)
-        found[kernel.name] = Author(reference, inputs, kernel.tolerance, _load(entry.peer, base))
+        sources = (entry.reference, entry.inputs, entry.peer)
+        reference, inputs, peer = (_load(source, base, modules) for source in sources)
+        found[kernel.name] = Author(reference, inputs, kernel.tolerance, peer)
     return found
 
 
-def _load(source: str | None, base: Path) -> Callable[..., Any] | None:
+def _load(source: str | None, base: Path, modules: dict[Path, ModuleType]) -> Callable[..., Any] | None:
     from tilec.language.frontend.elaborate import load_entry
 
     if source is None:
         return None
-    function = load_entry(source, base)
+    function = load_entry(source, base, modules)
     if not callable(function):
         raise SourceError(
             f"{source} is no function",

@@ -81,7 +81,7 @@ class Captured:
 
     def named_values(self) -> dict[str, Any]:
         """What the names in the function's text stand for that are not its own, those of annotations too."""
-        nodes = list(ast.walk(self.tree))
+        nodes = nodes_of(self.tree)
         uses = [node for node in nodes if isinstance(node, ast.Name)]
         own = {node.id for node in uses if isinstance(node.ctx, ast.Store)}
         own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
@@ -184,7 +184,7 @@ def _content(cell: Any) -> Any:
 def _names_of_annotations(tree: ast.FunctionDef) -> list[str]:
     args = tree.args
     found = [arg.annotation for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
-    found += [node.annotation for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
+    found += [node.annotation for node in nodes_of(tree) if isinstance(node, ast.AnnAssign)]
     names: list[str] = []
     for annotation in filter(None, found):
         for node in ast.walk(_spelled(annotation)):
@@ -207,13 +207,9 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
     code = function.__code__
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
-    for node in ast.walk(_parsed("".join(lines))):
-        if (
-            isinstance(node, ast.FunctionDef)
-            and node.name == code.co_name
-            and _first(node) == code.co_firstlineno
-        ):
-            return node
+    found = _definitions("".join(lines)).get((code.co_name, code.co_firstlineno))
+    if found is not None:
+        return found
     raise SourceError(
         f"the source text of {function.__name__} is not available",
         place=Place(code.co_filename, code.co_firstlineno),
@@ -229,8 +225,16 @@ def _twin_code(tree: ast.FunctionDef, free: tuple[str, ...], file: str, sets_att
 
 
 @lru_cache(maxsize=16)
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
+def _definitions(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """The functions of a module's text by their names and first lines."""
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    return {(node.name, _first(node)): node for node in reversed(functions)}
+
+
+@lru_cache(maxsize=256)
+def nodes_of(tree: ast.FunctionDef) -> tuple[ast.AST, ...]:
+    """A function's definition and all nodes in it, as `ast.walk` finds them."""
+    return tuple(ast.walk(tree))
 
 
 def _first(node: ast.FunctionDef) -> int:

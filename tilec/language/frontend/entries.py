@@ -9,37 +9,43 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language.values import session as sessions
 from tilec.language.values.places import place_of_traceback
 
 
-def load_entry(source: str, base: Path) -> object:
+def load_entry(source: str, base: Path, known: dict[Path, ModuleType] | None = None) -> object:
     """The object that ``source`` names: "file.py:attr" relative to ``base``, or an importable "pkg.mod:attr";
-    ``attr`` may be dotted. Module-level code runs with ``base`` on the path and a clean argv. Raises
-    `SourceError`: no such file or name, a syntax error, an exception while importing."""
+    ``attr`` may be dotted. Module-level code runs with ``base`` on the path and a clean argv, each time anew;
+    of files in ``known`` the module there is taken, and others are added to it. Raises `SourceError`: no such
+    file or name, a syntax error, an exception while importing."""
     where, separator, attribute = source.rpartition(":")
     if not separator or not where or not attribute:
         raise SourceError(f"source {source!r} names no kernel", remedy='write "kernels/file.py:name"')
     with _importing(base, where):
         module = (
-            _from_file((base / where).resolve()) if where.endswith(".py") else importlib.import_module(where)
+            _from_file((base / where).resolve(), {} if known is None else known)
+            if where.endswith(".py")
+            else importlib.import_module(where)
         )
     entry = _attribute(module, attribute, where)
     return getattr(entry, "jit_impl", entry)  # what tunes a function in process stands for it
 
 
-def _from_file(path: Path) -> ModuleType:
+def _from_file(path: Path, known: dict[Path, ModuleType]) -> ModuleType:
     if not path.is_file():
         raise SourceError(
             f"kernel source {path} does not exist",
             place=Place(str(path)),
             remedy="sources are relative to the manifest",
         )
-    return _execute(path)
+    if path not in known:
+        known[path] = _execute(path)
+    return known[path]
 
 
 def _execute(path: Path) -> ModuleType:
@@ -55,11 +61,17 @@ def _execute(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         # compiled here: bytecode that others left may be older than a quick edit
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+        exec(_compiled(path.read_bytes(), str(path)), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+@lru_cache(maxsize=64)
+def _compiled(text: bytes, file: str) -> CodeType:
+    """The code of a file with this text, which runs for every variant of a kernel."""
+    return compile(text, file, "exec", dont_inherit=True)
 
 
 @contextmanager

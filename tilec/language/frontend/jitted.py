@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.frontend.capture import Captured, scope_of_caller
+from tilec.language.frontend.capture import Captured, nodes_of, scope_of_caller
 from tilec.language.frontend.constants import Found, Numbers, discover, found_in, learn, unbound_error
 from tilec.language.frontend.programs import Macro, Run, Signature, of_the_signature, prim_func, trace_settled
 from tilec.language.frontend.shape_names import ShapeNames, shape_names
@@ -201,7 +201,7 @@ def is_runtime_annotation(kind: Any) -> bool:
 def _mode(captured: Captured) -> str:
     """ "lazy" if an inner function is decorated with prim_func, or if nothing shows an eager kernel: a use of
     what only kernels have, or a parameter that is declared as one of a kernel."""
-    nodes = [node for node in ast.walk(captured.tree) if node is not captured.tree]
+    nodes = nodes_of(captured.tree)[1:]
     decorators = [
         found for node in nodes if isinstance(node, ast.FunctionDef) for found in node.decorator_list
     ]
@@ -231,6 +231,6 @@ def _is_eager_mark(found: Any) -> bool:
 def _body_annotations(tree: ast.FunctionDef) -> set[str]:
     return {
         node.target.id
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name)
     }
