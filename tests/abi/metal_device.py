@@ -1,6 +1,6 @@
 """What runs the sources and launches of the stand-in for Metal (programs/fake_metal.c), in a process that
-loads it: they are compiled for this machine (tests/support/metal_source.py). ``python metal_device.py LIBRARY
-TEXT`` runs a script with what stands here."""
+loads it: they are compiled for this machine (tests/support/metal_compiled.py).
+``python metal_device.py LIBRARY TEXT`` runs a script with what stands here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from metal_source import compiled
+from metal_compiled import compiled
 
 from tilec.portable.loader import METAL, LaunchError, load  # noqa: F401  (scripts have them)
 

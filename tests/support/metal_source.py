@@ -1,16 +1,14 @@
-"""Metal source on this machine: compiled against `metal/metal_stdlib`, which gives Metal's names a meaning,
-and run on arrays as the runtime runs it."""
+"""Metal source on this machine: compiled (`metal_compiled`), and run on arrays as the runtime runs it."""
 
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from linked import link
+from metal_compiled import compiled
 
 from tilec.backends.base import backend_of
 from tilec.backends.pipeline import lower
@@ -19,48 +17,9 @@ from tilec.ir.num_sms import NUM_SMS
 from tilec.sizes import evaluate_size
 from tilec.targets import parse_target
 
-HEADERS = Path(__file__).parent / "metal"
 TARGET = parse_target("metal3")
-_FUNCTION = re.compile(r"^kernel void (\w+)\(\n(.*?)\) \{$", re.MULTILINE | re.DOTALL)
-_BUFFER = re.compile(r"((?:device|constant) \w+\*) \w+ \[\[buffer\((\d+)\)\]\]")
-_FLAGS = (
-    "-std=c++17",
-    "-O1",
-    "-g0",
-    "-w",
-    "-shared",
-    "-fPIC",
-    "-nostdinc++",
-    "-fno-exceptions",
-    "-fno-rtti",
-    "-ffp-contract=off",
-)
-_RUN = """
-static void call_{name}(void** buffers) {{
-  {name}({buffers}, tilec_grid_size, tilec_block_place, tilec_now->place, uint(tilec_lane()));
-}}
-extern "C" int run_{name}(void** buffers, const unsigned* shape) {{
-  return tilec_launch(call_{name}, buffers, shape);
-}}
-"""
 #: Blocks at once of a persistent launch, and cores of the GPU.
 CORES = 2
-
-
-def compiled(source: str, folder: Path) -> ctypes.CDLL:
-    """Functions ``run_<kernel>(buffers, shape)`` for the kernels of a source."""
-    shared = re.sub(r"^(  alignas\(\d+\)) (threadgroup .*;)$", r"\1 static \2", source, flags=re.MULTILINE)
-    doors = [
-        _RUN.format(
-            name=name,
-            buffers=", ".join(f"({kind})buffers[{place}]" for kind, place in _BUFFER.findall(params)),
-        )
-        for name, params in _FUNCTION.findall(source)
-    ]
-    path, library = folder / "kernel.cpp", folder / "kernel.so"
-    path.write_text(shared + "".join(doors))
-    link("-x", "c++", *_FLAGS, "-I", HEADERS, path, "-o", library)
-    return ctypes.CDLL(str(library))
 
 
 class OnMetal:

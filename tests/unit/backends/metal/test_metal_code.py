@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from device_kernels import add
-from metal_source import TARGET, compiled
+from metal_compiled import compiled
+from metal_source import TARGET
 
 from tilec.backends.cuda.device import ends, exchange, floats, moves
 from tilec.backends.cuda.device.atomics import atomic
