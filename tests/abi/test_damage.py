@@ -181,6 +181,7 @@ def endings(library: Path, folder: Path, step: int) -> list[list[str]]:
     return [line.split(maxsplit=2) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_hostile_headers_do_not_crash_the_loader(sample: BuildReport, tmp_path: Path) -> None:
     found = endings(sample.library, tmp_path, 31)
     assert len(found) > 700

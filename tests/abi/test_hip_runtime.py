@@ -11,6 +11,7 @@ from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 from linked import link
 
 from tilec.build.library import build
@@ -82,7 +83,7 @@ def run(library: Path, script: str, rocm: Path | None = None, **environment: str
     return done.stdout
 
 
-@pytest.mark.parametrize("device", ["gfx942:sramecc+:xnack-", "gfx1100"])
+@parametrized("device", ["gfx942:sramecc+:xnack-", "gfx1100"], fast=["gfx942:sramecc+:xnack-"])
 def test_launches_compute_what_they_should(library: Path, rocm: Path, device: str) -> None:
     script = """
 y = softmax(x)

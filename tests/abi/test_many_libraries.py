@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 
 from tilec.elf import parse_library
 from tilec.package.write import BuildReport
@@ -50,7 +51,7 @@ print(len(libraries), *wrong)
 """
 
 
-@pytest.mark.parametrize(("count", "first"), [(1100, ""), (500, "torch")])
+@parametrized(("count", "first"), [(1100, ""), (500, "torch")], fast=[(1100, "")])
 def test_they_load_and_run(sample: BuildReport, tmp_path: Path, count: int, first: str) -> None:
     """More than the 1024 keys of thread-specific data that a process has; and after torch."""
     if first and importlib.util.find_spec(first) is None:

@@ -107,6 +107,7 @@ def test_verify(report: BuildReport) -> None:
     assert all(one.passed for one in results)
 
 
+@pytest.mark.slow
 def test_verify_lets_other_numbers_of_parts_round_otherwise(
     report: BuildReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ sample.matmul.select("cpu", M=1)
 """
 
 
+@pytest.mark.slow
 def test_the_stubs_check(package: BuildReport, tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "typed.py").write_text(TYPED)

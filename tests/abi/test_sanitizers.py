@@ -69,6 +69,7 @@ def test_eight_threads_at_once(instrumented: Instrumented, threads: str) -> None
     assert instrumented.run("storm.c", "sample", *arguments, TILEC_NUM_THREADS=threads) == "ok\n"
 
 
+@pytest.mark.slow
 def test_eight_threads_at_once_on_two_gpus(instrumented: Instrumented) -> None:
     leaks = "detect_leaks=0"  # those of the stand-in
     fake = {"FAKE_CUDA": "2 80 12090", "FAKE_CUDA_QUIET": "1", "ASAN_OPTIONS": leaks}

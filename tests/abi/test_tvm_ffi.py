@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from breadth import parametrized
 from cuda_samples import cuda_spec
 from samples import compiled, sample_spec, tensor
 
@@ -244,7 +245,7 @@ assert (np.from_dlpack(module.sample_add(a, a)) == 2).all()
 """
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@parametrized("order", ORDERS, fast=["library first"])
 def test_either_library_may_be_loaded_first(sample: BuildReport, order: str) -> None:
     command = [sys.executable, "-c", ORDERS[order] + CHECK, str(sample.library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

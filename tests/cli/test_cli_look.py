@@ -138,6 +138,7 @@ def test_explain_names_stages_and_shows_them(tilec: Callable, manifest: Path) ->
     assert "vfmadd" in outcome.out, "the last stage is assembly for a machine with fma"
 
 
+@pytest.mark.slow
 def test_explain_needs_no_script_above_the_compiler(manifest: Path) -> None:
     command = [sys.executable, "-m", "tilec.cli.main", "explain", manifest, "saxpy"]
     outcome = subprocess.run(command, text=True, capture_output=True, check=False)
@@ -337,6 +338,7 @@ def test_wrong_questions_to_bench_are_told(
     assert said in outcome.err
 
 
+@pytest.mark.slow
 def test_a_bench_that_measured_nothing_has_failed(tilec: Callable, library: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tilec.cli.main", "bench", str(library), "--seconds", "0.01"],

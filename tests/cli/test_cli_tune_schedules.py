@@ -65,6 +65,7 @@ def test_a_sweep_makes_schedules_that_build(tilec: Callable, manifest: Path) -> 
     assert "--schedules FILE" in plain.err
 
 
+@pytest.mark.slow
 def test_a_folder_measures_elsewhere(tilec: Callable, manifest: Path) -> None:
     made = tilec("tune", manifest, *SWEEP, "--export", "there", "-j", "1")
     assert made.code == 0, made.err
@@ -79,6 +80,7 @@ def test_a_folder_measures_elsewhere(tilec: Callable, manifest: Path) -> None:
     assert not manifest.with_suffix(".tuned.toml").exists()
 
 
+@pytest.mark.slow
 def test_a_models_shapes_may_be_swept(tilec: Callable, manifest: Path) -> None:
     calls = [{"kernel": "sums", "dims": {"M": 8 * at, "N": 64 * at}} for at in range(1, 5)]
     Path("shapes.json").write_text(json.dumps({"calls": calls}))

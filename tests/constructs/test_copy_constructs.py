@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from agree import agree
+from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.errors import SourceValueError
@@ -39,8 +40,14 @@ def moved(first, second, dtype, other):
     return main
 
 
-@pytest.mark.parametrize("first", ["shared", "fragment", "local"])
-@pytest.mark.parametrize("second", ["shared", "fragment", "local"])
+MEMORIES = ("shared", "fragment", "local")
+
+
+@parametrized(
+    ("first", "second"),
+    [(first, second) for first in MEMORIES for second in MEMORIES],
+    fast=[*diagonal(MEMORIES, MEMORIES), ("shared", "fragment"), ("fragment", "local"), ("local", "shared")],
+)
 def test_every_pair_of_memories(first, second):
     a = numbers(12, 20)
     agree(moved(first, second, "float32", "float16"), a, expected=a, targets=GENERAL)

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from agree import agree, elaborated
+from breadth import parametrized
 
 import tilec
 import tilec.language as T
@@ -340,7 +341,7 @@ def test_roundings_of_casts():
     assert [value.dtype for value in found] == ["float16"] * 4
 
 
-@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+@parametrized("kind", ["float8_e4m3fn", "float8_e5m2"], fast=["float8_e4m3fn"])
 def test_8_bit_floats_are_computed_in_float32_and_rounded_per_operation(kind):
     @T.prim_func
     def main(A: T.Tensor((16,), kind), B: T.Tensor((16,), kind), C: T.Tensor((6, 16), "float32")):

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.backends.pipeline import lower
@@ -128,8 +129,11 @@ def test_every_construct_has_a_kernel():
     assert set(SNIPPETS) == set(names())
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", names())
+@parametrized(
+    ("name", "target"),
+    [(name, target) for name in names() for target in TARGETS],
+    fast=diagonal(names(), list(TARGETS)),
+)
 def test_a_kernel_with_it_meets_what_the_page_says(name: str, target: str, kernels: Kernels):
     refusal = outcome(kernels, name, target)
     assert ("refused" if refusal else "works") == expected(name, target), refusal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agree import agree, elaborated
+from breadth import parametrized
 
 import tilec.language as T
 from tilec.backends.cuda.codegen.images import source
@@ -259,18 +260,20 @@ def words_of(places, shape, dtype, selector, word):
     return made.astype(np.uint32).view(word)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "sums", "selector", "targets"),
-    [
-        ("m16n8k16", "float16", "float32", 0, ("cpu", "sm_80")),
-        ("m16n8k16", "bfloat16", "float32", 3, ("sm_80",)),
-        ("m16n8k32", "float16", "float32", 1, ("sm_80", "sm_90a")),
-        ("m16n8k32", "bfloat16", "float32", 0, ("sm_80",)),
-        ("m16n8k64", "int8", "int32", 0, ("cpu", "sm_80")),
-        ("m16n8k64", "uint8", "int32", 0, ("sm_80",)),
-        ("m16n8k64", "float8_e4m3fn", "float32", 0, ("sm_90a",)),
-    ],
-)
+TWO_OF_FOUR = [
+    ("m16n8k16", "bfloat16", "float32", 3, ("sm_80",)),
+    ("m16n8k32", "float16", "float32", 1, ("sm_80", "sm_90a")),
+    ("m16n8k64", "int8", "int32", 0, ("cpu", "sm_80")),
+    ("m16n8k64", "float8_e4m3fn", "float32", 0, ("sm_90a",)),
+]
+FURTHER = [
+    ("m16n8k16", "float16", "float32", 0, ("cpu", "sm_80")),
+    ("m16n8k32", "bfloat16", "float32", 0, ("sm_80",)),
+    ("m16n8k64", "uint8", "int32", 0, ("sm_80",)),
+]
+
+
+@parametrized(("shape", "dtype", "sums", "selector", "targets"), TWO_OF_FOUR + FURTHER, fast=TWO_OF_FOUR)
 def test_products_with_two_of_four(shape, dtype, sums, selector, targets):
     rng, k = np.random.default_rng(1), int(shape[6:])
     kind, low = numpy_dtype(dtype), 0 if dtype == "uint8" else -3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agree import agree
+from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.errors import SourceTypeError, SourceValueError
@@ -312,15 +313,19 @@ def test_pipelines_of_any_length(trips):
     agree(main, a, trips, expected=[a[: trips * 16].reshape(trips, 16).sum(0) if trips else np.zeros(16), c])
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        {"order": [0, 1, 2], "stage": [0, 0, 1]},
-        {"order": [2, 0, 1], "stage": [0, 0, 1], "group": [[0, 1], [2]], "sync": [[0], [1]]},
-        {"order": [-1, 0, 1], "stage": [-1, 0, 1]},
-        {"num_stages": 1},
-    ],
+SCHEDULES = [
+    {"order": [0, 1, 2], "stage": [0, 0, 1]},
+    {"order": [2, 0, 1], "stage": [0, 0, 1], "group": [[0, 1], [2]], "sync": [[0], [1]]},
+    {"order": [-1, 0, 1], "stage": [-1, 0, 1]},
+    {"num_stages": 1},
+]
+DTYPES = ("float16", "float32")
+
+
+@parametrized(
+    ("schedule", "dtype"),
+    [(schedule, dtype) for schedule in SCHEDULES for dtype in DTYPES],
+    fast=diagonal(SCHEDULES, DTYPES),
 )
 def test_explicit_schedules_change_no_result(schedule, dtype):
     @T.prim_func

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from agree import agree, elaborated
+from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.errors import UnsupportedError
@@ -387,8 +388,14 @@ _MAYBE = np.array([1, np.nan, 3, np.nan, -2, np.inf, -np.inf, np.nan])
 _OTHER = np.array([2, 5, np.nan, np.nan, -7, np.nan, np.nan, -np.inf])
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
+KINDS = ("float8_e5m2", "float16", "bfloat16", "float32", "float64")
+
+
+@parametrized(
+    ("kind", "keeps"),
+    [(kind, keeps) for kind in KINDS for keeps in (False, True)],
+    fast=diagonal(KINDS, (False, True)),
+)
 def test_extremes_drop_nan_or_keep_it(kind, keeps):
     a, b = (values.astype(numpy_dtype(kind)) for values in (_MAYBE, _OTHER))
     functions = [

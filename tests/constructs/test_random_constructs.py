@@ -135,6 +135,7 @@ def test_streams_of_threads_are_dealt_to_the_iterations_that_belong_to_them():
     agree(main, expected=[uniform(dealt), streams[:, :, 3]], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_shares_count_loops_and_loops_inside_of_parallel_ones():
     @T.prim_func
     def main(
@@ -229,6 +230,7 @@ def dropout_attention(rows, keys, width, keep):
     return main
 
 
+@pytest.mark.slow
 def test_attention_with_dropout():
     rng = np.random.default_rng(0)
     q, k, v = (rng.normal(size=(128, 32)).astype(np.float16) for _ in range(3))

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from agree import agree
+from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.errors import SourceValueError
@@ -83,13 +84,19 @@ def check(
 FLOATS = ("sum", "abssum", "max", "min", "absmax")
 
 
-@pytest.mark.parametrize("clear", [True, False])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+@parametrized(
+    ("dtype", "clear"),
+    [(dtype, clear) for dtype in DTYPES for clear in (True, False)],
+    fast=diagonal(DTYPES, (True, False)),
+)
 def test_every_kind_of_floats(dtype, clear):
     check(FLOATS, (6, 20), 1, dtype, clear=clear)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "uint8", "int8", "int64", "uint32"])
+@parametrized("dtype", ["int32", "uint8", "int8", "int64", "uint32"], fast=["uint8", "int8", "int64"])
 def test_every_kind_of_integers(dtype):
     check(
         ("max", "min", "absmax", "bitand", "bitor", "bitxor"),
@@ -213,8 +220,11 @@ def test_the_wider_result_accumulates():
 SCANS = {"sum": (T.cumsum, np.cumsum), "max": (T.cummax, np.maximum.accumulate)}
 
 
-@pytest.mark.parametrize("kind", ["sum", "max"])
-@pytest.mark.parametrize("memory", ["shared", "fragment"])
+@parametrized(
+    ("memory", "kind"),
+    [(memory, kind) for memory in ("shared", "fragment") for kind in SCANS],
+    fast=diagonal(("shared", "fragment"), list(SCANS)),
+)
 def test_scans_of_both_axes_in_both_directions(memory, kind):
     op, reference = SCANS[kind]
 

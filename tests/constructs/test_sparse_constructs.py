@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from agree import agree, elaborated
+from breadth import parametrized
 
 import tilec.language as T
 from tilec.backends.cuda.nodes import SparseWarpGemm
@@ -77,17 +78,19 @@ def operands(m, n, k, dtype, places, seed=0):
     return values.numpy().astype(kind), words.numpy(), b.numpy().astype(kind), wanted.numpy()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "places", "sums", "targets"),
-    [
-        ("float16", "int16", "float32", ("cpu", "sm_80", "sm_90a")),
-        ("bfloat16", "uint8", "float32", ("cpu", "sm_80")),
-        ("float16", "int32", "float32", ("sm_80",)),
-        ("int8", "int32", "int32", ("cpu", "sm_80")),
-        ("uint8", "uint8", "int32", ("sm_80",)),
-        ("float8_e4m3fn", "uint8", "float32", ("sm_90a", "sm_80")),
-    ],
-)
+TYPES = [
+    ("float16", "int32", "float32", ("sm_80",)),
+    ("int8", "int32", "int32", ("cpu", "sm_80")),
+    ("float8_e4m3fn", "uint8", "float32", ("sm_90a", "sm_80")),
+]
+FURTHER = [
+    ("float16", "int16", "float32", ("cpu", "sm_80", "sm_90a")),
+    ("bfloat16", "uint8", "float32", ("cpu", "sm_80")),
+    ("uint8", "uint8", "int32", ("sm_80",)),
+]
+
+
+@parametrized(("dtype", "places", "sums", "targets"), TYPES + FURTHER, fast=TYPES)
 def test_types_of_values_and_places(dtype, places, sums, targets):
     a, e, b, wanted = operands(48, 40, 128, dtype, places)
     agree(product(48, 40, 128, dtype, places, sums), a, e, b, expected=wanted, targets=targets)

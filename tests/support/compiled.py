@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import ml_dtypes
@@ -55,9 +56,9 @@ class Library:
         for name, image in self.images.items():
             objects.append(folder / f"{name}.o")
             objects[-1].write_bytes(image.code)
+        objects.append(folder / "runtime.o")
+        objects[-1].write_bytes(_runtime(self.target.arch))
         toolchain = find_toolchain(Host(self.target.arch, "2.17"))
-        (folder / "runtime.c").write_text(_RUNTIME)
-        objects += toolchain.compile([folder / "runtime.c"], folder)
         toolchain.link_shared(objects, SharedLibrary(folder / "lib.so", "lib.so", ("k_*",)))
         return folder / "lib.so"
 
@@ -83,6 +84,16 @@ class Library:
         for begin, end in ((0, blocks // 2), (blocks // 2, blocks)):
             entry = getattr(self._library, launch.symbol)
             entry(*args, _pointer(scratch), ctypes.c_int64(begin), ctypes.c_int64(end))
+
+
+@cache
+def _runtime(arch: str) -> bytes:
+    """The object of what stands in place of the runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "runtime.c"
+        source.write_text(_RUNTIME)
+        (made,) = find_toolchain(Host(arch, "2.17")).compile([source], source.parent)
+        return made.read_bytes()
 
 
 def _scalars(kernel: Kernel, args: Sequence[object]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from breadth import parametrized
 from toy_backend import ToyBackend
 from toy_device import NUMBER, RAN
 
@@ -146,7 +147,7 @@ def test_the_loader_names_its_devices(made) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("isolated", [False, True])
+@parametrized("isolated", [False, True], fast=[False])
 def test_variants_are_verified_on_it(made, isolated) -> None:
     library = made[0].report.library
     results = verify_library(library, device="toy", variant=_toy_variant(library), isolated=isolated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from breadth import diagonal, parametrized
 from emulated import SM90A, Beside, kernel_of
 
 from tilec.ir.guards import Guard
@@ -18,26 +19,26 @@ def made(entry="matmul", guards=GUARDS, dtype="float16", **config):
     return kernel_of(f"gemm.py:{entry}", guards, {"dtype": dtype}, **{**CONFIG, **config})
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"dtype": "bfloat16"},
-        {"swap": True, "bM": 16, "bN": 128, "bK": 128},
-        {"swap": True, "bM": 24, "pdl": True, "constant": ("B",), "evict_first": ("B",)},
-        {"bN": 128, "cluster": (2, 1)},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "dims",
-    [{"M": 1, "N": 1, "K": 8}, {"M": 20, "N": 67, "K": 203}, {"M": 5, "N": 130, "K": 72}],
+CONFIGS = [
+    {"dtype": "bfloat16"},
+    {"swap": True, "bM": 16, "bN": 128, "bK": 128},
+    {"swap": True, "bM": 24, "pdl": True, "constant": ("B",), "evict_first": ("B",)},
+    {"bN": 128, "cluster": (2, 1)},
+]
+SIZES = [{"M": 20, "N": 67, "K": 203}, {"M": 5, "N": 130, "K": 72}, {"M": 1, "N": 1, "K": 8}]
+
+
+@parametrized(
+    ("config", "dims"),
+    [(config, dims) for config in CONFIGS for dims in SIZES],
+    fast=diagonal(CONFIGS, SIZES),
     ids=str,
 )
 def test_products(config, dims):
     assert Beside(made(**config), SM90A).run(dims) == []
 
 
-@pytest.mark.parametrize("columns", range(57, 65))
+@parametrized("columns", range(57, 65), fast=(57, 58, 60, 64))
 def test_rows_of_any_length(columns):
     assert Beside(made(bM=16, swap=True), SM90A).run({"M": 3, "N": columns, "K": 17}) == []
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from breadth import diagonal, parametrized
 from shipped import OTHERS, check, shipped, variants
 
 CHIPS = ("gfx942", "gfx1100")
@@ -24,8 +25,7 @@ def run(manifest: Path, name: str, chip: str) -> None:
     check(manifest, variants(manifest, name, chip)[0], 1)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("name", SOME)
+@parametrized(("name", "chip"), [(name, chip) for name in SOME for chip in CHIPS], fast=diagonal(SOME, CHIPS))
 def test_some(name: str, chip: str) -> None:
     run(next(manifest for manifest, each in ALL if each == name), name, chip)
 

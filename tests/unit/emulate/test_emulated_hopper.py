@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from breadth import diagonal, parametrized
 from emulated import (
     KERNELS,
     NOTHING,
@@ -53,40 +54,40 @@ def blocks(**config):
     return kernel_of("fp8.py:linear_fp8_blocks", guards, {}, **config)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"pingpong": False},
-        {"bM": 128, "threads": 256, "num_stages": 4, "pingpong": False},
-        {"cluster": 2},
-        {"cluster": (1, 2)},
-        {"cluster": (1, 2), "bN": 72},
-        {"pdl": True, "constant": ("B",)},
-        {"bM": 128, "threads": 256, "pingpong": True},
-        {"split_k": 2},
-        {"split_k": 4, "swap": True, "bM": 16},
-        {"split_k": 8, "bN": 24},
-        {"split_k": 3},
-        {"swap": True, "bM": 16, "bN": 128, "threads": 256},
-    ],
-    ids=str,
-)
+FORMS = [
+    {},
+    {"pingpong": False},
+    {"bM": 128, "threads": 256, "num_stages": 4, "pingpong": False},
+    {"cluster": 2},
+    {"cluster": (1, 2)},
+    {"cluster": (1, 2), "bN": 72},
+    {"pdl": True, "constant": ("B",)},
+    {"bM": 128, "threads": 256, "pingpong": True},
+    {"split_k": 2},
+    {"swap": True, "bM": 16, "bN": 128, "threads": 256},
+]
+SPLIT_FURTHER = [{"split_k": 4, "swap": True, "bM": 16}, {"split_k": 8, "bN": 24}, {"split_k": 3}]
+
+
+@parametrized("config", FORMS + SPLIT_FURTHER, fast=FORMS, ids=str)
 def test_strategy(config):
     assert Beside(product(**config), SM90A).run(DIMS) == []
 
 
-@pytest.mark.parametrize("stages", [0, 1])
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"bM": 128, "threads": 256, "pingpong": True},
-        {"cluster": 2},
-        {"split_k": 2},
-        {"swap": True, "bM": 16},
-        {"pdl": True, "constant": ("B",)},
-    ],
+WITH_A_RING = [
+    {},
+    {"bM": 128, "threads": 256, "pingpong": True},
+    {"cluster": 2},
+    {"split_k": 2},
+    {"swap": True, "bM": 16},
+    {"pdl": True, "constant": ("B",)},
+]
+
+
+@parametrized(
+    ("config", "stages"),
+    [(config, stages) for config in WITH_A_RING for stages in (0, 1)],
+    fast=diagonal(WITH_A_RING, (0, 1)),
     ids=str,
 )
 def test_a_ring_of_one_stage_ends(config, stages):
@@ -98,16 +99,20 @@ def test_a_ring_of_one_stage_with_sums_that_leave_ends():
     assert Beside(blocks(num_stages=1), SM90A, BLOCKS).run({"M": 70, "N": 208, "K": 400}) == []
 
 
-@pytest.mark.parametrize("steps", [1, 3, 4])
+@parametrized("steps", [1, 3, 4], fast=[3])
 def test_parts_of_k_have_factors_of_their_own_trips(steps):
     kernel = blocks(split_k=2, bN=64)
     assert Beside(kernel, SM90A, BLOCKS).run({"M": 70, "N": 208, "K": 128 * steps - 16}) == []
 
 
-@pytest.mark.parametrize("columns", [72, 74, 75])
-@pytest.mark.parametrize(
-    "config",
-    [{}, {"swap": True}, {"bM": 128, "threads": 256, "pingpong": True}, {"split_k": 2, "bN": 32}],
+COLUMNS = (75, 72, 74)
+IN_STAGED_ROWS = [{}, {"swap": True}, {"split_k": 2, "bN": 32}, {"bM": 128, "threads": 256, "pingpong": True}]
+
+
+@parametrized(
+    ("config", "columns"),
+    [(config, columns) for config in IN_STAGED_ROWS for columns in COLUMNS],
+    fast=diagonal(IN_STAGED_ROWS, COLUMNS),
     ids=str,
 )
 def test_rows_that_begin_anywhere(config, columns):
@@ -124,18 +129,16 @@ def test_parts_of_integers_add_up():
     assert Beside(kernel, SM90A).run({"M": 70, "N": 72, "K": 400}) == []
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"bM": 128, "bN": 128, "threads": 256, "pingpong": True},
-        {"cluster": (1, 2)},
-        {"swap": True, "bM": 48, "bN": 128, "threads": 128},
-        {"swap": True, "split_k": 2, "bM": 64},
-        {"split_k": 4, "bN": 16},
-    ],
-    ids=str,
-)
+WITH_RESIDUAL = [
+    {},
+    {"bM": 128, "bN": 128, "threads": 256, "pingpong": True},
+    {"cluster": (1, 2)},
+    {"swap": True, "bM": 48, "bN": 128, "threads": 128},
+    {"swap": True, "split_k": 2, "bM": 64},
+]
+
+
+@parametrized("config", [*WITH_RESIDUAL, {"split_k": 4, "bN": 16}], fast=WITH_RESIDUAL, ids=str)
 def test_residual(config):
     kernel = kernel_of("gemm.py:linear_residual", GUARDS, HALF, **{**CONFIG, **config})
     assert Beside(kernel, SM90A).run(DIMS) == []
@@ -182,11 +185,13 @@ def uneven(dims, rng):
 
 
 TALL = {"bM": 192, "bN": 128, "threads": 384}
+ONE_STAGE = {"bM": 128, "bN": 256, "threads": 256, "num_stages": 1}
 
 
-@pytest.mark.parametrize(
+@parametrized(
     ("size", "tile"),
-    [(64, {}), (64, TALL), (128, TALL), (128, {"bM": 128, "bN": 256, "threads": 256, "num_stages": 1})],
+    [(64, {}), (64, TALL), (128, TALL), (128, ONE_STAGE)],
+    fast=[(64, {}), (128, TALL)],
     ids=str,
 )
 def test_tiles_without_a_trip(size, tile):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from breadth import diagonal, parametrized
 from emulated import SM90A, Beside, kernel_of
 from shipped import MANIFESTS, known_authors, variants
 
@@ -10,12 +11,16 @@ from tilec.build.frontend import elaborate_variant
 from tilec.ir.guards import Guard
 
 NORMS = ("rmsnorm_bfloat16", "rmsnorm_residual_float32", "layernorm", "layernorm_residual")
+TARGETS = ("sm_80", "sm_90a")
 #: Guard of N: rows that a block holds, and rows with one and with several parts behind those.
 WIDTHS = {"%8": (2880, 4104, 12296), "dynamic": (2881, 4097, 8195)}
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", NORMS)
+@parametrized(
+    ("name", "target"),
+    [(name, target) for name in NORMS for target in TARGETS],
+    fast=diagonal(NORMS, TARGETS),
+)
 def test_rows_longer_than_a_block_holds(name: str, target: str) -> None:
     [shipped, *_] = MANIFESTS
     served = {str(variant.dims["N"]): variant for variant in variants(shipped, name, target)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from breadth import parametrized
 from emulated import KERNELS, SM90A, Beside, kernel_of
 
 from tilec.ir.guards import Guard
@@ -18,6 +19,10 @@ def made(entry, args, guards=GUARDS, **config):
     return kernel_of(f"gemm.py:{entry}", guards, args, **{**CONFIG, **config})
 
 
+#: Rows and columns of several tiles, and of a part of one.
+MANY, ONE = {"M": 70, "N": 72, "K": 264}, {"M": 1, "N": 8, "K": 8}
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -31,7 +36,7 @@ def made(entry, args, guards=GUARDS, **config):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("dims", [{"M": 70, "N": 72, "K": 264}, {"M": 1, "N": 8, "K": 8}], ids=str)
+@parametrized("dims", [MANY, ONE], fast=[MANY], ids=str)
 def test_products(config, dims):
     assert Beside(made("matmul", {"dtype": "float16"}, **config), SM90A).run(dims) == []
 

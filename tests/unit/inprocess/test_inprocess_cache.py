@@ -217,6 +217,7 @@ def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert [path.exists() for path in paths] == [True, False, False, True]
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_the_cache_usable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = """
 import os, signal
@@ -246,6 +247,7 @@ assert len([load(path) for path in Path(sys.argv[1]).glob("*.so")]) == 120
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
 
 
+@pytest.mark.slow
 def test_processes_may_build_one_kernel_at_once(tmp_path: Path) -> None:
     script = """
 import torch, inprocess_kernels as kernels

@@ -10,6 +10,7 @@ from typing import Any
 
 import inprocess_kernels as kernels
 import pytest
+from breadth import parametrized
 
 import tilec
 from tilec import TensorSupplyType
@@ -101,6 +102,7 @@ def test_a_cpu_has_no_ptx(kernel: Any) -> None:
             show()
 
 
+@pytest.mark.slow
 def test_the_example_runs() -> None:
     example = Path(tilec.__file__).parent.parent / "examples" / "python" / "in_process.py"
     done = subprocess.run([sys.executable, example], capture_output=True, text=True, check=False)
@@ -229,7 +231,7 @@ def test_quantiles_lie_between_samples() -> None:
         assert bench._answer([4.0, 1.0, 2.0, 3.0], None, mode) == found
 
 
-@pytest.mark.parametrize("backend", ["event", "cudagraph", "cupti"])
+@parametrized("backend", ["event", "cudagraph", "cupti"], fast=["event"])
 def test_backends_on_a_cpu_are_the_clock(backend: str) -> None:
     assert tilec.do_bench(lambda: None, _n_warmup=1, _n_repeat=2, backend=backend, device="cpu") >= 0
 

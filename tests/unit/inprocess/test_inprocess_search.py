@@ -210,6 +210,7 @@ def test_slow_configs_are_left_early(by_block: dict[str, Any]) -> None:
     assert {(each["_n_warmup"], each["_n_repeat"]) for each in by_block["options"]} == {(1, 2)}
 
 
+@pytest.mark.slow
 def test_a_compile_process_that_dies_costs_its_config_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_build_safely", _dies_on_48)
     monkeypatch.setenv("TILEC_JOBS", "2")

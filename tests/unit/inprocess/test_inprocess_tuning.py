@@ -207,6 +207,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_a_search_needs_numpy_alone_on_a_cpu() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITH_NUMPY_ALONE], cwd=Path(__file__).parent, capture_output=True, text=True

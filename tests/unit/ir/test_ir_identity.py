@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import tilec
@@ -10,7 +11,10 @@ from tilec.ir import nodes as ir
 
 
 def _asks_for_ids(file: Path) -> bool:
-    calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+    text = file.read_text()
+    if re.search(r"\bid\b", text) is None:
+        return False
+    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     return any(isinstance(call.func, ast.Name) and call.func.id == "id" for call in calls)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,18 @@ def _forms(variant: Any) -> Any:
     yield "tile", kernel
     with naming(variant):
         for step in passes(variant.target):
-            kernel = step.apply(kernel, variant.target)
-            yield step.name, kernel
+            before, kernel = kernel, step.apply(kernel, variant.target)
+            if not _is_one(before.body, kernel.body):
+                yield step.name, kernel
+
+
+def _is_one(before: Any, after: Any) -> bool:
+    """Whether a pass has left all statements of a launch alone, and what it says of launches."""
+    if isinstance(before, tuple) and isinstance(after, tuple):
+        return len(before) == len(after) and all(map(_is_one, before, after))
+    if isinstance(before, ir.Launch) and isinstance(after, ir.Launch):
+        return all(_is_one(getattr(before, each.name), getattr(after, each.name)) for each in fields(before))
+    return before is after
 
 
 def _printed(kernel: ir.Kernel) -> Printer:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from breadth import parametrized
 
 from tilec.build.coverage import Run, answers, runs, runs_text, sample_calls, unserved_layers
 from tilec.errors import InputError, ManifestError
@@ -85,17 +86,17 @@ def test_what_is_wrong_is_told(tmp_path: Path, config: object, what: str) -> Non
         read_model_config(written(tmp_path, config))
 
 
-@pytest.mark.parametrize(
-    ("name", "config", "without", "missed"),
-    [
-        ("llm.toml", LLAMA, (), ()),
-        ("llm.toml", {**LLAMA, "torch_dtype": "float32"}, ("attention.decode",), ()),
-        ("llm.toml", QWEN, (), ()),
-        ("llm.toml", MINILM, (), ()),
-        ("minilm.toml", MINILM, (), ()),
-        ("minilm.toml", {**MINILM, "torch_dtype": "float16"}, (), ()),
-    ],
-)
+MODELS = [
+    ("llm.toml", LLAMA, (), ()),
+    ("llm.toml", {**LLAMA, "torch_dtype": "float32"}, ("attention.decode",), ()),
+    ("llm.toml", QWEN, (), ()),
+    ("llm.toml", MINILM, (), ()),
+    ("minilm.toml", MINILM, (), ()),
+    ("minilm.toml", {**MINILM, "torch_dtype": "float16"}, (), ()),
+]
+
+
+@parametrized(("name", "config", "without", "missed"), MODELS, fast=[MODELS[0], *MODELS[2:]])
 def test_manifests_that_ship_serve_models(
     tmp_path: Path, name: str, config: dict[str, Any], without: tuple[str, ...], missed: tuple[str, ...]
 ) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 from linked import link
 
 from tilec.capacity import CAPACITY
@@ -23,7 +24,8 @@ from tilec.targets import native_target
 
 SHIPPED = Path(__file__).parents[3] / "manifests" / "llm.toml"
 UNITS = 132
-SHAPES = 200
+#: Shapes at which the costs of a list are compared: a few, and many.
+FEW, MANY = 40, 200
 NUMBERS = CAPACITY.max_choices - 1
 _FUNCTION = ctypes.CFUNCTYPE(
     ctypes.c_double, ctypes.POINTER(ctypes.c_int64), ctypes.c_double, ctypes.POINTER(ctypes.c_double)
@@ -71,14 +73,14 @@ def levels() -> int:
     return 1 + sum(f"x86-64-v{level}" in name for level in (3, 4, 4)) if "x86" in name else 1
 
 
-@pytest.fixture(scope="module")
-def computed() -> list[list[tuple[dict[str, int], list[int], int]]]:
-    """For every list, at many shapes: the sizes, the bits of each cost with its number in the last ones, and
-    the number of the cheapest."""
+@cache
+def computed(count: int) -> list[list[tuple[dict[str, int], list[int], int]]]:
+    """For every list, at ``count`` shapes: the sizes, the bits of each cost with its number in the last ones,
+    and the number of the cheapest."""
     rng = random.Random(0)
     found = []
     for texts, dims in shipped().items():
-        shapes = [{dim: int(2 ** rng.uniform(0, 17)) for dim in dims} for _ in range(SHAPES)]
+        shapes = [{dim: int(2 ** rng.uniform(0, 17)) for dim in dims} for _ in range(count)]
         found.append([(sizes, marked(texts, sizes), cheapest(texts, sizes, UNITS)) for sizes in shapes])
     return found
 
@@ -88,11 +90,10 @@ def marked(texts: tuple[str, ...], sizes: dict[str, int]) -> list[int]:
 
 
 @pytest.mark.parametrize("level", range(levels()))
-def test_shipped_costs_are_the_same_in_c(
-    functions: ctypes.CDLL, computed: list[list[tuple[dict[str, int], list[int], int]]], level: int
-) -> None:
-    assert computed
-    for at, shapes in enumerate(computed):
+@parametrized("count", [FEW, MANY], fast=[FEW])
+def test_shipped_costs_are_the_same_in_c(functions: ctypes.CDLL, count: int, level: int) -> None:
+    assert computed(count)
+    for at, shapes in enumerate(computed(count)):
         find = functions[f"list_{at}"]
         find.restype = _FUNCTION
         function = find(level)

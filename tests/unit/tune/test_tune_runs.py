@@ -79,6 +79,7 @@ def test_configs_that_fail_cost_themselves_alone(
     assert variant.config == dict(result.about.configs[result.winner])
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(manifest: Callable[..., Path]) -> None:
     path = manifest("block = [32, 128]\npoints = [1000]", ONE)
     command = [
@@ -167,6 +168,7 @@ print(sorted(found.values()))
 """
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py")]

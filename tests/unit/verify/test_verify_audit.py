@@ -60,6 +60,7 @@ def test_planted_faults_are_found(library: Path, change, what: str, problem: str
     assert problem in found.problem
 
 
+@pytest.mark.slow
 def test_an_extra_symbol_fails_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_crash_is_one_failed_case_and_the_rest_goes_on(library):
     assert [(each.dims, each.error) for each in isolated] == [(each.dims, each.error) for each in here]
 
 
+@pytest.mark.slow
 def test_a_hang_is_one_failed_case(library):
     chosen = choose(library, read_facts(library), ["hangs"], None)
     request = Request(library, dims={"m": 4, "n": 7, "ld": 7})

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from breadth import diagonal, parametrized
 from c_kernels import CASES, Case
 
 from tilec.backends.cpu.c_source.types import c_type
@@ -29,7 +30,15 @@ from tilec.targets import Target, native_target, parse_target
 GCC = shutil.which("gcc")
 STRICT = ["-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-unused-parameter", "-Wno-maybe-uninitialized"]
 
+NAMES = [case.name for case in CASES]
+FAST = ("scale", "matmul_float32", "matmul_bfloat16", "few_rows", "softmax", "control", "atomics", "scan")
+LOWER = ("x86-64-v2", "x86-64-v3")
+
 pytestmark = pytest.mark.skipif(GCC is None, reason="needs gcc")
+
+
+def case_of(name: str) -> Case:
+    return CASES[NAMES.index(name)]
 
 
 def kernel_of(case: Case) -> Kernel:
@@ -57,19 +66,25 @@ def outputs(path: Path, case: Case) -> list[np.ndarray]:
     return [each for each in arguments if isinstance(each, np.ndarray)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@parametrized("name", NAMES, fast=FAST)
 def test_c_computes_what_machine_code_does(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel, target = kernel_of(case), native_target()
+    case, target = case_of(name), native_target()
+    kernel, images, compile_kernel = kernel_of(case), list[Image](), cpu.compile_kernel
+
+    def by_llvm(lowered: Any, target: Target, prefix: str) -> Image:
+        images.append(compile_kernel(lowered, target, prefix))
+        return images[-1]
+
+    monkeypatch.setattr(cpu, "compile_kernel", by_llvm)
     building.build(building.make_job(kernel, target.name, (), (), tmp_path / "llvm.so"), kernel)
     wanted = outputs(tmp_path / "llvm.so", case)
-    compile_kernel = cpu.compile_kernel
 
     def by_gcc(lowered: Any, target: Target, prefix: str) -> Image:
         code = compiled(cpu.source(lowered, target, prefix), target.mcpu, tmp_path)
         digest = hashlib.sha256(code).hexdigest()
-        return replace(compile_kernel(lowered, target, prefix), code=code, sha256=digest)
+        return replace(images.pop(), code=code, sha256=digest)
 
     monkeypatch.setattr(cpu, "compile_kernel", by_gcc)
     building.build(building.make_job(kernel, target.name, (), (), tmp_path / "gcc.so"), kernel)
@@ -78,15 +93,16 @@ def test_c_computes_what_machine_code_does(
         np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=1e-5)
 
 
-@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
-def test_c_of_every_level_compiles(target: str, tmp_path: Path) -> None:
-    for case in CASES:
-        found = parse_target(target)
-        compiled(c_of(kernel_of(case), found), found.mcpu, tmp_path)
+@parametrized(
+    ("level", "name"), [(level, name) for level in LOWER for name in NAMES], fast=diagonal(LOWER, NAMES)
+)
+def test_c_of_every_level_compiles(level: str, name: str, tmp_path: Path) -> None:
+    target = parse_target(level)
+    compiled(c_of(kernel_of(case_of(name)), target), target.mcpu, tmp_path)
 
 
 def test_c_reads_like_the_kernel() -> None:
-    case = next(case for case in CASES if case.name == "scale")
+    case = case_of("scale")
     text = c_of(kernel_of(case), parse_target("x86-64-v3"))
     assert "void kernel_0(float *restrict X_ptr" in text
     assert "splat_f32x8(factor)" in text

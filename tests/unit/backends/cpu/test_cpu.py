@@ -60,6 +60,7 @@ def test_unknown_symbols_are_an_error():
     assert "nowhere" in caught.value.why
 
 
+@pytest.mark.slow
 def test_bytes_are_the_same_in_another_process():
     kernel = lowered(elementwise("exp"), elementwise("tanh", lanes=8))
     here = compile_kernel(kernel, parse_target("x86-64-v3"), "k").sha256

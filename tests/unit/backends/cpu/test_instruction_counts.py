@@ -40,6 +40,7 @@ def test_the_least_is_that_of_the_best_block() -> None:
     assert least("bfmmla") == pytest.approx(30 / 25)
 
 
+@pytest.mark.slow
 def test_products_take_no_more_than_a_tenth_over_the_least() -> None:
     found = counts()
     assert {each.instruction for each in found} == set(PRODUCTS)

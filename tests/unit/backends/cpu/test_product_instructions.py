@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from breadth import parametrized
 from cpu_products import Product
 
 from tilec.backends.base import backend_of
@@ -21,28 +21,28 @@ HALVES, NUMBERS = (
     Product(dtype="int32", acc="int32", out="int32", **SMALL),
 )
 SUMS16 = Product(dtype="float16", acc="float16", out="float16", **SMALL)
+FAST = [
+    ("x86-64-v2", BYTES, "pmaddwd"),
+    ("x86-64-v3", BYTES, "vpmaddwd"),
+    ("x86-64-v3+avxvnni", BYTES, "vpdpbusd"),
+    ("x86-64-v4+avx512bf16", HALVES, "vdpbf16ps"),
+    ("x86-64-v4+amx", HALVES, "tdpbf16ps"),
+    ("aarch64", FLOATS, "fmla"),
+    ("aarch64+dotprod", BYTES, "sdot"),
+    ("aarch64+bf16", HALVES, "bfmmla"),
+    ("aarch64+i8mm", BYTES, "smmla"),
+]
+FURTHER = [
+    ("x86-64-v2", FLOATS, "mulps"),
+    ("x86-64-v3", FLOATS, "vfmadd231ps"),
+    ("x86-64-v3", NUMBERS, "vpmulld"),
+    ("x86-64-v4+avx512fp16", SUMS16, "vfmadd231ph"),
+    ("aarch64+fp16", SUMS16, "fmla"),
+    ("aarch64", NUMBERS, "mla"),
+]
 
 
-@pytest.mark.parametrize(
-    ("target", "product", "instruction"),
-    [
-        ("x86-64-v2", FLOATS, "mulps"),
-        ("x86-64-v2", BYTES, "pmaddwd"),
-        ("x86-64-v3", FLOATS, "vfmadd231ps"),
-        ("x86-64-v3", BYTES, "vpmaddwd"),
-        ("x86-64-v3", NUMBERS, "vpmulld"),
-        ("x86-64-v3+avxvnni", BYTES, "vpdpbusd"),
-        ("x86-64-v4+avx512bf16", HALVES, "vdpbf16ps"),
-        ("x86-64-v4+amx", HALVES, "tdpbf16ps"),
-        ("x86-64-v4+avx512fp16", SUMS16, "vfmadd231ph"),
-        ("aarch64", FLOATS, "fmla"),
-        ("aarch64+fp16", SUMS16, "fmla"),
-        ("aarch64", NUMBERS, "mla"),
-        ("aarch64+dotprod", BYTES, "sdot"),
-        ("aarch64+bf16", HALVES, "bfmmla"),
-        ("aarch64+i8mm", BYTES, "smmla"),
-    ],
-)
+@parametrized(("target", "product", "instruction"), FAST + FURTHER, fast=FAST)
 def test_a_product_is_by_what_its_road_says(target: str, product: Product, instruction: str) -> None:
     wanted = parse_target(target)
     lowered = to_tir(lower(parse_kernel(product.text("k")), wanted), wanted)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from breadth import parametrized
 from compiled import LEVELS, Library
 from random_programs import Program, elaborated
 
@@ -35,7 +36,7 @@ def check(seed: int, level: str, folder: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("seed", FEW)
+@parametrized("seed", FEW, fast=FEW[:4])
 def test_program(seed, tmp_path):
     check(seed, "x86-64-v3", tmp_path)
 

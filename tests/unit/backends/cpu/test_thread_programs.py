@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from breadth import parametrized
 from compiled import Library
 from thread_programs import ThreadProgram
 
@@ -19,6 +20,8 @@ from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
 COMPILED, LOWERED, MANY = range(4), range(4, 24), range(24, 400)
+#: Of those to lower: its iterations take seconds to interpret.
+LONG = 15
 #: Those in which threads end, and others; none shuffles where some threads stay away.
 EMULATED = (0, 1, 2, 4, 5, 6, 26, 97, 99, 101, 106)
 LEVEL = "x86-64-v3"
@@ -46,12 +49,12 @@ def check_compiled(seed: int, folder: Path) -> None:
     np.testing.assert_array_equal(got[2], interpreted(program, kernel), err_msg=program.source)
 
 
-@pytest.mark.parametrize("seed", COMPILED)
+@parametrized("seed", COMPILED, fast=COMPILED[:2])
 def test_compiled_program(seed, tmp_path):
     check_compiled(seed, tmp_path)
 
 
-@pytest.mark.parametrize("seed", LOWERED)
+@parametrized("seed", LOWERED, fast=[seed for seed in LOWERED if seed != LONG])
 def test_loops_over_threads(seed, tmp_path):
     program = ThreadProgram(seed)
     kernel = elaborated(program, tmp_path)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 from reasons import no_roles
 from tvm import tirx
 
@@ -209,15 +210,15 @@ def test_results_leave_by_tma():
     assert any(isinstance(stmt, BoxStore) for stmt in roles(attention()).consumer)
 
 
+IMAGES = [
+    (True, "float16", "attention_dense", {}),
+    (False, "bfloat16", "attention", {}),
+    (True, "bfloat16", "attention_dense", TALL),
+]
+
+
 @pytest.mark.nvrtc
-@pytest.mark.parametrize(
-    ("causal", "dtype", "entry", "tiles"),
-    [
-        (True, "float16", "attention_dense", {}),
-        (False, "bfloat16", "attention", {}),
-        (True, "bfloat16", "attention_dense", TALL),
-    ],
-)
+@parametrized(("causal", "dtype", "entry", "tiles"), IMAGES, fast=IMAGES[1:2])
 def test_images_hold_all_fragments_in_registers(causal, dtype, entry, tiles):
     kernel = attention(entry, dtype=dtype, causal=causal, **tiles)
     lowered = to_tir(lower(kernel, SM90A), SM90A)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 from statements import KERNELS
 from told import losses, told
 
@@ -294,16 +295,16 @@ def test_every_statement_has_source(name: str) -> None:
     assert 'extern "C" __global__' in cuda.source(lowered, SM80, "test")
 
 
+IMAGES = [
+    ("sm_80", "float16", {"bN": 256, "bK": 64, "threads": 256}, "m16n8k16.row.col.f32.f16"),
+    ("sm_86", "bfloat16", {"threads": 128}, "m16n8k16.row.col.f32.bf16"),
+    ("sm_89", "float8_e4m3fn", {"bK": 64}, "m16n8k32.row.col.f32.e4m3"),
+    ("sm_80", "float32", {"threads": 128}, "m16n8k8.row.col.f32.tf32"),
+]
+
+
 @pytest.mark.nvrtc
-@pytest.mark.parametrize(
-    ("name", "dtype", "config", "instruction"),
-    [
-        ("sm_80", "float16", {"bN": 256, "bK": 64, "threads": 256}, "m16n8k16.row.col.f32.f16"),
-        ("sm_86", "bfloat16", {"threads": 128}, "m16n8k16.row.col.f32.bf16"),
-        ("sm_89", "float8_e4m3fn", {"bK": 64}, "m16n8k32.row.col.f32.e4m3"),
-        ("sm_80", "float32", {"threads": 128}, "m16n8k8.row.col.f32.tf32"),
-    ],
-)
+@parametrized(("name", "dtype", "config", "instruction"), IMAGES, fast=IMAGES[1:3])
 def test_a_gemm_image_uses_tensor_cores_and_does_not_spill(name, dtype, config, instruction) -> None:
     target = parse_target(name)
     lowered = to_tir(lower(gemm(dtype, **config), target), target)

@@ -31,6 +31,7 @@ print(json.dumps({"device": tvm.cuda(0).exist, "texts": texts}))
 """
 
 
+@pytest.mark.slow
 def test_a_driver_and_foreign_compilers_change_nothing(tmp_path: Path) -> None:
     runtime = gpu_runtime()
     if runtime is None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 from reasons import no_roles
 
 from tilec.backends.cuda.codegen import images as cuda
@@ -392,7 +393,7 @@ def test_eight_rows_of_a_tile_meet_every_bank_once():
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("entry", ["matmul", "linear_residual"])
+@parametrized("entry", ["matmul", "linear_residual"], fast=["linear_residual"])
 def test_images_use_the_instructions_and_spill_nothing(entry):
     image = compile_variant(gemm(entry), SM90A, "k")
     (launch,) = image.launches

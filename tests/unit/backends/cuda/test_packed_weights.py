@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from breadth import parametrized
 from reasons import no_roles
 from tvm import tirx
 from tvm.ir import Var
@@ -250,18 +251,18 @@ def test_constant_tensors_are_read_early():
     ]
 
 
+PACKED = [
+    (4, "float16", {"scale_sums": True, "cluster": [2, 1]}),
+    (4, "bfloat16", {"pdl": True}),
+    (8, "float16", {"bK": 128}),
+    (8, "bfloat16", {"scale_sums": True, "threads": 512}),
+    (4, "float16", {"bM": 64, "scale_sums": True}),
+    (8, "bfloat16", {"bM": 64, "bK": 128}),
+]
+
+
 @pytest.mark.nvrtc
-@pytest.mark.parametrize(
-    ("bits", "dtype", "config"),
-    [
-        (4, "float16", {"scale_sums": True, "cluster": [2, 1]}),
-        (4, "bfloat16", {"pdl": True}),
-        (8, "float16", {"bK": 128}),
-        (8, "bfloat16", {"scale_sums": True, "threads": 512}),
-        (4, "float16", {"bM": 64, "scale_sums": True}),
-        (8, "bfloat16", {"bM": 64, "bK": 128}),
-    ],
-)
+@parametrized(("bits", "dtype", "config"), PACKED, fast=[PACKED[0], PACKED[5]])
 def test_code_spills_nothing(bits, dtype, config):
     kernel = packed(bits, dtype, **{"num_stages": 3, **config})
     (launch,) = compile_variant(kernel, SM90A, "packed").launches

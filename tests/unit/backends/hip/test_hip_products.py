@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
+from breadth import diagonal, parametrized
 
 import tilec
 import tilec.language as T
@@ -112,8 +113,11 @@ def ran(kernel: Kernel, chip: str, arrays: list[np.ndarray], dims: Mapping[str, 
     return arrays[-1].astype(np.float32)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("trans_b", [False, True])
+@parametrized(
+    ("trans_b", "chip"),
+    [(trans_b, chip) for trans_b in (False, True) for chip in CHIPS],
+    fast=diagonal((False, True), CHIPS),
+)
 def test_float16(chip: str, trans_b: bool) -> None:
     rng = np.random.default_rng(7)
     a = rng.standard_normal((SIZES["M"], SIZES["K"])).astype(np.float16)
@@ -187,7 +191,7 @@ def test_8_bit_floats(chip: str, dtype: str, depth: int) -> None:
         np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-4)
 
 
-@pytest.mark.parametrize(("chip", "dtype", "total", "depth", "trans_b", "instruction"), FURTHER)
+@parametrized(("chip", "dtype", "total", "depth", "trans_b", "instruction"), FURTHER, fast=FURTHER[::3])
 def test_further_types(
     chip: str, dtype: str, total: str, depth: int, trans_b: bool, instruction: str
 ) -> None:
@@ -296,7 +300,7 @@ def attention(dtype: str, side: int, causal: bool = False) -> Kernel:
     )
 
 
-@pytest.mark.parametrize("chip", ATTENTION)
+@parametrized("chip", ATTENTION, fast=["gfx942"])
 def test_attention_has_its_registers(chip: str) -> None:
     """Neither addresses of elements nor operands of two steps push sums out."""
     target, (instruction, count) = parse_target(chip), ATTENTION[chip]

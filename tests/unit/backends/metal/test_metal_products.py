@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from breadth import diagonal, parametrized
 from metal_source import TARGET, OnMetal
 
 from tilec.backends.metal.products.tiles import SimdMatrices
@@ -46,8 +47,11 @@ def check(run: Callable[[list[Any], dict[str, int]], None], dtype: str, trans_b:
     np.testing.assert_allclose(c.astype(np.float32), wanted, rtol=bound, atol=10 * bound)
 
 
-@pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize("dtype", TYPES)
+@parametrized(
+    ("dtype", "trans_b"),
+    [(dtype, trans_b) for dtype in TYPES for trans_b in (False, True)],
+    fast=diagonal(list(TYPES), (False, True)),
+)
 def test_source(dtype: str, trans_b: bool, tmp_path: Path) -> None:
     made = OnMetal(product(dtype, trans_b), tmp_path)
     assert made.image.launches[0].products == ("matrix cores",)
