@@ -139,7 +139,8 @@ class Schedule:
         "true",
         "rows of a second operand that is stored across K and begin anywhere come in groups (of 16 bits:"
         " eight), which TMA takes: for few rows of the first one. Each row of a group makes a product of its"
-        " own, whose sums pass through the workspace; a launch behind adds them, always in the same order",
+        " own, whose sums pass through the workspace; a launch behind adds them, always in the same order."
+        " Rows that are stored along K make columns of the result instead, with nothing to add",
         "products",
     )
     align: bool | None = _key(

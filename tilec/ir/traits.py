@@ -180,7 +180,9 @@ class Rewriter:
         if isinstance(value, Expr):
             return self._leaf(value, part)
         if isinstance(value, (tuple, list)):
-            return tuple(self._value(each, part) for each in value)
+            made = tuple(self._value(each, part) for each in value)
+            kept = isinstance(value, tuple) and all(new is old for new, old in zip(made, value, strict=True))
+            return value if kept else made
         if isinstance(value, Stmt):
             return self.stmt(value)
         if isinstance(value, Region):

@@ -108,6 +108,17 @@ def test_rows_of_groups_have_tiles_of_their_own(manifest: Path) -> None:
     assert [cost(found.trips, {"K": depth}, UNITS) for depth in (64, 512, 513)] == [1, 1, 2]
 
 
+def test_rows_of_groups_along_k_have_tiles_of_the_result(manifest: Path) -> None:
+    """Eight products of an eighth of N each, which clusters share like any."""
+    text = MANIFEST.replace(":matmul", ":linear").replace("split_k = 2", "split_k = 2, fold_k = true")
+    manifest.write_text(text)
+    (kernel,) = load_manifest(manifest).kernels
+    found = features_of(kernel.variants[1])
+    blocks = [cost(found.blocks, {"M": 64, "N": columns}, UNITS) for columns in (1, 512, 513)]
+    assert (blocks, found.spread) == ([16, 16, 32], 1)
+    assert cost(found.trips, {"K": 512}, UNITS) == 4
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [

@@ -24,7 +24,7 @@ from tilec.package.starts import VECTOR_BYTES
 from tilec.sizes import Node, parse_size
 
 if TYPE_CHECKING:
-    from tilec.ir.nodes import Kernel
+    from tilec.ir.nodes import Kernel, Launch
     from tilec.package.model import ParamRecord
 
 _SECTOR, _LINE = 32, 128
@@ -94,12 +94,17 @@ def features_of(variant: Variant) -> Features:
             remedy="give costs by hand",
         )
     cluster = variant.config.get("split_k", 1)
-    parts = _rows_of_a_group(work.dtype) if variant.config.get("fold_k") else cluster
+    fold = _rows_of_a_group(work.dtype) if variant.config.get("fold_k") else 1
+    axis = _axis_of_rows(kernel.launches[0]) if fold > 1 else None
+    parts = cluster if fold == 1 or axis is not None else fold
     grid = len(kernel.launches[0].grid)
     deepest = max(counted, key=lambda term: len(term.counts))
     params = [param for param in signature(kernel).params if param.is_tensor]
     middles = {name: parse_size(text) for name, text in work.middles}
-    blocks = _product([*map(cost_text, deepest.counts[:grid]), *([str(parts)] if parts > 1 else [])])
+    counts = list(map(cost_text, deepest.counts[:grid]))
+    if axis is not None:
+        counts[axis] = f"ceil({counts[axis]} / {fold}) * {fold}"
+    blocks = _product([*counts, *([str(parts)] if parts > 1 else [])])
     trips = _trips(deepest.counts[grid:], parts, middles)
     is_clipped = family_of(variant.target).on_host
     found = Features(
@@ -119,6 +124,20 @@ def features_of(variant: Variant) -> Features:
 def _rows_of_a_group(dtype: str) -> int:
     """How many rows of any length are whole vectors together: each has blocks of its own with `fold_k`."""
     return VECTOR_BYTES * 8 // lookup(dtype).bits
+
+
+def _axis_of_rows(launch: Launch) -> int | None:
+    """The axis of the grid that rows of a second operand follow which is stored along K; None of others."""
+    from tilec.ir.exprs import inlined, uses
+    from tilec.ir.nodes import Bind, Copy, Gemm, walk
+
+    names = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
+    gemm = next((stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm) and stmt.trans_b), None)
+    copies = [stmt for stmt in walk(launch.body) if isinstance(stmt, Copy)]
+    starts = [copy.src.start[-2] for copy in copies if gemm and copy.dst.buffer.same_as(gemm.b.buffer)]
+    rows = [inlined(start, names) for start in starts]
+    axes = enumerate(launch.block_vars)
+    return next((axis for axis, var in axes if any(uses(row, (var,)) for row in rows)), None)
 
 
 def _spread(blocks: int) -> float:

@@ -10,10 +10,11 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.wgmma import STEP_BYTES
+from tilec.backends.cuda.matmul.emit_front import clear_fronts
 from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter
 from tilec.backends.cuda.matmul.name_quotients import with_named_quotients
-from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill, WarpgroupGemm
+from tilec.backends.cuda.matmul.nodes import ClearFront, GatherLoad, RingDrain, RingFill, WarpgroupGemm
 from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, pin, ptx, put, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import emit_load
@@ -186,6 +187,10 @@ def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: T
         some = False
     if turns is not None:
         turns.begin()
+    fronts = [inner for inner in stmt.body if isinstance(inner, ClearFront)]
+    if fronts:
+        with nullcontext() if some else when(tirx.And(tirx.EQ(first, i32(0)), trips > 0)):
+            clear_fronts(stmt, fronts, ctx, position)
     if stmt.promotes:
         _drain_promoting(stmt, gemm, (first, trips), ctx, position)
         if turns is not None:

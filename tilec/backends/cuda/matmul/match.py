@@ -13,6 +13,7 @@ from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_g
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.warp_roles.epilogue import check_call, check_elements
+from tilec.backends.cuda.warp_roles.neighbours import reads_pairs
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
 from tilec.ir.exprs import inlined, int_value, loads, uses, walk
@@ -76,6 +77,12 @@ class Match:
     def same_trips(self, launch: Launch) -> bool:
         """Whether the trips of all tiles of ``launch`` follow from dims."""
         return not any(uses(end, launch.block_vars) or any(True for _ in loads(end)) for end in self.ends)
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether its epilogue reads other columns of fragments than an element's own."""
+        fragments = {alloc.buffer for alloc in self.fragments}
+        return any(reads_pairs(conditioned(loop.body)[1], loop.vars[1], fragments) for loop in self.tail)
 
     @property
     def rows(self) -> int:

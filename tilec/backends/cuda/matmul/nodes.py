@@ -1,10 +1,12 @@
 """Statements of products whose warps have roles.
 
 MatrixView  = another name for a tensor, as a matrix
+RowsView    = one as a matrix of groups of rows, of which loads bring one of each
 WindowCopy  = a tile of an image's columns, before it is a TmaLoad
 MatmulRoles = producer warps fill a ring, consumer warpgroups empty it
 RingFill    = (wait for a free stage, announce its bytes, (TmaLoad | GatherLoad)*) per trip
 RingDrain   = (wait for a full stage, WarpgroupGemm, give back the stage before) per trip
+ClearFront  = zeros in front of the rows of a tile's first stage
 SumParts    = the parts of a sum that the blocks of a cluster hold, added
 """
 
@@ -28,6 +30,17 @@ class MatrixView(Stmt):
 
     view: Defines[Buffer]
     root: Buffer
+
+
+@dataclass(frozen=True, eq=False)
+class RowsView(MatrixView):
+    """``view`` has a row for every few rows of the matrix ``root``, the last one perhaps for fewer: what they
+    would be behind those is no memory. Loads bring of each group what belongs to its row ``part``: zeros
+    behind its end and in place of groups that have no such row, and zeros for the ``front`` elements, fewer
+    than 16 bytes, that a tile's first trip brings of the row in front of it."""
+
+    part: Expr
+    front: Expr
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +146,15 @@ class WarpgroupGemm(Stmt):
     trans_a: bool
     trans_b: bool
     tile: WarpgroupTile
+
+
+@dataclass(frozen=True, eq=False)
+class ClearFront(Stmt):
+    """In the first trip of a tile the first ``columns`` elements, fewer than 16 bytes, of each row of
+    ``tile`` become 0, for the tensor core, too: one version of an operand whose rows lie along K."""
+
+    tile: Updates[Region]
+    columns: Expr
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,20 @@ from tilec.backends.cuda.emit.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
 from tilec.backends.cuda.matmul.match import names_in
-from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, RingDrain, RingFill, WindowCopy
+from tilec.backends.cuda.matmul.nodes import (
+    ClearFront,
+    GatherLoad,
+    MatmulRoles,
+    RingDrain,
+    RingFill,
+    RowsView,
+    WindowCopy,
+)
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.stores import parts_bytes, plan_store, staging_room
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.cuda.warp_roles.tails import with_tail
+from tilec.backends.cuda.warp_roles.tma import rows_of_a_group
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.exprs import dtype_of, int_value, uses
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
@@ -54,17 +63,33 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     parts = consumers * parts_bytes(tile, split)
     room = staging_room(ring.stages * ring.bytes + parts, consumers, target)
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
-    shared = _Shared(pair, roles.order.crosses, names_in(roles.producer), scope.facts)
+    views = {stmt.view: stmt for stmt in launch.body if isinstance(stmt, RowsView)}
+    shared = _Shared(pair, roles.order.crosses, names_in(roles.producer), scope.facts, views)
     found = tuple(made for stmt in roles.producer for made in _loads(stmt, shared, evict))
     made = replace(
         roles,
         producer=_with_tails(found, gemm, roles.consumer, scope.facts),
         consumer=tuple(
             plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
-            for stmt in roles.consumer
+            for stmt in _with_clear_fronts(roles, views)
         ),
     )
     return with_roles(launch, _with_early_loads(made, launch))
+
+
+def _with_clear_fronts(roles: MatmulRoles, views: Mapping[Var, RowsView]) -> Block:
+    """The consumers' statements with zeros for what loads of ``views`` bring in front of their rows."""
+    copies = [stmt for stmt in walk(roles.producer) if isinstance(stmt, Copy) and stmt.src.buffer in views]
+    fronts = {copy.dst.buffer: views[copy.src.buffer].front for copy in copies}
+
+    def cleared(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, RingDrain):
+            return stmt
+        (gemm,) = (inner for inner in stmt.body if isinstance(inner, Gemm))
+        tiles = (region for region in (gemm.a, gemm.b) if region.buffer in fronts)
+        return replace(stmt, body=(*(ClearFront(tile, fronts[tile.buffer]) for tile in tiles), *stmt.body))
+
+    return tuple(map(cleared, roles.consumer))
 
 
 def _with_tails(producer: Block, gemm: Gemm, consumer: Block, facts: Facts) -> Block:
@@ -74,7 +99,7 @@ def _with_tails(producer: Block, gemm: Gemm, consumer: Block, facts: Facts) -> B
     few = any(isinstance(stmt, RingDrain) and stmt.promotes for stmt in consumer)
 
     def made(stmt: Stmt, moving: tuple[Var, ...]) -> Stmt:
-        if not isinstance(stmt, TmaLoad):
+        if not isinstance(stmt, TmaLoad) or stmt.parts:
             return stmt
         axis = int(stmt.dst.buffer is not gemm.a.buffer)
         return with_tail(stmt, axis, loops, moving, facts, few)
@@ -107,12 +132,13 @@ def _with_early_loads(roles: MatmulRoles, launch: Launch) -> MatmulRoles:
 @dataclass(frozen=True, eq=False)
 class _Shared:
     """What pairs of blocks along the grid axis of ``pair``, if there are some, bring once; ``crosses`` as
-    `TileOrder` says, ``names`` those of starts."""
+    `TileOrder` says, ``names`` those of starts, ``views`` those of groups of rows."""
 
     pair: Var | None
     crosses: bool
     names: Mapping[Var, Expr]
     facts: Facts
+    views: Mapping[Var, RowsView]
 
     def has(self, copy: Copy | WindowCopy) -> bool:
         """Whether both blocks of a pair want the same."""
@@ -158,4 +184,20 @@ def _load(copy: Copy | WindowCopy, shared: _Shared, evict: Mapping[str, str]) ->
     when = asked or evict.get(str(copy.src.buffer.name))
     offsets = copy.offsets if isinstance(copy, WindowCopy) else ()
     both, found = shared.has(copy), shared.map_of(copy)
-    return TmaLoad(found, copy.src.start, copy.dst, both, when, offsets, shared.crosses, loc=copy.loc)
+    load = TmaLoad(found, copy.src.start, copy.dst, both, when, offsets, shared.crosses, loc=copy.loc)
+    view = shared.views.get(copy.src.buffer)
+    return load if view is None else replace(load, parts=_maps_of_rows(found, view), part=view.part)
+
+
+def _maps_of_rows(found: TensorMap, view: RowsView) -> tuple[TensorMap, ...]:
+    """For each row of a group a map that ends with it, and with the last group that has one. Where there are
+    fewer rows than a group has, maps of those that are missing end with the last one."""
+    rows, columns = view.root.shape
+    fold = rows_of_a_group(view.root)
+
+    def ends(part: int) -> tuple[Expr, Expr]:
+        groups = (rows + (fold - 1 - part)) // fold
+        last = tirx.min(rows, tirx.const(part + 1, dtype_of(rows)))
+        return tirx.max(groups, tirx.const(1, dtype_of(groups))), last * columns
+
+    return tuple(replace(found, inside=ends(part)) for part in range(fold))

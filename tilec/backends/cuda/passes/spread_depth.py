@@ -113,6 +113,7 @@ def _check(launch: Launch, found: Match) -> None:
     need(len(launch.grid) <= _AXES, "a grid of three axes has none for parts of K")
     simple = len(found.tail) == 1 and len(found.fragments) == 1
     need(simple, "its epilogue is more than one loop over its sums")
+    need(not found.reads_pairs, "its epilogue reads other columns than an element's own")
     other = launch.schedule.split_k not in (None, 1)
     need(not other, "K is shared in one way", remedy="leave split_k or spread_k out")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.warp_roles.build import cached, coordinate, ptx, u32
-from tilec.ir.exprs import int_value
+from tilec.backends.cuda.warp_roles.build import cached, coordinate, ptx, u32, when
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ def emit_load(
     counts the bytes.
     ``part``: the row of the tile that the boxes begin at, and its offset in bytes; ``to_both``: both blocks
     of a pair get them."""
+    if load.parts:
+        _emit_one(load, ctx, lambda chosen: emit_load(chosen, ctx, stage, barrier, part, to_both))
+        return
     tile, width = load.dst.buffer, load.map.box[-1]
     size = element_bytes(str(tile.dtype))
     first = ctx.version(tile, stage)
@@ -55,3 +60,12 @@ def emit_load(
     for slab in range(-(-(int_value(load.dst.extent[-1]) or 1) // width)):
         at = [*start[:-1], start[-1] + slab * width]
         ptx(name, first + u32(slab * slab_bytes), ctx.map_of(load.map), *reversed(at), *behind)
+
+
+def _emit_one(load: TmaLoad, ctx: RoleContext, emit: Callable[[TmaLoad], None]) -> None:
+    """The load of one of the maps that there are."""
+    assert load.part is not None
+    number = ctx.value(load.part)
+    for part, found in enumerate(load.parts):
+        with when(tirx.EQ(number, tirx.const(part, dtype_of(number)))):
+            emit(replace(load, map=found, parts=(), part=None))

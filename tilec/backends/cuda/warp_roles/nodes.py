@@ -36,15 +36,17 @@ class TensorMap:
     """How TMA sees a global buffer: ``box`` elements per axis move at once; ``swizzle`` is the width in bytes
     of the XOR pattern of their shared image, 0 for none. With a ``window`` the map is one of im2col, and the
     box is pixels by channels. ``rest``: 0, or the rows of tiles of one box or more, whose boxes have equal
-    shares of the rows that the tensor has beyond whole tiles, if any."""
+    shares of the rows that the tensor has beyond whole tiles, if any. ``inside``: the extents of what it sees
+    of the buffer from its start on, outside of which are zeros; () for all of it."""
 
-    syntax = "tensor_map(buffer, box=, swizzle=, window=, rest=)"
+    syntax = "tensor_map(buffer, box=, swizzle=, window=, rest=, inside=)"
 
     buffer: Buffer
     box: tuple[int, ...]
     swizzle: int
     window: Window | None = None
     rest: int = 0
+    inside: tuple[Expr, ...] = ()
 
 
 def same_map(one: TensorMap, other: TensorMap) -> bool:
@@ -131,7 +133,8 @@ class TmaLoad(Stmt):
     "first" or "last" to leave the L2. ``offsets``: those of a tap, where the map has a window. ``early``: no
     launch in flight writes the tensor. ``tail``: the map for the last tile, which ends beyond the tensor: its
     boxes share the rows inside, and the rows of ``dst`` behind them hold anything; ``map`` itself where there
-    is no other tile."""
+    is no other tile. ``parts``: maps one of which, by the number ``part``, boxes are taken of in place of
+    ``map``."""
 
     map: TensorMap
     start: tuple[Expr, ...]
@@ -142,6 +145,8 @@ class TmaLoad(Stmt):
     crosses: bool = False
     early: bool = False
     tail: TensorMap | None = None
+    parts: tuple[TensorMap, ...] = ()
+    part: Expr | None = None
 
     @property
     def rows(self) -> int:
@@ -156,6 +161,8 @@ class TmaLoad(Stmt):
     @property
     def maps(self) -> tuple[TensorMap, ...]:
         """What it may take boxes of."""
+        if self.parts:
+            return self.parts
         return (self.map,) if self.tail in (None, self.map) else (self.map, self.tail)
 
 

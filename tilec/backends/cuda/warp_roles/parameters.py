@@ -42,7 +42,7 @@ def map_code(found: TensorMap, kernel: Kernel, views: Mapping[Var, Var] = _NO_VI
     return TensorMapCode(
         tensor=index,
         dtype=str(found.buffer.dtype),
-        extents=tuple(text(extent) for extent in reversed(found.buffer.shape)),
+        extents=tuple(text(extent) for extent in reversed(found.inside or found.buffer.shape)),
         strides=tuple(reversed(strides)),
         box=tuple(reversed(found.box)),
         swizzle=found.swizzle,

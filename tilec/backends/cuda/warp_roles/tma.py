@@ -58,8 +58,14 @@ def check_tensor(buffer: Var, facts: Facts, least: int = 2) -> None:
 
 def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
     """Whether all axes but the last have steps that TMA takes."""
-    count = STRIDE_BYTES // element_bytes(str(buffer.dtype))
+    count = rows_of_a_group(buffer)
     return all(divides(count, stride, facts) for stride in element_strides(buffer)[:-1])
+
+
+def rows_of_a_group(buffer: Var) -> int:
+    """How many rows, of any length, take a multiple of what TMA wants of steps together: the elements of a
+    step, where a row has one."""
+    return STRIDE_BYTES // element_bytes(str(buffer.dtype))
 
 
 def element_strides(buffer: Var) -> list[Expr | int]:
