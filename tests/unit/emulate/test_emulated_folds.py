@@ -152,6 +152,6 @@ def test_any_number_of_tiles_of_rows_along_k():
 
 @pytest.mark.emulate
 def test_products_that_do_not_see_what_is_cleared_are_found(kernel):
-    without_fence = without(kernel, SM90A, "fence.proxy.async.shared::cta")
+    without_fence = without(kernel, SM90A, "fence_proxy")
     with pytest.raises(EmulationError, match="proxy"):
         Beside(kernel, SM90A, lowered=without_fence).run({"M": 3, "N": 13, "K": 17})
