@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agree import agree, elaborated
+from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.backends.pipeline import lower
@@ -72,19 +73,23 @@ def trips(kernel, inputs):
     return loops, "\n".join(map(str, made.launches[0].notes))
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(
-    ("seen", "loops"),
-    [
-        (lambda i, j: j < KEYS - 5, 2),
-        (lambda i, j: i >= j, 2),
-        (lambda i, j: (j < KEYS) & (i + 90 >= j), 2),
-        (lambda i, j: (i >= j) & (i - j < 70), 1),
-        (lambda i, j: (i + j) % 3 == 0, 1),
-    ],
-    ids=["an end", "a diagonal", "both", "a window", "everywhere"],
+#: Where queries see keys, and how many loops there are.
+SEEN = {
+    "an end": (lambda i, j: j < KEYS - 5, 2),
+    "a diagonal": (lambda i, j: i >= j, 2),
+    "both": (lambda i, j: (j < KEYS) & (i + 90 >= j), 2),
+    "a window": (lambda i, j: (i >= j) & (i - j < 70), 1),
+    "everywhere": (lambda i, j: (i + j) % 3 == 0, 1),
+}
+
+
+@parametrized(
+    ("where", "reverse"),
+    [(where, reverse) for where in SEEN for reverse in (False, True)],
+    fast=diagonal(list(SEEN), (True, False)),
 )
-def test_trips_that_a_condition_spares_run_without_it(seen, loops, reverse):
+def test_trips_that_a_condition_spares_run_without_it(where, reverse):
+    seen, loops = SEEN[where]
     kernel, (q, k, v) = masked(seen, reverse), operands()
     found, _ = trips(kernel, (q, k, v))
     assert [has_choices(loop) for loop in found] == ([True] if loops == 1 else [reverse, not reverse])
@@ -130,10 +135,13 @@ def chosen(names):
     return kernel
 
 
-@pytest.mark.parametrize("names", [False, True])
-@pytest.mark.parametrize(
-    "keep",
-    [([0] * 5, [1] * 5), ([1, 0, 0, 0, 0], [0, 0, 0, 0, 1]), ([0, 1, 0, 1, 1], [1, 0, 1, 1, 0])],
+KEPT = [([0] * 5, [1] * 5), ([1, 0, 0, 0, 0], [0, 0, 0, 0, 1]), ([0, 1, 0, 1, 1], [1, 0, 1, 1, 0])]
+
+
+@parametrized(
+    ("keep", "names"),
+    [(keep, names) for keep in KEPT for names in (False, True)],
+    fast=diagonal(KEPT, (False, True)),
     ids=str,
 )
 def test_trips_that_take_a_branch_follow_each_other(keep, names):

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 from families import Suite, title
 
 from tilec.backends.cuda.emit.entry import lower_kernel
@@ -24,6 +25,12 @@ OPEN = {
 }  # fmt: skip
 SUITE = Suite(FOLDER / "kernels.toml", OPEN, default=21)
 
+GPUS = {name: [target for each, target in SUITE.on_gpus if each == name] for name in SUITE.plans}
+#: For each kernel one of its GPUs, which take turns.
+TAKING_TURNS = [
+    (name, targets[at % len(targets)]) for at, (name, targets) in enumerate(GPUS.items()) if targets
+]
+
 every_kernel = pytest.mark.parametrize("name", SUITE.plans)
 
 
@@ -39,9 +46,9 @@ def test_a_call_with_torch_tensors_agrees_with_the_reference(name: str) -> None:
     case.check(case.called())
 
 
-@every_kernel
-def test_kernels_lower_for_gpus(name: str) -> None:
-    SUITE.case(name).check_lowered()
+@parametrized(("name", "target"), SUITE.on_gpus, fast=TAKING_TURNS, ids=title)
+def test_kernels_lower_for_gpus(name: str, target: Target) -> None:
+    SUITE.case(name).check_lowered(target)
 
 
 @pytest.mark.emulate

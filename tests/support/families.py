@@ -137,12 +137,9 @@ class Case:
         ]
         assert not any(problems), "\n".join(filter(None, problems))
 
-    def check_lowered(self) -> dict[str, str]:
-        """It becomes launches on every GPU of its manifest: the roads of their statements, by target."""
-        return {target.name: self._roads(target) for target in gpus_of(self._plan)}
-
-    def _roads(self, target: Target) -> str:
-        """A line for each launch: kinds of roads and how many take each; then what statements lost."""
+    def check_lowered(self, target: Target) -> str:
+        """It becomes launches on a GPU of its manifest. A line for each: kinds of roads, how many take each;
+        then what statements lost."""
         launches = lower_kernel(lower(self.kernel_on(target), target), target).launches
         assert launches
         lines = []

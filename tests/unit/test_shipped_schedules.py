@@ -8,6 +8,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
+from breadth import diagonal, parametrized
 
 from tilec.build.dispatch import Server
 from tilec.build.frontend import elaborate_variant
@@ -63,9 +64,18 @@ def test_each_schedule_runs_at_ends_of_its_guards_and_inside_of_tiles(number: in
         assert any(row % tile for row in rows for tile in variant.tiles)
 
 
-@pytest.mark.parametrize("kernel", ["linear_bfloat16", "linear_int8"])
-@pytest.mark.parametrize(("rows", "tile"), [(1, 4), (4, 4), (5, 16), (16, 16), (17, 32), (64, 64)])
-def test_few_rows_take_tiles_of_their_size(kernel: str, rows: int, tile: int) -> None:
+LINEAR = ("linear_bfloat16", "linear_int8")
+#: Of rows that come: those of tiles.
+TILES = {1: 4, 4: 4, 5: 16, 16: 16, 17: 32, 64: 64}
+
+
+@parametrized(
+    ("rows", "kernel"),
+    [(rows, kernel) for rows in TILES for kernel in LINEAR],
+    fast=diagonal(list(TILES), LINEAR),
+)
+def test_few_rows_take_tiles_of_their_size(rows: int, kernel: str) -> None:
+    tile = TILES[rows]
     target = "x86-64-v4+vnni+avx512bf16"
     (plan,) = load_manifest(MANIFEST, targets=[target], kernels=[kernel]).kernels
     variant = Server(plan, target).service({"M": rows, "N": 4096, "K": 4160}).variant

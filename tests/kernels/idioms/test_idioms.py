@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from breadth import parametrized
 from families import Suite, title
 
 from tilec.portable.loader import Library
@@ -66,6 +67,8 @@ HOPPER = parse_target("sm_90a")
 ON_GPUS = [(suite, name, target) for suite in SUITES for name, target in suite.on_gpus]
 
 ON_HOPPER = [(suite, name) for suite, name, target in ON_GPUS if target.name == HOPPER.name]
+#: Lowered first: everything for Hopper, and what is for others alone.
+FIRST = [each for each in ON_GPUS if each[2] == HOPPER or each[:2] not in ON_HOPPER]
 
 every_kernel = pytest.mark.parametrize(("suite", "name"), CASES, ids=title)
 
@@ -88,11 +91,11 @@ def test_a_library_agrees_with_the_reference(suite: Suite, name: str, libraries:
     case.check(case.called_in(libraries(suite)))
 
 
-@every_kernel
-def test_kernels_lower_for_gpus(suite: Suite, name: str, golden: Callable[..., None]) -> None:
-    roads = suite.case(name).check_lowered()
-    if HOPPER.name in roads:
-        golden(roads[HOPPER.name], f"{name}.txt")
+@parametrized(("suite", "name", "target"), ON_GPUS, fast=FIRST, ids=title)
+def test_kernels_lower_for_gpus(suite: Suite, name: str, target: Target, golden: Callable[..., None]) -> None:
+    roads = suite.case(name).check_lowered(target)
+    if target == HOPPER:
+        golden(roads, f"{name}.txt")
 
 
 @pytest.mark.emulate
@@ -102,14 +105,14 @@ def test_emulated_gpus_agree_with_the_reference(suite: Suite, name: str, target:
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("name", RUNNING_ON)
+@parametrized("name", RUNNING_ON, fast=["row_softmax", "branched", "staged_64_rows"])
 def test_products_of_idioms_run_on(name: str) -> None:
     suite = next(suite for suite in SUITES if name in suite.plans)
     suite.case(name).check_runs_on(HOPPER)
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("name", FROM_REGISTERS)
+@parametrized("name", FROM_REGISTERS, fast=["scaled_in_registers", "staged_64_rows"])
 def test_operands_in_registers_stay_until_products_are_complete(name: str) -> None:
     suite = next(suite for suite in SUITES if name in suite.plans)
     suite.case(name).check_operands_stay(HOPPER)

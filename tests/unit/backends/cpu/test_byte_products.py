@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from aarch64 import QEMU, EmulatedLibrary
+from breadth import parametrized
 from compiled import Library
 
 from tilec.backends.cpu.codegen.objects import tir_text
@@ -93,13 +94,21 @@ def _check(target: str, name: str) -> None:
     np.testing.assert_array_equal(y, _expected(name, u, x, z))
 
 
-@pytest.mark.parametrize(("target", "name"), [(target, name) for target in TARGETS for name in SUMS])
+@parametrized(
+    ("target", "name"),
+    [(target, name) for target in TARGETS for name in SUMS],
+    fast=[(target, name) for target in ("x86-64-v3", "x86-64-v4+vnni") for name in SUMS],
+)
 def test_sum(target: str, name: str) -> None:
     _check(target, name)
 
 
 @pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 (package qemu-user) is not installed")
-@pytest.mark.parametrize(("target", "name"), [(target, name) for target in ARM for name in SUMS])
+@parametrized(
+    ("target", "name"),
+    [(target, name) for target in ARM for name in SUMS],
+    fast=[("aarch64+dotprod", name) for name in SUMS],
+)
 def test_sum_on_aarch64(target: str, name: str) -> None:
     _check(target, name)
 

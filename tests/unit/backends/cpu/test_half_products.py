@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from breadth import diagonal, parametrized
 from compiled import Library
 from cpu_products import STAGED, Product
 
@@ -29,6 +30,9 @@ PRODUCTS = {
     "staged": Product(epilogue=STAGED, **HALF),
 }
 SHAPES = ((1, 64, 16), (3, 1, 1), (31, 65, 17), (45, 96, 47))
+LEVELS = ("x86-64-v3", "x86-64-v4")
+CASES = [(level, name) for level in LEVELS for name in PRODUCTS]
+FAST = diagonal(LEVELS, list(PRODUCTS))
 
 
 def without_the_instructions(level: str) -> Target:
@@ -37,21 +41,20 @@ def without_the_instructions(level: str) -> Target:
 
 
 @lru_cache(maxsize=1)
-def library(level: str) -> Library:
-    texts = {name: product.text(name) for name, product in PRODUCTS.items()}
-    return Library(texts, without_the_instructions(level))
+def library(level: str, is_fast: bool) -> Library:
+    """The products of the fast cases of a level, or of the others."""
+    names = [case[1] for case in CASES if case[0] == level and (case in FAST) == is_fast]
+    return Library({name: PRODUCTS[name].text(name) for name in names}, without_the_instructions(level))
 
 
-@pytest.mark.parametrize(
-    ("level", "name"), [(level, name) for level in ("x86-64-v3", "x86-64-v4") for name in PRODUCTS]
-)
+@parametrized(("level", "name"), CASES, fast=FAST)
 def test_product(level: str, name: str) -> None:
     product, rng = PRODUCTS[name], np.random.default_rng(0)
     for shape in SHAPES:
         pinned = [getattr(product, axis) for axis in "MNK"]
         M, N, K = (own or size for own, size in zip(pinned, shape, strict=True))
         args = product.arguments(M, N, K, rng)
-        library(level).run(name, args, {"M": M, "N": N, "K": K})
+        library(level, (level, name) in FAST).run(name, args, {"M": M, "N": N, "K": K})
         scale = 2e-3 * K**0.5
         np.testing.assert_allclose(
             args[-1], product.expected(args), rtol=scale, atol=4 * scale, err_msg=f"{shape}"

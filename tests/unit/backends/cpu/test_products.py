@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from breadth import diagonal, parametrized
 from compiled import LEVELS, Library
 from cpu_products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
 
@@ -83,27 +84,32 @@ SHAPES = (
 )
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
-LEVELS_HERE = (*LEVELS, "x86-64-v3+avxvnni", "x86-64-v4+vnni+avx512bf16")
-
-
-def _served(level: str) -> list[str]:
-    """The products to run on ``level``: those that its features change, where it has some."""
-    own = ("bfloat16", "int8", "uint8")
-    return [name for name, product in PRODUCTS.items() if "+" not in level or product.dtype in own]
+#: Levels with features, for the products of which they change something.
+FURTHER = ("x86-64-v3+avxvnni", "x86-64-v4+vnni+avx512bf16")
+CHANGED = [name for name, product in PRODUCTS.items() if product.dtype in ("bfloat16", "int8", "uint8")]
+#: Level and product: each product on one of the levels that this machine runs, where it runs one.
+FAST = [
+    *diagonal([level for level in LEVELS if runs_here(parse_target(level))] or LEVELS, list(PRODUCTS)),
+    *diagonal(FURTHER, CHANGED),
+]
+CASES = [
+    *((level, name) for level in LEVELS for name in PRODUCTS),
+    *((level, name) for level in FURTHER for name in CHANGED),
+]
 
 
 @lru_cache(maxsize=1)
-def _library(level: str) -> Library:
+def _library(level: str, is_fast: bool) -> Library:
+    """The products of the fast cases of a level, or of the others."""
     if not runs_here(parse_target(level)):
         pytest.skip(f"this machine does not run {level}")
-    return Library({name: PRODUCTS[name].text(name) for name in _served(level)}, level)
+    names = [case[1] for case in CASES if case[0] == level and (case in FAST) == is_fast]
+    return Library({name: PRODUCTS[name].text(name) for name in names}, level)
 
 
-@pytest.mark.parametrize(
-    ("level", "name"), [(level, name) for level in LEVELS_HERE for name in _served(level)]
-)
+@parametrized(("level", "name"), CASES, fast=FAST)
 def test_product(level: str, name: str) -> None:
-    library = _library(level)
+    library = _library(level, (level, name) in FAST)
     product, rng = PRODUCTS[name], np.random.default_rng(0)
     for shape in _shapes(product):
         args = product.arguments(*shape, rng)

@@ -33,7 +33,14 @@ def text(kind: str, dtype: str, count: int, reverse: bool) -> str:
     return TEXT.format(kind=kind, dtype=dtype, count=count, reverse=", reverse=True" if reverse else "")
 
 
-@pytest.fixture(scope="module", params=LEVELS)
+#: The level that most machines run; the others are slow.
+FAST = "x86-64-v3"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[FAST, *(pytest.param(each, marks=pytest.mark.slow) for each in LEVELS if each != FAST)],
+)
 def library(request):
     if not runs_here(parse_target(request.param)):
         pytest.skip(f"no {request.param} here")

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from breadth import parametrized
 from compiled import Library
 from cpu_products import BIAS_RESIDUAL, ROW_SUM, STAGED, Product
 from tile_unit import as_here, emulated_tiles
@@ -42,13 +43,17 @@ PRODUCTS = {
     "int8_uint8": Product(dtype="int8", b_dtype="uint8", acc="int32", out="int32", bM=32, bN=32, bK=64),
     "uint8": Product(dtype="uint8", acc="int32", out="int32", bM=32, bN=32, bK=32),
 }
+FAST = (
+    "bfloat16", "half_columns", "short_words", "few_rows_epilogue", "few_rows_int8", "panels", "clears",
+    "int8_trans_b", "uint8_int8", "rows_summed",
+)  # fmt: skip
 SHAPES = ((1, 64, 32), (5, 67, 33), (16, 16, 64), (37, 96, 96), (64, 130, 70), (97, 64, 64))
 
 
 @lru_cache(maxsize=2)
-def library(unit: str) -> Library:
-    """All products, for the machine's unit or the emulated one."""
-    texts = {name: product.text(name) for name, product in PRODUCTS.items()}
+def library(unit: str, is_fast: bool) -> Library:
+    """The fast products or the others, for the machine's unit or the emulated one."""
+    texts = {name: product.text(name) for name, product in PRODUCTS.items() if (name in FAST) == is_fast}
     if unit == "machine":
         return Library(texts, TARGET)
     with emulated_tiles():
@@ -56,17 +61,18 @@ def library(unit: str) -> Library:
 
 
 @pytest.mark.parametrize("unit", ["emulated", "machine"])
-@pytest.mark.parametrize("name", PRODUCTS)
+@parametrized("name", PRODUCTS, fast=FAST)
 def test_product(name: str, unit: str) -> None:
     if unit == "machine" and not runs_here(TARGET):
         pytest.skip(f"this machine does not run {TARGET.name}")
     product, rng = PRODUCTS[name], np.random.default_rng(0)
-    assert any("tdpb" in line for line in library(unit).notes(name))
+    built = library(unit, name in FAST)
+    assert any("tdpb" in line for line in built.notes(name))
     for m, n, k in SHAPES:
         n = n // product.panel * product.panel if product.panel else n
         shape = (product.M or m, product.N or max(n, product.panel), product.K or k)
         args = product.arguments(*shape, rng)
-        library(unit).run(name, args, dict(zip("MNK", shape, strict=True)))
+        built.run(name, args, dict(zip("MNK", shape, strict=True)))
         _compare(product, args, shape)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from breadth import diagonal, parametrized
 
 from tilec.backends.cuda.analysis.fragments import ROWS_ACROSS, accumulator_layout
 from tilec.backends.cuda.codegen import images as cuda
@@ -129,12 +130,18 @@ def test_lanes_load_before_they_wait_and_turn_behind_that() -> None:
     assert order == sorted(order)
 
 
+TYPES = [("int8", "int32", 64), ("int8", "int32", 128), ("float32", "float32", 32)]
+
+
 @pytest.mark.nvrtc
-@pytest.mark.parametrize(
-    ("dtype", "sums", "depth"), [("int8", "int32", 64), ("int8", "int32", 128), ("float32", "float32", 32)]
+@parametrized(
+    ("flags", "types"),
+    [(flags, types) for flags in FLAGS for types in TYPES],
+    fast=diagonal(list(FLAGS), TYPES),
+    ids=str,
 )
-@pytest.mark.parametrize("flags", FLAGS)
-def test_the_assembler_lets_products_run_on(flags, dtype, sums, depth) -> None:
+def test_the_assembler_lets_products_run_on(flags, types) -> None:
+    dtype, sums, depth = types
     made = kernel(FLAGS[flags], dtype=dtype, sums=sums, depth=depth)
     (launch,) = cuda.compile_kernel(lower_kernel(lower(made, SM90A), SM90A), SM90A, "k").launches
     assert "serialized" not in str(launch.roads)
