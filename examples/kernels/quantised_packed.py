@@ -3,7 +3,7 @@
 Weights are stored (N, K) like those of ``quantised.py``, with one difference: inside every group of 128
 along K they lie in the order of :func:`place`, so that a lane of a warp finds the weights that it multiplies
 side by side. :func:`pack` makes the stored form of plain integers. Scales are stored (K / 128, N), one row a
-group.
+group; on GPUs groups may be less, such as the 32 of GGUF's Q4_0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tile_math import f32
 import tilec
 import tilec.language as T
 
-#: Weights along K that share a scale.
+#: Weights along K that are packed together, and share a scale where nothing else is said.
 GROUP = 128
 
 
@@ -185,26 +185,30 @@ def linear_packed(
     threads=256,
     gemv=False,
     unpacked="",
+    part=GROUP,
 ):
     """C = A @ W.T with W packed: tiles of W become 16-bit numbers in registers, and rows of W rows of the
-    product, so that few rows of A cost little. For processors that have no tensor cores, ``gemv``: by
-    products of bytes (:func:`few_rows`); ``unpacked``: by numbers of that type (:func:`many_rows`)."""
+    product, so that few rows of A cost little. ``part`` weights along K, a multiple of 16 that divides 128,
+    share a scale. For processors that have no tensor cores, and parts of 128, ``gemv``: by products of bytes
+    (:func:`few_rows`); ``unpacked``: by numbers of that type (:func:`many_rows`)."""
+    assert part in (16, 32, 64, GROUP), f"parts of {part} are no steps of a product in {GROUP}"
+    assert part == GROUP or not (gemv or unpacked), f"this form takes parts of {GROUP}, not {part}"
     if gemv:
         return few_rows(M, N, K, bits, dtype, bM, bN, bK, threads)
     assert bK % GROUP == 0, f"bK = {bK} is no multiple of {GROUP}"
     if unpacked:
         return many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads)
     each = per_byte(bits)
-    groups = bK // GROUP
+    groups = bK // part
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
         W: T.Tensor((N, K // each), stored_type(bits)),
-        scales: T.Tensor((T.ceildiv(K, GROUP), N), dtype),
+        scales: T.Tensor((T.ceildiv(K, part), N), dtype),
         C: T.Tensor((M, N), dtype),
     ):
-        """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
+        """C = A @ W.T, W of few bits in packed order with a scale per part along K."""
         with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
             As = T.alloc_shared((bM, bK), dtype)
             packed = T.alloc_shared((bN, bK // each), stored_type(bits))
@@ -220,7 +224,7 @@ def linear_packed(
                     at = k // GROUP * GROUP + place(k % GROUP, bits)
                     byte = T.cast(packed[j, at // each], "int32")
                     number = byte if bits == 8 else ((byte >> (at % 2 * 4)) & 15) - 8
-                    Ws[j, k] = T.cast(number, "float32") * steps[k // GROUP, j]
+                    Ws[j, k] = T.cast(number, "float32") * steps[k // part, j]
                 T.gemm(Ws, As, acc, transpose_B=True)
             for j, i in T.Parallel(bN, bM):
                 C[by * bM + i, bx * bN + j] = acc[j, i]
@@ -255,19 +259,24 @@ def unpack(W, bits=4):
 def linear_packed_reference(A, W, scales):
     """NumPy twin of :func:`linear_packed`."""
     bits = 4 if W.dtype == np.uint8 else 8
-    weights = f32(unpack(W, bits)) * np.repeat(f32(scales).T, GROUP, axis=1)
-    return f32(A) @ weights.T
+    weights = f32(unpack(W, bits))
+    return f32(A) @ (weights * np.repeat(f32(scales).T, weights.shape[1] // len(scales), axis=1)).T
 
 
-def linear_packed_inputs(dims, rng, bits=4):
+def linear_packed_inputs(dims, rng, bits=4, part=GROUP):
     """Normal activations, weights of all values, scales that keep the result near 1."""
     M, N, K = (dims[name] for name in ("M", "N", "K"))
     limit, size = (8, 4.0) if bits == 4 else (128, 64.0)
     numbers = rng.integers(-limit, limit, (N, K)).astype(np.int8)
-    scales = rng.uniform(0.5, 1.5, (K // GROUP, N)) / (size * K**0.5)
+    scales = rng.uniform(0.5, 1.5, (K // part, N)) / (size * K**0.5)
     return [rng.standard_normal((M, K)), pack(numbers, bits), scales]
 
 
 def linear_packed8_inputs(dims, rng):
     """:func:`linear_packed_inputs` with weights of 8 bits."""
     return linear_packed_inputs(dims, rng, bits=8)
+
+
+def linear_packed_parts_inputs(dims, rng):
+    """:func:`linear_packed_inputs` with a scale for each 32 weights."""
+    return linear_packed_inputs(dims, rng, part=32)

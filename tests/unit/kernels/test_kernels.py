@@ -184,6 +184,8 @@ EXPERTS = [
                            ("gemv_quantised", {"bN": 4, "bK": 256}))),
     *(Case("quantised_packed.py:linear_packed", {"M": 5, "N": 11, "K": 384}, (), {"bits": bits},
            {"bM": 4, "bN": 8, "bK": 256}, inputs="linear_packed_inputs", rtol=4e-3) for bits in (4, 8)),
+    Case("quantised_packed.py:linear_packed", {"M": 5, "N": 11, "K": 384}, (), {"part": 32},
+         {"bM": 4, "bN": 8, "bK": 256}, inputs="linear_packed_parts_inputs", rtol=4e-3),
     *(Case("quantised_packed.py:linear_packed", {"M": 3, "N": 11, "K": 384}, (), {"bits": bits},
            {"bM": 2, "bN": 8, "bK": 256, "gemv": True}, inputs="linear_packed_inputs", rtol=4e-3)
       for bits in (4, 8)),

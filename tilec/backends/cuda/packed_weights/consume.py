@@ -134,6 +134,7 @@ class Consumer:
         stmt, held = self._stmt, self._operands[batch % 2]
         first, steps = batch * self._sums.batch, range(self._sums.batch)
         for step in steps:
+            self._sums.begin_step(first + step)
             for half, place in enumerate(stmt.packing.places[first + step]):
                 for below in range(2):
                     pair = self._converter.pair(words[below][place.vector][place.word], place)

@@ -27,6 +27,7 @@ class ScaledOperands:
         self._stmt, self._converter, self._sums = stmt, converter, sums
         self._count = stmt.tile.columns // 2
         self._first = 0
+        self._places: list[list[Expr]] = []
         self._scales: list[Expr] = []
         for register in range(stmt.tile.rows * self._count):
             put(sums, tirx.const(0.0, "float32"), register)
@@ -34,9 +35,13 @@ class ScaledOperands:
     def begin(self, block: int, step: int, scales: list[list[Expr]]) -> None:
         """A batch of products of a block of rows; ``scales`` are addresses by half of the block and group."""
         self._first = block * self._count
+        self._places = scales
+
+    def begin_step(self, step: int) -> None:
+        """A step of the batch, the first of its group maybe: a batch has several small ones."""
         if self._stmt.scale is not None and step * 16 % self._stmt.group == 0:
             group = step * 16 // self._stmt.group
-            self._scales = [let("scale", twice(half[group])) for half in scales]
+            self._scales = [let("scale", twice(half[group])) for half in self._places]
 
     def operand(self, pair: Expr, below: int) -> Expr:
         """Two weights of a row (of the one 8 ``below``) as they enter the product."""
@@ -82,6 +87,9 @@ class GroupSums(ScaledOperands):
             self._open.append((self._turn, block, factors))
         elif step % steps == self.batch and len(self._open) > 1:
             self._add(*self._open.pop(0))
+
+    def begin_step(self, step: int) -> None:
+        """Groups are whole batches."""
 
     def operand(self, pair: Expr, below: int) -> Expr:
         """Integers as they are."""
