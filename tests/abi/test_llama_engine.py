@@ -183,7 +183,7 @@ def test_a_split_in_bfloat16_sums_what_is_rounded(binary: Path, checkpoints: Pat
     [
         ("llama", "float32", 4, "its 6 heads are no multiple of --ranks"),
         ("llama", "float32", 3, "its 2 heads of keys are no multiple of --ranks"),
-        ("llama", "q4_0", 2, "no variant admits N = 384, K = 192"),
+        ("llama", "q4_0", 2, "a multiple of 128 weights; model.layers.0.self_attn.o_proj.weight has 192"),
         ("llama", "float32", 0, "--ranks takes a number from 1"),
     ],
 )

@@ -133,13 +133,30 @@ def prompts() -> list[list[int]]:
     return [rng.integers(0, 512, length).tolist() for length in (3, 70, 1, 33, 17)]
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_logits_and_tokens_are_those_of_torch(binary: Path, checkpoints: Path, family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "precision"), [("llama", "bfloat16"), ("mistral", "bfloat16"), ("llama", "q4_0")]
+)
+def test_logits_and_tokens_are_those_of_torch(
+    binary: Path, checkpoints: Path, family: str, precision: str
+) -> None:
     from engine import Engine
     from gpu import check_model
 
-    found = check_model(Engine(binary, checkpoints / family, device="cuda"), 512)
+    if precision == "q4_0":
+        pytest.importorskip("gguf", reason="quantises the reference")
+    found = check_model(Engine(binary, checkpoints / family, precision, device="cuda"), 512)
     assert not found["failures"], found
+
+
+@pytest.mark.usefixtures("helpers")
+def test_what_reading_takes_is_counted_in_the_bytes_of_a_precision() -> None:
+    """Eight billion weights without the table of embeddings, and 128 KiB of cache a token in 16 bits."""
+    from gpu import MODELS, bytes_read
+
+    weights = 7504658432.0
+    read = {name: bytes_read(MODELS["8b"], 2, 1000, name) for name in ("bfloat16", "q4_0")}
+    cache = 2000 * 131072
+    assert read == {"bfloat16": 2 * weights + cache, "q4_0": weights * 18 / 32 + cache}
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])

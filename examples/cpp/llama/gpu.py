@@ -1,7 +1,7 @@
 """The engine on a GPU: checks it against torch, and times it beside torch on the same GPU.
 
     python examples/cpp/llama/gpu.py --folder DIR   # a folder for a machine with a GPU and torch
-    python3 gpu.py [--json FILE] [--only check] [--model tiny]   # there, in the folder
+    python3 gpu.py [--json FILE] [--only check] [--model tiny] [--precision q4_0]   # there, in the folder
 
 Exits with 1 where tokens or logits differ by more than rounding.
 """
@@ -20,7 +20,17 @@ from typing import Any
 
 import numpy as np
 from checkpoint import GROUPED, LLAMA_8B, SMALL, write_checkpoint
-from engine import HERE, LIBRARY, Engine, EngineError, best_target, build_engine, build_library, prompt_of
+from engine import (
+    HERE,
+    LIBRARY,
+    PRECISIONS,
+    Engine,
+    EngineError,
+    best_target,
+    build_engine,
+    build_library,
+    prompt_of,
+)
 
 PARTS = ("check", "bench")
 FILES = ("gpu.py", "gpu_peers.py", "engine.py", "checkpoint.py", "peers.py")
@@ -37,6 +47,8 @@ WARM = 4
 CHUNK = 8192
 #: bfloat16 beside float32: so far apart are logits of the small models, whose deviation is about 1.
 NOISE = 0.15
+#: Of a weight that is stored in less than the type of activations: 32 of 4 bits have a step of 16.
+BYTES = {"q4_0": 18 / 32}
 #: And of routers, whose logits a median token has 0.02 to 0.1 off in torch, too.
 ROUTING_NOISE = 0.02
 
@@ -64,9 +76,9 @@ def error(ours: np.ndarray, exact: np.ndarray) -> float:
 def check_model(engine: Engine, vocabulary: int) -> dict[str, Any]:
     """Logits of a prompt in chunks, beside torch in both precisions; greedy tokens of a batch, alone and
     together; draws. "failures" says what is wrong."""
-    from peers import disagreements, load_model, logits_of
+    from peers import disagreements, load_pair, logits_of
 
-    exact, rounded = load_model(engine.folder), load_model(engine.folder, "bfloat16")
+    exact, rounded = load_pair(engine.folder, engine.precision)
     ids = prompt_of(256, vocabulary)
     wanted = logits_of(exact, ids)
     theirs, ours = (
@@ -102,14 +114,18 @@ def _until(answer: list[int], stop: int) -> list[int]:
     return answer[: answer.index(stop) + 1]
 
 
-def check(binary: Path, scratch: Path, device: str) -> dict[str, Any]:
+def check(binary: Path, scratch: Path, device: str, precision: str) -> dict[str, Any]:
     """`check_model` of each small model; an engine that ends with an error says why."""
     found = {}
     for name, config in {**SMALL, **GROUPED}.items():
+        if precision in BYTES and {"num_experts", "num_local_experts"} & set(config):
+            print(f"{name}: left out, for experts have no weights in {precision}", flush=True)
+            continue
         folder = scratch / name.replace(" ", "-")
         write_checkpoint(config, folder)
         try:
-            found[name] = check_model(Engine(binary, folder, device=device), config["vocab_size"])
+            engine = Engine(binary, folder, precision, device=device)
+            found[name] = check_model(engine, config["vocab_size"])
         except EngineError as failure:
             found[name] = {"failures": [str(failure)]}
         shown = {key: value for key, value in found[name].items() if key != "answers"}
@@ -137,15 +153,17 @@ def ours_prefill(engine: Engine, vocabulary: int, length: int) -> dict[str, floa
     return {"ms": 1e3 * median(made["steps"][1:])}
 
 
-def bytes_read(config: dict[str, Any], count: int, context: int) -> float:
-    """Weights of all products and the keys and values of ``count`` sequences, in bfloat16."""
+def bytes_read(config: dict[str, Any], count: int, context: int, precision: str) -> float:
+    """Weights of all products in the bytes of ``precision``, keys and values of ``count`` sequences."""
     hidden, heads, shared = (
         config[f"{name}"] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads")
     )
     dim = config["head_dim"]
     layer = hidden * dim * (2 * heads + 2 * shared) + 3 * hidden * config["intermediate_size"]
     cache = count * context * 2 * shared * dim * config["num_hidden_layers"]
-    return 2.0 * (layer * config["num_hidden_layers"] + hidden * config["vocab_size"] + cache)
+    weights = layer * config["num_hidden_layers"] + hidden * config["vocab_size"]
+    number = 4.0 if precision == "float32" else 2.0
+    return BYTES.get(precision, number) * weights + number * cache
 
 
 def attempt(name: str, run: Any) -> Any:
@@ -166,13 +184,14 @@ def bench(binary: Path, scratch: Path, options: argparse.Namespace) -> dict[str,
     attempt(
         "checkpoint", lambda: write_checkpoint(config, folder, dtype="bfloat16", device=options.torch_device)
     )
-    engine, words = Engine(binary, folder, device=options.device), config["vocab_size"]
+    engine = Engine(binary, folder, options.precision, device=options.device)
+    words = config["vocab_size"]
     rows: dict[str, Any] = {"bytes per second": attempt("copy", lambda: copy_rate(options.torch_device))}
     decodes = [case for case in DECODES if case[0] * case[1] <= options.most]
     for count, context in decodes:
         name = f"decode {count} x {context}"
         rows[name] = {"ours": attempt(name, lambda c=count, n=context: ours_decode(engine, words, c, n))}
-        rows[name]["bytes"] = bytes_read(config, count, context)
+        rows[name]["bytes"] = bytes_read(config, count, context, options.precision)
     for length in PREFILLS:
         name = f"prefill {length}"
         rows[name] = {"ours": attempt(name, lambda n=length: ours_prefill(engine, words, n))}
@@ -215,6 +234,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--most", type=int, default=1 << 20, help="leave out rows with more tokens in the cache"
     )
+    parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16", help="of the engine")
     parser.add_argument("--device", default="cuda", help="of the engine")
     parser.add_argument("--torch-device", default="cuda", help="of torch, where it is timed")
     parser.add_argument("--scratch", type=Path, help="where checkpoints go")
@@ -233,7 +253,7 @@ def main() -> int:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         if "check" in (options.only or PARTS):
-            found["check"] = check(HERE / "llama", Path(scratch), options.device)
+            found["check"] = check(HERE / "llama", Path(scratch), options.device, options.precision)
         if "bench" in (options.only or PARTS):
             found["bench"] = bench(HERE / "llama", Path(scratch), options)
             print(table(found["bench"]))

@@ -31,11 +31,11 @@ std::int64_t table_width(const Step& step) { return power_of_two_from(std::max<s
 Model::Model(const std::string& folder, Precision precision, std::int64_t pages, Device& device, Share share)
     : share_(share),
       config_(Config::read(folder).split(share.ranks)),
-      precision_(precision),
       type_(precision.type),
       device_(device),
       kernels_(device),
-      weights_(checkpoint::Checkpoint(folder), config_, precision, device, share),
+      precision_(precision.on(kernels_)),
+      weights_(checkpoint::Checkpoint(folder), config_, precision_, device, share),
       cache_(config_, precision.type, pages, device),
       positions_(std::min(config_.positions, pages * kPage)),
       most_rows_(padded(pages)),
@@ -178,7 +178,11 @@ void Model::linear(Tensor in, const Matrix& matrix, Tensor out) {
   const std::int64_t blocks = matrix.inputs / kQ4Block;
   const Tensor weights(matrix.data, type_, {matrix.features, matrix.inputs});
   const Tensor stored(matrix.data, Type::kByte, {matrix.features, blocks, kQ4Bytes});
-  if (!precision_.q4) return kernels_.call(kernel("linear"), {in, weights, out});
+  if (precision_.form == Form::kPlain) return kernels_.call(kernel("linear"), {in, weights, out});
+  if (precision_.form == Form::kQ4Packed) {
+    const Tensor packed(matrix.data, Type::kByte, {matrix.features, matrix.inputs / 2});
+    return kernels_.call("linear_packed", {in, packed, Tensor(matrix.scales, type_, {blocks, matrix.features}), out});
+  }
   if (in.rows() < kUnpackedFrom) return kernels_.call("linear_q4_0", {in, stored, out});
   void* unpacked = room(kUnpacked, matrix.features * matrix.inputs, type_);
   kernels_.call("unpack_q4_0", {stored, Tensor(unpacked, type_, {matrix.features, blocks, 2, kQ4Block / 2})});

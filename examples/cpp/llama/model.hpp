@@ -112,10 +112,10 @@ class Model {
 
   Share share_;
   Config config_;
-  Precision precision_;
   Type type_;
   Device& device_;
   Kernels kernels_;
+  Precision precision_;
   Weights weights_;
   Cache cache_;
   std::int64_t positions_, most_rows_;

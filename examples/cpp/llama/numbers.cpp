@@ -1,6 +1,7 @@
 #include "numbers.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -83,6 +84,21 @@ void quantise_q4_0(const float* from, std::size_t count, std::uint8_t* to) {
     std::memcpy(to, &half, sizeof half);
     for (std::size_t i = 0; i < kQ4Block / 2; ++i)
       to[2 + i] = static_cast<std::uint8_t>(number(i) | number(i + kQ4Block / 2) << 4);
+  }
+}
+
+void pack_q4_0(const float* from, std::size_t count, std::uint8_t* to, std::uint16_t* steps, std::size_t pitch) {
+  constexpr std::size_t kHalf = kQ4Block / 2, kBlocks = kQ4Run / kQ4Block, kBytes = kQ4Run / 2;
+  std::array<std::uint8_t, kQ4Bytes> block{};
+  std::fill_n(to, count / 2, std::uint8_t{0});
+  for (std::size_t b = 0; b < count / kQ4Block; ++b, from += kQ4Block, steps += pitch) {
+    quantise_q4_0(from, kQ4Block, block.data());
+    *steps = to_bfloat16(from_float16(half_word(reinterpret_cast<const char*>(block.data()), 0)));
+    std::uint8_t* run = to + b / kBlocks * kBytes + b % kBlocks * 4;  // every lane of four has 16 bytes of it
+    for (std::size_t k = 0; k < kQ4Block; ++k) {
+      const unsigned number = block[2 + k % kHalf] >> (k / kHalf * 4) & 15u;
+      run[k / 2 % 4 * 16 + k / 16 + k % 2 * 2] |= static_cast<std::uint8_t>(number << (k / 8 % 2 * 4));
+    }
   }
 }
 

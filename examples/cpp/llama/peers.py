@@ -11,10 +11,24 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+#: Types of activations, where a precision is none.
+COMPUTED = {"q4_0": "bfloat16"}
+
 
 def load_model(folder: Path, dtype: str = "float32") -> Any:
     """The model of a checkpoint, for inference."""
     return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+
+
+def load_pair(folder: Path, precision: str) -> tuple[Any, Any]:
+    """The model in float32, and in the type in which an engine of ``precision`` computes; both with weights
+    as the engine stores them, where it has fewer bits for them than for activations."""
+    exact, rounded = load_model(folder), load_model(folder, COMPUTED.get(precision, precision))
+    if precision == "q4_0":
+        for model in (exact, rounded):
+            quantise(model)
+        rounded.load_state_dict(exact.state_dict())
+    return exact, rounded
 
 
 def logits_of(model: Any, ids: Sequence[int]) -> np.ndarray:

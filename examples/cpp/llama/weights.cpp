@@ -1,8 +1,10 @@
 #include "weights.hpp"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <stdexcept>
+#include <thread>
 
 #include "numbers.hpp"
 
@@ -17,6 +19,19 @@ struct Part {
   std::string name;
   std::int64_t rows;
 };
+
+// Bytes of rows that are converted together.
+constexpr std::int64_t kSlab = 16 << 20;
+
+// `work` on parts of 0 to `count`, a thread for each, as many as there are processors.
+template <typename Work>
+void in_parallel(std::int64_t count, const Work& work) {
+  const std::int64_t threads = std::min<std::int64_t>(count, std::max(std::thread::hardware_concurrency(), 1u));
+  std::vector<std::thread> others;
+  for (std::int64_t i = 1; i < threads; ++i) others.emplace_back(work, count * i / threads, count * (i + 1) / threads);
+  work(0, count / threads);
+  for (std::thread& other : others) other.join();
+}
 
 // Of what shares have parts; everything else is whole in all of them.
 enum class Split { kNone, kRows, kColumns };
@@ -43,15 +58,15 @@ class Loader {
 
   // Rows of `columns` numbers in the type of activations.
   const void* table(const std::string& name, std::int64_t rows, std::int64_t columns) {
-    return stacked({{name, rows}}, columns, false, Split::kNone).data;
+    return stacked({{name, rows}}, columns, Form::kPlain, Split::kNone).data;
   }
 
   // The weights of one product, behind one another.
   Matrix matrix(const std::vector<Part>& parts, std::int64_t inputs, Split split) {
-    if (precision_.q4 && inputs % kQ4Block != 0)
-      throw std::runtime_error("q4_0 takes rows of whole blocks of 32 weights; " + parts.front().name + " has " +
+    if (precision_.form != Form::kPlain && inputs % kQ4Run != 0)
+      throw std::runtime_error("q4_0 takes rows of a multiple of 128 weights; " + parts.front().name + " has " +
                                std::to_string(inputs));
-    return stacked(parts, inputs, precision_.q4, split);
+    return stacked(parts, inputs, precision_.form, split);
   }
 
  private:
@@ -80,33 +95,53 @@ class Loader {
     return data;
   }
 
-  Matrix stacked(const std::vector<Part>& parts, std::int64_t columns, bool q4, Split split) {
-    const std::int64_t row_bytes = q4 ? columns / kQ4Block * kQ4Bytes : columns * bytes_of(precision_.type);
+  Matrix stacked(const std::vector<Part>& parts, std::int64_t columns, Form form, Split split) {
     Matrix made{nullptr, 0, columns};
     for (const Part& part : parts) made.features += part.rows;
-    char* to = static_cast<char*>(device_.allocate(static_cast<std::size_t>(made.features * row_bytes)));
+    const std::int64_t row_bytes = form == Form::kPlain      ? columns * bytes_of(precision_.type)
+                                   : form == Form::kQ4Blocks ? columns / kQ4Block * kQ4Bytes
+                                                             : columns / 2;
+    std::vector<std::uint16_t> steps(static_cast<std::size_t>(form == Form::kQ4Packed ? made.features * columns / kQ4Block : 0));
+    const std::size_t bytes = static_cast<std::size_t>(made.features * row_bytes), behind = steps.size() * sizeof steps[0];
+    char* to = static_cast<char*>(device_.allocate(bytes + behind));
     made.data = to;
+    made.scales = to + bytes;
+    std::int64_t first = 0;
     for (const Part& part : parts) {
-      upload_rows(find(part.name, {part.rows, columns}, split), part.rows, columns, q4, row_bytes, to);
-      to += part.rows * row_bytes;
+      upload_rows(find(part.name, {part.rows, columns}, split), part.rows, columns, row_bytes, to + first * row_bytes,
+                  [&](const float* numbers, std::int64_t row, std::uint8_t* stored) {
+                    const auto count = static_cast<std::size_t>(columns);
+                    if (form == Form::kPlain) return store(numbers, count, precision_.type, stored);
+                    if (form == Form::kQ4Blocks) return quantise_q4_0(numbers, count, stored);
+                    pack_q4_0(numbers, count, stored, steps.data() + first + row, static_cast<std::size_t>(made.features));
+                  },
+                  form == Form::kPlain);
+      first += part.rows;
     }
+    if (behind != 0) device_.upload(to + bytes, steps.data(), behind);
     return made;
   }
 
-  // As it is stored, or row by row: a whole matrix is never on the host twice.
-  void upload_rows(const Stored& from, std::int64_t rows, std::int64_t width, bool q4, std::int64_t row_bytes, char* to) {
-    if (!q4 && from.pitch == static_cast<std::size_t>(row_bytes) && from.dtype == (precision_.type == Type::kFloat32 ? "F32" : "BF16"))
+  // As they are stored, or as `convert` makes them of numbers, a slab of rows at a time: a whole matrix is never on the host
+  // twice.
+  template <typename Convert>
+  void upload_rows(const Stored& from, std::int64_t rows, std::int64_t width, std::int64_t row_bytes, char* to,
+                   const Convert& convert, bool is_plain) {
+    if (is_plain && from.pitch == static_cast<std::size_t>(row_bytes) && from.dtype == (precision_.type == Type::kFloat32 ? "F32" : "BF16"))
       return device_.upload(to, from.data, static_cast<std::size_t>(rows * row_bytes));
-    const auto columns = static_cast<std::size_t>(width);
-    std::vector<float> numbers(columns);
-    std::vector<std::uint8_t> row(static_cast<std::size_t>(row_bytes));
-    for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i, to += row_bytes) {
-      to_float32(from.dtype, from.data + i * from.pitch, columns, numbers.data());
-      if (q4)
-        quantise_q4_0(numbers.data(), columns, row.data());
-      else
-        store(numbers.data(), columns, precision_.type, row.data());
-      device_.upload(to, row.data(), row.size());
+    const std::int64_t slab = std::max<std::int64_t>(kSlab / row_bytes, 1);
+    std::vector<std::uint8_t> made(static_cast<std::size_t>(std::min(slab, rows) * row_bytes));
+    for (std::int64_t begin = 0; begin < rows; begin += slab) {
+      const std::int64_t count = std::min(slab, rows - begin);
+      in_parallel(count, [&](std::int64_t first, std::int64_t end) {
+        std::vector<float> numbers(static_cast<std::size_t>(width));
+        for (std::int64_t row = first; row < end; ++row) {
+          const char* data = from.data + static_cast<std::size_t>(begin + row) * from.pitch;
+          to_float32(from.dtype, data, numbers.size(), numbers.data());
+          convert(numbers.data(), begin + row, made.data() + row * row_bytes);
+        }
+      });
+      device_.upload(to + begin * row_bytes, made.data(), static_cast<std::size_t>(count * row_bytes));
     }
   }
 
@@ -170,14 +205,21 @@ Layer load_layer(Loader& load, const Config& config, std::int64_t number) {
 }  // namespace
 
 Precision Precision::named(const std::string& name) {
-  if (name == "float32") return {Type::kFloat32, false};
-  if (name == "bfloat16") return {Type::kBfloat16, false};
-  if (name == "q4_0") return {Type::kBfloat16, true};
+  if (name == "float32") return {Type::kFloat32, Form::kPlain};
+  if (name == "bfloat16") return {Type::kBfloat16, Form::kPlain};
+  if (name == "q4_0") return {Type::kBfloat16, Form::kQ4Blocks};
   throw std::invalid_argument("--precision takes float32, bfloat16 or q4_0, not " + name);
 }
 
+Precision Precision::on(const Kernels& kernels) const {
+  const Tensor row(nullptr, type, {1, kQ4Run}), packed(nullptr, Type::kByte, {8, kQ4Run / 2});
+  const Tensor steps(nullptr, type, {kQ4Run / kQ4Block, 8}), result(nullptr, type, {1, 8});
+  const bool is_packed = form == Form::kQ4Blocks && kernels.serves("linear_packed", {row, packed, steps, result});
+  return {type, is_packed ? Form::kQ4Packed : form};
+}
+
 Weights::Weights(const checkpoint::Checkpoint& files, const Config& config, Precision precision, Device& device, Share share) {
-  if (precision.q4 && config.experts.count != 0)
+  if (precision.form != Form::kPlain && config.experts.count != 0)
     throw std::runtime_error("q4_0: the library multiplies by the weights of experts in float32 and bfloat16 alone");
   Loader load(files, precision, device, share);
   const std::string words = "model.embed_tokens.weight";
@@ -185,7 +227,7 @@ Weights::Weights(const checkpoint::Checkpoint& files, const Config& config, Prec
   last_gain = load.vector({{"model.norm.weight", config.hidden}});
   for (std::int64_t i = 0; i < config.layers; ++i)
     layers.push_back(load_layer(load, config, i));
-  if (config.tied && !precision.q4)
+  if (config.tied && precision.form == Form::kPlain)
     head = {embeddings, config.vocabulary, config.hidden};
   else
     head = load.matrix({{config.tied ? words : "lm_head.weight", config.vocabulary}}, config.hidden, Split::kNone);

@@ -11,19 +11,26 @@
 
 namespace llama {
 
-// How a model computes: the type of activations, and whether matrices are blocks of 4-bit weights (Q4_0 of GGUF).
+// How the weights of products are stored: in the type of activations; in 4 bits as blocks of Q4_0 of GGUF, or as the same
+// numbers packed for tensor cores, with their steps behind all rows.
+enum class Form { kPlain, kQ4Blocks, kQ4Packed };
+
+// How a model computes: the type of activations and the form of weights.
 struct Precision {
   // One of "float32", "bfloat16" and "q4_0" (activations in bfloat16). Throws std::invalid_argument.
   static Precision named(const std::string& name);
+  // The same with weights in the form that the library multiplies by on its device.
+  Precision on(const Kernels& kernels) const;
 
   Type type = Type::kFloat32;
-  bool q4 = false;
+  Form form = Form::kPlain;
 };
 
 // A weight (features, inputs) of a product.
 struct Matrix {
   const void* data = nullptr;
   std::int64_t features = 0, inputs = 0;
+  const void* scales = nullptr;  // where they are apart
 };
 
 // Weights of a gated MLP, or of as many as there are experts, one behind the other.
