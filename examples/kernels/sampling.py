@@ -14,6 +14,9 @@ from tile_math import LOG2_E, f32
 import tilec
 import tilec.language as T
 
+#: Leading bits of a float32 that tell numbers of a type apart.
+PLACES = {"float32": 32, "bfloat16": 16, "float16": 19}
+
 
 def ordered(value):
     """The bits of a float32 as uint32 of the same order."""
@@ -53,7 +56,7 @@ def sample(M, N, dtype="bfloat16", bN=4096, threads=128):
     ``top_k`` largest (0: all), of these among the fewest that hold ``top_p`` of their weight; elements equal
     to the least of them are among them, too. ``seeds`` are two words each, ``positions`` count a row's draws.
     """
-    bits = 32 if dtype == "float32" else 16
+    places = PLACES[dtype]
 
     @T.prim_func
     def main(
@@ -87,9 +90,9 @@ def sample(M, N, dtype="bfloat16", bN=4096, threads=128):
             T.reduce_max(best, top, dim=0)
             T.clear(low)
             T.fill(wanted, T.cast(top_k[m], "float32"))
-            trips = T.if_then_else(draws & (top_k[m] > 0) & (top_k[m] < N), bits, 0)
+            trips = T.if_then_else(draws & (top_k[m] > 0) & (top_k[m] < N), places, 0)
             raise_bound(X, m, N, trips, low, wanted, False, top, rate, sums, total, bound, bN)
-            trips = T.if_then_else(draws & (top_p[m] < 1.0), bits, 0)
+            trips = T.if_then_else(draws & (top_p[m] < 1.0), places, 0)
             if trips > 0:
                 sum_above(X, m, N, low, True, top, rate, sums, total, bN)
                 for i in T.Parallel(1):

@@ -15,6 +15,7 @@ DLDataType dltype(Type type) {
   switch (type) {
     case Type::kFloat32: return {kDLFloat, 32, 1};
     case Type::kBfloat16: return {kDLBfloat, 16, 1};
+    case Type::kFloat16: return {kDLFloat, 16, 1};
     case Type::kInt32: return {kDLInt, 32, 1};
     case Type::kByte: return {kDLUInt, 8, 1};
   }
@@ -41,7 +42,9 @@ std::vector<std::int64_t> dims_of(const tilec_kernel& kernel, const std::vector<
 
 std::int64_t bytes_of(Type type) { return dltype(type).bits / 8; }
 
-const char* name_of(Type type) { return type == Type::kFloat32 ? "float32" : "bfloat16"; }
+const char* name_of(Type type) {
+  return type == Type::kFloat32 ? "float32" : type == Type::kFloat16 ? "float16" : "bfloat16";
+}
 
 Tensor::Tensor(const void* data, Type type, std::initializer_list<std::int64_t> shape,
                std::initializer_list<std::int64_t> strides)

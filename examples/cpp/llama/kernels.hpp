@@ -12,8 +12,8 @@
 
 namespace llama {
 
-// Types of elements; activations are kFloat32 or kBfloat16.
-enum class Type { kFloat32, kBfloat16, kInt32, kByte };
+// Types of elements; activations are of one of the first three.
+enum class Type { kFloat32, kBfloat16, kFloat16, kInt32, kByte };
 
 std::int64_t bytes_of(Type type);
 const char* name_of(Type type);

@@ -113,13 +113,9 @@ const std::vector<float>& Model::run(const Step& step) {
   if (count == 0) return logits_;
   score();
   const void* found = rooms_->buffers[kLogits].data();
-  if (type_ == Type::kFloat32) {
-    device_.download(logits_.data(), found, logits_.size() * sizeof(float));
-    return logits_;
-  }
-  words_.resize(logits_.size());
-  device_.download(words_.data(), found, words_.size() * sizeof(std::uint16_t));
-  std::transform(words_.begin(), words_.end(), logits_.begin(), from_bfloat16);
+  stored_.resize(logits_.size() * static_cast<std::size_t>(bytes_of(type_)));
+  device_.download(stored_.data(), found, stored_.size());
+  to_float32(stored_name(type_), stored_.data(), logits_.size(), logits_.data());
   return logits_;
 }
 

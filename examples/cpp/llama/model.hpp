@@ -131,7 +131,7 @@ class Model {
   std::deque<Started> started_;
   std::int64_t steps_ = 0, last_end_ = 0;
   std::vector<float> logits_;
-  std::vector<std::uint16_t> words_;
+  std::vector<char> stored_;
 };
 
 }  // namespace llama

@@ -13,7 +13,7 @@ namespace {
 struct Id {
   std::array<char, 128> bytes;
 };
-constexpr int kFloat32 = 7, kBfloat16 = 9, kSum = 0;
+constexpr int kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9, kSum = 0;
 
 class Nccl final : public Group {
  public:
@@ -26,7 +26,7 @@ class Nccl final : public Group {
   // On the stream of the rank's kernels, into a graph where it captures one.
   void sum(std::int64_t rank, void* data, std::int64_t count, Type type, const tilec_exec& exec) override {
     call("ncclAllReduce", static_cast<const void*>(data), data, static_cast<std::size_t>(count),
-         type == Type::kFloat32 ? kFloat32 : kBfloat16, kSum, comm(rank), exec.stream);
+         type == Type::kFloat32 ? kFloat32 : type == Type::kFloat16 ? kFloat16 : kBfloat16, kSum, comm(rank), exec.stream);
   }
 
  private:

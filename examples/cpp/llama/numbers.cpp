@@ -57,6 +57,8 @@ float from_float16(std::uint16_t bits) {
   return bits & 0x8000 ? -size : size;
 }
 
+const char* stored_name(Type type) { return type == Type::kFloat32 ? "F32" : type == Type::kFloat16 ? "F16" : "BF16"; }
+
 void to_float32(const std::string& dtype, const char* from, std::size_t count, float* to) {
   if (dtype == "F32") {
     std::memcpy(to, from, count * sizeof(float));
@@ -71,7 +73,7 @@ void store(const float* from, std::size_t count, Type type, void* to) {
   if (type == Type::kFloat32) {
     std::memcpy(to, from, count * sizeof(float));
   } else {
-    std::transform(from, from + count, static_cast<std::uint16_t*>(to), to_bfloat16);
+    std::transform(from, from + count, static_cast<std::uint16_t*>(to), type == Type::kFloat16 ? to_float16 : to_bfloat16);
   }
 }
 

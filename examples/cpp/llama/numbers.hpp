@@ -17,10 +17,13 @@ float from_bfloat16(std::uint16_t bits);
 std::uint16_t to_float16(float value);
 float from_float16(std::uint16_t bits);
 
+// What safetensors files call a type of activations.
+const char* stored_name(Type type);
+
 // `count` numbers of a safetensors type ("F32", "BF16", "F16") as float32.
 void to_float32(const std::string& dtype, const char* from, std::size_t count, float* to);
 
-// `count` numbers as `type`, kFloat32 or kBfloat16.
+// `count` numbers as `type`, one of activations, to nearest.
 void store(const float* from, std::size_t count, Type type, void* to);
 
 // One row of `count` numbers, a multiple of kQ4Block, as blocks of Q4_0, rounded as GGUF's reference rounds.

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from checkpoint import QWEN_HALF_B, SMALL, write_checkpoint
-from engine import PRECISIONS, ROOT, Engine, best_target, build_engine, build_library, prompt_of
+from engine import ROOT, Engine, best_target, build_engine, build_library, prompt_of
 
 #: So far apart logits of the small models may be, whose deviation is about 1: a few hundred roundings.
 NOISE = 1e-4
@@ -58,7 +58,7 @@ def bench(binary: Path, folder: Path, prompt: int, tokens: int) -> None:
         theirs = times(model, ids, tokens)
         ours = [
             Engine(binary, folder, name, threads).times([ids], tokens + 1, chunk=prompt)
-            for name in PRECISIONS[1:]
+            for name in ("bfloat16", "q4_0")
         ]
         for phase in ("prefill", "decode"):
             cells = [f"{x[phase]['rate']:.1f} | {x[phase]['rate'] / theirs[phase]:.2f}" for x in ours]

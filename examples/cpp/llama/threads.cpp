@@ -22,7 +22,7 @@ class Threads final : public Group {
     parts_[static_cast<std::size_t>(rank)] = static_cast<char*>(data);
     meet();
     for (const char* from : parts_) {
-      to_float32(type == Type::kFloat32 ? "F32" : "BF16", from + bytes, part.size(), part.data());
+      to_float32(stored_name(type), from + bytes, part.size(), part.data());
       std::transform(part.begin(), part.end(), total.begin(), total.begin(), std::plus<>());
     }
     for (char* to : parts_) store(total.data(), total.size(), type, to + bytes);

@@ -127,7 +127,7 @@ class Loader {
   template <typename Convert>
   void upload_rows(const Stored& from, std::int64_t rows, std::int64_t width, std::int64_t row_bytes, char* to,
                    const Convert& convert, bool is_plain) {
-    if (is_plain && from.pitch == static_cast<std::size_t>(row_bytes) && from.dtype == (precision_.type == Type::kFloat32 ? "F32" : "BF16"))
+    if (is_plain && from.pitch == static_cast<std::size_t>(row_bytes) && from.dtype == stored_name(precision_.type))
       return device_.upload(to, from.data, static_cast<std::size_t>(rows * row_bytes));
     const std::int64_t slab = std::max<std::int64_t>(kSlab / row_bytes, 1);
     std::vector<std::uint8_t> made(static_cast<std::size_t>(std::min(slab, rows) * row_bytes));
@@ -205,10 +205,10 @@ Layer load_layer(Loader& load, const Config& config, std::int64_t number) {
 }  // namespace
 
 Precision Precision::named(const std::string& name) {
-  if (name == "float32") return {Type::kFloat32, Form::kPlain};
-  if (name == "bfloat16") return {Type::kBfloat16, Form::kPlain};
+  for (const Type type : {Type::kFloat32, Type::kBfloat16, Type::kFloat16})
+    if (name == name_of(type)) return {type, Form::kPlain};
   if (name == "q4_0") return {Type::kBfloat16, Form::kQ4Blocks};
-  throw std::invalid_argument("--precision takes float32, bfloat16 or q4_0, not " + name);
+  throw std::invalid_argument("--precision takes float32, bfloat16, float16 or q4_0, not " + name);
 }
 
 Precision Precision::on(const Kernels& kernels) const {

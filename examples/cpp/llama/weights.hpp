@@ -17,7 +17,7 @@ enum class Form { kPlain, kQ4Blocks, kQ4Packed };
 
 // How a model computes: the type of activations and the form of weights.
 struct Precision {
-  // One of "float32", "bfloat16" and "q4_0" (activations in bfloat16). Throws std::invalid_argument.
+  // One of "float32", "bfloat16", "float16" and "q4_0" (activations in bfloat16). Throws std::invalid_argument.
   static Precision named(const std::string& name);
   // The same with weights in the form that the library multiplies by on its device.
   Precision on(const Kernels& kernels) const;

@@ -159,7 +159,7 @@ EXPERTS = [
     Case("argmax.py:argmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2}),
     Case("argmax.py:argmax", {"M": 3, "N": 16, "ldx": 16}, ("N",), HALF),
     *(Case("sampling.py:sample", {"M": 10, "N": 77}, (), {"dtype": dtype}, {"bN": 32}, inputs="sample_inputs")
-      for dtype in ("float32", "bfloat16")),
+      for dtype in ("float32", "bfloat16", "float16")),
     Case("sampling.py:resolve", {"n": 9, "sampled": 4}, config={"block": 4}, inputs="resolve_inputs"),
     Case("gating.py:topk_gating", {"M": 5, "E": 16}, ("E",), {"k": 4}, {"rows": 2}),
     Case("gating.py:topk_gating", {"M": 3, "E": 9}, ("E",), {"k": 2, "renormalise": False}, {"rows": 2}),
