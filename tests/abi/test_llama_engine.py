@@ -196,6 +196,7 @@ def test_a_split_in_bfloat16_sums_what_is_rounded(binary: Path, checkpoints: Pat
         ("llama", "float32", 3, "its 2 heads of keys are no multiple of --ranks"),
         ("llama", "q4_0", 2, "a multiple of 128 weights; model.layers.0.self_attn.o_proj.weight has 192"),
         ("llama", "float32", 0, "--ranks takes a number from 1"),
+        ("llama", "fp8", 1, "--precision fp8: the library has no products of 8-bit floats for this device"),
     ],
 )
 def test_a_split_that_is_not_served_ends_all_ranks(
@@ -222,7 +223,7 @@ def test_sampling_obeys_its_seed_and_its_limits(binary: Path, checkpoints: Path)
 def test_blocks_of_4_bits_of_experts_are_refused(binary: Path, checkpoints: Path) -> None:
     from engine import Engine, EngineError
 
-    with pytest.raises(EngineError, match="q4_0: the library multiplies by the weights of experts"):
+    with pytest.raises(EngineError, match="the library multiplies by the weights of experts in"):
         Engine(binary, checkpoints / "mixtral", "q4_0").generate([[1]], 1)
 
 
@@ -258,7 +259,7 @@ def test_a_config_that_is_not_served_is_refused(
         ([1] * 500, {}, "exceed the 512"),
         ([1] * 20, {"cache": 16}, "exceed the 16"),
         ([1], {"chunk": 0}, "--chunk takes a number from 1"),
-        ([1], {"precision": "int3"}, "--precision takes float32, bfloat16, float16 or q4_0, not int3"),
+        ([1], {"precision": "int3"}, "--precision takes float32, bfloat16, float16, q4_0 or fp8, not int3"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused(

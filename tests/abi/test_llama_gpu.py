@@ -134,7 +134,8 @@ def prompts() -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("family", "precision"), [("llama", "bfloat16"), ("mistral", "bfloat16"), ("llama", "q4_0")]
+    ("family", "precision"),
+    [("llama", "bfloat16"), ("mistral", "bfloat16"), ("llama", "q4_0"), ("llama", "fp8")],
 )
 def test_logits_and_tokens_are_those_of_torch(
     binary: Path, checkpoints: Path, family: str, precision: str

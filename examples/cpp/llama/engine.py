@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = Path(*HERE.parts[:-3])
 MANIFEST = HERE / "llama.toml"
 LIBRARY = "llama_kernels"
-PRECISIONS = ("float32", "bfloat16", "float16", "q4_0")
+PRECISIONS = ("float32", "bfloat16", "float16", "q4_0", "fp8")
 
 
 def best_target() -> str:

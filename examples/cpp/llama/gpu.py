@@ -47,8 +47,11 @@ WARM = 4
 CHUNK = 8192
 #: bfloat16 beside float32: so far apart are logits of the small models, whose deviation is about 1.
 NOISE = 0.15
-#: Of a weight that is stored in less than the type of activations: 32 of 4 bits have a step of 16.
-BYTES = {"q4_0": 18 / 32}
+#: Or so many times torch's own error, where that is more, as with 8-bit activations.
+NOISY = 5
+#: Of a weight that is stored in less than the type of activations: 32 of 4 bits have a step of 16 bits; the
+#: scale of a row of 8-bit floats is left out.
+BYTES = {"q4_0": 18 / 32, "fp8": 1.0}
 #: And of routers, whose logits a median token has 0.02 to 0.1 off in torch, too.
 ROUTING_NOISE = 0.02
 
@@ -90,7 +93,8 @@ def check_model(engine: Engine, vocabulary: int) -> dict[str, Any]:
     likeliest = engine.generate(prompts, 24, temperature=1, top_k=1)  # or others that are as likely
     pairs = [pair for way in (answers, pieces, likeliest) for pair in zip(prompts, way, strict=True)]
     routing = ROUTING_NOISE if hasattr(exact.config, "num_experts_per_tok") else 0.0
-    far = [disagreements(exact, prompt, answer, NOISE, routing) for prompt, answer in pairs]
+    noise = max(NOISE, NOISY * theirs)
+    far = [disagreements(exact, prompt, answer, noise, routing) for prompt, answer in pairs]
     drawn = [
         engine.generate(prompts, 24, temperature=1, top_k=50, top_p=0.9, seed=seed) for seed in (1, 1, 2)
     ]

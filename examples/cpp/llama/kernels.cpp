@@ -16,6 +16,7 @@ DLDataType dltype(Type type) {
     case Type::kFloat32: return {kDLFloat, 32, 1};
     case Type::kBfloat16: return {kDLBfloat, 16, 1};
     case Type::kFloat16: return {kDLFloat, 16, 1};
+    case Type::kFloat8: return {kDLFloat8_e4m3fn, 8, 1};
     case Type::kInt32: return {kDLInt, 32, 1};
     case Type::kByte: return {kDLUInt, 8, 1};
   }

@@ -13,7 +13,7 @@
 namespace llama {
 
 // Types of elements; activations are of one of the first three.
-enum class Type { kFloat32, kBfloat16, kFloat16, kInt32, kByte };
+enum class Type { kFloat32, kBfloat16, kFloat16, kFloat8, kInt32, kByte };
 
 std::int64_t bytes_of(Type type);
 const char* name_of(Type type);

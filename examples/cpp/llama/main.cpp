@@ -17,7 +17,7 @@
 namespace {
 
 constexpr const char* kUsage =
-    "usage: llama FOLDER [--precision float32|bfloat16|float16|q4_0] [--threads N] [--ranks N] [--tokens N] [--cache TOKENS]\n"
+    "usage: llama FOLDER [--precision float32|bfloat16|float16|q4_0|fp8] [--threads N] [--ranks N] [--tokens N] [--cache TOKENS]\n"
     "             [--chunk TOKENS] [--temperature T] [--top-k K] [--top-p P] [--seed S] [--stop ID] [--logits FILE] [--times]\n"
     "             [--stats] [--device cpu|cuda|cuda:NUMBER]\n"
     "stdin: prompts of token ids, one a line; stdout: the new ids of each.\n"

@@ -175,6 +175,14 @@ void Model::linear(Tensor in, const Matrix& matrix, Tensor out) {
   const Tensor weights(matrix.data, type_, {matrix.features, matrix.inputs});
   const Tensor stored(matrix.data, Type::kByte, {matrix.features, blocks, kQ4Bytes});
   if (precision_.form == Form::kPlain) return kernels_.call(kernel("linear"), {in, weights, out});
+  if (precision_.form == Form::kFloat8) {
+    const std::int64_t count = in.rows(), inputs = matrix.inputs, features = matrix.features;
+    const Tensor rounded(room(kRounded, count * inputs, Type::kFloat8), Type::kFloat8, {count, inputs});
+    const Tensor by(room(kRoundedBy, count, Type::kFloat32), Type::kFloat32, {count});
+    kernels_.call("round_rows", {in, rounded, by});
+    return kernels_.call("linear_fp8", {rounded, Tensor(matrix.data, Type::kFloat8, {features, inputs}), by,
+                                        Tensor(matrix.scales, Type::kFloat32, {features}), out});
+  }
   if (precision_.form == Form::kQ4Packed) {
     const Tensor packed(matrix.data, Type::kByte, {matrix.features, matrix.inputs / 2});
     return kernels_.call("linear_packed", {in, packed, Tensor(matrix.scales, type_, {blocks, matrix.features}), out});

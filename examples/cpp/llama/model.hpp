@@ -48,7 +48,7 @@ class Model {
   // Activations, rows of the step's tokens.
   enum Slot { kNumbers, kIds, kStream, kNextStream, kNormed, kQkv, kQueries, kContext, kProjected, kGateUp, kInner, kLast,
               kLogits, kUnpacked, kKeys, kValues, kSums, kScores, kShares, kChosen, kOffsets, kTokens, kOfPairs, kGathered,
-              kMixed, kShared, kGate, kSlots };
+              kMixed, kShared, kGate, kRounded, kRoundedBy, kSlots };
   static constexpr std::size_t kAligned = 4;  // numbers: kernels read 16 bytes at once
   // What a step uploads, in one piece.
   enum Number { kGiven, kPositions, kPlaces, kTable, kBounds, kKeyBounds, kLengths, kRows, kTemperature, kTopK, kTopP,

@@ -26,6 +26,16 @@ std::uint16_t half_word(const char* from, std::size_t i) {
   return word;
 }
 
+// The bits of 0 or a positive number, to nearest, ties to even, where a type has `digits` of them and its least number is
+// 2^least.
+int rounded(float size, int digits, int least) {
+  if (size == 0) return 0;
+  int exponent = 0;
+  std::frexp(size, &exponent);
+  const int last = std::max(exponent - digits, least);
+  return (last - least) * (1 << (digits - 1)) + static_cast<int>(std::nearbyint(std::ldexp(static_cast<double>(size), -last)));
+}
+
 }  // namespace
 
 std::uint16_t to_bfloat16(float value) {
@@ -37,17 +47,9 @@ std::uint16_t to_bfloat16(float value) {
 float from_bfloat16(std::uint16_t bits) { return float_of(std::uint32_t{bits} << 16); }
 
 std::uint16_t to_float16(float value) {
-  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  const int sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00);
-  const float size = std::min(std::fabs(value), 131072.0f);
-  if (size == 0) return sign;
-  int exponent = 0;
-  std::frexp(size, &exponent);
-  const int last = std::max(exponent - 11, -24);  // the exponent of the last bit; float16 has 11 of them, to 2^-24
-  const double steps = std::nearbyint(std::ldexp(static_cast<double>(size), -last));
-  if (std::ldexp(steps, last) >= 65520.0) return static_cast<std::uint16_t>(sign | 0x7c00);
-  const auto whole = static_cast<std::uint16_t>(steps);
-  return static_cast<std::uint16_t>(sign | ((last + 24) * 1024 + whole));
+  return static_cast<std::uint16_t>(sign | std::min(rounded(std::min(std::fabs(value), 131072.0f), 11, -24), 0x7c00));
 }
 
 float from_float16(std::uint16_t bits) {
@@ -75,6 +77,16 @@ void store(const float* from, std::size_t count, Type type, void* to) {
   } else {
     std::transform(from, from + count, static_cast<std::uint16_t*>(to), type == Type::kFloat16 ? to_float16 : to_bfloat16);
   }
+}
+
+float round_to_float8(const float* from, std::size_t count, std::uint8_t* to) {
+  constexpr float kMost = 448, kLeast = 1e-30f;  // as examples/kernels/fp8.py has them
+  float top = kLeast;
+  for (std::size_t i = 0; i < count; ++i) top = std::max(top, std::fabs(from[i]));
+  const float factor = kMost / top;
+  for (std::size_t i = 0; i < count; ++i)
+    to[i] = static_cast<std::uint8_t>((std::signbit(from[i]) ? 128 : 0) | rounded(std::min(std::fabs(from[i] * factor), kMost), 4, -9));
+  return top / kMost;
 }
 
 void quantise_q4_0(const float* from, std::size_t count, std::uint8_t* to) {

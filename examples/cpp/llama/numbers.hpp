@@ -26,6 +26,9 @@ void to_float32(const std::string& dtype, const char* from, std::size_t count, f
 // `count` numbers as `type`, one of activations, to nearest.
 void store(const float* from, std::size_t count, Type type, void* to);
 
+// One row of `count` numbers as float8_e4m3fn, whose largest one is the largest that this has. Returns their scale.
+float round_to_float8(const float* from, std::size_t count, std::uint8_t* to);
+
 // One row of `count` numbers, a multiple of kQ4Block, as blocks of Q4_0, rounded as GGUF's reference rounds.
 void quantise_q4_0(const float* from, std::size_t count, std::uint8_t* to);
 

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 #: Types of activations, where a precision is none.
-COMPUTED = {"q4_0": "bfloat16"}
+COMPUTED = {"q4_0": "bfloat16", "fp8": "bfloat16"}
 
 
 def load_model(folder: Path, dtype: str = "float32") -> Any:
@@ -24,9 +24,9 @@ def load_pair(folder: Path, precision: str) -> tuple[Any, Any]:
     """The model in float32, and in the type in which an engine of ``precision`` computes; both with weights
     as the engine stores them, where it has fewer bits for them than for activations."""
     exact, rounded = load_model(folder), load_model(folder, COMPUTED.get(precision, precision))
-    if precision == "q4_0":
+    if precision in COMPUTED:
         for model in (exact, rounded):
-            quantise(model)
+            (quantise if precision == "q4_0" else round_to_float8)(model)
         rounded.load_state_dict(exact.state_dict())
     return exact, rounded
 
@@ -67,12 +67,29 @@ def quantise(model: Any) -> None:
     from gguf.quants import dequantize, quantize
 
     kind = GGMLQuantizationType.Q4_0
-    tables = {id(model.get_input_embeddings().weight)}
+    for module in _products(model):
+        rounded = dequantize(quantize(module.weight.detach().float().numpy(), kind), kind)
+        module.weight.data = torch.from_numpy(rounded).to(module.weight.dtype)
+
+
+def round_to_float8(model: Any) -> None:
+    """Rounds weights of the model's products, and activations that these take, to float8_e4m3fn with a scale
+    a row."""
+    for module in _products(model):
+        module.weight.data = _rounded_rows(module.weight.detach())
+        module.register_forward_pre_hook(lambda _, given: (_rounded_rows(given[0]), *given[1:]))
+
+
+def _rounded_rows(rows: torch.Tensor) -> torch.Tensor:
+    """Rows whose largest numbers become 448, rounded to float8_e4m3fn, and back."""
+    scale = rows.float().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 448
+    return ((rows.float() / scale).to(torch.float8_e4m3fn).float() * scale).to(rows.dtype)
+
+
+def _products(model: Any) -> list[torch.nn.Linear]:
+    """The model's products; the last one has weights of its own, which are not those of the embeddings."""
     model.get_output_embeddings().weight = torch.nn.Parameter(model.get_output_embeddings().weight.clone())
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear) and id(module.weight) not in tables:
-            rounded = dequantize(quantize(module.weight.detach().float().numpy(), kind), kind)
-            module.weight.data = torch.from_numpy(rounded).to(module.weight.dtype)
+    return [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
 
 
 def times(model: Any, prompt: Sequence[int], tokens: int) -> dict[str, float]:

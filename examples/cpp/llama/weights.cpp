@@ -20,6 +20,24 @@ struct Part {
   std::int64_t rows;
 };
 
+// 8-bit floats that kernels take together.
+constexpr std::int64_t kFloat8Run = 16;
+
+// Bytes of a row of weights, and of its scales.
+struct Extent {
+  std::int64_t bytes, scales;
+};
+
+Extent extent(Form form, Type type, std::int64_t columns) {
+  switch (form) {
+    case Form::kPlain: return {columns * bytes_of(type), 0};
+    case Form::kQ4Blocks: return {columns / kQ4Block * kQ4Bytes, 0};
+    case Form::kQ4Packed: return {columns / 2, columns / kQ4Block * 2};
+    case Form::kFloat8: return {columns, 4};
+  }
+  return {};
+}
+
 // Bytes of rows that are converted together.
 constexpr std::int64_t kSlab = 16 << 20;
 
@@ -63,9 +81,10 @@ class Loader {
 
   // The weights of one product, behind one another.
   Matrix matrix(const std::vector<Part>& parts, std::int64_t inputs, Split split) {
-    if (precision_.form != Form::kPlain && inputs % kQ4Run != 0)
-      throw std::runtime_error("q4_0 takes rows of a multiple of 128 weights; " + parts.front().name + " has " +
-                               std::to_string(inputs));
+    const std::int64_t run = precision_.form == Form::kPlain ? 1 : precision_.form == Form::kFloat8 ? kFloat8Run : kQ4Run;
+    if (inputs % run != 0)
+      throw std::runtime_error("--precision: products take rows of a multiple of " + std::to_string(run) + " weights; " +
+                               parts.front().name + " has " + std::to_string(inputs));
     return stacked(parts, inputs, precision_.form, split);
   }
 
@@ -98,28 +117,34 @@ class Loader {
   Matrix stacked(const std::vector<Part>& parts, std::int64_t columns, Form form, Split split) {
     Matrix made{nullptr, 0, columns};
     for (const Part& part : parts) made.features += part.rows;
-    const std::int64_t row_bytes = form == Form::kPlain      ? columns * bytes_of(precision_.type)
-                                   : form == Form::kQ4Blocks ? columns / kQ4Block * kQ4Bytes
-                                                             : columns / 2;
-    std::vector<std::uint16_t> steps(static_cast<std::size_t>(form == Form::kQ4Packed ? made.features * columns / kQ4Block : 0));
-    const std::size_t bytes = static_cast<std::size_t>(made.features * row_bytes), behind = steps.size() * sizeof steps[0];
-    char* to = static_cast<char*>(device_.allocate(bytes + behind));
+    const Extent row = extent(form, precision_.type, columns);
+    const auto bytes = static_cast<std::size_t>(made.features * row.bytes);
+    std::vector<char> scales(static_cast<std::size_t>(made.features * row.scales));
+    char* to = static_cast<char*>(device_.allocate(bytes + scales.size()));
     made.data = to;
     made.scales = to + bytes;
     std::int64_t first = 0;
     for (const Part& part : parts) {
-      upload_rows(find(part.name, {part.rows, columns}, split), part.rows, columns, row_bytes, to + first * row_bytes,
-                  [&](const float* numbers, std::int64_t row, std::uint8_t* stored) {
-                    const auto count = static_cast<std::size_t>(columns);
-                    if (form == Form::kPlain) return store(numbers, count, precision_.type, stored);
-                    if (form == Form::kQ4Blocks) return quantise_q4_0(numbers, count, stored);
-                    pack_q4_0(numbers, count, stored, steps.data() + first + row, static_cast<std::size_t>(made.features));
-                  },
-                  form == Form::kPlain);
+      const auto convert_row = [&](const std::vector<float>& numbers, std::int64_t i, std::uint8_t* stored) {
+        convert(form, numbers, stored, scales.data(), first + i, made.features);
+      };
+      upload_rows(find(part.name, {part.rows, columns}, split), part.rows, columns, row.bytes, to + first * row.bytes,
+                  convert_row, form == Form::kPlain);
       first += part.rows;
     }
-    if (behind != 0) device_.upload(to + bytes, steps.data(), behind);
+    if (!scales.empty()) device_.upload(to + bytes, scales.data(), scales.size());
     return made;
+  }
+
+  // Row `i` of `rows`, with its scales among all.
+  void convert(Form form, const std::vector<float>& numbers, std::uint8_t* to, char* scales, std::int64_t i, std::int64_t rows) const {
+    switch (form) {
+      case Form::kPlain: return store(numbers.data(), numbers.size(), precision_.type, to);
+      case Form::kQ4Blocks: return quantise_q4_0(numbers.data(), numbers.size(), to);
+      case Form::kQ4Packed:
+        return pack_q4_0(numbers.data(), numbers.size(), to, reinterpret_cast<std::uint16_t*>(scales) + i, static_cast<std::size_t>(rows));
+      case Form::kFloat8: reinterpret_cast<float*>(scales)[i] = round_to_float8(numbers.data(), numbers.size(), to);
+    }
   }
 
   // As they are stored, or as `convert` makes them of numbers, a slab of rows at a time: a whole matrix is never on the host
@@ -138,7 +163,7 @@ class Loader {
         for (std::int64_t row = first; row < end; ++row) {
           const char* data = from.data + static_cast<std::size_t>(begin + row) * from.pitch;
           to_float32(from.dtype, data, numbers.size(), numbers.data());
-          convert(numbers.data(), begin + row, made.data() + row * row_bytes);
+          convert(numbers, begin + row, made.data() + row * row_bytes);
         }
       });
       device_.upload(to + begin * row_bytes, made.data(), static_cast<std::size_t>(count * row_bytes));
@@ -208,10 +233,14 @@ Precision Precision::named(const std::string& name) {
   for (const Type type : {Type::kFloat32, Type::kBfloat16, Type::kFloat16})
     if (name == name_of(type)) return {type, Form::kPlain};
   if (name == "q4_0") return {Type::kBfloat16, Form::kQ4Blocks};
-  throw std::invalid_argument("--precision takes float32, bfloat16, float16 or q4_0, not " + name);
+  if (name == "fp8") return {Type::kBfloat16, Form::kFloat8};
+  throw std::invalid_argument("--precision takes float32, bfloat16, float16, q4_0 or fp8, not " + name);
 }
 
 Precision Precision::on(const Kernels& kernels) const {
+  const Tensor eight(nullptr, Type::kFloat8, {8, kFloat8Run}), scales(nullptr, Type::kFloat32, {8});
+  if (form == Form::kFloat8 && !kernels.serves("linear_fp8", {eight, eight, scales, scales, Tensor(nullptr, type, {8, 8})}))
+    throw std::runtime_error("--precision fp8: the library has no products of 8-bit floats for this device");
   const Tensor row(nullptr, type, {1, kQ4Run}), packed(nullptr, Type::kByte, {8, kQ4Run / 2});
   const Tensor steps(nullptr, type, {kQ4Run / kQ4Block, 8}), result(nullptr, type, {1, 8});
   const bool is_packed = form == Form::kQ4Blocks && kernels.serves("linear_packed", {row, packed, steps, result});
@@ -220,7 +249,7 @@ Precision Precision::on(const Kernels& kernels) const {
 
 Weights::Weights(const checkpoint::Checkpoint& files, const Config& config, Precision precision, Device& device, Share share) {
   if (precision.form != Form::kPlain && config.experts.count != 0)
-    throw std::runtime_error("q4_0: the library multiplies by the weights of experts in float32 and bfloat16 alone");
+    throw std::runtime_error("--precision: the library multiplies by the weights of experts in the type of activations alone");
   Loader load(files, precision, device, share);
   const std::string words = "model.embed_tokens.weight";
   embeddings = load.table(words, config.vocabulary, config.hidden);

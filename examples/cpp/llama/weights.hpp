@@ -12,14 +12,14 @@
 namespace llama {
 
 // How the weights of products are stored: in the type of activations; in 4 bits as blocks of Q4_0 of GGUF, or as the same
-// numbers packed for tensor cores, with their steps behind all rows.
-enum class Form { kPlain, kQ4Blocks, kQ4Packed };
+// numbers packed for tensor cores, with their steps behind all rows; as float8_e4m3fn, with a scale for each row behind them.
+enum class Form { kPlain, kQ4Blocks, kQ4Packed, kFloat8 };
 
 // How a model computes: the type of activations and the form of weights.
 struct Precision {
-  // One of "float32", "bfloat16", "float16" and "q4_0" (activations in bfloat16). Throws std::invalid_argument.
+  // One of "float32", "bfloat16", "float16", "q4_0" and "fp8" (activations of these in bfloat16). Throws std::invalid_argument.
   static Precision named(const std::string& name);
-  // The same with weights in the form that the library multiplies by on its device.
+  // The same with weights in the form that the library multiplies by on its device. Throws std::runtime_error.
   Precision on(const Kernels& kernels) const;
 
   Type type = Type::kFloat32;
