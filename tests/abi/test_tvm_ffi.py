@@ -188,7 +188,8 @@ assert b"tvm-ffi has no allocator here: call it with torch tensors" in lib.gpu_s
 
 def test_the_stream_is_that_of_the_environment(driver: Path, tmp_path: Path) -> None:
     report = write_package(cuda_spec(native_host()), tmp_path)
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    folders = (Path(__file__).parent, Path(__file__).parents[1] / "support")
+    paths = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
     env = {
         **os.environ,
         "LD_LIBRARY_PATH": str(driver),
