@@ -49,10 +49,6 @@ class Folded(Folding):
         """Columns of the result of a row of a group, which lie up to a group's rows less one further."""
         return self._columns + (self.fold - 1)
 
-    def _first(self, part: Expr) -> Expr:
-        """The element of a group at which one of its rows begins."""
-        return part * self._columns
-
     # ---- memory ----
 
     @cached_property
@@ -66,13 +62,6 @@ class Folded(Folding):
         """The sums of each row of a group."""
         sums = self.found.gemm.c.buffer
         return in_whole_lines(f"{sums.name}_parts", sums, (self.fold, self._rows, self._reach))
-
-    @cached_property
-    def view(self) -> Var:
-        """The second operand with a row for each whole group."""
-        source = self.b.src.buffer
-        shape = (self._groups, self._columns * self.fold)
-        return tirx.decl_buffer(shape, str(source.dtype), f"{source.name}_folded", scope=source.scope())
 
     @property
     def workspace(self) -> tuple[Var, ...]:

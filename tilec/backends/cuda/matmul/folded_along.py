@@ -46,10 +46,6 @@ class FoldedAlong(Folding):
         """Groups of rows, the last one perhaps not whole."""
         return num_pieces(self.b.src.buffer.shape[0], self.fold)
 
-    def _first(self, part: Expr) -> Expr:
-        """The element of a group at which one of its rows begins."""
-        return part * self.depth
-
     def _further(self, part: Expr) -> Expr:
         """How far that is behind a place where boxes may start."""
         return part * (self.depth % self.fold) % self.fold
@@ -66,13 +62,6 @@ class FoldedAlong(Folding):
         """The first operand behind as many zeros as each row of a group is behind a place for boxes."""
         source = self.a.src.buffer
         return in_whole_lines(f"{source.name}_folded", source, (self.fold, self._rows, self._reach))
-
-    @cached_property
-    def view(self) -> Var:
-        """The second operand with a row for each group."""
-        source = self.b.src.buffer
-        shape = (self._groups, self.depth * self.fold)
-        return tirx.decl_buffer(shape, str(source.dtype), f"{source.name}_folded", scope=source.scope())
 
     @property
     def workspace(self) -> tuple[Var, ...]:

@@ -60,6 +60,15 @@ class Folding(ABC):
     def _rows(self) -> Expr:
         return self.a.src.buffer.shape[0]
 
+    @property
+    @abstractmethod
+    def _groups(self) -> Expr:
+        """Groups of rows that the view has."""
+
+    def _first(self, part: Expr) -> Expr:
+        """The element of a group at which one of its rows begins."""
+        return part * self.b.src.buffer.shape[1]
+
     # ---- memory ----
 
     @property
@@ -67,10 +76,12 @@ class Folding(ABC):
     def operand(self) -> Var:
         """What the launch in front makes of the first operand: a matrix for each row of a group."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def view(self) -> Var:
         """The second operand with a row for each group."""
+        source = self.b.src.buffer
+        shape = (self._groups, source.shape[1] * self.fold)
+        return tirx.decl_buffer(shape, str(source.dtype), f"{source.name}_folded", scope=source.scope())
 
     @property
     @abstractmethod
