@@ -80,8 +80,7 @@ def read_end(size: int, element: int) -> Helper:
             step, inside = _inside(lanes, number, index, extent, turned, lap)
             if inside is not None:
                 held[:, number] = inside.chosen(inside.load(source, dtype, at + step), held[:, number])
-        for number, value in enumerate(np.ascontiguousarray(held).view(np.uint32).T):
-            lanes.store(to, "uint32", np.ascontiguousarray(value), number)
+        _keep(lanes, to, held)
 
     each = _WORD // element
     parts = [f"found[{each} * i + {part}] << {8 * element * part}" for part in range(each)]
@@ -125,8 +124,7 @@ def cut_end(size: int, element: int) -> Helper:
             moved = None if inside is None else inside.under(step > number)
             if moved is not None:
                 held[:, number] = moved.chosen(moved.load(source, dtype, at + step), held[:, number])
-        for number, value in enumerate(np.ascontiguousarray(held).view(np.uint32).T):
-            lanes.store(to, "uint32", np.ascontiguousarray(value), number)
+        _keep(lanes, to, held)
 
     each, bits = _WORD // element, 8 * element
     full = (1 << bits) - 1
@@ -189,6 +187,12 @@ def _elements(lanes: Lanes, source: Any, words: int, dtype: str) -> Any:
     """The elements of a vector of so many words, one lane a row."""
     loaded = [np.broadcast_to(lanes.load(source, "uint32", word), (lanes.count,)) for word in range(words)]
     return np.ascontiguousarray(np.stack(loaded, 1).astype(np.uint32)).view(dtype)
+
+
+def _keep(lanes: Lanes, to: Any, held: np.ndarray) -> None:
+    """Stores the words of such a vector."""
+    for number, value in enumerate(np.ascontiguousarray(held).view(np.uint32).T):
+        lanes.store(to, "uint32", np.ascontiguousarray(value), number)
 
 
 def _inside(

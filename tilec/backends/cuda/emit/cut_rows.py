@@ -160,9 +160,6 @@ class _Cut(Ragged):
         ended = self.ctx.facts.prove(least >= convert_index(spot.size, "int64")) is True
         return [index, extent, tirx.const(0, "int32") if ended else turned, lap]
 
-    def _spot(self, read: Read) -> Spot:
-        return self.spots.at(read.buffer, read.load.indices, read.width)
-
     def _is_held(self, read: Read, spot: Spot) -> Expr:
         """Whether the tensor has all elements of the vector. One of columns from 0 on begins at a multiple of
         its width, less than a vector in front of its row: not in front of the tensor."""
@@ -171,8 +168,3 @@ class _Cut(Ragged):
         ends = spot.place + tirx.const(read.width - 1, "int64") <= last
         known = isinstance(spot, _Touched)
         return ends if known else tirx.And(ends, spot.place >= tirx.const(0, "int64"))
-
-    def _end(self, read: Read, spot: Spot, first: int) -> list[Expr]:
-        """What helpers for ends of rows take."""
-        to = read.tmp.ptr_to([self._number(first)])
-        return [to, self._start(read.buffer), spot.place, *self._row(spot)]

@@ -168,7 +168,7 @@ class Ragged(Vector):
     def _ask(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Asks for the whole vectors."""
         ctx, number, width = self.ctx, self._number(first), read.width
-        spot = self.spots.at(read.buffer, read.load.indices, width)
+        spot = self._spot(read)
         if read.above is None:
             return [guarded(read_vector(read.buffer, spot.place, read.tmp, number, width, ctx), spot.whole)]
         at = tirx.Bind(ctx.fresh(f"{read.buffer.name}_at", "int64"), spot.place)
@@ -191,7 +191,7 @@ class Ragged(Vector):
 
     def _read_ends(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Reads by elements what is no whole vector."""
-        spot = self.spots.at(read.buffer, read.load.indices, read.width)
+        spot = self._spot(read)
         whole = list(spot.whole)
         if read.above is None and spot.is_even:
             return []
@@ -199,20 +199,27 @@ class Ragged(Vector):
             whole.append(self._is_inside(read.buffer, spot.place, read.width))
         if not whole:
             return []
-        helper, start = read_end(*bytes_of(read.buffer, read.width)), self._start(read.buffer)
-        made = helper.call(read.tmp.ptr_to([self._number(first)]), start, spot.place, *self._row(spot))
+        made = read_end(*bytes_of(read.buffer, read.width)).call(*self._end(read, spot, first))
         return [guarded(call(made), [*self._begun(spot), tirx.Not(all_of(whole))])]
 
     def _put_together(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Makes vectors of the two that hold them."""
         if read.above is None:
             return []
-        spot = self.spots.at(read.buffer, read.load.indices, read.width)
+        spot = self._spot(read)
         behind, number = rest(spot.place, read.width), self._number(first)
         helper = realign(*bytes_of(read.buffer, read.width))
         made = helper.call(read.tmp.ptr_to([number]), read.above.ptr_to([number]), behind)
         inside = self._is_inside(read.buffer, spot.place, read.width)
         return [guarded(call(made), [tirx.NE(behind, _ZERO), *spot.whole, inside])]
+
+    def _spot(self, read: Read) -> Spot:
+        return self.spots.at(read.buffer, read.load.indices, read.width)
+
+    def _end(self, read: Read, spot: Spot, first: int) -> list[Expr]:
+        """What helpers for ends of rows take."""
+        to = read.tmp.ptr_to([self._number(first)])
+        return [to, self._start(read.buffer), spot.place, *self._row(spot)]
 
     def _start(self, buffer: Var) -> Expr:
         return self.ctx.storage(buffer).data.ptr_to([_ZERO])
