@@ -49,11 +49,11 @@ CHUNK = 8192
 NOISE = 0.15
 #: Or so many times torch's own error, where that is more, as with 8-bit activations.
 NOISY = 5
+#: And of routers, whose logits a median token has 0.02 to 0.1 off in torch, too.
+ROUTING_NOISE = 0.02
 #: Of a weight that is stored in less than the type of activations: 32 of 4 bits have a step of 16 bits; the
 #: scale of a row of 8-bit floats is left out.
 BYTES = {"q4_0": 18 / 32, "fp8": 1.0}
-#: And of routers, whose logits a median token has 0.02 to 0.1 off in torch, too.
-ROUTING_NOISE = 0.02
 
 
 def write_folder(folder: Path) -> None:
