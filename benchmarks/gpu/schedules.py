@@ -64,8 +64,22 @@ x 128 are fitted once more to schedules_rows_h200.json: times of the list itself
 early starts changed (120 random shapes, and 41 numbers of rows at seven sizes). linear_16_few has one
 schedule of linear_16_some.
 
-Rows that begin anywhere have each schedule with `phase` and without it, and some with it alone; nobody has
-timed them yet:
+Those of `linear` for up to 128 rows and a K of any size are fitted to schedules_folds_h200.json, too (seeds
+231, 237, 239, 243 and 247), by
+
+    --kernel linear_folded_bfloat16 --gain 0.001 --part linear_16_ragged_few:M=1..16:6
+    --part linear_16_ragged_some:M=17..64:6 --part linear_16_folded_more:M=65..128:4
+
+where the last list goes on for more rows with linear_16_ragged_more. Those of weights of 4 bits with a scale
+for 32, in examples/cpp/llama/schedules.toml, are fitted to schedules_packed_h200.json (seeds 253, with
+``--models``, 257 and 259), by
+
+    --kernel linear_packed_w4a16_parts --gain 0.001 --part packed_few:M=1..16:7
+    --part packed_some:M=17..64:6 --part "packed:M=>=65:6"
+
+Rows that begin anywhere have each schedule with `phase` and without it, and some with it alone
+(schedules_phase_h200.json, seeds 233, 241 and 251); lists `..._phase` of manifests/llm.rows.toml hold the
+faster:
 
     python benchmarks/gpu/schedules.py --kernel "softmax_*" --kernel "rmsnorm_*"
     python3 schedules.py --rows 64 16384 --json times.json                # on the machine with the GPU

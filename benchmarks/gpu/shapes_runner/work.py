@@ -41,6 +41,8 @@ def _rows(kernel: str, dims: dict[str, int]) -> Row:
 
 def _quantised(kernel: str, dims: dict[str, int]) -> Row:
     shape = (dims["M"], dims["N"], dims["K"])
+    if kernel.endswith("_parts"):
+        return quantised.packed(kernel, 4, torch.bfloat16, shape, part=32)
     if "packed" in kernel:
         return quantised.packed(kernel, 4 if "w4" in kernel else 8, torch.float16, shape)
     if kernel in ("linear_fp8", "linear_fp8_few"):

@@ -38,15 +38,16 @@ def rows() -> list[Row]:
 # ---- packed weights ----
 
 
-def packed(kernel: str, bits: int, dtype: torch.dtype, sizes: tuple[int, int, int]) -> Row:
-    """Weights of 4 or 8 bits; ``sizes``: tokens, features and the depth, a multiple of `GROUP`."""
+def packed(kernel: str, bits: int, dtype: torch.dtype, sizes: tuple[int, int, int], part: int = GROUP) -> Row:
+    """Weights of 4 or 8 bits, a scale for ``part`` of them; ``sizes``: tokens, features and the depth, a
+    multiple of `GROUP`."""
     tokens, features, depth = sizes
     shape = (features, depth * bits // 8)
     stored = torch.uint8 if bits == 4 else torch.int8
 
     def make() -> dict[str, torch.Tensor]:
         weights = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8).view(stored)
-        scales = (torch.rand((depth // GROUP, features), device="cuda") + 0.5) / (2**bits * depth**0.5 / 4)
+        scales = (torch.rand((depth // part, features), device="cuda") + 0.5) / (2**bits * depth**0.5 / 4)
         made = {"A": random((tokens, depth), dtype), "W": weights, "scales": scales.to(dtype)}
         wide = {"wide": _unpacked(weights, made["scales"], bits)}
         return {**made, "C": random((tokens, features), dtype), **wide}
@@ -76,7 +77,8 @@ def _unpacked(packed: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Te
         ordered = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).to(torch.int8) - 8
     place = _place(torch.arange(GROUP, device=packed.device), bits)
     numbers = ordered.unflatten(1, (-1, GROUP))[..., place].flatten(1)
-    return (numbers * scales.T.repeat_interleave(GROUP, 1)).to(scales.dtype)
+    parts = scales.T.repeat_interleave(numbers.shape[1] // len(scales), 1)
+    return (numbers * parts).to(scales.dtype)
 
 
 def _place(k: torch.Tensor, bits: int) -> torch.Tensor:
