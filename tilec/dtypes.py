@@ -6,10 +6,10 @@ A dtype is named by its canonical name ("float16"); ``find`` accepts the aliases
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from tilec.packages import lent
+from tilec.spelling import nearest
 
 #: DLDataTypeCode of DLPack 1.1.
 DL_INT, DL_UINT, DL_FLOAT, DL_BFLOAT, DL_BOOL = 0, 1, 2, 4, 6
@@ -177,8 +177,8 @@ def lookup(name: str) -> DType:
     row = find(name)
     if row is not None:
         return row
-    near = get_close_matches(name, [*DTYPES, *ALIASES], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, (*DTYPES, *ALIASES))
+    hint = f"; did you mean {near!r}?" if near else ""
     raise ValueError(f"unknown dtype {name!r}{hint}")
 
 

@@ -12,7 +12,6 @@ names of sysctl from Apple's "Determining Instruction Set Characteristics", numb
 
 from __future__ import annotations
 
-import difflib
 import enum
 import platform
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from tilec.errors import EnvironmentError_, InputError, Place
 from tilec.families import families
+from tilec.spelling import nearest
 from tilec.systems import LINUX, SYSTEMS, System
 
 
@@ -458,8 +458,8 @@ def _cuda_rank(gpu: GpuLimits) -> tuple[int, int, int]:
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...], place: Place | None) -> InputError:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = nearest(name, known)
+    hint = f"did you mean {near!r}? " if near else ""
     return InputError(
         f"unknown {kind} {name!r}",
         place=place,

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import click
 
 from tilec.errors import TilecError
+from tilec.spelling import nearest
 
 #: Command to what it does, in the order of `--help`. Each lives in tilec/cli/<name>.py as `command`.
 COMMANDS = {
@@ -63,10 +64,8 @@ class LazyGroup(click.Group):
 
 
 def _unknown_command(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    near = nearest(name, COMMANDS)
+    hint = f" Did you mean '{near}'?" if near else ""
     return f"No such command '{name}'.{hint}"
 
 

@@ -7,7 +7,6 @@ names raise AttributeError with the nearest valid one.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from tilec.language.control.block_forms import Else, If, Then, While
@@ -178,6 +177,7 @@ from tilec.language.values.annotations import WSID
 from tilec.language.values.layouts import Fragment, Layout
 from tilec.language.values.scalars import dtype
 from tilec.packages import find_aliases
+from tilec.spelling import nearest
 
 find_aliases(__name__)
 
@@ -400,8 +400,8 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return _NAMES[name]
     asked_by_python = name.startswith("__") and name.endswith("__")  # of every module, by whoever looks at it
-    near = [] if asked_by_python else get_close_matches(name, __dir__(), n=1)
-    hint = f"; did you mean T.{near[0]}?" if near else ""
+    near = None if asked_by_python else nearest(name, __dir__())
+    hint = f"; did you mean T.{near}?" if near else ""
     raise AttributeError(f"the tile language has no T.{name}{hint}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from pydantic_core import ErrorDetails
 from tilec.errors import ManifestError
 from tilec.manifest.document import Document, KeyPath, format_path
 from tilec.manifest.model import Manifest
+from tilec.spelling import nearest
 
 _TYPES = {
     "string_type": "a string",
@@ -25,11 +25,6 @@ _TYPES = {
     "model_type": "a table",
     "tuple_type": "a list",
 }
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that ``name`` was probably meant to be."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

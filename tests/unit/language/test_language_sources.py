@@ -86,6 +86,7 @@ def test_sizes_that_come_with_the_argument(sizes: dict[str, Any]):
         ("described", {"rows": 1, "columns": 1}, {"n": 3}, "has no parameter n", "remove it"),
         ("described", {"rows": 1, "column": 1}, {}, "dimension columns", 'add columns = "dynamic"'),
         ("plain", {"N": 1}, {"blok": 3}, "has no parameter blok", "did you mean block"),
+        ("plain", {"N": 1}, {"BLOCK": 3}, "has no parameter BLOCK", "did you mean block"),
         ("plain", {"N": 1}, {"N": 3}, "parameter N of kernel k is given twice", "not in two of them"),
         ("plain", {}, {}, "needs parameter N", "in dims, args or config"),
         (

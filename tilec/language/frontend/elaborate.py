@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark, SourceError, TilecError
@@ -24,6 +23,7 @@ from tilec.language.threads.debugging import without_debugging
 from tilec.language.values import session as sessions
 from tilec.language.values.elaboration import Session
 from tilec.language.values.places import call_of_traceback, place_of_traceback
+from tilec.spelling import nearest
 
 if TYPE_CHECKING:
     from tilec.ir.guards import Guard
@@ -289,12 +289,12 @@ def _defaults(entry: object, described: EntryParameters) -> dict[str, Any]:
 def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> None:
     if key in known:
         return
-    near = get_close_matches(key, (*known, *KEYS), n=1)
+    near = nearest(key, (*known, *KEYS))
     raise SourceError(
         f"kernel {name} has no parameter {key}",
         place=_place(entry),
         why=f"its parameters are {', '.join(known) or 'none'}, and it is no schedule key",
-        remedy=f"did you mean {near[0]}?" if near else "remove it",
+        remedy=f"did you mean {near}?" if near else "remove it",
     )
 
 

@@ -8,7 +8,6 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -16,6 +15,7 @@ from types import CodeType, ModuleType
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language.values import session as sessions
 from tilec.language.values.places import place_of_traceback
+from tilec.spelling import nearest
 
 
 def load_entry(source: str, base: Path, known: dict[Path, ModuleType] | None = None) -> object:
@@ -118,11 +118,11 @@ def _attribute(module: ModuleType, attribute: str, where: str) -> object:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            near = get_close_matches(part, [name for name in dir(found) if not name.startswith("_")], n=1)
+            near = nearest(part, [name for name in dir(found) if not name.startswith("_")])
             raise SourceError(
                 f"{where} has no {attribute}",
                 place=Place(module.__file__ or where, key=attribute),
-                remedy=f"did you mean {near[0]}?" if near else "name a kernel of that file",
+                remedy=f"did you mean {near}?" if near else "name a kernel of that file",
             )
         found = getattr(found, part)
     return found

@@ -27,6 +27,7 @@ from tilec.language.values.builder import Builder
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import Pointer, dtype
 from tilec.language.values.value import Dim, Value, is_number, resolve
+from tilec.spelling import nearest
 
 if TYPE_CHECKING:
     from tilec.language.values.elaboration import Session
@@ -236,8 +237,6 @@ class Run:
 
     def _check_dims(self) -> None:
         """Every name in dims is a parameter or a dimension that the kernel asked for, and no tensor's."""
-        from difflib import get_close_matches
-
         for name, param in self.signature.params.items():
             if isinstance(param, Declared) and name in self.session.used:
                 raise SourceValueError(
@@ -248,12 +247,12 @@ class Run:
         unused = [name for name in self.session.dims if name not in self.session.used]
         if not unused:
             return
-        near = get_close_matches(unused[0], list(self.session.used), n=1)
+        near = nearest(unused[0], self.session.used)
         raise SourceError(
             f"kernel {self.captured.name} has no dimension {unused[0]}",
             place=self.captured.place,
             why=f"its dimensions are {', '.join(self.session.used) or 'none'}",
-            remedy=f"did you mean {near[0]}?" if near else "remove it from dims",
+            remedy=f"did you mean {near}?" if near else "remove it from dims",
         )
 
     def _dims(self, params: list[ir.Param]) -> tuple[ir.Dim, ...]:

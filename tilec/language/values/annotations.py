@@ -7,13 +7,13 @@ loss. Other statements have no hints but the number of a schedule of warps; anot
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.roads import Loss, Road
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error
+from tilec.spelling import nearest
 
 #: The key of ``annotations={T.WSID: id}``: the part of an author's schedule of warps that a statement is.
 WSID = "ws_id"
@@ -69,8 +69,8 @@ def _say_unknown(construct: str, key: Any, keys: Collection[str]) -> None:
 
 
 def _nearest(key: Any, keys: Collection[str]) -> str:
-    near = get_close_matches(str(key), list(keys), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}? " if near else ""
+    near = nearest(str(key), keys)
+    return f"did you mean {near!r}? " if near else ""
 
 
 def _checked(construct: str, given: Any) -> Mapping[Any, Any]:

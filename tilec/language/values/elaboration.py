@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceValueError
@@ -11,6 +10,7 @@ from tilec.ir.guards import Guard, largest_dim
 from tilec.ir.num_sms import NUM_SMS, REACH
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Dim, Value
+from tilec.spelling import nearest
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -95,8 +95,8 @@ class Session:
         )
 
     def _missing(self, name: str) -> SourceError:
-        near = get_close_matches(name, [key for key in self.dims if key not in self.used], n=1)
-        hint = f"; did the manifest mean it by {near[0]!r}?" if near else ""
+        near = nearest(name, [key for key in self.dims if key not in self.used])
+        hint = f"; did the manifest mean it by {near!r}?" if near else ""
         return source_error(
             SourceError,
             f"dimension {name} of kernel {self.name} has no entry in dims{hint}",

@@ -1,0 +1,19 @@
+"""What somebody probably meant who wrote a name that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: The least likeness of a name that is offered, as difflib counts it.
+_LEAST = 0.5
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like ``name``; capitals count only where nothing else differs."""
+    import difflib
+
+    by_letters: dict[str, list[str]] = {}
+    for one in known:
+        by_letters.setdefault(one.casefold(), []).append(one)
+    found = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=_LEAST)
+    return by_letters[found[0]][0] if found else None
