@@ -11,15 +11,19 @@ import tilec.language as T
 
 
 @tilec.jit
-def embedding(ids, table, dtype: str = "float32", rows: int = 4, threads: int = 128):
-    """Y[t] = table[ids[t]]; an id outside the table gives zeros."""
+def embedding(ids, table, dtype: str = "float32", rows: int = 4, bN: int = 0, threads: int = 128):
+    """Y[t] = table[ids[t]]; an id outside the table gives zeros.
+
+    A block has ``bN`` columns of ``rows`` tokens, or with 0 all of them. On GPUs a number of columns that is
+    compiled in is asked for at once, one that is not an element a thread after the other.
+    """
     tokens, V, D = T.const("tokens V D")
     ids: T.Tensor[[tokens], T.int32]
     table: T.Tensor[[V, D], dtype]
     Y = T.empty((tokens, D), dtype)
-    with T.Kernel(T.ceildiv(tokens, rows), threads=threads) as b:
-        for i, j in T.Parallel(rows, D):
-            Y[b * rows + i, j] = table[ids[b * rows + i], j]
+    with T.Kernel(T.ceildiv(tokens, rows), T.ceildiv(D, bN) if bN else 1, threads=threads) as (bt, bd):
+        for i, j in T.Parallel(rows, bN or D):
+            Y[bt * rows + i, bd * bN + j] = table[ids[bt * rows + i], bd * bN + j]
     return Y
 
 

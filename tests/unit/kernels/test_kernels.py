@@ -106,6 +106,8 @@ ROWS = [
          {"interleaved": True}, {"rows": 2}, "rotary_interleaved_reference", "rotary_inputs"),
     Case("embedding.py:embedding", {"tokens": 7, "V": 11, "D": 6},
          config={"rows": 2}, inputs="embedding_inputs"),
+    Case("embedding.py:embedding", {"tokens": 7, "V": 11, "D": 6},
+         config={"rows": 2, "bN": 4}, inputs="embedding_inputs"),
     Case("embedding.py:bert_embedding", {"tokens": 7, "V": 11, "D": 12, "S": 5, "U": 2}, ("D",),
          config={"rows": 2}, inputs="bert_embedding_inputs"),
     Case("pool.py:mean_pool", {"tokens": 15, "D": 8, "B": 4, "ldx": 9}, ("D",), inputs="mean_pool_inputs"),
