@@ -18,19 +18,44 @@ import tilec.language as T
 
 
 @T.macro
-def load_heads(X, bias, x, gain, t0, head, rows, D, eps):
-    """x = head ``head`` of ``rows`` tokens from ``t0`` on plus its bias; with a gain scaled to unit mean
-    square times it."""
-    for i, d in T.Parallel(rows, D):
-        x[i, d] = T.cast(X[t0 + i, head, d], "float32") + T.cast(bias[head, d], "float32")
-    if gain is not None:
-        squares, scale = T.alloc_fragment((rows, D), "float32"), T.alloc_fragment((rows,), "float32")
-        for i, d in T.Parallel(rows, D):
-            squares[i, d] = x[i, d] * x[i, d]
-        T.reduce_sum(squares, scale, dim=1)
-        invert_roots(scale, rows, D, eps)
-        for i, d in T.Parallel(rows, D):
-            x[i, d] = x[i, d] * scale[i] * gain[d]
+def load_halves(X, bias, low, high, t0, head, rows, half):
+    """low and high = the two halves of head ``head`` of ``rows`` tokens from ``t0`` on plus its bias."""
+    for i, d in T.Parallel(rows, half):
+        low[i, d] = T.cast(X[t0 + i, head, d], "float32") + T.cast(bias[head, d], "float32")
+        high[i, d] = T.cast(X[t0 + i, head, d + half], "float32") + T.cast(bias[head, d + half], "float32")
+
+
+@T.macro
+def scale_halves(low, high, q_gain, k_gain, is_query, rows, half, eps):
+    """Heads scaled to unit mean square, times the gain of queries or of keys."""
+    squares, scale = T.alloc_fragment((rows, half), "float32"), T.alloc_fragment((rows,), "float32")
+    for i, d in T.Parallel(rows, half):
+        squares[i, d] = low[i, d] * low[i, d] + high[i, d] * high[i, d]
+    T.reduce_sum(squares, scale, dim=1)
+    invert_roots(scale, rows, 2 * half, eps)
+    for i, d in T.Parallel(rows, half):
+        low[i, d] = low[i, d] * scale[i] * T.if_then_else(is_query, q_gain[d], k_gain[d])
+        high[i, d] = high[i, d] * scale[i] * T.if_then_else(is_query, q_gain[d + half], k_gain[d + half])
+
+
+@T.macro
+def turn_halves(low, high, cos, sin, positions, t0, rows, half):
+    """Each pair of the two halves turned by the angle of its token's position."""
+    for i, d in T.Parallel(rows, half):
+        c, s = cos[positions[t0 + i], d], sin[positions[t0 + i], d]
+        x, y = low[i, d], high[i, d]
+        low[i, d] = x * c - y * s
+        high[i, d] = y * c + x * s
+
+
+@T.macro
+def store_halves(low, high, cache, slots, tokens, t0, head, page, rows, half):
+    """Heads of tokens in their slots of a cache."""
+    for i, d in T.Parallel(rows, half):
+        t = t0 + i
+        if t < tokens:
+            cache[slots[t] // page, head, slots[t] % page, d] = low[i, d]
+            cache[slots[t] // page, head, slots[t] % page, d + half] = high[i, d]
 
 
 @tilec.jit
@@ -62,31 +87,22 @@ def rotary_to_cache(
         V: T.Tensor((pages, Hkv, page, D), dtype),
     ):
         """New queries, and new keys and values in their slots of a paged cache."""
-        with T.Kernel(H, T.ceildiv(tokens, rows), threads=threads) as (h, b):
-            x = T.alloc_fragment((rows, D), "float32")
-            load_heads(X, bias, x, q_gain if normed else None, b * rows, h, rows, D, eps)
-            for i, d in T.Parallel(rows, half):
-                t = b * rows + i
-                if t < tokens:
-                    c, s = cos[positions[t], d], sin[positions[t], d]
-                    Q[t, h, d] = x[i, d] * c - x[i, d + half] * s
-                    Q[t, h, d + half] = x[i, d + half] * c + x[i, d] * s
-        with T.Kernel(Hkv, T.ceildiv(tokens, rows), threads=threads) as (h, b):
-            x = T.alloc_fragment((rows, D), "float32")
-            load_heads(X, bias, x, k_gain if normed else None, b * rows, H + h, rows, D, eps)
-            for i, d in T.Parallel(rows, half):
-                t = b * rows + i
-                if t < tokens:
-                    c, s = cos[positions[t], d], sin[positions[t], d]
-                    at, row = slots[t] // page, slots[t] % page
-                    K[at, h, row, d] = x[i, d] * c - x[i, d + half] * s
-                    K[at, h, row, d + half] = x[i, d + half] * c + x[i, d] * s
-            for i, d in T.Parallel(rows, D):
-                t = b * rows + i
-                if t < tokens:
-                    V[slots[t] // page, h, slots[t] % page, d] = T.cast(
-                        X[t, H + Hkv + h, d], "float32"
-                    ) + T.cast(bias[H + Hkv + h, d], "float32")
+        with T.Kernel(H + 2 * Hkv, T.ceildiv(tokens, rows), threads=threads) as (head, b):
+            low, high = [T.alloc_fragment((rows, half), "float32") for _ in range(2)]
+            t0 = b * rows
+            load_halves(X, bias, low, high, t0, head, rows, half)
+            if head < H + Hkv:
+                if normed:
+                    scale_halves(low, high, q_gain, k_gain, head < H, rows, half, eps)
+                turn_halves(low, high, cos, sin, positions, t0, rows, half)
+            if head < H:
+                for i, d in T.Parallel(rows, half):
+                    Q[t0 + i, head, d] = low[i, d]
+                    Q[t0 + i, head, d + half] = high[i, d]
+            elif head < H + Hkv:
+                store_halves(low, high, K, slots, tokens, t0, head - H, page, rows, half)
+            else:
+                store_halves(low, high, V, slots, tokens, t0, head - H - Hkv, page, rows, half)
 
     return main
 
