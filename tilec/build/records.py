@@ -71,6 +71,7 @@ def _listing(variant: Variant) -> dict[str, Any]:
         "config_source": variant.config_source,
         "cost": variant.cost,
         "listed_under": listed_under(variant),
+        "tolerance": dict(variant.tolerance),
     }
 
 
@@ -114,6 +115,7 @@ def encode(compiled: CompiledVariant, base: Path) -> bytes:
         config_source="",
         cost="",
         listed_under=None,
+        tolerance={},
     )
     head: dict[str, Any] = {"signature": asdict(compiled.signature), "record": asdict(bare)}
     head["record"]["image"]["code"] = ""

@@ -31,9 +31,9 @@ from tilec.manifest.declared import (
 )
 from tilec.manifest.document import Document, read_manifest
 from tilec.manifest.guard_choices import guard_choices
-from tilec.manifest.model import Kernel, Manifest, Override, given_values
+from tilec.manifest.model import Kernel, Manifest, Override, given_tolerance, given_values
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
-from tilec.manifest.overrides import Rule, is_automatic, merge_config, merge_schedules
+from tilec.manifest.overrides import Rule, is_automatic, merge_config, merge_schedules, merge_tolerance
 from tilec.manifest.problems import manifest_error, suggestion
 from tilec.manifest.schedules import ScheduleFiles, check_schedules, narrowed
 from tilec.manifest.sources import check_source_file, check_source_name
@@ -186,12 +186,24 @@ def _variants(
     own = {} if is_auto else given_values(entry.config)
     config = merge_config(own, rules, target, dims)
     source = "manifest" if config else "default"
-    applied = [rule.place for rule in rules if rule.applies(target, dims)]
+    applied = [rule.place for rule in rules if rule.gives_config and rule.applies(target, dims)]
     if applied:
         source = "override"
     places = (*([config_place] if own else []), *applied)
     variant = Variant(
-        name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs, places
+        name,
+        entry.source,
+        base,
+        target,
+        dims,
+        args,
+        config,
+        source,
+        0,
+        place,
+        entry.outputs,
+        places,
+        tolerance=merge_tolerance(rules, target, dims),
     )
     schedules = merge_schedules(rules, target, dims)
     if schedules is None:
@@ -206,6 +218,7 @@ def _variants(
             cost=each.cost if len(schedules.each) > 1 else "",
             is_schedule=True,
             listed_under=dims,
+            tolerance={**variant.tolerance, **given_tolerance(each)},
         )
 
 
@@ -251,7 +264,8 @@ def _rules(
             check_schedules(schedules.each, entry.dims, place)
         place = document.place("kernel", at, "override", number, "config")
         config, is_auto = given_values(override.config), override.config == "auto"
-        rules.append(Rule(targets, override.dims, config, place, schedules, is_auto, override.for_))
+        values, tolerance = override.for_, given_tolerance(override)
+        rules.append(Rule(targets, override.dims, config, place, schedules, is_auto, values, tolerance))
     return rules
 
 

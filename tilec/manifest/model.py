@@ -161,6 +161,37 @@ def given_values(config: dict[str, Any] | Automatic) -> dict[str, Any]:
     return {} if config == "auto" else config
 
 
+def given_tolerance(table: Kernel | Override | Schedule) -> dict[str, float]:
+    """What a table says about checking results: any of rtol, atol, max_mismatch."""
+    given = {name: getattr(table, name) for name in ("rtol", "atol", "max_mismatch")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+RelativeTolerance = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        examples=["rtol = 1e-3"],
+        description="Relative tolerance of verify. Default: what a wider table says, or by dtype.",
+    ),
+]
+AbsoluteTolerance = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        examples=["atol = 1e-3"],
+        description="Absolute tolerance of verify. Default: what a wider table says, or by dtype.",
+    ),
+]
+Mismatches = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        le=1,
+        examples=["max_mismatch = 0.01"],
+        description="Share of elements that may miss the tolerance. Default: what a wider table says, or 0.",
+    ),
+]
 ScheduleSource = Annotated[StrictStr, AfterValidator(_schedule_source)]
 SourceText = Annotated[StrictStr, AfterValidator(_source_text)]
 GuardList = Annotated[tuple[Guard, ...], BeforeValidator(_guard_list)]
@@ -260,7 +291,7 @@ class Targets(Table):
 
 
 class Schedule(Table):
-    """`schedules` of an override: a config, and what it costs.
+    """`schedules` of an override: a config, what it costs, and how exact it is.
 
     In a file of their own they are tables of one name, `[[products_16]]`.
     """
@@ -280,10 +311,13 @@ class Schedule(Table):
         "serve a call the cheapest is taken; where several cost the same, the one with the narrowest guards.",
         examples=['dims = { N = "129..256" }'],
     )
+    rtol: RelativeTolerance = None
+    atol: AbsoluteTolerance = None
+    max_mismatch: Mismatches = None
 
 
 class Override(Table):
-    """`[[kernel.override]]`: config values for some of the variants.
+    """`[[kernel.override]]`: config values, and tolerances, for some of the variants.
 
     It applies to a variant when the target is listed, the kernel has one of the values of `for` given here
     and each guard given here follows from the variant's. The most specific override that gives a key wins
@@ -316,6 +350,9 @@ class Override(Table):
         "configs do not replace them.",
         examples=['schedules = "llm.schedules.toml:products_16"'],
     )
+    rtol: RelativeTolerance = None
+    atol: AbsoluteTolerance = None
+    max_mismatch: Mismatches = None
 
 
 class ModelLayers(Table):
@@ -554,25 +591,9 @@ class Kernel(Table):
         description="All parameters that the kernel writes; checked against it. Default: inferred.",
         examples=['outputs = ["C"]'],
     )
-    rtol: float | None = Field(
-        default=None,
-        ge=0,
-        examples=["rtol = 1e-3"],
-        description="Relative tolerance of verify. Default: by dtype.",
-    )
-    atol: float | None = Field(
-        default=None,
-        ge=0,
-        examples=["atol = 1e-3"],
-        description="Absolute tolerance of verify. Default: by dtype.",
-    )
-    max_mismatch: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        examples=["max_mismatch = 0.01"],
-        description="Share of elements that may miss the tolerance. Default: 0.",
-    )
+    rtol: RelativeTolerance = None
+    atol: AbsoluteTolerance = None
+    max_mismatch: Mismatches = None
     fallback: Literal["none"] | None = Field(
         default=None,
         examples=['fallback = "none"'],
@@ -585,7 +606,9 @@ class Kernel(Table):
     layer: Layer | None = Field(
         default=None, description="The layer of torch that it computes. Default: none."
     )
-    override: tuple[Override, ...] = Field(default=(), description="Config values for some of the variants.")
+    override: tuple[Override, ...] = Field(
+        default=(), description="Config values and tolerances for some of the variants."
+    )
     tune: Tune = Field(default=Tune(), description="What `tilec tune` searches.")
     model: tuple[ModelLayers, ...] = Field(
         default=(), description="Layers of transformer models that the kernel computes."

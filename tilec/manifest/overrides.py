@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ class Rule:
     """Config values, from ``place``, for the variants on ``targets`` (names of targets and groups; None: all)
     whose guards imply ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they
     are to be found. ``values``: of parameters that one manifest entry has several kernels for, those that
-    are meant."""
+    are meant. ``tolerance``: any of rtol, atol, max_mismatch."""
 
     targets: frozenset[str] | None
     dims: Mapping[str, Guard]
@@ -29,6 +29,12 @@ class Rule:
     schedules: Schedules | None = None
     is_auto: bool = False
     values: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def gives_config(self) -> bool:
+        """Whether it says more than how results are checked."""
+        return bool(self.config or self.schedules or self.is_auto or not self.tolerance)
 
     def is_for(self, values: Mapping[str, Any]) -> bool:
         """Whether a kernel with such values of parameters is meant."""
@@ -83,9 +89,13 @@ def merge_config(
 ) -> dict[str, Any]:
     """The config of one variant. Of the rules that apply and give a key, one that no other narrows wins; of
     several such, the last."""
-    matching = [rule for rule in rules if rule.applies(target, dims)]
-    keys = dict.fromkeys([*base, *(key for rule in matching for key in rule.config)])
-    return {key: _value(key, base, [rule for rule in matching if key in rule.config]) for key in keys}
+    applying = [rule for rule in rules if rule.applies(target, dims)]
+    return {**base, **_merged(applying, lambda rule: rule.config)}
+
+
+def merge_tolerance(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> dict[str, float]:
+    """What overrides say about checking one variant, by the same order of rules."""
+    return _merged([rule for rule in rules if rule.applies(target, dims)], lambda rule: rule.tolerance)
 
 
 def is_automatic(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> bool:
@@ -95,15 +105,16 @@ def is_automatic(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard
 
 def merge_schedules(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> Schedules | None:
     """The schedules of one variant, by the same order of rules; None where it has one config."""
-    winner = _winner([rule for rule in rules if rule.schedules and rule.applies(target, dims)])
-    return winner.schedules if winner else None
+    applying = [rule for rule in rules if rule.schedules and rule.applies(target, dims)]
+    return _winner(applying).schedules if applying else None
 
 
-def _value(key: str, base: Mapping[str, Any], rules: Sequence[Rule]) -> Any:
-    winner = _winner(rules)
-    return winner.config[key] if winner else base[key]
+def _merged(rules: Sequence[Rule], said: Callable[[Rule], Mapping[str, Any]]) -> dict[str, Any]:
+    """Each key that a rule gives, with the value of the one that wins."""
+    keys = dict.fromkeys(key for rule in rules for key in said(rule))
+    return {key: said(_winner([rule for rule in rules if key in said(rule)]))[key] for key in keys}
 
 
-def _winner(rules: Sequence[Rule]) -> Rule | None:
-    winners = [rule for rule in rules if not any(other.narrower_than(rule) for other in rules)]
-    return winners[-1] if winners else None
+def _winner(rules: Sequence[Rule]) -> Rule:
+    """Of several rules, one at least, the last of those that no other narrows."""
+    return [rule for rule in rules if not any(other.narrower_than(rule) for other in rules)][-1]

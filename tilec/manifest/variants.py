@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tilec.errors import Place
 from tilec.ir.guards import Guard
-from tilec.manifest.model import Backward, Kernel, Manifest
+from tilec.manifest.model import Backward, Kernel, Manifest, given_tolerance
 from tilec.targets import Host, Target
 
 
@@ -23,7 +23,9 @@ class Variant:
     of the manifest that values of ``config`` may be from. ``cost``: of a schedule among several;
     ``is_schedule``: ``config`` is one of an override's schedules, which tuned configs do not replace;
     ``listed_under``: the guards of all of these, to which ``dims`` add its own.
-    ``is_auto``: ``config`` is what stays as it is; the rest is chosen when the kernel is known."""
+    ``is_auto``: ``config`` is what stays as it is; the rest is chosen when the kernel is known.
+    ``tolerance``: what overrides and a schedule say about checking results, on top of the kernel's: any of
+    rtol, atol, max_mismatch."""
 
     kernel: str
     source: str
@@ -41,6 +43,7 @@ class Variant:
     is_schedule: bool = False
     listed_under: Mapping[str, Guard] | None = None
     is_auto: bool = False
+    tolerance: Mapping[str, float] = field(default_factory=dict)
 
     def admits(self, dims: Mapping[str, int]) -> bool:
         """Whether its guards hold."""
@@ -71,8 +74,7 @@ class KernelPlan:
     @property
     def tolerance(self) -> dict[str, float]:
         """What the entry says about checking results: any of rtol, atol, max_mismatch."""
-        given = {name: getattr(self.entry, name) for name in ("rtol", "atol", "max_mismatch")}
-        return {name: value for name, value in given.items() if value is not None}
+        return given_tolerance(self.entry)
 
 
 @dataclass(frozen=True)

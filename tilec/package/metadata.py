@@ -203,6 +203,7 @@ def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
         **({"needs": image.needs} if image.needs else {}),
         **({"takes_num_sms": True} if variant.takes_num_sms else {}),
         **_price(variant),
+        **({"tolerance": dict(variant.tolerance)} if variant.tolerance else {}),
         "workspace": [{"name": piece.name, "bytes": piece.bytes} for piece in image.workspace],
     }
 

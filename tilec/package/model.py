@@ -111,7 +111,8 @@ class VariantRecord:
     tile IR before lowering; ``align`` demands bytes of alignment of a parameter's base address;
     ``takes_num_sms``: behind the dims its code takes what the library fills in (`tilec.ir.num_sms`);
     ``cost``: of the schedules of a list the least decides (`tilec.package.choices`). ``listed_under``: of
-    one schedule of a list the guards that all of the list have, None where these are ``guards``."""
+    one schedule of a list the guards that all of the list have, None where these are ``guards``.
+    ``tolerance``: what the manifest says about checking its results on top of the kernel's."""
 
     target: str
     guards: tuple[tuple[str, Guard], ...]
@@ -124,6 +125,7 @@ class VariantRecord:
     takes_num_sms: bool = False
     cost: str = ""
     listed_under: tuple[tuple[str, Guard], ...] | None = None
+    tolerance: Mapping[str, float] = field(default_factory=dict)
 
     def guard(self, dim: str) -> Guard:
         """The guard of ``dim``; ``Guard()`` where there is none."""

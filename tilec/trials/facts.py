@@ -22,7 +22,8 @@ class VariantFacts:
     """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR. ``tiles``: integers that
     may be tile sizes, from its config and from what its grids divide by. ``grids``: texts, per launch.
     ``align``: bytes that the addresses of some parameters must be multiples of. ``cost``: of a schedule among
-    several; ``listed_under``: the guards of all of these, None where they are ``guards``."""
+    several; ``listed_under``: the guards of all of these, None where they are ``guards``. ``tolerance``: what
+    its manifest said about it beside what it said about its kernel."""
 
     id: int
     target: str
@@ -33,6 +34,7 @@ class VariantFacts:
     align: Mapping[str, int] = field(default_factory=dict)
     cost: str = ""
     listed_under: Mapping[str, Guard] | None = None
+    tolerance: Mapping[str, float] = field(default_factory=dict)
 
     def guard(self, dim: str) -> Guard:
         """The guard of a dim."""
@@ -76,7 +78,10 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
     text = ir_texts[entry["id"]]
     tiles, align = _tiles(entry["config"], grids), entry.get("align", {})
     guards, listed, cost = read_guards(entry), read_listed(entry), entry.get("cost", "")
-    return VariantFacts(entry["id"], entry["target"], guards, tiles, text, grids, align, cost, listed)
+    tolerance = entry.get("tolerance", {})
+    return VariantFacts(
+        entry["id"], entry["target"], guards, tiles, text, grids, align, cost, listed, tolerance
+    )
 
 
 def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:

@@ -59,11 +59,13 @@ class Oracle:
         self._known: dict[tuple[str, str, int, bool], Expectation] = {}
 
     def tolerance(self, variant: VariantFacts) -> Tolerance:
-        """The author's, as far as it goes; the default of the kernel's types for the rest."""
+        """What is said of the variant, as far as it goes; then the author's, that of the library, and the
+        default of the kernel's types for the rest."""
         dtypes = {param.dtype for param in self._kernel.tensors}
         if "float32" in dtypes and _rounds_products(variant):
             dtypes.add("tfloat32")
-        return replace(default_tolerance(dtypes), **{**self._kernel.tolerance, **self._author.tolerance})
+        said = {**self._kernel.tolerance, **self._author.tolerance, **variant.tolerance}
+        return replace(default_tolerance(dtypes), **said)
 
     def expect(
         self, variant: VariantFacts, dims: Mapping[str, int], seed: int, *, special: bool = False

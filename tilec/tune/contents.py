@@ -67,7 +67,9 @@ def kernel_facts(planned: Planned) -> tuple[KernelFacts, VariantFacts, Examined]
     config = planned.problem.configs[number]
     tiles = frozenset(value for value in config.values() if type(value) is int and value >= 4)
     grids = tuple(launch.grid for launch in examined.launches)
-    one = VariantFacts(0, variant.target.name, guards, tiles, examined.ir_text, grids)
+    one = VariantFacts(
+        0, variant.target.name, guards, tiles, examined.ir_text, grids, tolerance=variant.tolerance
+    )
     dims = tuple(dim.name for dim in examined.signature.dims)
     return (
         KernelFacts(

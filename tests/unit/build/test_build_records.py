@@ -58,10 +58,15 @@ def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
 
 def test_a_variant_of_another_place_is_listed_there(tmp_path: Path) -> None:
     one = replace(variant(tmp_path, {"bM": 64}, M="1..64"), cost="M")
-    other = replace(one, cost="M * 2", config_source="another override", listed_under={})
+    other = replace(
+        one, cost="M * 2", config_source="another override", listed_under={}, tolerance={"rtol": 0.02}
+    )
     listed = as_listed(compiled(one, (tmp_path / "k.py",)), other)
     assert listed == replace(compiled(one), record=listed.record)
     assert (listed.record.cost, listed.record.config_source) == ("M * 2", "another override")
+    assert (
+        listed.record.tolerance == decode(encode(listed, tmp_path), other).record.tolerance == {"rtol": 0.02}
+    )
     assert (listed.record.listed_under, listed.record.image) == ((), compiled(one).record.image)
 
 

@@ -20,5 +20,5 @@ def test_images_survive_encoding(tmp_path: Path) -> None:
     launches = (LaunchCode("k_0", ("M",), (384, 1, 1), gpu=gpu), LaunchCode("k_1", ("1", "M"), (32, 1, 1)))
     image = Image("sm_90a", b"\x7fELF\n\0rest", "digest", launches, (), "nvrtc 12.9", 12000)
     made = CompiledVariant(Signature((), ()), VariantRecord("sm_90a", (), image))
-    variant = SimpleNamespace(config={}, config_source="manifest", cost="", listed_under=None)
+    variant = SimpleNamespace(config={}, config_source="manifest", cost="", listed_under=None, tolerance={})
     assert decode(encode(made, tmp_path), variant).record.image == image

@@ -81,6 +81,42 @@ config = { a = 1, b = 1, c = 1 }
     assert configs(manifest, "x86-64-v2")["M=1..16"] == {"a": 3, "b": 2, "c": 1}
 
 
+def test_overrides_and_schedules_say_how_exact_variants_are(project: Callable[..., Path]) -> None:
+    manifest = project(
+        """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+dims = { M = ["1..16", "dynamic"] }
+rtol = 1e-3
+[[kernel.override]]
+targets = ["x86-64-v3"]
+rtol = 2e-2
+atol = 1e-2
+[[kernel.override]]
+dims = { M = "1..16" }
+rtol = 4e-3
+[[kernel.override]]
+targets = ["x86-64-v3"]
+dims = { M = "1..16" }
+schedules = [
+  { config = { a = 1 }, cost = "1", max_mismatch = 0.1 },
+  { config = { a = 2 }, cost = "M", rtol = 0.0 },
+]
+"""
+    )
+    plan = load_manifest(manifest)
+    assert plan.kernels[0].tolerance == {"rtol": 1e-3}
+    assert [(each.target.name, str(each.dims["M"]), each.tolerance) for each in plan.variants] == [
+        ("x86-64-v2", "1..16", {"rtol": 4e-3}),
+        ("x86-64-v2", "dynamic", {}),
+        ("x86-64-v3", "1..16", {"rtol": 4e-3, "atol": 1e-2, "max_mismatch": 0.1}),
+        ("x86-64-v3", "1..16", {"rtol": 0.0, "atol": 1e-2}),
+        ("x86-64-v3", "dynamic", {"rtol": 2e-2, "atol": 1e-2}),
+    ]
+    assert {each.config_source for each in plan.variants if not each.is_schedule} == {"default"}
+
+
 def test_an_override_may_be_for_some_values(project: Callable[..., Path]) -> None:
     """The narrower one wins, wherever it stands."""
     text = """

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from records import spec
@@ -16,6 +17,7 @@ from tilec.package.metadata import (
     read_param,
     to_json,
 )
+from tilec.trials.facts import read_kernel
 
 
 def test_the_section_gives_its_content_back() -> None:
@@ -48,6 +50,15 @@ def test_metadata_gives_records_back() -> None:
     assert [read_guards(variant) for variant in entry["variants"]] == [
         dict(variant.guards) for variant in record.variants
     ]
+
+
+def test_metadata_has_what_is_said_of_one_variant() -> None:
+    (record,) = spec().kernels
+    first, *others = record.variants
+    own = replace(record, variants=(replace(first, tolerance={"rtol": 0.02}), *others))
+    (kernel,) = json.loads(to_json(describe(replace(spec(), kernels=(own,)), ())))["kernels"]
+    facts = read_kernel(kernel, [""] * len(record.variants))
+    assert [variant.tolerance for variant in facts.variants] == [{"rtol": 0.02}, *({} for _ in others)]
 
 
 def test_metadata_is_plain_json() -> None:

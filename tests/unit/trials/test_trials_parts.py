@@ -155,6 +155,8 @@ def test_tolerances_of_the_manifest_replace_the_defaults_one_by_one():
     built = replace(kernel, tolerance={"rtol": 0.1, "max_mismatch": 0.01})
     assert Oracle(built, Author()).tolerance(variant) == Tolerance(0.1, 1e-4, 0.01)
     assert Oracle(built, Author(tolerance={"rtol": 0.2})).tolerance(variant) == Tolerance(0.2, 1e-4, 0.01)
+    own = replace(variant, tolerance={"rtol": 0.3})
+    assert Oracle(built, Author(tolerance={"rtol": 0.2})).tolerance(own) == Tolerance(0.3, 1e-4, 0.01)
 
 
 @pytest.mark.parametrize(("target", "rtol"), [("x86-64-v3", 1e-4), ("sm_80", 2e-2), ("compute_90", 2e-2)])
