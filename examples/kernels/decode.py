@@ -47,6 +47,7 @@ def decode_paged(
     group=8,
     page=16,
     dtype="bfloat16",
+    stored="",
     bM=16,
     bN=64,
     splits=4,
@@ -56,8 +57,10 @@ def decode_paged(
     """O[b, h] = softmax(q k^T / sqrt(D)) v over the first lengths[b] keys; no keys give zeros.
 
     ``pages`` pages are in the cache, at most ``longest`` belong to one sequence. bM is at least ``group``.
+    A cache of another type, ``stored``, is brought in as it is, and converted in shared memory.
     """
     assert bM >= group, f"bM = {bM} holds less than the {group} query heads of a key head"
+    stored = stored or dtype
     scale = D**-0.5 * LOG2_E
     shared_between_warps = T.alloc_fragment if threads == 32 else T.alloc_shared
     joiners = 128 if splits * D <= 8192 else 256
@@ -65,8 +68,8 @@ def decode_paged(
     @T.prim_func
     def main(
         Q: T.Tensor((B, Hkv, group, D), dtype),
-        K: T.StridedTensor((pages, page, Hkv, D), (kv_page, kv_row, kv_head, 1), dtype),
-        V: T.StridedTensor((pages, page, Hkv, D), (kv_page, kv_row, kv_head, 1), dtype),
+        K: T.StridedTensor((pages, page, Hkv, D), (kv_page, kv_row, kv_head, 1), stored),
+        V: T.StridedTensor((pages, page, Hkv, D), (kv_page, kv_row, kv_head, 1), stored),
         table: T.Tensor((B, longest), "int32"),
         lengths: T.Tensor((B,), "int32"),
         O: T.Tensor((B, Hkv, group, D), dtype),
@@ -79,6 +82,7 @@ def decode_paged(
         with T.Kernel(splits, Hkv, B, threads=threads) as (s, h, b):
             Qs = T.alloc_shared((bM, D), dtype)
             Ks, Vs = T.alloc_shared((bN, D), dtype), T.alloc_shared((bN, D), dtype)
+            K_in, V_in = (tile if stored == dtype else T.alloc_shared((bN, D), stored) for tile in (Ks, Vs))
             S, o = T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, D), "float32")
             weights = T.alloc_fragment((bM, bN), "float32")
             top, old, total = (T.alloc_fragment((bM,), "float32") for _ in range(3))
@@ -95,9 +99,11 @@ def decode_paged(
             for k in T.Pipelined(T.ceildiv(T.max(end - first, 0), bN), num_stages=num_stages):
                 at = first + k * bN
                 for j, d in T.Parallel(bN, D):
-                    Ks[j, d] = T.if_then_else(
+                    K_in[j, d] = T.if_then_else(
                         at + j < end, K[table[b, (at + j) // page], (at + j) % page, h, d], 0
                     )
+                if stored != dtype:
+                    T.copy(K_in, Ks)
                 T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.Square)
                 for i, j in T.Parallel(bM, bN):
                     S[i, j] = T.if_then_else(at + j < end, S[i, j], -T.infinity("float32"))
@@ -112,11 +118,13 @@ def decode_paged(
                 for i, d in T.Parallel(bM, D):
                     o[i, d] = o[i, d] * old[i]
                 for j, d in T.Parallel(bN, D):
-                    Vs[j, d] = T.if_then_else(
+                    V_in[j, d] = T.if_then_else(
                         at + j < end, V[table[b, (at + j) // page], (at + j) % page, h, d], 0
                     )
                 if dtype != "float32":
                     T.copy(S, P)
+                if stored != dtype:
+                    T.copy(V_in, Vs)
                 T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.Square)
             T.reduce_sum(weights, total, dim=1)
             if splits == 1:

@@ -3,6 +3,9 @@
 Row r of page p of the cache is slot p * page + r; the heads of a page lie one behind the other, each with its
 rows together. Key j of sequence b lies in page table[b, j // page] at row j % page. The queries of a step lie
 back to back, any number for each sequence: one where it decodes, a chunk of its prompt where it is prefilled.
+
+``stored`` is the cache's own type, else that of activations: float8_e4m3fn has numbers up to 448 (OCP 8-bit
+Floating Point Specification 1.0, table 1), which keys and values are rounded to as they are, without a scale.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ def store_halves(low, high, cache, slots, tokens, t0, head, page, rows, half):
 
 @tilec.jit
 def rotary_to_cache(
-    tokens, H, Hkv, D, S, pages, page=16, normed=False, dtype="bfloat16", rows=4, threads=128
+    tokens, H, Hkv, D, S, pages, page=16, normed=False, dtype="bfloat16", stored="", rows=4, threads=128
 ):
     """Adds the bias to the fused projection of new tokens and takes it apart: Q gets the queries, turned by
     the angles of their positions, the cache the keys, turned, and the values, each token's in its slot.
@@ -69,7 +72,7 @@ def rotary_to_cache(
     queries and keys is first scaled to unit mean square, to which ``eps`` is added, times its gain; otherwise
     gains and ``eps`` mean nothing. Nothing becomes of a token whose slot lies outside of the cache.
     """
-    half = D // 2
+    half, stored = D // 2, stored or dtype
 
     @T.prim_func
     def main(
@@ -83,8 +86,8 @@ def rotary_to_cache(
         positions: T.Tensor((tokens,), "int32"),
         slots: T.Tensor((tokens,), "int32"),
         Q: T.Tensor((tokens, H, D), dtype),
-        K: T.Tensor((pages, Hkv, page, D), dtype),
-        V: T.Tensor((pages, Hkv, page, D), dtype),
+        K: T.Tensor((pages, Hkv, page, D), stored),
+        V: T.Tensor((pages, Hkv, page, D), stored),
     ):
         """New queries, and new keys and values in their slots of a paged cache."""
         with T.Kernel(H + 2 * Hkv, T.ceildiv(tokens, rows), threads=threads) as (head, b):
@@ -118,6 +121,7 @@ def attention_paged(
     longest,
     page=16,
     dtype="bfloat16",
+    stored="",
     bM=64,
     bN=64,
     num_stages=2,
@@ -131,13 +135,13 @@ def attention_paged(
     heads that share a key head are rows of one tile: keys are read once. At most ``longest`` pages are a
     sequence's.
     """
-    scale = D**-0.5 * LOG2_E
+    scale, stored = D**-0.5 * LOG2_E, stored or dtype
 
     @T.prim_func
     def main(
         Q: T.Tensor((tokens, Hkv, group, D), dtype),
-        K: T.Tensor((pages, Hkv, page, D), dtype),
-        V: T.Tensor((pages, Hkv, page, D), dtype),
+        K: T.Tensor((pages, Hkv, page, D), stored),
+        V: T.Tensor((pages, Hkv, page, D), stored),
         table: T.Tensor((B, longest), "int32"),
         q_bounds: T.Tensor((B + 1,), "int32"),
         lengths: T.Tensor((B,), "int32"),
@@ -190,17 +194,18 @@ def attention_paged(
 
 
 @tilec.jit(out_idx=[-2, -1])
-def gather_pages(Hkv, D, B, pages, longest, keys, page=16, dtype="bfloat16", rows=16, threads=128):
-    """The keys and values of each sequence, out of its pages, one behind the other.
+def gather_pages(Hkv, D, B, pages, longest, keys, page=16, dtype="bfloat16", stored="", rows=16, threads=128):
+    """The keys and values of each sequence, out of its pages, one behind the other, in activations' type.
 
     Those of sequence b are rows k_bounds[b] to k_bounds[b + 1] - 1 of what comes out. ``most`` is at least
     the largest number of keys of a sequence; it sizes the grid.
     """
+    stored = stored or dtype
 
     @T.prim_func
     def main(
-        K: T.Tensor((pages, Hkv, page, D), dtype),
-        V: T.Tensor((pages, Hkv, page, D), dtype),
+        K: T.Tensor((pages, Hkv, page, D), stored),
+        V: T.Tensor((pages, Hkv, page, D), stored),
         table: T.Tensor((B, longest), "int32"),
         k_bounds: T.Tensor((B + 1,), "int32"),
         most: T.int32,

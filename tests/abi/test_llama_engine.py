@@ -20,7 +20,7 @@ IN_RUST = ROOT / "examples" / "rust" / "llama"
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe")
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", *MIXTURES)
 MODULES = ("engine", "checkpoint", "peers", "native")
-IN_FLOAT16 = "embedding|rmsnorm_e5|add_rmsnorm_e5|linear|silu_mul|rotary_to_cache|attention_paged"
+IN_FLOAT16 = "embedding|rmsnorm_e5|add_rmsnorm_e5|linear|silu_mul|rotary_to_cache|attention_paged|sample"
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("transformers", reason="writes the checkpoints and is the reference")
@@ -39,7 +39,7 @@ def small_manifest(folder: Path) -> Path:
     text = (ENGINE / "llama.toml").read_text(encoding="utf-8").replace("D = [64, 128]", "D = 64")
     kernels = [
         kernel
-        if re.search(rf'name = "({IN_FLOAT16})_{{dtype}}"', kernel)
+        if re.search(rf'name = "({IN_FLOAT16})_{{dtype}}(_fp8)?"', kernel)
         else kernel.replace(', "float16"]', "]")
         for kernel in re.split(r"\n(?=\[\[kernel\]\])", text)
     ]
@@ -120,6 +120,33 @@ def test_weights_of_4_bits_are_those_of_gguf(binary: Path, checkpoints: Path) ->
     found = Engine(binary, folder, "q4_0").logits(ids, 512)
     rounding, error = (np.sqrt(((x - wanted) ** 2).mean()) for x in (plain, found))
     assert error < 0.1 * rounding
+
+
+@pytest.mark.parametrize(
+    ("family", "precision"), [("llama", "float16"), ("qwen3", "bfloat16"), ("qwen2", "q4_0")]
+)
+def test_keys_and_values_of_8_bits_are_those_of_torch(
+    binary: Path, checkpoints: Path, family: str, precision: str
+) -> None:
+    """Logits as near to float32 over keys and values rounded alike as torch's, and further over others;
+    tokens of prompts in chunks that begin alike."""
+    from engine import Engine
+    from peers import disagreements, load_pair, logits_of
+
+    if precision == "q4_0":
+        pytest.importorskip("gguf", reason="quantises the reference")
+    ids, folder = prompt(256), checkpoints / family
+    exact, rounded = load_pair(folder, precision, "fp8")
+    engines = [Engine(binary, folder, precision, cache_type=name) for name in ("fp8", "same")]
+    wanted = logits_of(exact, ids)
+    found = [logits_of(rounded, ids), *(each.logits(ids, 512, chunk=100) for each in engines)]
+    theirs, ours, others = (np.median(np.sqrt(((x - wanted) ** 2).mean(axis=1))) for x in found)
+    assert 0 < ours < 1.1 * theirs < others
+    prompts = [ids[:80], [*ids[:40], 7, *ids[41:80]], ids[:80], ids[:48]]
+    answers = engines[0].generate(prompts, 6, chunk=33)
+    assert engines[0].stats(prompts, 6, chunk=33)["reused"] == 32 + 64 + 32
+    for given, answer in zip(prompts, answers, strict=True):
+        assert not disagreements(exact, given, answer, noise=5 * theirs)
 
 
 @pytest.mark.parametrize("family", ["mistral", "qwen2_moe"])
@@ -259,6 +286,8 @@ def test_a_config_that_is_not_served_is_refused(
         ([1] * 500, {}, "exceed the 512"),
         ([1] * 20, {"cache": 16}, "exceed the 16"),
         ([1], {"chunk": 0}, "--chunk takes a number from 1"),
+        ([1], {"cache_type": "int8"}, "--cache-type takes same or, but for float32, fp8, not int8"),
+        ([1], {"cache_type": "fp8", "precision": "float32"}, "but for float32, fp8, not fp8"),
         ([1], {"precision": "int3"}, "--precision takes float32, bfloat16, float16, q4_0 or fp8, not int3"),
     ],
 )

@@ -4,14 +4,19 @@
 
 namespace llama {
 
+// The cache's own type behind that of activations, where it has one.
+std::string Model::cached_kernel(const char* name) const {
+  return kernel(name) + (precision_.cache == Type::kFloat8 ? "_fp8" : "");
+}
+
 Tensor Model::cached(const void* data) const {
-  return {data, type_, {cache_.pages(), config_.key_heads, kPage, config_.head_dim}};
+  return {data, precision_.cache, {cache_.pages(), config_.key_heads, kPage, config_.head_dim}};
 }
 
 // The same pages by token, then head.
 Tensor Model::cached_by_row(const void* data) const {
   const std::int64_t heads = config_.key_heads, dim = config_.head_dim;
-  return {data, type_, {cache_.pages(), kPage, heads, dim}, {heads * kPage * dim, dim, kPage * dim, 1}};
+  return {data, precision_.cache, {cache_.pages(), kPage, heads, dim}, {heads * kPage * dim, dim, kPage * dim, 1}};
 }
 
 Tensor Model::grouped(const void* data, std::int64_t tokens) const {
@@ -22,7 +27,7 @@ Tensor Model::grouped(const void* data, std::int64_t tokens) const {
 void Model::choose_attention() {
   const Tensor one(nullptr, Type::kInt32, {1}), table(nullptr, Type::kInt32, {1, 1});
   splits_ = config_.window == 0 &&
-            kernels_.serves(kernel("decode_paged"), {grouped(nullptr, 1), cached_by_row(nullptr), cached_by_row(nullptr),
+            kernels_.serves(cached_kernel("decode_paged"), {grouped(nullptr, 1), cached_by_row(nullptr), cached_by_row(nullptr),
                                                      table, one, grouped(nullptr, 1)});
 }
 
@@ -32,7 +37,7 @@ void Model::attend(const Layer& layer, std::size_t number) {
   linear(rows(kNormed, config_.hidden), layer.qkv, rows(kQkv, fused * dim));
   char* queries = static_cast<char*>(room(kQueries, tokens * heads * dim, type_));
   char* context = static_cast<char*>(room(kContext, tokens * heads * dim, type_));
-  kernels_.call(kernel(config_.qk_norm ? "rotary_to_cache_normed" : "rotary_to_cache"),
+  kernels_.call(cached_kernel(config_.qk_norm ? "rotary_to_cache_normed" : "rotary_to_cache"),
                 {Tensor(room(kQkv, tokens * fused * dim, type_), type_, {tokens, fused, dim}),
                  Tensor(layer.qkv_bias, type_, {fused, dim}), gain(layer.q_gain, dim), gain(layer.k_gain, dim),
                  static_cast<float>(config_.eps), cos, sin, numbers(kPositions, {tokens}), numbers(kPlaces, {tokens}),
@@ -47,7 +52,7 @@ void Model::attend(const Layer& layer, std::size_t number) {
 
 void Model::attend_paged(std::size_t layer, const void* queries, void* context) {
   const std::int64_t sequences = shape_.sequences, window = config_.window != 0 ? config_.window : positions_;
-  kernels_.call(kernel("attention_paged"),
+  kernels_.call(cached_kernel("attention_paged"),
                 {grouped(queries, shape_.tokens), cached(cache_.keys(layer)), cached(cache_.values(layer)),
                  numbers(kTable, {sequences, shape_.width}), numbers(kBounds, {sequences + 1}),
                  numbers(kLengths, {sequences}), static_cast<std::int32_t>(window), shape_.most,
@@ -56,7 +61,7 @@ void Model::attend_paged(std::size_t layer, const void* queries, void* context) 
 
 void Model::attend_singles(std::size_t layer, const void* queries, void* context) {
   const std::int64_t count = shape_.singles;
-  kernels_.call(kernel("decode_paged"),
+  kernels_.call(cached_kernel("decode_paged"),
                 {grouped(queries, count), cached_by_row(cache_.keys(layer)), cached_by_row(cache_.values(layer)),
                  numbers(kTable, {count, shape_.width}), numbers(kLengths, {count}), grouped(context, count)});
 }
@@ -67,7 +72,7 @@ void Model::attend_gathered(std::size_t layer, const void* queries, void* contex
   const Tensor keys(room(kKeys, elements, type_), type_, {shape_.keys, shared, dim});
   const Tensor values(room(kValues, elements, type_), type_, {shape_.keys, shared, dim});
   const Tensor bounds = numbers(kBounds, {count + 1}), key_bounds = numbers(kKeyBounds, {count + 1});
-  kernels_.call(kernel("gather_pages"),
+  kernels_.call(cached_kernel("gather_pages"),
                 {cached(cache_.keys(layer)), cached(cache_.values(layer)),
                  numbers(kTable, {count, shape_.width}, Type::kInt32, shape_.singles * shape_.width), key_bounds,
                  shape_.most_keys, keys, values});

@@ -18,6 +18,8 @@ ROOT = Path(*HERE.parts[:-3])
 MANIFEST = HERE / "llama.toml"
 LIBRARY = "llama_kernels"
 PRECISIONS = ("float32", "bfloat16", "float16", "q4_0", "fp8")
+#: Types of cached keys and values: that of activations, or float8_e4m3fn.
+CACHE_TYPES = ("same", "fp8")
 
 
 def best_target() -> str:
@@ -62,10 +64,12 @@ class Engine:
     precision: str = "bfloat16"
     threads: int = 2
     device: str = "cpu"
+    cache_type: str = "same"
 
     def _run(self, prompts: Sequence[Sequence[int]], **options: Any) -> subprocess.CompletedProcess[str]:
         command = [str(self.binary), str(self.folder), "--precision", self.precision]
         command += ["--threads", str(self.threads), "--device", self.device]
+        command += ["--cache-type", self.cache_type]
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         lines = "".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from checkpoint import GROUPED, LLAMA_8B, SMALL, write_checkpoint
 from engine import (
+    CACHE_TYPES,
     HERE,
     LIBRARY,
     PRECISIONS,
@@ -77,11 +78,11 @@ def error(ours: np.ndarray, exact: np.ndarray) -> float:
 
 
 def check_model(engine: Engine, vocabulary: int) -> dict[str, Any]:
-    """Logits of a prompt in chunks, beside torch in both precisions; greedy tokens of a batch, alone and
-    together; draws. "failures" says what is wrong."""
+    """Logits of a prompt in chunks, beside torch in both precisions; greedy tokens of a batch and of a prompt
+    alone, until they are enough or one stops it; draws. "failures" says what is wrong."""
     from peers import disagreements, load_pair, logits_of
 
-    exact, rounded = load_pair(engine.folder, engine.precision)
+    exact, rounded = load_pair(engine.folder, engine.precision, engine.cache_type)
     ids = prompt_of(256, vocabulary)
     wanted = logits_of(exact, ids)
     theirs, ours = (
@@ -91,7 +92,9 @@ def check_model(engine: Engine, vocabulary: int) -> dict[str, Any]:
     answers = engine.generate(prompts, 24)
     pieces = engine.generate(prompts, 24, chunk=16, cache=160)
     likeliest = engine.generate(prompts, 24, temperature=1, top_k=1)  # or others that are as likely
-    pairs = [pair for way in (answers, pieces, likeliest) for pair in zip(prompts, way, strict=True)]
+    alone = engine.generate(prompts[:1], 24)  # whose products have another schedule than those of a batch
+    stopped = engine.generate(prompts[:1], 24, stop=alone[0][4])
+    pairs = [pair for way in (answers, pieces, likeliest, alone) for pair in zip(prompts, way, strict=False)]
     routing = ROUTING_NOISE if hasattr(exact.config, "num_experts_per_tok") else 0.0
     noise = max(NOISE, NOISY * theirs)
     far = [disagreements(exact, prompt, answer, noise, routing) for prompt, answer in pairs]
@@ -103,7 +106,7 @@ def check_model(engine: Engine, vocabulary: int) -> dict[str, Any]:
         "tokens": any(far),
         "lengths": any(len(answer) != 24 for _, answer in pairs),
         "draws": drawn[0] != drawn[1] or drawn[0] == drawn[2],
-        "stop": engine.generate(prompts[:1], 24, stop=answers[0][4])[0] != _until(answers[0], answers[0][4]),
+        "stop": stopped[0] != _until(alone[0], alone[0][4]),
     }
     return {
         "error": ours,
@@ -118,17 +121,21 @@ def _until(answer: list[int], stop: int) -> list[int]:
     return answer[: answer.index(stop) + 1]
 
 
-def check(binary: Path, scratch: Path, device: str, precision: str) -> dict[str, Any]:
+def make_engine(binary: Path, folder: Path, options: argparse.Namespace) -> Engine:
+    return Engine(binary, folder, options.precision, device=options.device, cache_type=options.cache_type)
+
+
+def check(binary: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     """`check_model` of each small model; an engine that ends with an error says why."""
     found = {}
     for name, config in {**SMALL, **GROUPED}.items():
-        if precision in BYTES and {"num_experts", "num_local_experts"} & set(config):
-            print(f"{name}: left out, for experts have no weights in {precision}", flush=True)
+        if options.precision in BYTES and {"num_experts", "num_local_experts"} & set(config):
+            print(f"{name}: left out, for experts have no weights in {options.precision}", flush=True)
             continue
         folder = scratch / name.replace(" ", "-")
         write_checkpoint(config, folder)
         try:
-            engine = Engine(binary, folder, precision, device=device)
+            engine = make_engine(binary, folder, options)
             found[name] = check_model(engine, config["vocab_size"])
         except EngineError as failure:
             found[name] = {"failures": [str(failure)]}
@@ -157,8 +164,11 @@ def ours_prefill(engine: Engine, vocabulary: int, length: int) -> dict[str, floa
     return {"ms": 1e3 * median(made["steps"][1:])}
 
 
-def bytes_read(config: dict[str, Any], count: int, context: int, precision: str) -> float:
-    """Weights of all products in the bytes of ``precision``, keys and values of ``count`` sequences."""
+def bytes_read(
+    config: dict[str, Any], count: int, context: int, precision: str, cache_type: str = "same"
+) -> float:
+    """Weights of all products in the bytes of ``precision``, keys and values of ``count`` sequences in
+    those of ``cache_type``."""
     hidden, heads, shared = (
         config[f"{name}"] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads")
     )
@@ -167,7 +177,7 @@ def bytes_read(config: dict[str, Any], count: int, context: int, precision: str)
     cache = count * context * 2 * shared * dim * config["num_hidden_layers"]
     weights = layer * config["num_hidden_layers"] + hidden * config["vocab_size"]
     number = 4.0 if precision == "float32" else 2.0
-    return BYTES.get(precision, number) * weights + number * cache
+    return BYTES.get(precision, number) * weights + (1.0 if cache_type == "fp8" else number) * cache
 
 
 def attempt(name: str, run: Any) -> Any:
@@ -188,14 +198,14 @@ def bench(binary: Path, scratch: Path, options: argparse.Namespace) -> dict[str,
     attempt(
         "checkpoint", lambda: write_checkpoint(config, folder, dtype="bfloat16", device=options.torch_device)
     )
-    engine = Engine(binary, folder, options.precision, device=options.device)
+    engine = make_engine(binary, folder, options)
     words = config["vocab_size"]
     rows: dict[str, Any] = {"bytes per second": attempt("copy", lambda: copy_rate(options.torch_device))}
     decodes = [case for case in DECODES if case[0] * case[1] <= options.most]
     for count, context in decodes:
         name = f"decode {count} x {context}"
         rows[name] = {"ours": attempt(name, lambda c=count, n=context: ours_decode(engine, words, c, n))}
-        rows[name]["bytes"] = bytes_read(config, count, context, options.precision)
+        rows[name]["bytes"] = bytes_read(config, count, context, options.precision, options.cache_type)
     for length in PREFILLS:
         name = f"prefill {length}"
         rows[name] = {"ours": attempt(name, lambda n=length: ours_prefill(engine, words, n))}
@@ -239,6 +249,7 @@ def parse_arguments() -> argparse.Namespace:
         "--most", type=int, default=1 << 20, help="leave out rows with more tokens in the cache"
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16", help="of the engine")
+    parser.add_argument("--cache-type", choices=CACHE_TYPES, default="same", help="of the engine")
     parser.add_argument("--device", default="cuda", help="of the engine")
     parser.add_argument("--torch-device", default="cuda", help="of torch, where it is timed")
     parser.add_argument("--scratch", type=Path, help="where checkpoints go")
@@ -257,7 +268,7 @@ def main() -> int:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         if "check" in (options.only or PARTS):
-            found["check"] = check(HERE / "llama", Path(scratch), options.device, options.precision)
+            found["check"] = check(HERE / "llama", Path(scratch), options)
         if "bench" in (options.only or PARTS):
             found["bench"] = bench(HERE / "llama", Path(scratch), options)
             print(table(found["bench"]))

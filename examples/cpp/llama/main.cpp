@@ -18,13 +18,13 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: llama FOLDER [--precision float32|bfloat16|float16|q4_0|fp8] [--threads N] [--ranks N] [--tokens N] [--cache TOKENS]\n"
-    "             [--chunk TOKENS] [--temperature T] [--top-k K] [--top-p P] [--seed S] [--stop ID] [--logits FILE] [--times]\n"
-    "             [--stats] [--device cpu|cuda|cuda:NUMBER]\n"
+    "             [--cache-type same|fp8] [--chunk TOKENS] [--temperature T] [--top-k K] [--top-p P] [--seed S] [--stop ID]\n"
+    "             [--logits FILE] [--times] [--stats] [--device cpu|cuda|cuda:NUMBER]\n"
     "stdin: prompts of token ids, one a line; stdout: the new ids of each.\n"
     "--logits: the logits of all tokens of the prompts instead, float32, and no new ids.";
 
 struct Options {
-  std::string folder, precision = "bfloat16", logits, device = "cpu";
+  std::string folder, precision = "bfloat16", cache_type = "same", logits, device = "cpu";
   std::int64_t threads = 0, ranks = 1, tokens = 32, cache = 4096, chunk = 512, stop = -1;
   llama::Sampling sampling;
   bool times = false, stats = false;
@@ -50,6 +50,7 @@ void set(Options& options, const std::string& name, const std::string& text) {
   };
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   if (name == "--precision") options.precision = text;
+  else if (name == "--cache-type") options.cache_type = text;
   else if (name == "--logits") options.logits = text;
   else if (name == "--device") options.device = text;
   else if (name == "--threads") options.threads = integer(1, 1024);
@@ -184,8 +185,8 @@ int report() {
 void serve(const Options& options, const Prompts& prompts, llama::Share share) try {
   const auto device = make_device(options, share.rank);
   if (share.group != nullptr) share.group->join(share.rank);
-  llama::Model model(options.folder, llama::Precision::named(options.precision), llama::pages_for(options.cache), *device,
-                     share);
+  llama::Model model(options.folder, llama::Precision::named(options.precision, options.cache_type),
+                     llama::pages_for(options.cache), *device, share);
   (options.logits.empty() ? generate : write_logits)(model, options, prompts, share.rank == 0);
 } catch (...) {
   std::_Exit(report());

@@ -36,7 +36,7 @@ Model::Model(const std::string& folder, Precision precision, std::int64_t pages,
       kernels_(device),
       precision_(precision.on(kernels_)),
       weights_(checkpoint::Checkpoint(folder), config_, precision_, device, share),
-      cache_(config_, precision.type, pages, device),
+      cache_(config_, precision.cache, pages, device),
       positions_(std::min(config_.positions, pages * kPage)),
       most_rows_(padded(pages)),
       plain_(device) {

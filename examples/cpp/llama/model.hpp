@@ -103,6 +103,7 @@ class Model {
 
   // attention.cpp
   void choose_attention();
+  std::string cached_kernel(const char* name) const;
   Tensor cached(const void* data) const;
   Tensor cached_by_row(const void* data) const;
   Tensor grouped(const void* data, std::int64_t tokens) const;

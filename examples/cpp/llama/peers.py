@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 #: Types of activations, where a precision is none.
 COMPUTED = {"q4_0": "bfloat16", "fp8": "bfloat16"}
@@ -20,14 +20,17 @@ def load_model(folder: Path, dtype: str = "float32") -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
 
 
-def load_pair(folder: Path, precision: str) -> tuple[Any, Any]:
-    """The model in float32, and in the type in which an engine of ``precision`` computes; both with weights
-    as the engine stores them, where it has fewer bits for them than for activations."""
+def load_pair(folder: Path, precision: str, cache_type: str = "same") -> tuple[Any, Any]:
+    """The model in float32, and in the type in which an engine of ``precision`` computes; both with weights,
+    keys and values as the engine stores them, where it has fewer bits for them than for activations."""
     exact, rounded = load_model(folder), load_model(folder, COMPUTED.get(precision, precision))
     if precision in COMPUTED:
         for model in (exact, rounded):
             (quantise if precision == "q4_0" else round_to_float8)(model)
         rounded.load_state_dict(exact.state_dict())
+    if cache_type == "fp8":
+        for model in (exact, rounded):
+            round_cache(model)
     return exact, rounded
 
 
@@ -84,6 +87,25 @@ def _rounded_rows(rows: torch.Tensor) -> torch.Tensor:
     """Rows whose largest numbers become 448, rounded to float8_e4m3fn, and back."""
     scale = rows.float().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 448
     return ((rows.float() / scale).to(torch.float8_e4m3fn).float() * scale).to(rows.dtype)
+
+
+class Float8Cache(DynamicCache):
+    """Keys, with their angles, and values as float8_e4m3fn, which has nothing beyond 448."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        rounded = (
+            x.float().clamp(-448, 448).to(torch.float8_e4m3fn).to(x.dtype) for x in (key_states, value_states)
+        )
+        return super().update(*rounded, *rest, **more)
+
+
+def round_cache(model: Any) -> None:
+    """Has the model attend to keys and values of a `Float8Cache`."""
+
+    def with_cache(_: Any, given: Any, named: dict[str, Any]) -> Any:
+        return given, {**named, "past_key_values": Float8Cache(config=model.config), "use_cache": True}
+
+    model.register_forward_pre_hook(with_cache, with_kwargs=True)
 
 
 def _products(model: Any) -> list[torch.nn.Linear]:

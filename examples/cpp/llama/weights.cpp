@@ -229,12 +229,15 @@ Layer load_layer(Loader& load, const Config& config, std::int64_t number) {
 
 }  // namespace
 
-Precision Precision::named(const std::string& name) {
-  for (const Type type : {Type::kFloat32, Type::kBfloat16, Type::kFloat16})
-    if (name == name_of(type)) return {type, Form::kPlain};
-  if (name == "q4_0") return {Type::kBfloat16, Form::kQ4Blocks};
-  if (name == "fp8") return {Type::kBfloat16, Form::kFloat8};
-  throw std::invalid_argument("--precision takes float32, bfloat16, float16, q4_0 or fp8, not " + name);
+Precision Precision::named(const std::string& name, const std::string& cache) {
+  Precision made{Type::kBfloat16, name == "q4_0" ? Form::kQ4Blocks : name == "fp8" ? Form::kFloat8 : Form::kPlain};
+  for (const Type type : {Type::kFloat32, Type::kFloat16})
+    if (name == name_of(type)) made.type = made.cache = type;
+  if (made.form == Form::kPlain && name != name_of(made.type))
+    throw std::invalid_argument("--precision takes float32, bfloat16, float16, q4_0 or fp8, not " + name);
+  if (cache == "fp8" && made.type != Type::kFloat32) made.cache = Type::kFloat8;
+  else if (cache != "same") throw std::invalid_argument("--cache-type takes same or, but for float32, fp8, not " + cache);
+  return made;
 }
 
 Precision Precision::on(const Kernels& kernels) const {
@@ -244,7 +247,7 @@ Precision Precision::on(const Kernels& kernels) const {
   const Tensor row(nullptr, type, {1, kQ4Run}), packed(nullptr, Type::kByte, {8, kQ4Run / 2});
   const Tensor steps(nullptr, type, {kQ4Run / kQ4Block, 8}), result(nullptr, type, {1, 8});
   const bool is_packed = form == Form::kQ4Blocks && kernels.serves("linear_packed", {row, packed, steps, result});
-  return {type, is_packed ? Form::kQ4Packed : form};
+  return {type, is_packed ? Form::kQ4Packed : form, cache};
 }
 
 Weights::Weights(const checkpoint::Checkpoint& files, const Config& config, Precision precision, Device& device, Share share) {

@@ -15,15 +15,17 @@ namespace llama {
 // numbers packed for tensor cores, with their steps behind all rows; as float8_e4m3fn, with a scale for each row behind them.
 enum class Form { kPlain, kQ4Blocks, kQ4Packed, kFloat8 };
 
-// How a model computes: the type of activations and the form of weights.
+// How a model computes: the type of activations, the form of weights and the type of cached keys and values.
 struct Precision {
-  // One of "float32", "bfloat16", "float16", "q4_0" and "fp8" (activations of these in bfloat16). Throws std::invalid_argument.
-  static Precision named(const std::string& name);
+  // One of "float32", "bfloat16", "float16", "q4_0" and "fp8" (activations of these in bfloat16); keys and values are the
+  // "same" as activations or, of 16 bits, "fp8". Throws std::invalid_argument.
+  static Precision named(const std::string& name, const std::string& cache);
   // The same with weights in the form that the library multiplies by on its device. Throws std::runtime_error.
   Precision on(const Kernels& kernels) const;
 
   Type type = Type::kFloat32;
   Form form = Form::kPlain;
+  Type cache = type;
 };
 
 // A weight (features, inputs) of a product.

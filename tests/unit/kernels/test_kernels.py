@@ -148,6 +148,7 @@ ATTENTIONS = [
 
 BF16 = {"dtype": "bfloat16"}
 F32 = {"dtype": "float32"}
+E4M3 = "float8_e4m3fn"
 VARLEN = {"tokens": 21, "keys": 26, "H": 4, "Hkv": 2, "D": 8, "B": 3}
 PAGED = {"B": 3, "Hkv": 2, "D": 8, "pages": 9, "longest": 4, "kv_page": 72, "kv_row": 8, "kv_head": 32}
 PAGES = {"bM": 4, "bN": 8, "splits": 3}
@@ -222,11 +223,14 @@ EXPERTS = [
          inputs="attention_varlen_inputs", rtol=3e-2),
     Case("decode.py:decode_paged", PAGED, ("D",), {"group": 4, "page": 4, **F32}, PAGES,
          inputs="decode_paged_inputs"),
-    Case("paged.py:gather_pages", {"Hkv": 2, "D": 8, "B": 3, "pages": 9, "longest": 6, "keys": 20}, ("D",),
-         {"page": 4, **F32}, {"rows": 8}, inputs="gather_pages_inputs"),
+    Case("decode.py:decode_paged", PAGED, ("D",), {"group": 4, "page": 4, "stored": E4M3, **F32}, PAGES,
+         inputs="decode_paged_inputs"),
+    *(Case("paged.py:gather_pages", {"Hkv": 2, "D": 8, "B": 3, "pages": 9, "longest": 6, "keys": 20}, ("D",),
+           {"page": 4, "stored": stored, **F32}, {"rows": 8}, inputs="gather_pages_inputs")
+      for stored in ("", E4M3)),
     *(Case("decode_scaled.py:decode_scaled", PAGED, ("D",),
            {"group": 4, "page": 4, "cache": cache, "per": per, **F32}, PAGES, inputs="decode_scaled_inputs")
-      for cache, per in (("int8", "token"), ("float8_e4m3fn", "head"))),
+      for cache, per in (("int8", "token"), (E4M3, "head"))),
 ]  # fmt: skip
 
 
