@@ -2,14 +2,16 @@
 
 Operands are float8_e4m3fn, products add up in float32, and the result is scaled where its scale is known: at
 the end for scales of whole tensors and of rows, after every 128 of K for scales of blocks. ``weight`` is
-stored (N, K). :func:`round_rows` makes rows of 8-bit floats with a scale each.
+stored (N, K). :func:`round_rows` makes rows of 8-bit floats with a scale each; a norm and a gated activation
+do so with what they compute.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from gemm import product
-from tile_math import f32
+from norm import element, rmsnorm_residual_reference
+from tile_math import f32, silu, silu_reference
 
 import tilec
 import tilec.language as T
@@ -67,6 +69,33 @@ def linear_fp8_rows(
     return main
 
 
+@T.macro
+def round_row(held, top, value, Y, m, N, bN, stored):
+    """Row m of Y = N numbers, scaled so that ``top``, the largest of them, becomes the largest of ``stored``.
+
+    ``held`` are the first bN of them, zeros behind their end; ``value(j)`` makes those behind it, twice.
+    """
+    sizes = T.alloc_fragment((bN,), "float32")
+    for j in T.Parallel(bN):
+        sizes[j] = T.abs(held[j])
+    for c in T.serial(1, T.ceildiv(N, bN)):
+        for j in T.Parallel(bN):
+            sizes[j] = T.max(sizes[j], T.abs(value(c * bN + j)))
+    T.reduce_max(sizes, top, dim=0)
+    for i in T.Parallel(1):
+        top[i] = T.max(top[i], LEAST)
+    for j in T.Parallel(bN):
+        Y[m, j] = scaled(held[j], top[0], stored)
+    for c in T.serial(1, T.ceildiv(N, bN)):
+        for j in T.Parallel(bN):
+            Y[m, c * bN + j] = scaled(value(c * bN + j), top[0], stored)
+
+
+def scaled(x, top, stored):
+    """x in ``stored``, where ``top`` is its largest."""
+    return T.cast(T.min(T.max(x * (LARGEST / top), -LARGEST), LARGEST), stored)
+
+
 @tilec.jit(out_idx=[-2, -1])
 def round_rows(M, K, dtype="bfloat16", stored="float8_e4m3fn", bK=4096, threads=128):
     """Y * scale = X, rounded: the largest of each row becomes the largest that ``stored`` has."""
@@ -75,21 +104,81 @@ def round_rows(M, K, dtype="bfloat16", stored="float8_e4m3fn", bK=4096, threads=
     def main(X: T.Tensor((M, K), dtype), Y: T.Tensor((M, K), stored), scale: T.Tensor((M,), "float32")):
         """Rows of 8-bit floats with a scale each."""
         with T.Kernel(M, threads=threads) as m:
-            sizes, top = T.alloc_fragment((bK,), "float32"), T.alloc_fragment((1,), "float32")
-            T.clear(sizes)
-            for c in T.serial(T.ceildiv(K, bK)):
-                for j in T.Parallel(bK):
-                    sizes[j] = T.max(sizes[j], T.abs(T.cast(X[m, c * bK + j], "float32")))
-            T.reduce_max(sizes, top, dim=0)
+            held, top = T.alloc_fragment((bK,), "float32"), T.alloc_fragment((1,), "float32")
+            for j in T.Parallel(bK):
+                held[j] = T.cast(X[m, j], "float32")
+            round_row(held, top, lambda j: T.cast(X[m, j], "float32"), Y, m, K, bK, stored)
             for i in T.Parallel(1):
-                top[i] = T.max(top[i], LEAST)
                 scale[m] = top[i] * (1 / LARGEST)
-            for c in T.serial(T.ceildiv(K, bK)):
-                for j in T.Parallel(bK):
-                    x = T.cast(X[m, c * bK + j], "float32") * (LARGEST / top[0])
-                    Y[m, c * bK + j] = T.cast(T.min(T.max(x, -LARGEST), LARGEST), stored)
 
     return main
+
+
+@tilec.jit
+def rmsnorm_residual_rounded(
+    X,
+    R,
+    G,
+    eps: float = 1e-6,
+    dtype: str = "bfloat16",
+    stored: str = "float8_e4m3fn",
+    bN: int = 4096,
+    threads: int = 128,
+):
+    """H = X + R, Y * scale = H / rms(H) * G per row, Y rounded as :func:`round_rows` does.
+
+    The root divides a row's largest as it does all of the row: Y needs H * G alone.
+    """
+    M, N, ldx = T.const("M N ldx")
+    X: T.StridedTensor[[M, N], [ldx, 1], dtype]
+    R: T.Tensor[[M, N], dtype]
+    G: T.Tensor[[N], dtype]
+    Y = T.empty((M, N), stored)
+    scale = T.empty((M,), "float32")
+    H = T.empty((M, N), dtype)
+    with T.Kernel(M, threads=threads) as m:
+        held, squares = [T.alloc_fragment((bN,), "float32") for _ in range(2)]
+        top, total = [T.alloc_fragment((1,), "float32") for _ in range(2)]
+        for j in T.Parallel(bN):
+            h = element(X, R, m, j)
+            H[m, j] = h
+            squares[j] = h * h
+            held[j] = h * G[j]
+        for c in T.serial(1, T.ceildiv(N, bN)):
+            for j in T.Parallel(bN):
+                h = element(X, R, m, c * bN + j)
+                H[m, c * bN + j] = h
+                squares[j] = squares[j] + h * h
+        T.reduce_sum(squares, total, dim=0)
+        round_row(held, top, lambda j: element(X, R, m, j) * G[j], Y, m, N, bN, stored)
+        for i in T.Parallel(1):
+            scale[m] = top[i] * T.rsqrt(total[i] / N + eps) * (1 / LARGEST)
+    return Y, scale, H
+
+
+@tilec.jit
+def silu_mul_rounded(
+    gate, up, dtype: str = "bfloat16", stored: str = "float8_e4m3fn", bN: int = 4096, threads: int = 128
+):
+    """Y * scale = silu(gate) * up, rounded as :func:`round_rows` does; rows are ldg and ldu apart."""
+    M, N, ldg, ldu = T.const("M N ldg ldu")
+    gate: T.StridedTensor[[M, N], [ldg, 1], dtype]
+    up: T.StridedTensor[[M, N], [ldu, 1], dtype]
+    Y = T.empty((M, N), stored)
+    scale = T.empty((M,), "float32")
+    with T.Kernel(M, threads=threads) as m:
+        held, top = T.alloc_fragment((bN,), "float32"), T.alloc_fragment((1,), "float32")
+        for j in T.Parallel(bN):
+            held[j] = gated(gate, up, m, j)
+        round_row(held, top, lambda j: gated(gate, up, m, j), Y, m, N, bN, stored)
+        for i in T.Parallel(1):
+            scale[m] = top[i] * (1 / LARGEST)
+    return Y, scale
+
+
+def gated(gate, up, m, j):
+    """silu(gate[m, j]) * up[m, j] in float32."""
+    return silu(T.cast(gate[m, j], "float32")) * T.cast(up[m, j], "float32")
 
 
 @tilec.jit(out_idx=[-1])
@@ -144,6 +233,17 @@ def round_rows_reference(X):
     return np.clip(f32(X) * (np.float32(LARGEST) / top)[:, None], -LARGEST, LARGEST), top / np.float32(
         LARGEST
     )
+
+
+def rmsnorm_residual_rounded_reference(X, R, G, eps=1e-6):
+    """NumPy twin of :func:`rmsnorm_residual_rounded`: (Y, scale, H)."""
+    Y, H = rmsnorm_residual_reference(X, R, G, eps)
+    return *round_rows_reference(Y), H
+
+
+def silu_mul_rounded_reference(gate, up):
+    """NumPy twin of :func:`silu_mul_rounded`: (Y, scale)."""
+    return round_rows_reference(silu_reference(f32(gate)) * f32(up))
 
 
 def linear_fp8_blocks_reference(A, W, a_scale, w_scale):

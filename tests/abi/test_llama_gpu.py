@@ -186,6 +186,20 @@ def test_steps_that_decode_are_replayed_and_others_are_not(
     assert (asked()["replay"], asked()["capture"]) == (10 + 18, 2 * calls)
 
 
+def test_one_product_of_a_layer_has_its_operand_rounded_by_a_launch_of_its_own(
+    binary: Path, checkpoints: Path, asked: Callable[[], Counter[str]]
+) -> None:
+    """That behind attention; beside them the first of all products and the last one."""
+    from checkpoint import GROUPED
+    from engine import Engine
+
+    captured = []
+    for precision in ("bfloat16", "fp8"):
+        Engine(binary, checkpoints / "llama", precision, device="cuda").generate(prompts()[:1], 4)
+        captured.append(asked()["capture"] - sum(captured))
+    assert captured[1] - captured[0] == GROUPED["llama 64"]["num_hidden_layers"] + 2
+
+
 def test_what_a_batch_has_beside_a_sequence_changes_no_draw(binary: Path, checkpoints: Path) -> None:
     """Sequences of one seed and prompt draw the same, wherever they stand, also where rows are filled up."""
     from engine import Engine

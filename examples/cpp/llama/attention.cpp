@@ -34,7 +34,7 @@ void Model::choose_attention() {
 void Model::attend(const Layer& layer, std::size_t number) {
   const std::int64_t fused = config_.fused_heads(), dim = config_.head_dim, heads = config_.heads, tokens = shape_.tokens;
   const Tensor cos(cos_, Type::kFloat32, {positions_, dim / 2}), sin(sin_, Type::kFloat32, {positions_, dim / 2});
-  linear(rows(kNormed, config_.hidden), layer.qkv, rows(kQkv, fused * dim));
+  linear(number == 0 ? rows(kNormed, config_.hidden) : normed(), layer.qkv, rows(kQkv, fused * dim));
   char* queries = static_cast<char*>(room(kQueries, tokens * heads * dim, type_));
   char* context = static_cast<char*>(room(kContext, tokens * heads * dim, type_));
   kernels_.call(cached_kernel(config_.qk_norm ? "rotary_to_cache_normed" : "rotary_to_cache"),

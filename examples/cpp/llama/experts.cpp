@@ -5,17 +5,21 @@ namespace llama {
 
 void Model::feed_forward(const Layer& layer) {
   if (layer.router.data != nullptr) return mix(layer);
-  gated(layer.mlp, rows(kNormed, config_.hidden), rows(kProjected, config_.hidden), nullptr);
+  gated(layer.mlp, normed(), rows(kProjected, config_.hidden), nullptr);
 }
 
 void Model::gated(const Mlp& mlp, Tensor in, Tensor out, const Tensor* offsets) {
   const std::int64_t inner = mlp.down.inputs, count = in.rows();
   const char* fused = static_cast<const char*>(room(kGateUp, count * 2 * inner, type_));
-  const Tensor activated(room(kInner, count * inner, type_), type_, {count, inner});
+  const Tensor gate(fused, type_, {count, inner}, {2 * inner, 1});
+  const Tensor up(fused + inner * bytes_of(type_), type_, {count, inner}, {2 * inner, 1});
   multiply(in, mlp.gate_up, Tensor(fused, type_, {count, 2 * inner}), offsets);
-  kernels_.call(kernel("silu_mul"), {Tensor(fused, type_, {count, inner}, {2 * inner, 1}),
-                                     Tensor(fused + inner * bytes_of(type_), type_, {count, inner}, {2 * inner, 1}),
-                                     activated});
+  if (rounds() && offsets == nullptr) {
+    kernels_.call(kernel("silu_mul_rounded"), {gate, up, rounded(count, inner), rounded_by(count)});
+    return linear(rounded(count, inner), mlp.down, out);
+  }
+  const Tensor activated(room(kInner, count * inner, type_), type_, {count, inner});
+  kernels_.call(kernel("silu_mul"), {gate, up, activated});
   multiply(activated, mlp.down, out, offsets);
 }
 

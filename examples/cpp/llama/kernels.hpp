@@ -26,6 +26,7 @@ class Tensor {
          std::initializer_list<std::int64_t> strides);
 
   std::int64_t rows() const { return shape_[0]; }
+  Type type() const { return type_; }
   DLTensor view(const DLDevice& device) const;  // borrows this tensor's extents
 
  private:

@@ -63,6 +63,10 @@ Tensor Model::rows(Slot slot, std::int64_t columns) {
   return {room(slot, shape_.tokens * columns, type_), type_, {shape_.tokens, columns}};
 }
 
+Tensor Model::rounded(std::int64_t count, std::int64_t inputs) {
+  return {room(kRounded, count * inputs, Type::kFloat8), Type::kFloat8, {count, inputs}};
+}
+
 Tensor Model::numbers(Number which, std::initializer_list<std::int64_t> shape, Type type, std::int64_t from) const {
   const auto* all = static_cast<const std::int32_t*>(rooms_->buffers[kNumbers].data());
   return {all + offsets_[which] + from, type, shape};
@@ -153,10 +157,10 @@ void Model::forward() {
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const Layer& layer = weights_.layers[i];
     attend(layer, i);
-    add_and_norm(layer.inner_gain);
+    add_and_norm(layer.inner_gain, layer.router.data == nullptr);
     feed_forward(layer);
     const bool is_last = i + 1 == weights_.layers.size();
-    add_and_norm(is_last ? weights_.last_gain : weights_.layers[i + 1].input_gain);
+    add_and_norm(is_last ? weights_.last_gain : weights_.layers[i + 1].input_gain, !is_last);
   }
 }
 
@@ -175,13 +179,11 @@ void Model::linear(Tensor in, const Matrix& matrix, Tensor out) {
   const Tensor weights(matrix.data, type_, {matrix.features, matrix.inputs});
   const Tensor stored(matrix.data, Type::kByte, {matrix.features, blocks, kQ4Bytes});
   if (precision_.form == Form::kPlain) return kernels_.call(kernel("linear"), {in, weights, out});
-  if (precision_.form == Form::kFloat8) {
-    const std::int64_t count = in.rows(), inputs = matrix.inputs, features = matrix.features;
-    const Tensor rounded(room(kRounded, count * inputs, Type::kFloat8), Type::kFloat8, {count, inputs});
-    const Tensor by(room(kRoundedBy, count, Type::kFloat32), Type::kFloat32, {count});
-    kernels_.call("round_rows", {in, rounded, by});
-    return kernels_.call("linear_fp8", {rounded, Tensor(matrix.data, Type::kFloat8, {features, inputs}), by,
-                                        Tensor(matrix.scales, Type::kFloat32, {features}), out});
+  if (rounds()) {
+    const Tensor read = rounded(in.rows(), matrix.inputs), by = rounded_by(in.rows());
+    if (in.type() != Type::kFloat8) kernels_.call("round_rows", {in, read, by});
+    return kernels_.call("linear_fp8", {read, Tensor(matrix.data, Type::kFloat8, {matrix.features, matrix.inputs}), by,
+                                        Tensor(matrix.scales, Type::kFloat32, {matrix.features}), out});
   }
   if (precision_.form == Form::kQ4Packed) {
     const Tensor packed(matrix.data, Type::kByte, {matrix.features, matrix.inputs / 2});
@@ -193,12 +195,16 @@ void Model::linear(Tensor in, const Matrix& matrix, Tensor out) {
   kernels_.call(kernel("linear"), {in, Tensor(unpacked, type_, {matrix.features, matrix.inputs}), out});
 }
 
-void Model::add_and_norm(const void* weight) {
+void Model::add_and_norm(const void* weight, bool is_for_products) {
   const std::int64_t hidden = config_.hidden;
   if (share_.ranks > 1)
     share_.group->sum(share_.rank, room(kProjected, shape_.tokens * hidden, type_), shape_.tokens * hidden, type_, device_.exec());
-  kernels_.call(norm("add_rmsnorm"), {rows(kProjected, hidden), rows(kStream, hidden), gain(weight, hidden),
-                                      rows(kNormed, hidden), rows(kNextStream, hidden)});
+  const Tensor projected = rows(kProjected, hidden), stream = rows(kStream, hidden), next = rows(kNextStream, hidden);
+  if (rounds() && is_for_products)
+    kernels_.call(norm("add_rmsnorm_rounded"),
+                  {projected, stream, gain(weight, hidden), normed(), rounded_by(shape_.tokens), next});
+  else
+    kernels_.call(norm("add_rmsnorm"), {projected, stream, gain(weight, hidden), rows(kNormed, hidden), next});
   std::swap(rooms_->buffers[kStream], rooms_->buffers[kNextStream]);
 }
 

@@ -75,6 +75,13 @@ class Model {
 
   void* room(Slot slot, std::int64_t elements, Type type);
   Tensor rows(Slot slot, std::int64_t columns);
+  // What products of 8-bit floats read: rows rounded to them, and a scale for each. Norms and activations whose only readers
+  // are products write them; `linear` rounds other rows.
+  bool rounds() const { return precision_.form == Form::kFloat8; }
+  Tensor rounded(std::int64_t count, std::int64_t inputs);
+  Tensor rounded_by(std::int64_t count) { return {room(kRoundedBy, count, Type::kFloat32), Type::kFloat32, {count}}; }
+  // What add_and_norm has made for products.
+  Tensor normed() { return rounds() ? rounded(shape_.tokens, config_.hidden) : rows(kNormed, config_.hidden); }
   Tensor gain(const void* data, std::int64_t count) const { return {data, type_, {count}}; }
   std::string kernel(const char* name) const { return std::string(name) + "_" + name_of(type_); }
   std::string norm(const char* name) const;
@@ -95,8 +102,9 @@ class Model {
   void gated(const Mlp& mlp, Tensor in, Tensor out, const Tensor* offsets);
   void multiply(Tensor in, const Matrix& matrix, Tensor out, const Tensor* offsets);
   void mix(const Layer& layer);
-  // stream += projected, which is the sum of what all shares have; normed = norm(stream) * gain
-  void add_and_norm(const void* gain);
+  // stream += projected, which is the sum of what all shares have; normed = norm(stream) * gain, rounded where none but
+  // products read it
+  void add_and_norm(const void* gain, bool is_for_products);
   // The logits of the step's rows, (rows, vocabulary).
   Tensor score();
   void sample();

@@ -17,6 +17,9 @@ HEADS = {"tokens": 3, "H": 2, "Hkv": 1, "D": 64, "S": 9, "pages": 2, "page": 16}
 
 CASES = [
     ("embedding_bfloat16", {"tokens": 2, "V": 5, "D": 2064}),
+    ("round_rows", {"M": 2, "K": 4112}),
+    ("add_rmsnorm_rounded_e5_bfloat16", {"M": 2, "N": 4112, "ldx": 4112}),
+    ("silu_mul_rounded_bfloat16", {"M": 1, "N": 16400, "ldg": 32800, "ldu": 32800}),
     ("rotary_to_cache_bfloat16", HEADS),
     ("rotary_to_cache_normed_bfloat16", HEADS),
 ]

@@ -176,6 +176,8 @@ EXPERTS = [
     Case("fp8.py:linear_fp8_rows", {"M": 9, "N": 17, "K": 40}, config=TILES, inputs="linear_fp8_rows_inputs",
          rtol=1e-2),
     Case("fp8.py:round_rows", {"M": 5, "K": 40}, config={"bK": 16}, rtol=7e-2),
+    Case("fp8.py:rmsnorm_residual_rounded", {"M": 5, "N": 40, "ldx": 42}, config={"bN": 16}, rtol=7e-2),
+    Case("fp8.py:silu_mul_rounded", {"M": 5, "N": 40, "ldg": 80, "ldu": 44}, config={"bN": 16}, rtol=7e-2),
     Case("fp8.py:linear_fp8_blocks", {"M": 5, "N": 200, "K": 300}, config={"bM": 4, "bN": 64},
          inputs="linear_fp8_blocks_inputs", rtol=1e-2),
     Case("fp8.py:linear_fp8_blocks", {"M": 3, "N": 210, "K": 160}, config={"bM": 4, "bN": 96},
