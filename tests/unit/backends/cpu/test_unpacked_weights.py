@@ -1,0 +1,74 @@
+"""Products of packed weights on the matrix unit of x86 as they ship, on an emulated one where none is."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from breadth import parametrized
+from compiled import Library
+from tile_unit import as_here, emulated_tiles
+
+from tilec.build.dispatch import Server
+from tilec.build.frontend import elaborate_variant
+from tilec.ir.interp.values import numpy_dtype
+from tilec.language.frontend.elaborate import load_entry
+from tilec.manifest import KernelPlan, Variant, load_manifest
+from tilec.portable.nearness import near
+from tilec.targets import parse_target
+
+TARGET = "x86-64-v4+vnni+avx512bf16+amx"
+MANIFESTS = Path(__file__).parents[4] / "manifests"
+KERNELS = {
+    "linear_packed_w4a16_bfloat16": "amx",
+    "linear_packed_w8a16_bfloat16": "amx",
+    "linear_q4_0_bfloat16": "amx",
+    "linear_packed_w4a16": "llm",
+    "linear_packed_w8a16": "llm",
+    "linear_w4a16_g32": "llm",
+    "linear_q4_0": "llm",
+    "linear_q4_k": "llm",
+}
+FAST = ("linear_packed_w4a16_bfloat16", "linear_w4a16_g32")
+SHAPES = ((16, 64, 256), (17, 70, 512), (75, 33, 768))
+
+
+@lru_cache(maxsize=1)
+def plan(name: str) -> KernelPlan:
+    """A kernel of a manifest."""
+    (found,) = load_manifest(MANIFESTS / f"{KERNELS[name]}.toml", targets=[TARGET], kernels=[name]).kernels
+    return found
+
+
+def served(name: str, rows: int) -> Variant:
+    """The variant that multiplies so many rows."""
+    found = Server(plan(name), TARGET).service({"M": rows, "N": 4096, "K": 4096}).variant
+    assert found is not None
+    return found
+
+
+@parametrized("name", KERNELS, fast=("linear_packed_w4a16_bfloat16", "linear_q4_0"))
+def test_sixteen_rows_and_more_are_multiplied_by_the_unit(name: str) -> None:
+    assert all("unpacked" not in served(name, rows).config for rows in (1, 8, 15))
+    assert all(served(name, rows).config["unpacked"] == "bfloat16" for rows in (16, 33, 64, 4096))
+
+
+@parametrized("name", KERNELS, fast=FAST)
+def test_weights_are_multiplied_as_exactly_as_the_manifest_says(name: str) -> None:
+    variant, rng = served(name, 16), np.random.default_rng(0)
+    kernel = elaborate_variant(variant).kernel
+    with emulated_tiles():
+        built = Library({"k": kernel}, as_here(parse_target(TARGET)))
+    products = built.images["k"].launches[1].products
+    assert products == ("tdpbf16ps",)
+    entry = plan(name).entry
+    reference, inputs = (load_entry(source, variant.base) for source in (entry.reference, entry.inputs))
+    for m, n, k in SHAPES:
+        dims = {"M": m, "N": n, "K": k}
+        types = [numpy_dtype(str(param.buffer.ty.dtype)) for param in kernel.params]
+        given = [value.astype(kind) for value, kind in zip(inputs(dims, rng), types, strict=False)]
+        result = np.full((m, n), np.nan, types[-1])
+        built.run("k", [*given, result], dims)
+        expected, found = reference(*given).astype(np.float64), result.astype(np.float64)
+        assert near(found, expected, variant.tolerance["rtol"], variant.tolerance["atol"]).all()
