@@ -17,7 +17,7 @@ from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.streams import stream
 from tilec.ir.exprs import int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.storage import Storage, convert, encode
+from tilec.lowering.emission.storage import Storage, convert
 from tilec.lowering.math.vectors import lanes_of, literal, spread
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def store_element(
         raise NotVectorisable(
             f"all lanes write one element of {buffer.name}", "write it once, outside of the loop"
         )
-    stored = spread(value if raw else encode(value, storage.dtype), lanes)
+    stored = spread(value if raw else ctx.encode_in(buffer, value), lanes)
     if ctx.mask is not None:
         stored = _kept(storage, index, stored, ctx)
     streamed = stream(storage, index, stored, ctx) if streams and ctx.first is None else None

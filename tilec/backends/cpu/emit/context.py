@@ -16,6 +16,7 @@ from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.never_nan import stays_number
+from tilec.backends.cpu.emit.operands import is_operand, rounded_operand
 from tilec.backends.cpu.emit.pieces import read_pieces
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
@@ -49,9 +50,10 @@ class LaneContext(Context):
     counts the vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set
     nothing that is emitted is kept: bounds that remain open are collected there, in ``choices`` the
     conditions of values that lanes choose for themselves. ``accumulators`` holds what stores accumulate
-    into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of functions that the code
-    calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
-    whether it is, ``streaming`` the stores that are to do so."""
+    into, ``numbers`` the variables that are never NaN, ``operands`` the tiles that products alone read
+    (`is_operand`), ``functions`` the LLVM text of functions that the code calls, by their names; ``streams``
+    the tensors that may be written past the caches, each with the name of whether it is, ``streaming`` the
+    stores that are to do so."""
 
     processor = "CPU"
 
@@ -62,6 +64,7 @@ class LaneContext(Context):
     choices: list[Expr] = field(default_factory=list)
     accumulators: dict[Store, Accumulator] = field(default_factory=dict)
     numbers: set[Var] = field(default_factory=set)
+    operands: set[Var] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     slot: int = 0
     first: Expr | None = None
@@ -81,10 +84,12 @@ class LaneContext(Context):
         return emit(stmt, self)
 
     def block(self, stmts: Block) -> tirx.Stmt | None:
-        """The TIR of a block; knows which of its variables are never NaN."""
+        """The TIR of a block; knows which of its variables are never NaN, and which tiles are operands."""
         for position, stmt in enumerate(stmts):
             if isinstance(stmt, Alloc) and stays_number(stmt, stmts[position + 1 :]):
                 self.numbers.add(stmt.buffer)
+            if isinstance(stmt, Alloc) and is_operand(stmt, stmts[position + 1 :]):
+                self.operands.add(stmt.buffer)
         return super().block(stmts)
 
     def loop(
@@ -199,6 +204,12 @@ class LaneContext(Context):
         if isinstance(expr, TensorLoad):
             return load_element(expr, self, raw=True)
         return super().stored(expr, dtype)
+
+    def encode_in(self, buffer: Var, value: Expr) -> Expr:
+        """What memory of ``buffer`` holds of compute values."""
+        rounds = buffer in self.operands and self.target.has("avx512bf16")
+        bits = rounded_operand(value, self.functions) if rounds else None
+        return self.encode(value, self.storage(buffer).dtype) if bits is None else bits
 
     def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
         """The run-time test of open bounds, the same for all lanes."""

@@ -41,7 +41,8 @@ class DotForm:
     """``stored`` is the element type inside words; ``offset`` is added to every element of ``b`` (which the
     instruction takes as unsigned) and its share, offset * sum of ``a``, taken off the accumulators.
     ``source`` is the LLVM text of the function that `dot` calls, ``word`` the type of a word; ``by_lane``:
-    its last operand may be one lane of a vector, as words of ``a`` are."""
+    its last operand may be one lane of a vector, as words of ``a`` are. ``takes_denormals_as_zeros``: of its
+    operands, whatever the modes."""
 
     name: str
     group: int
@@ -50,6 +51,7 @@ class DotForm:
     source: str = ""
     word: str = "int32"
     by_lane: bool = False
+    takes_denormals_as_zeros: bool = False
 
     def block(self, vectors: RegisterBlock, rows: int, depth: int, columns: int) -> RegisterBlock | None:
         """The register block for a product of these extents, made from that of plain vectors; None where
@@ -67,9 +69,9 @@ class DotForm:
         return self.group, vectors.lanes
 
 
-def _bfloat16_form(name: str, intrinsic: str, lanes: int, by_lane: bool = False) -> DotForm:
+def _bfloat16_form(name: str, intrinsic: str, lanes: int) -> DotForm:
     source = _BFLOAT16_SOURCE.format(name=name, intrinsic=intrinsic, lanes=lanes, pairs=2 * lanes)
-    return DotForm(name, 2, "bfloat16", source=source, by_lane=by_lane)
+    return DotForm(name, 2, "bfloat16", source=source)
 
 
 #: vdpbf16ps: bfloat16 pairs, sums in float32; products are exact, subnormals count as zero (Intel SDM).
@@ -79,8 +81,10 @@ def _bfloat16_form(name: str, intrinsic: str, lanes: int, by_lane: bool = False)
 DOT_FORMS = {
     form.name: form
     for form in (
-        _bfloat16_form("vdpbf16ps", "llvm.x86.avx512bf16.dpbf16ps.512", 16),
-        _bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4, by_lane=True),
+        replace(
+            _bfloat16_form("vdpbf16ps", "llvm.x86.avx512bf16.dpbf16ps.512", 16), takes_denormals_as_zeros=True
+        ),
+        replace(_bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4), by_lane=True),
         DotForm("vpdpbusd", 4, "int8", offset=128),
         DotForm("sdot", 4, "int8", by_lane=True),
         DotForm("udot", 4, "uint8", by_lane=True),

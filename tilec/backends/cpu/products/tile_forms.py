@@ -70,7 +70,8 @@ class TileForm(DotForm):
 
 
 def _form(name: str, group: int, stored: str) -> TileForm:
-    return TileForm(name, group, stored, source=tile_source(name))
+    zeros = stored == "bfloat16"
+    return TileForm(name, group, stored, source=tile_source(name), takes_denormals_as_zeros=zeros)
 
 
 #: tdpbf16ps: bfloat16 pairs, sums in float32, subnormals count as zero. tdpb..d: four bytes, those of ``a``

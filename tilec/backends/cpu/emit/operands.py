@@ -1,0 +1,77 @@
+"""Rounding to bfloat16 what only products read, by one instruction.
+
+`vcvtneps2bf16` rounds to nearest even whatever the modes of a thread are, keeps NaN quiet, and takes denormal
+numbers as zeros (Intel SDM, VCVTNEPS2BF16), which bfloat16 otherwise keeps. The instructions that multiply
+pairs of bfloat16 on x86-64 take them as zeros themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.nodes import MicroGemm, PackWords
+from tilec.backends.cpu.products.forms import word_form
+from tilec.ir.exprs import loads
+from tilec.ir.nodes import Alloc, Fill, Store, walk
+from tilec.ir.traits import buffers, expressions
+from tilec.lowering.math.vectors import lanes_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Block, Stmt
+
+#: Lanes to the intrinsic of as many.
+_ROUNDS = {16: "llvm.x86.avx512bf16.cvtneps2bf16.512", 8: "llvm.x86.avx512bf16.cvtneps2bf16.256"}
+
+
+def is_operand(alloc: Alloc, rest: Block) -> bool:
+    """Whether ``rest`` (what follows in its block) only writes a bfloat16 tile, and reads it by instructions
+    that take denormal operands as zeros."""
+    tile = alloc.buffer
+    if str(tile.dtype) != "bfloat16":
+        return False
+    users = [stmt for stmt in walk(rest) if any(tile.same_as(buffer) for buffer in buffers(stmt))]
+    readers = [stmt for stmt in users if not _only_writes(stmt, tile)]
+    return bool(readers) and all(_takes_zeros(stmt, tile) for stmt in readers)
+
+
+def rounded_operand(value: Expr, functions: dict[str, str]) -> Expr | None:
+    """The bits of float32 lanes in such a tile; None where no instruction has as many. The function that
+    rounds goes into ``functions``: its text by its name."""
+    lanes = lanes_of(value)
+    if lanes not in _ROUNDS:
+        return None
+    name = f"tilec_vcvtneps2bf16_{lanes}"
+    functions[name] = _text(name, lanes)
+    return tirx.call_pure_extern(f"uint16x{lanes}", name, value)
+
+
+def _only_writes(stmt: Stmt, tile: Var) -> bool:
+    if not isinstance(stmt, (Store, Fill)):
+        return False
+    return not any(load.source.same_as(tile) for expr in expressions(stmt) for load in loads(expr))
+
+
+def _takes_zeros(stmt: Stmt, tile: Var) -> bool:
+    if isinstance(stmt, PackWords):
+        form = word_form(stmt.form)
+    elif isinstance(stmt, MicroGemm) and not stmt.c.buffer.same_as(tile) and tile not in stmt.registers:
+        form = word_form(stmt.block.along or stmt.block.form)
+    else:
+        return False
+    return form is not None and form.takes_denormals_as_zeros
+
+
+def _text(name: str, lanes: int) -> str:
+    """bfloat16 vectors do not survive TVM's legalisation, so that they stay inside of the function."""
+    floats, halves = f"<{lanes} x float>", f"<{lanes} x bfloat>"
+    return f"""declare {halves} @{_ROUNDS[lanes]}({floats})
+define linkonce_odr hidden <{lanes} x i16> @{name}({floats} %value)
+    alwaysinline nounwind memory(none) {{
+  %near = call {halves} @{_ROUNDS[lanes]}({floats} %value)
+  %bits = bitcast {halves} %near to <{lanes} x i16>
+  ret <{lanes} x i16> %bits
+}}"""
