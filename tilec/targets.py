@@ -334,6 +334,11 @@ class Target:
         return self.arch == "aarch64"
 
     @property
+    def has_half_conversions(self) -> bool:
+        """Whether an instruction makes float32 of float16: x86-64 has it where it has multiply-adds."""
+        return self.has_fma
+
+    @property
     def has_half_products(self) -> bool:
         """Whether an instruction multiplies float16 and adds to float16."""
         return self.has("fp16") or self.has("avx512fp16")

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from aarch64 import QEMU, EmulatedLibrary
 from compiled import Library
 
+from tilec.backends.cpu.codegen.objects import assembly
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.ir.interp import interpreter
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target, runs_here
@@ -24,6 +28,15 @@ with launch((n + 31) // 32, threads=(128, 1, 1)) as (bx,):
     for i in parallel(32):
         y[bx * 32 + i] = cast(float8_{kind}, cast(float32, t[i]) * w[bx * 32 + i])
         z[bx * 32 + i] = cast(float32, t[i])
+"""
+
+READ = """
+kernel("read")
+x = tensor(float8_{kind}, (256,), ("256",), access="in")
+z = tensor(float32, (256,), ("256",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    for i in parallel(256):
+        z[i] = cast(float32, x[i])
 """
 
 PRODUCT = """
@@ -71,3 +84,28 @@ def test_float8_elements(level, kind):
     interpreter.run(parse_kernel(text), [x, w, *outputs[1]], {"n": n})
     for got, want in zip(*outputs, strict=True):
         assert np.array_equal(got.astype(np.float32), want.astype(np.float32), equal_nan=True)
+
+
+def every_code(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """All bytes, and room for what they are."""
+    codes = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, f"float8_{kind}"))
+    return codes, np.zeros(256, np.float32)
+
+
+@pytest.mark.parametrize("kind", ["e4m3fn", "e5m2"])
+def test_every_code_is_read_by_way_of_float16(kind):
+    target = parse_target("x86-64-v3")
+    text, (x, z) = READ.format(kind=kind), every_code(kind)
+    assert "vcvtph2ps" in assembly(to_tir(lower(parse_kernel(text), target), target), target, "k")
+    Library({"read": text}, target).run("read", [x, z], {})
+    np.testing.assert_array_equal(z, x.astype(np.float32))
+
+
+@pytest.mark.skipif(QEMU is None, reason="qemu-aarch64 (package qemu-user) is not installed")
+def test_every_code_is_read_on_aarch64():
+    kinds = ("e4m3fn", "e5m2")
+    library = EmulatedLibrary({kind: READ.format(kind=kind) for kind in kinds}, "aarch64")
+    for kind in kinds:
+        x, z = every_code(kind)
+        library.run(kind, [x, z], {})
+        np.testing.assert_array_equal(z, x.astype(np.float32))

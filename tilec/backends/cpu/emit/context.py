@@ -13,6 +13,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.emit.access import flat_index, read_existing, read_first
 from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
+from tilec.backends.cpu.emit.float8 import decode_by_half
 from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.never_nan import stays_number
@@ -29,6 +30,7 @@ from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.emission.values import blend, lazy_choice, pair
+from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
@@ -175,6 +177,11 @@ class LaneContext(Context):
     def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
         """A call of a function of the language by its name; None for another name."""
         return named_call(name, args)
+
+    def decode(self, raw: Expr, dtype: str) -> Expr:
+        """The compute value of stored elements."""
+        by_half = dtype in FLOAT8_TYPES and self.target.has_half_conversions
+        return decode_by_half(raw, dtype) if by_half else super().decode(raw, dtype)
 
     # ---- memory ----
 

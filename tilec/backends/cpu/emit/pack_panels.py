@@ -11,7 +11,7 @@ from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import PackPanels, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span, trips_of, unrolled
 from tilec.lowering.analysis.regions import static
-from tilec.lowering.emission.storage import convert, decode
+from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ class _Panels:
 
     def _read(self, k: Expr, col: Expr, lanes: int) -> Expr:
         storage = self.ctx.storage(self.stmt.src.region.buffer)
-        value = decode(tirx.BufferLoad(storage.data, [span(self._offset(k, col), lanes)]), storage.dtype)
+        value = self.ctx.decode(
+            tirx.BufferLoad(storage.data, [span(self._offset(k, col), lanes)]), storage.dtype
+        )
         return convert(value, str(self.stmt.dst.buffer.dtype))
 
     def _offset(self, k: Expr, col: Expr) -> Expr:

@@ -25,7 +25,7 @@ from tilec.ir.exprs import transform
 from tilec.ir.nodes import Block, Parallel, Region, Store
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.emission.storage import Storage, decode, element_bytes, encode, stored_type
+from tilec.lowering.emission.storage import Storage, element_bytes, encode, stored_type
 from tilec.lowering.math.vectors import lanes_of
 from tilec.lowering.passes.base import rewrite_blocks
 
@@ -87,7 +87,7 @@ class _Tiles:
         """The values of ``lanes`` consecutive elements along the last index."""
         storage = self.ctx.storage(buffer)
         raw = tirx.BufferLoad(storage.data, [span(storage.offset(indices), lanes)])
-        return decode(raw, storage.dtype)
+        return self.ctx.decode(raw, storage.dtype)
 
     def has_first(self, buffer: Var) -> bool:
         """Whether `first` takes elements of ``buffer``."""
