@@ -142,8 +142,8 @@ class _Forward(StagedOperands):
 
     def _low_block(self, gemm: MicroGemm) -> RegisterBlock:
         """The block for a ``b`` whose rows are read in place."""
-        rows = static(gemm.a.region.extent[gemm.a.row])
-        return low_block(self.target, str(gemm.c.buffer.dtype), rows, gemm.block.halves)
+        rows, columns = static(gemm.a.region.extent[gemm.a.row]), static(gemm.c.extent[-1])
+        return low_block(self.target, str(gemm.c.buffer.dtype), rows, columns, gemm.block.halves)
 
     def _is_across(self, gemm: MicroGemm, moved: Matrix) -> bool:
         """Whether ``gemm`` on ``moved`` as ``b`` has its vectors along K."""

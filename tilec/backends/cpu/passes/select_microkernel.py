@@ -78,15 +78,21 @@ def across_block(target: Target, dot: DotForm | None) -> RegisterBlock:
     return RegisterBlock(rows, cols=4, lanes=4, unroll=group * target.lanes(32), form="across", along=along)
 
 
-def low_block(target: Target, dtype: str, rows: int, halves: bool = False) -> RegisterBlock:
-    """The block for so few rows that ``b`` is read in place: all of them where the target's block has as
-    many. It is as wide as three quarters of the registers and eight vectors allow, to read rows of ``b`` in
-    long pieces."""
+def low_block(target: Target, dtype: str, rows: int, columns: int, halves: bool = False) -> RegisterBlock:
+    """The block for so few rows of a tile that ``b`` is read in place: all of them where the target's block
+    has as many. It is as wide as three quarters of the registers, eight vectors and the ``columns`` of the
+    tile allow, to read rows of ``b`` in long pieces."""
     block = register_block(target, dtype, halves)
     if rows > _most_rows(target):
-        return block
+        return _no_wider(block, columns)
     vectors = min(8, 3 * target.vector_registers // 4 // rows)
-    return replace(block, rows=rows, cols=block.lanes << (vectors.bit_length() - 1))
+    return _no_wider(replace(block, rows=rows, cols=block.lanes << (vectors.bit_length() - 1)), columns)
+
+
+def _no_wider(block: RegisterBlock, columns: int) -> RegisterBlock:
+    """``block`` of the columns of a tile that has fewer."""
+    width = min(block.cols, 1 << (columns.bit_length() - 1))
+    return replace(block, cols=width, lanes=min(block.lanes, width))
 
 
 def _select(gemm: Gemm, target: Target) -> MicroGemm:
@@ -115,8 +121,7 @@ def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
     if rows is not None and steps is not None:
         fitting = (form.block(block, rows, steps, columns) for form in _forms(gemm, target))
         block = next((found for found in fitting if found is not None), block)
-    width = min(block.cols, 1 << (columns.bit_length() - 1))
-    return replace(block, cols=width, lanes=min(block.lanes, width))
+    return _no_wider(block, columns)
 
 
 def _plain_block(gemm: Gemm, target: Target) -> RegisterBlock:

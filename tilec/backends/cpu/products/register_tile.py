@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+#: Vectors of sums that keep multipliers busy: a multiply-add takes four cycles, and up to two start in each,
+#: on Zen 4 and 5 and on Intel's cores from Skylake on (https://uops.info, VFMADD231PS).
+_UNDER_WAY = 8
+
+
 class Memory(Protocol):
     """How a microkernel reaches the buffers of the tile IR. Indices are scalar TIR expressions in range."""
 
@@ -62,8 +67,8 @@ class RegisterTile:
 
     ``offset`` holds what the form's offset of ``b`` adds to each row, which is taken off at the start.
     ``rest`` is how many of its columns ``b`` has, at least half of them or one; None: all.
-    Blocks of one or two rows leave the multipliers waiting for each other, but then reading ``b`` is what
-    takes the time: more accumulators gained nothing."""
+    In a block of few vectors multiply-adds would wait for each other: it has several sums of each vector,
+    which take the steps of a trip in turns and are added up behind the K loop."""
 
     def __init__(
         self,
@@ -86,7 +91,9 @@ class RegisterTile:
         self.form = word_form(block.form)
         self.offset = offset
         self.rest = rest
-        self.data = tirx.decl_buffer((block.rows * block.cols,), self.dtype, "acc", scope="local")
+        self.turns = turns_of(block)
+        size = self.turns * block.rows * block.cols
+        self.data = tirx.decl_buffer((size,), self.dtype, "acc", scope="local")
 
     def start(self) -> tirx.Stmt:
         """Zero, or what ``c`` holds."""
@@ -125,7 +132,25 @@ class RegisterTile:
     def multiply(self) -> tirx.Stmt:
         """The K loop: ``unroll`` steps a trip, then the rest one by one."""
         parts = self._static_depth() if int_value(self.gemm.depth) is not None else self._dynamic_depth()
-        return sequence(*parts)
+        others = range(1, self.turns)
+        return sequence(*map(self._cleared, others), *parts, *map(self._added, others))
+
+    def _cleared(self, number: int) -> tirx.Stmt:
+        zero = literal(0, self.dtype, self.block.lanes)
+        return each_vector(self.block, lambda r, v: put(self.data, self._sum(number, r, v), zero))
+
+    def _added(self, number: int) -> tirx.Stmt:
+        """Sums of every so many steps added to the first ones."""
+
+        def total(r: Expr, v: Expr) -> tirx.Stmt:
+            first, other = (get(self.data, self._sum(n, r, v), self.block.lanes) for n in (0, number))
+            return put(self.data, lane(self.block, r, v), first + other)
+
+        return each_vector(self.block, total)
+
+    def _sum(self, number: Expr | int, r: Expr, v: Expr) -> Expr:
+        """First element of one of the sums of vector ``v`` of row ``r``."""
+        return number * self.block.rows * self.block.cols + lane(self.block, r, v)
 
     def _static_depth(self) -> list[tirx.Stmt]:
         unroll = self.block.unroll
@@ -147,19 +172,21 @@ class RegisterTile:
         """``count`` consecutive K steps from ``k``."""
         ahead = self.block.ahead
         if ahead == 1 or count % ahead or not self.gemm.a.side_by_side:
-            return unrolled(count, lambda u: self._products(k + u, lambda r: self._a(r, k + u, 1)))
+            return unrolled(count, lambda u: self._products(k + u, lambda r: self._a(r, k + u, 1), u))
         return sequence(*(self._by_lane(k, u // ahead * ahead, u % ahead) for u in range(count)))
 
     def _by_lane(self, k: Expr, first: int, number: int) -> tirx.Stmt:
         """Step ``number`` of those whose elements of ``a`` are read together at ``first`` from ``k`` on."""
         read = partial(self._a, k=k + first, count=self.block.ahead)
-        return self._products(k + (first + number), lambda r: tirx.Shuffle([read(r)], [index(number)]))
+        step = first + number
+        return self._products(k + step, lambda r: tirx.Shuffle([read(r)], [index(number)]), index(step))
 
-    def _products(self, k: Expr, a: Callable[[Expr], Expr]) -> tirx.Stmt:
-        """One step: every vector of every row += a(row) * b[k, vector]."""
+    def _products(self, k: Expr, a: Callable[[Expr], Expr], step: Expr) -> tirx.Stmt:
+        """One step, of this number in its trip: every vector of every row += a(row) * b[k, vector]."""
+        turn = tirx.truncmod(step, index(self.turns))
 
         def multiplied(r: Expr, v: Expr) -> tirx.Stmt:
-            at = lane(self.block, r, v)
+            at = self._sum(turn, r, v)
             old = get(self.data, at, self.block.lanes)
             left = spread(a(r), self.block.lanes)
             return put(self.data, at, self._multiply_add(left, self._b(k, v), old))
@@ -226,6 +253,15 @@ class RegisterTile:
         """Where vector ``v`` of row ``r`` lies in ``c``."""
         *leading, row, col = self.gemm.c.start
         return (*leading, row + (self.row + r), col + (self.col + v * self.block.lanes))
+
+
+def turns_of(block: RegisterBlock) -> int:
+    """How many sums each vector of a block of multiply-adds has: as many as keep multipliers busy, where the
+    steps of a trip are enough for them."""
+    if block.form != "fma":
+        return 1
+    wanted = max(1, _UNDER_WAY // (block.rows * block.vectors))
+    return min(1 << (wanted.bit_length() - 1), block.unroll)
 
 
 def lane(block: RegisterBlock, r: Expr, v: Expr) -> Expr:

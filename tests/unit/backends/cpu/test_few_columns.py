@@ -1,0 +1,59 @@
+"""Products of few rows and columns: blocks as wide as their tile, whose sums take steps of K in turns."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from compiled import Library
+from cpu_products import Product
+
+from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
+from tilec.backends.cpu.products.register_tile import turns_of
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import walk
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target
+
+ROWS = 3
+
+
+@lru_cache(maxsize=1)
+def library() -> Library:
+    """Tiles of one row and of a few, with several steps of K."""
+    texts = {f"rows_{bM}": Product(bM=bM, bN=64, bK=64).text("product") for bM in (1, ROWS)}
+    return Library(texts, "x86-64-v3")
+
+
+@pytest.mark.parametrize("columns", [1, 8, 20, 64])
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_every_step_counts_once(rows: int, columns: int) -> None:
+    """Small integers, whose sums are exact in any order; depths around trips and steps."""
+    numbers = np.random.default_rng(0)
+    for depth in (1, 3, 4, 7, 64, 66, 197):
+        a, b = (
+            numbers.integers(-8, 9, shape).astype(np.float32) for shape in ((rows, depth), (depth, columns))
+        )
+        c = np.full((rows, columns), np.nan, np.float32)
+        library().run(f"rows_{rows}", [a, b, c], {"M": rows, "N": columns, "K": depth})
+        np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "turns"), [(1, 1, 4), (1, 2, 4), (2, 2, 2), (3, 1, 2), (1, 8, 1)]
+)
+def test_few_sums_take_turns(rows: int, vectors: int, turns: int) -> None:
+    block = RegisterBlock(rows, cols=16 * vectors, lanes=16, unroll=4)
+    assert turns_of(block) == turns
+
+
+@pytest.mark.parametrize("columns", [16, 64, 256])
+def test_blocks_are_no_wider_than_their_tile(columns: int) -> None:
+    """Where they are, columns that fill no vector are done by ever narrower blocks in place of by masks."""
+    kernel = parse_kernel(Product(bM=1, bN=columns, bK=64).text("product"))
+    lowered = lower(kernel, parse_target("x86-64-v4"), until="forward_operands")
+    (product,) = (
+        stmt for launch in lowered.launches for stmt in walk(launch.body) if isinstance(stmt, MicroGemm)
+    )
+    assert product.block.cols == min(columns, 128)
