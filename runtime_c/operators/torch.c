@@ -174,12 +174,28 @@ static bool torch_make_outputs(torch_run* run) {
   return true;
 }
 
+/* At a multiple of how many bytes a parameter begins, of those that a guard asks for; of a scalar any. */
+static uint32_t torch_alignment(const op_call* call, uint32_t param) {
+  const uint64_t bits = (uint64_t)(uintptr_t)call->tensors[param].data | UINT64_C(1) << 31;
+  return (uint32_t)(bits & -bits);
+}
+
+/* The variant that serves the call from where its tensors begin: of that one a workspace is asked. */
+static tilec_status torch_select(const tilec_library* library, torch_run* run) {
+  const op_call* call = &run->call;
+  uint32_t aligned[MOST_PARAMS];
+  for (uint32_t i = 0; i < call->kernel->num_params; i++) aligned[i] = torch_alignment(call, i);
+  return library->select(call->kernel, run->exec.device, call->dims, aligned, &run->exec.variant);
+}
+
 static bool torch_launch(torch_run* run) {
   const tilec_library* library = op_library();
   const op_call* call = &run->call;
   size_t bytes = 0;
-  if (library->workspace_size(call->kernel, NULL, &run->exec, call->dims, &bytes) != TILEC_OK)
+  if (torch_select(library, run) != TILEC_OK)
     return torch_fail(run, "no variant serves it: ", library->last_error());
+  if (library->workspace_size(call->kernel, NULL, &run->exec, call->dims, &bytes) != TILEC_OK)
+    return torch_fail(run, "its workspace has no size: ", library->last_error());
   const int64_t extent = (int64_t)bytes;
   if (bytes != 0) {
     if (!torch_make(run, 1, &extent, torch_dtypes[DTYPE_UINT8], &run->workspace)) return false;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from samples import image, scalar, tensor
 
+from tilec.codegen.image import WorkspaceSlice
+from tilec.ir.guards import Guard
 from tilec.package.model import DimRecord, KernelRecord, VariantRecord
 from tilec.targets import native_host
 
@@ -19,6 +21,27 @@ void {p}_0(float* x, float* y, float step, int64_t n, int64_t m, void* scratch, 
   }}
 }}
 """
+
+
+#: y = x by way of a slice, which every element of it has a place in
+BY_WAY = """
+#include <stdint.h>
+void {p}_0(const float* x, float* y, float* room, int64_t n, void* scratch, int64_t begin, int64_t end) {{
+  for (int64_t i = begin; i < end; i++) room[i] = x[i];
+  for (int64_t i = begin; i < end; i++) y[i] = room[i];
+}}
+"""
+
+
+def by_way_kernel() -> KernelRecord:
+    """A variant for x at multiples of 32 bytes, which asks for twice what the one for all others does."""
+    params = (tensor("x", "float32", "N"), tensor("y", "float32", "N", access="out"))
+    variants = []
+    for name, size, align in (("near", "8 * N", (("x", 32),)), ("far", "4 * N", ())):
+        slices = (WorkspaceSlice("room", size),)
+        made = image(f"by_way_{name}", BY_WAY, [("N",)], TARGET, native_host(), workspace=slices)
+        variants.append(VariantRecord(TARGET, (("N", Guard(max=16)),) * bool(align), made, align=align))
+    return KernelRecord("by_way", params, (DimRecord("N"),), tuple(variants), "y = x")
 
 
 def bump_kernel() -> KernelRecord:

@@ -519,6 +519,69 @@ print(made, log()[-1])
     assert said.startswith("[(1, 256), (1, 512), (2, 256)] launch work_1 grid 1 5 1")
 
 
+#: torch as far as the loader asks it for streams and memory; a stream made of address 0 is any other one.
+STAND_IN_TORCH = """
+import contextlib, types
+class Stream:
+    def __init__(self, address): self.cuda_stream = address
+class Torch(types.ModuleType):
+    float32, uint8 = np.float32, np.uint8
+    version = types.SimpleNamespace(hip=None)
+    def __init__(self):
+        super().__init__("torch")
+        self.cuda, self.now, self.made = self, Stream(5), []
+    def is_available(self): return True
+    def is_current_stream_capturing(self): return False
+    def current_stream(self, device=None): return self.now
+    def default_stream(self, device): return Stream(0)
+    def ExternalStream(self, address, device): return Stream(address or 77)
+    @contextlib.contextmanager
+    def stream(self, stream):
+        self.now, before = stream, self.now
+        yield
+        self.now = before
+    def empty(self, shape, dtype, device):
+        self.made.append((self.now.cuda_stream, shape))
+        room = np.zeros(256 + 4 * int(np.prod(shape)), np.uint8)
+        start = -room.ctypes.data % 256
+        return OnTorch(room[start : start + int(np.prod(shape)) * np.dtype(dtype).itemsize].view(dtype))
+class OnTorch(OnGpu):
+    is_cuda = True
+sys.modules["torch"] = torch = Torch()
+"""
+
+
+def test_memory_of_torch_is_taken_on_the_stream_of_the_call(report: BuildReport, driver: Path) -> None:
+    script = """
+work, array = lib.kernels["work"], OnTorch(np.zeros((1, 5), np.int32))
+for stream in (None, 0, 9):
+    work(array, stream=stream)
+print(torch.made, torch.now.cuda_stream)
+torch.made.clear()
+a = OnTorch(np.ones(8, np.float32))
+for stream in (None, 0, 9, 0):
+    made = lib.add(a, a, stream=stream)
+    assert (made.array == 2).all()
+for _ in range(2):
+    lib.add(alpha=1.0, a=a, b=a, stream=9)
+print(torch.made)
+"""
+    workspaces, outputs = run(report, STAND_IN_TORCH + script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    assert workspaces == "[(5, 256), (0, 256), (9, 256)] 5"
+    assert outputs == "[(5, (8,)), (0, (8,)), (9, (8,)), (0, (8,)), (9, (8,)), (9, (8,))]"
+
+
+def test_workspaces_need_not_stay(report: BuildReport, driver: Path) -> None:
+    script = """
+work, array = lib.kernels["work"], OnTorch(np.zeros((1, 5), np.int32))
+work.keeps_workspace = False
+for _ in range(3):
+    work(array)
+print(len(torch.made))
+"""
+    assert run(report, STAND_IN_TORCH + script, driver, FAKE_CUDA="1 80 12000") == "3\n"
+
+
 def test_contexts_have_workspaces_of_their_own(report: BuildReport, driver: Path) -> None:
     script = """
 import tilec.portable.loader as loader

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from operator_kernels import bump_kernel, packed_kernel
+from operator_kernels import bump_kernel, by_way_kernel, packed_kernel
 from samples import sample_spec
 
 from tilec.errors import PackageError
@@ -37,7 +37,7 @@ def refused(function, *arguments, **named):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = sample_spec(native_host())
-    spec = replace(spec, kernels=(*spec.kernels, bump_kernel(), packed_kernel()))
+    spec = replace(spec, kernels=(*spec.kernels, bump_kernel(), by_way_kernel(), packed_kernel()))
     report = write_package(spec, tmp_path_factory.mktemp("operators"))
     (made,) = write_torch_operators([spec], [report])
     return made
@@ -69,6 +69,16 @@ assert not any(name.partition(".")[0] == "tilec" for name in sys.modules)
 print("all agree")
 """
     assert said(library, script) == ["all agree"]
+
+
+def test_a_workspace_is_that_of_the_variant_for_where_tensors_begin(library: Path) -> None:
+    script = """
+x = torch.arange(64.0)
+for start in range(9):
+    assert ops.by_way(x[start : start + 16]).tolist() == x[start : start + 16].tolist()
+print(ops.by_way(x[1:]).tolist() == x[1:].tolist())
+"""
+    assert said(library, script) == ["True"]
 
 
 def test_errors_are_torchs(library: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import tensor
-from shape_samples import kernel, lengths, shapes_kernel
+from samples import normalize_kernel, tensor
+from shape_samples import LEVEL, kernel, lengths, shapes_kernel
 
 from tilec.package.model import PackageSpec
 from tilec.package.write import write_package
@@ -30,9 +30,8 @@ void {p}_0(const float* x, const uint16_t* bits, float* y, int64_t n, void* scra
 @pytest.fixture(scope="module")
 def ops(tmp_path_factory: pytest.TempPathFactory) -> Any:
     n = [tensor("x", "float32", "n"), tensor("b", "float16", "n"), tensor("y", "float32", "n", access="out")]
-    spec = PackageSpec(
-        "torchshapes", "1.0", native_host(), (shapes_kernel(), kernel("mixed", MIXED, n, ["n"]))
-    )
+    mixed, normalize = kernel("mixed", MIXED, n, ["n"]), normalize_kernel(LEVEL, native_host())
+    spec = PackageSpec("torchshapes", "1.0", native_host(), (shapes_kernel(), mixed, normalize))
     made = write_package(spec, tmp_path_factory.mktemp("torchshapes"))
     torch_ops.register(loader.load(made.library))
     return torch.ops.torchshapes
@@ -70,6 +69,21 @@ def test_it_is_exported_saved_and_loaded(ops: Any, tmp_path: Path) -> None:
     for shape in ((6, 30), (17, 25)):
         x = torch.rand(*shape)
         torch.testing.assert_close(loaded(x), Model()(x))
+
+
+def test_operators_keep_no_workspace(ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def memory(device: Any, stream: int, size: int) -> tuple[object, int, int]:
+        sizes.append(size)
+        return host_memory(device, stream, size)
+
+    host_memory = loader._host_memory
+    monkeypatch.setattr(loader, "_host_memory", memory)
+    x = torch.rand(3, 4)
+    for _ in range(2):
+        torch.testing.assert_close(ops.normalize(x), x / x.sum(1, keepdim=True))
+    assert len(sizes) == 2
 
 
 def test_shapes_that_do_not_agree_are_refused_while_tracing(ops: Any) -> None:

@@ -585,6 +585,8 @@ class Kernel:
             if bind["source"] == "scalar"
         }
         self._kept = _KeptCalls()
+        #: Whether a workspace stays for the next call of its thread.
+        self.keeps_workspace = True
         self._form = functools.lru_cache(maxsize=64)(self._form_of)
         #: What outputs are allocated like where no argument is an array; None for NumPy.
         self.like: object = None
@@ -687,7 +689,8 @@ class Kernel:
             _maker(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
             for each in missing
         ]
-        made = [make() for make in makers]
+        with _allocating((like,), stream if makers else None):
+            made = [make() for make in makers]
         for param, array in zip(missing, made, strict=True):
             views[param["name"]] = _view(array, param["name"], on)
         call = self._filled(values, views, dims, run, own_workspace)
@@ -740,7 +743,9 @@ class Kernel:
 
     def _again(self, call: _Call, seen: _Seen, stream: int | None) -> list[Any]:
         """Makes a call that is kept with other arrays and scalars; returns the outputs that were left out."""
-        made, run = [make() for make in call.makers], call.run
+        with _allocating(seen.values, stream if call.makers else None):
+            made = [make() for make in call.makers]
+        run = call.run
         addresses = (*seen.addresses, *map(_address, made))
         for tensor, address in zip(call.slots, addresses, strict=True):
             tensor.data = address
@@ -968,6 +973,7 @@ class Kernel:
                 self._handle, run.variant, ctypes.byref(run), values, ctypes.byref(size)
             )
         )
+        own = own or not self.keeps_workspace
         memory, run.workspace = library._workspace(device, run.stream or 0, size.value, own)
         run.workspace_size = size.value
         return memory
@@ -1150,8 +1156,8 @@ class Library:
 
     def _workspace(self, device: _Device, stream: int, size: int, own: bool) -> tuple[object, int]:
         """One growing block per thread, context and stream: (owner, address), aligned as the device wants it.
-        What a graph captures, and the ``own`` block of a prepared call, are made for it, so that later growth
-        takes nothing away."""
+        What a graph of torch captures, and the ``own`` block of a call, are made for it: later growth takes
+        nothing away."""
         kind = _KINDS.get(device.device_type)
         if kind is None:
             text = f"this loader has no memory of devices of type {device.device_type} (of dlpack.h)"
@@ -1854,7 +1860,7 @@ def _cuda_memory(device: _Device, stream: int, size: int) -> tuple[object, int, 
     if torch is not None and torch.cuda.is_available():
         return _torch_memory(device, stream, size)
     if cupy is not None:
-        with cupy.cuda.Device(device.device_id), cupy.cuda.ExternalStream(stream):
+        with _on_cupy_stream(stream, device.device_id):
             block = cupy.empty(size, cupy.uint8)
         return block, block.data.ptr, size
     memory = DeviceMemory(device.device_id, size)
@@ -1863,10 +1869,42 @@ def _cuda_memory(device: _Device, stream: int, size: int) -> tuple[object, int, 
 
 def _torch_memory(device: _Device, stream: int, size: int) -> tuple[object, int, int]:
     """The same, of torch."""
-    torch = sys.modules["torch"]
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device.device_id)):
-        block = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device.device_id}")
+    torch, number = sys.modules["torch"], device.device_id
+    with _on_torch_stream(stream, number):
+        block = torch.empty(size, dtype=torch.uint8, device=f"cuda:{number}")
     return block, block.data_ptr(), size
+
+
+def _on_torch_stream(stream: int, device: int) -> contextlib.AbstractContextManager[object]:
+    """Where torch takes memory for work on ``stream``."""
+    cuda = sys.modules["torch"].cuda
+    if cuda.current_stream(device).cuda_stream == stream:
+        return contextlib.nullcontext()
+    # an ExternalStream of address 0 would be any other stream
+    on = cuda.ExternalStream(stream, device=device) if stream else cuda.default_stream(device)
+    entered: contextlib.AbstractContextManager[object] = cuda.stream(on)
+    return entered
+
+
+def _allocating(values: Iterable[Any], stream: int | None) -> contextlib.AbstractContextManager[object]:
+    """Where outputs are made like the first of some arrays that is of torch's or CuPy's on a GPU, for work on
+    ``stream``; None: on the current one. Both hand freed memory on in the order of a stream."""
+    if stream is None:
+        return contextlib.nullcontext()
+    for value in values:
+        if getattr(value, "is_cuda", False):
+            return _on_torch_stream(stream, value.device.index or 0)
+        if _is_cupy(value):
+            return _on_cupy_stream(stream, value.device.id)
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _on_cupy_stream(stream: int, device: int) -> Iterator[None]:
+    """Where CuPy takes memory for work on ``stream``."""
+    cuda = sys.modules["cupy"].cuda
+    with cuda.Device(device), cuda.ExternalStream(stream):
+        yield
 
 
 class DeviceMemory:

@@ -47,7 +47,7 @@ def register(library: Library, namespace: str | None = None) -> tuple[str, ...]:
         )
     space = torch.library.Library(where, "FRAGMENT")
     for name in names:
-        _Operator(library.kernels[name]).register(space, library)
+        _Operator(library.kernels[name], library).register(space, library)
     _KNOWN[where] = (library.build_id, space)
     return names
 
@@ -60,8 +60,10 @@ def _is_expressible(kernel: Kernel) -> bool:
 class _Operator:
     """One kernel as an operator."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._operands = kernel, Operands(kernel.metadata)
+    def __init__(self, kernel: Kernel, library: Library) -> None:
+        self._kernel, self._operands = Kernel(library, kernel.metadata), Operands(kernel.metadata)
+        # A graph that torch makes of a compiled model has its own memory, in which it finds nobody else's
+        self._kernel.keeps_workspace = False
 
     def register(self, space: torch.library.Library, library: Library) -> None:
         """Defines the operator, its kernels for the devices that the library has code for, and its fake."""
