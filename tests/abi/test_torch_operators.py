@@ -119,6 +119,13 @@ def test_a_process_without_torch_is_told(library: Path) -> None:
     assert done.stderr.startswith("sample: its operators are not registered yet: no libtorch")
 
 
+def test_a_package_may_have_the_name_of_a_file_of_the_runtime(tmp_path: Path) -> None:
+    spec = replace(sample_spec(native_host()), name="doors", kernels=(bump_kernel(),))
+    (made,) = write_torch_operators([spec], [write_package(spec, tmp_path)])
+    script = "print(torch.ops.doors.bump(torch.arange(2.0), 1.0, M=2).tolist()[:2])"
+    assert said(made, script) == ["[0.0, 1.0]"]
+
+
 def test_no_operator_is_an_error(tmp_path: Path) -> None:
     spec = replace(sample_spec(native_host()), kernels=(packed_kernel(),))
     assert not torch_kernels(spec)

@@ -43,8 +43,8 @@ def link_operators(
     with scratch_folder(report.out_dir) as folder:
         source = folder / f"{name}.c"
         source.write_text(text, encoding="utf-8")
-        include = (report.out_dir / "include", runtime_folder() / "operators")
-        made = compile_c(toolchain, (source,), folder / "made", (*(f"-I{each}" for each in include), *flags))
+        include = f"-I{runtime_folder() / 'operators'}"
+        made = compile_c(toolchain, (source,), folder / "made", (include, *flags))
         needs = (report.out_dir / place.linked,)
         library = SharedLibrary(folder / target.name, target.name, exports, needs)
         toolchain.link_shared(made, library)
