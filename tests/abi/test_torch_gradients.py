@@ -184,6 +184,18 @@ def test_what_writes_its_arguments_refuses_before_it_runs(ops: Any) -> None:
     assert (x == 4).all()
 
 
+def test_what_a_backward_pass_kept_may_not_be_written(ops: Any) -> None:
+    x = torch.ones(100, requires_grad=True)
+    kept = 3 * x
+    y = kept * kept
+    ops.doubled(kept.detach())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    with torch.inference_mode():
+        ops.doubled(made := torch.ones(100))
+    assert (made == 2).all()
+
+
 def test_registering_again_changes_nothing(library: loader.Library, ops: Any, tmp_path: Path) -> None:
     names = torch_ops.register(library, "tilec_gradients")
     assert names == ("doubled", "half", "product", "product_backward")

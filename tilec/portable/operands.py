@@ -35,7 +35,16 @@ class Operands:
     @property
     def mutates(self) -> bool:
         """Whether a tensor that callers give is written."""
-        return any(param["access"] != "in" for param in self.inputs if param["kind"] == "tensor")
+        return bool(self.written)
+
+    @property
+    def written(self) -> list[int]:
+        """The places among the inputs of tensors that are written."""
+        return [
+            place
+            for place, param in enumerate(self.inputs)
+            if param["kind"] == "tensor" and param["access"] != "in"
+        ]
 
     def dims(self, values: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Every dim, of one value for each input; ``given`` has the hidden ones."""

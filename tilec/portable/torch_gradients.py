@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,20 @@ class Ungraded:
                 "under torch.no_grad(), or with detached tensors"
             )
         with torch._C._AutoDispatchBelowAutograd():
+            return getattr(getattr(torch.ops, self._namespace), self._name)(*args, **dims)
+
+
+class Written:
+    """An operator that writes its arguments, where torch counts changes of tensors: for a backward pass that
+    kept one it is an error. ``places`` are those of the written ones among the arguments."""
+
+    def __init__(self, namespace: str, name: str, places: Sequence[int]) -> None:
+        self._namespace, self._name, self._places = namespace, name, places
+
+    def __call__(self, *args: Any, **dims: Any) -> Any:
+        """The operator, its change counted."""
+        torch.autograd.graph.increment_version([args[place] for place in self._places])
+        with torch._C._AutoDispatchBelowADInplaceOrView():
             return getattr(getattr(torch.ops, self._namespace), self._name)(*args, **dims)
 
 

@@ -19,7 +19,7 @@ import torch
 from .loader import Kernel, Library, LibraryError, default_of, device_of_variant
 from .operands import Operands
 from .torch_autocast import Autocast
-from .torch_gradients import Gradients, Ungraded
+from .torch_gradients import Gradients, Ungraded, Written
 from .torch_schema import schema
 
 #: What the dispatcher of torch calls the devices of which it has tensors, there and in torch.autocast.
@@ -73,6 +73,8 @@ class _Operator:
             key, inside_autocast = _DISPATCH_KEYS[device]
             space.impl(name, self.run, key)
             space.impl(name, Autocast(space.ns, name, self._operands.inputs), inside_autocast)
+        if self._operands.mutates:
+            space.impl(name, Written(space.ns, name, self._operands.written), "ADInplaceOrView")
         torch.library.register_fake(f"{space.ns}::{name}", self.fake, lib=space)
         if self._operands.mutates or not self._operands.outputs:
             space.impl(name, Ungraded(space.ns, name), "Autograd")
