@@ -38,5 +38,12 @@ def _with_calls(text: str) -> str:
 
 
 def as_here(target: Target) -> Target:
-    """``target``, with what is told of the machine cut to AVX2 where this one is not of that kind."""
-    return target if runs_here(target) else replace(target, mcpu=_AVX2.mcpu, mattr=(), bits=_AVX2.bits)
+    """``target``, with what is told of the machine cut to what this one has beside the unit: all else of the
+    target, or AVX2."""
+    if runs_here(target):
+        return target
+    level, *features = target.name.split("+")
+    others = parse_target("+".join([level, *(name for name in features if name != "amx")]))
+    here = others if runs_here(others) else _AVX2
+    kept = (*here.features, "amx")
+    return replace(target, features=kept, mcpu=here.mcpu, mattr=here.mattr, bits=here.bits)
