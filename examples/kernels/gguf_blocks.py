@@ -117,12 +117,19 @@ def words(form, W, j, numbers, m, unit, half, p, planes):
 def unpack_tile(form, W, tile, first, ko):
     """The weights of ``tile`` (`quantised_unpacked.product`), in their own order."""
     (size, stored), (rows, depth) = SIZES[form], tile.shape
-    half, parts = order(form, 1, 0), depth // PART
     blocks = T.alloc_shared((rows, depth // size, stored), "uint8")
+    T.copy(W[first, ko * (depth // size), 0], blocks)
+    unpack_blocks(form, blocks, tile)
+
+
+@T.macro
+def unpack_blocks(form, blocks, tile):
+    """The weights of ``blocks`` (rows, blocks of a row, bytes of a block) as ``tile`` (rows, K)."""
+    rows, depth = tile.shape
+    half, parts = order(form, 1, 0), depth // PART
     floats = T.alloc_fragment((2, parts // PARTS[form]), "uint16")
     packed = T.alloc_fragment((2, parts // 4), "uint32")
     codes = T.view(packed, (2, parts), "uint8")
-    T.copy(W[first, ko * (depth // size), 0], blocks)
     for j in T.serial(rows):
         for s in range(depth // UNITS[form]):
             stored_steps(form, blocks, j, s, s, floats, packed)

@@ -113,12 +113,13 @@ def binary(helpers: None, patch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="module")
 def checkpoints(helpers: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that decodes with split keys, and one with a window, which does not."""
+    """A model that decodes with split keys, one with a window, which does not, and a mixture of experts."""
     from checkpoint import GROUPED, SMALL, write_checkpoint
 
     folder = tmp_path_factory.mktemp("checkpoints")
     write_checkpoint(GROUPED["llama 64"], folder / "llama")
     write_checkpoint(SMALL["mistral"], folder / "mistral")
+    write_checkpoint({**SMALL["qwen2_moe"], "rms_norm_eps": 1e-5}, folder / "qwen2_moe")
     return folder
 
 
@@ -144,6 +145,8 @@ def prompts() -> list[list[int]]:
         ("llama", "fp8", "same"),
         ("llama", "bfloat16", "fp8"),
         ("mistral", "bfloat16", "fp8"),
+        ("qwen2_moe", "q4_0", "same"),
+        ("qwen2_moe", "fp8", "fp8"),
     ],
 )
 def test_logits_and_tokens_are_those_of_torch(

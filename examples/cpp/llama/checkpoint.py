@@ -28,7 +28,7 @@ _SMALL = {
 _EXPERTS = {
     "num_experts": 12,
     "num_experts_per_tok": 4,
-    "moe_intermediate_size": 96,
+    "moe_intermediate_size": 128,
     "shared_expert_intermediate_size": 256,
 }
 _LLAMA3 = {
@@ -44,7 +44,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "qwen2": {**_SMALL, "model_type": "qwen2", "tie_word_embeddings": True},
     "qwen3": {**_SMALL, "model_type": "qwen3", "head_dim": 128},
     "mistral": {**_SMALL, "model_type": "mistral", "sliding_window": 40, "rms_norm_eps": 1e-5},
-    "mixtral": {**_SMALL, "model_type": "mixtral", "intermediate_size": 192, "num_local_experts": 8},
+    "mixtral": {**_SMALL, "model_type": "mixtral", "intermediate_size": 256, "num_local_experts": 8},
     "qwen2_moe": {**_SMALL, **_EXPERTS, "model_type": "qwen2_moe", "decoder_sparse_step": 2},
     "qwen3_moe": {
         **_SMALL,

@@ -1,5 +1,6 @@
 // The MLP of a layer: one for all tokens, or a mixture of experts, whose rows are one product however they are shared out.
 #include "model.hpp"
+#include "numbers.hpp"
 
 namespace llama {
 
@@ -14,9 +15,9 @@ void Model::gated(const Mlp& mlp, Tensor in, Tensor out, const Tensor* offsets) 
   const Tensor gate(fused, type_, {count, inner}, {2 * inner, 1});
   const Tensor up(fused + inner * bytes_of(type_), type_, {count, inner}, {2 * inner, 1});
   multiply(in, mlp.gate_up, Tensor(fused, type_, {count, 2 * inner}), offsets);
-  if (rounds() && offsets == nullptr) {
+  if (rounds()) {
     kernels_.call(kernel("silu_mul_rounded"), {gate, up, rounded(count, inner), rounded_by(count)});
-    return linear(rounded(count, inner), mlp.down, out);
+    return multiply(rounded(count, inner), mlp.down, out, offsets);
   }
   const Tensor activated(room(kInner, count * inner, type_), type_, {count, inner});
   kernels_.call(kernel("silu_mul"), {gate, up, activated});
@@ -25,8 +26,23 @@ void Model::gated(const Mlp& mlp, Tensor in, Tensor out, const Tensor* offsets) 
 
 void Model::multiply(Tensor in, const Matrix& matrix, Tensor out, const Tensor* offsets) {
   if (offsets == nullptr) return linear(in, matrix, out);
-  const Tensor weights(matrix.data, type_, {config_.experts.count, matrix.features, matrix.inputs});
-  kernels_.call(kernel("linear_grouped"), {in, weights, *offsets, out});
+  const std::int64_t experts = config_.experts.count, features = matrix.features, blocks = matrix.inputs / kQ4Block;
+  const auto weights = [&](Type type, std::int64_t width) { return Tensor(matrix.data, type, {experts, features, width}); };
+  switch (precision_.form) {
+    case Form::kPlain:
+      return kernels_.call(kernel("linear_grouped"), {in, weights(type_, matrix.inputs), *offsets, out});
+    case Form::kQ4Blocks:
+      return kernels_.call("linear_grouped_q4_0", {in, Tensor(matrix.data, Type::kByte, {experts, features, blocks, kQ4Bytes}),
+                                                   *offsets, out});
+    case Form::kQ4Packed:
+      return kernels_.call("linear_grouped_packed", {in, weights(Type::kByte, matrix.inputs / 2),
+                                                     Tensor(matrix.scales, type_, {blocks, experts, features}), *offsets, out});
+    case Form::kFloat8: {
+      const auto [read, by] = round_rows(in, matrix.inputs);
+      kernels_.call("linear_grouped_fp8", {read, weights(Type::kFloat8, matrix.inputs), by,
+                                           Tensor(matrix.scales, Type::kFloat32, {experts, features}), *offsets, out});
+    }
+  }
 }
 
 void Model::mix(const Layer& layer) {

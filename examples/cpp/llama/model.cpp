@@ -174,14 +174,19 @@ void Model::embed() {
                 {rows(kStream, hidden), gain(weights_.layers.front().input_gain, hidden), rows(kNormed, hidden)});
 }
 
+std::pair<Tensor, Tensor> Model::round_rows(Tensor in, std::int64_t inputs) {
+  const Tensor read = rounded(in.rows(), inputs), by = rounded_by(in.rows());
+  if (in.type() != Type::kFloat8) kernels_.call("round_rows", {in, read, by});
+  return {read, by};
+}
+
 void Model::linear(Tensor in, const Matrix& matrix, Tensor out) {
   const std::int64_t blocks = matrix.inputs / kQ4Block;
   const Tensor weights(matrix.data, type_, {matrix.features, matrix.inputs});
   const Tensor stored(matrix.data, Type::kByte, {matrix.features, blocks, kQ4Bytes});
   if (precision_.form == Form::kPlain) return kernels_.call(kernel("linear"), {in, weights, out});
   if (rounds()) {
-    const Tensor read = rounded(in.rows(), matrix.inputs), by = rounded_by(in.rows());
-    if (in.type() != Type::kFloat8) kernels_.call("round_rows", {in, read, by});
+    const auto [read, by] = round_rows(in, matrix.inputs);
     return kernels_.call("linear_fp8", {read, Tensor(matrix.data, Type::kFloat8, {matrix.features, matrix.inputs}), by,
                                         Tensor(matrix.scales, Type::kFloat32, {matrix.features}), out});
   }

@@ -76,9 +76,10 @@ class Model {
   void* room(Slot slot, std::int64_t elements, Type type);
   Tensor rows(Slot slot, std::int64_t columns);
   // What products of 8-bit floats read: rows rounded to them, and a scale for each. Norms and activations whose only readers
-  // are products write them; `linear` rounds other rows.
+  // are products write them; `round_rows` gives those, and rounds others.
   bool rounds() const { return precision_.form == Form::kFloat8; }
   Tensor rounded(std::int64_t count, std::int64_t inputs);
+  std::pair<Tensor, Tensor> round_rows(Tensor in, std::int64_t inputs);
   Tensor rounded_by(std::int64_t count) { return {room(kRoundedBy, count, Type::kFloat32), Type::kFloat32, {count}}; }
   // What add_and_norm has made for products.
   Tensor normed() { return rounds() ? rounded(shape_.tokens, config_.hidden) : rows(kNormed, config_.hidden); }

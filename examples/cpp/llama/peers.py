@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM, DynamicCache
 
 #: Types of activations, where a precision is none.
@@ -70,17 +72,33 @@ def quantise(model: Any) -> None:
     from gguf.quants import dequantize, quantize
 
     kind = GGMLQuantizationType.Q4_0
-    for module in _products(model):
-        rounded = dequantize(quantize(module.weight.detach().float().numpy(), kind), kind)
-        module.weight.data = torch.from_numpy(rounded).to(module.weight.dtype)
+    for weight in _weights(model):
+        rounded = dequantize(quantize(weight.detach().float().numpy(), kind), kind)
+        weight.data = torch.from_numpy(rounded).to(weight.dtype)
 
 
 def round_to_float8(model: Any) -> None:
     """Rounds weights of the model's products, and activations that these take, to float8_e4m3fn with a scale
     a row."""
+    for weight in _weights(model):
+        weight.data = _rounded_rows(weight.detach())
     for module in _products(model):
-        module.weight.data = _rounded_rows(module.weight.detach())
         module.register_forward_pre_hook(lambda _, given: (_rounded_rows(given[0]), *given[1:]))
+    for experts in _experts(model):
+        experts.forward = partial(_mix_rounded, experts)
+
+
+def _mix_rounded(
+    experts: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor
+) -> torch.Tensor:
+    """What ``experts`` make of ``rows``, with both activations that their products take rounded."""
+    made, rounded = torch.zeros_like(rows), _rounded_rows(rows)
+    for number in range(experts.num_experts):
+        row, place = torch.where(chosen == number)
+        gate, up = linear(rounded[row], experts.gate_up_proj[number]).chunk(2, dim=-1)
+        down = linear(_rounded_rows(experts.act_fn(gate) * up), experts.down_proj[number])
+        made.index_add_(0, row, (down * shares[row, place, None]).to(made.dtype))
+    return made
 
 
 def _rounded_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -109,9 +127,20 @@ def round_cache(model: Any) -> None:
 
 
 def _products(model: Any) -> list[torch.nn.Linear]:
-    """The model's products; the last one has weights of its own, which are not those of the embeddings."""
+    """The model's products but those of experts; how much of a shared one counts is none."""
+    named = model.named_modules()
+    return [made for name, made in named if isinstance(made, torch.nn.Linear) and "expert_gate" not in name]
+
+
+def _experts(model: Any) -> list[Any]:
+    return [module for module in model.modules() if hasattr(module, "gate_up_proj")]
+
+
+def _weights(model: Any) -> list[torch.nn.Parameter]:
+    """Those of all products; the last one gets weights of its own, which are not those of the embeddings."""
     model.get_output_embeddings().weight = torch.nn.Parameter(model.get_output_embeddings().weight.clone())
-    return [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    mixed = [weight for made in _experts(model) for weight in (made.gate_up_proj, made.down_proj)]
+    return [made.weight for made in _products(model)] + mixed
 
 
 def times(model: Any, prompt: Sequence[int], tokens: int) -> dict[str, float]:

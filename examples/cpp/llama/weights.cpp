@@ -198,11 +198,14 @@ void load_experts(Loader& load, const Config& config, const std::string& layer_p
   const std::array<const char*, 3> names = is_mixtral ? kMixtral : kMlp;
   std::vector<std::string> all;
   for (std::int64_t i = 0; i < config.experts.count; ++i) all.push_back(prefix + "experts." + std::to_string(i) + ".");
-  layer.router = load.matrix({{prefix + "gate.weight", config.experts.count}}, config.hidden, Split::kNone);
+  const auto narrow = [&](const char* name, std::int64_t features) {
+    return Matrix{load.table(prefix + name, features, config.hidden), features, config.hidden};
+  };
+  layer.router = narrow("gate.weight", config.experts.count);
   layer.experts = load_mlps(load, all, names, config.hidden, config.experts.inner);
   if (config.experts.shared == 0) return;
   layer.mlp = load_mlps(load, {prefix + "shared_expert."}, names, config.hidden, config.experts.shared);
-  layer.shared_gate = load.matrix({{prefix + "shared_expert_gate.weight", 1}}, config.hidden, Split::kNone);
+  layer.shared_gate = narrow("shared_expert_gate.weight", 1);
 }
 
 Layer load_layer(Loader& load, const Config& config, std::int64_t number) {
@@ -251,8 +254,6 @@ Precision Precision::on(const Kernels& kernels) const {
 }
 
 Weights::Weights(const checkpoint::Checkpoint& files, const Config& config, Precision precision, Device& device, Share share) {
-  if (precision.form != Form::kPlain && config.experts.count != 0)
-    throw std::runtime_error("--precision: the library multiplies by the weights of experts in the type of activations alone");
   Loader load(files, precision, device, share);
   const std::string words = "model.embed_tokens.weight";
   embeddings = load.table(words, config.vocabulary, config.hidden);

@@ -45,7 +45,7 @@ struct Layer {
   const void *qkv_bias = nullptr, *q_gain = nullptr, *k_gain = nullptr;  // zeros and anything where a model has none
   Matrix qkv, out;
   Mlp mlp;                     // of every token; where there are experts only if tokens share one
-  Matrix router, shared_gate;  // the router is there where the layer has experts
+  Matrix router, shared_gate;  // in the type of activations; the router is there where the layer has experts
   Mlp experts;
 };
 
