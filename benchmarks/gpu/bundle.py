@@ -46,7 +46,7 @@ SHIPPED_KERNELS = ("matmul_float16", "matmul_bfloat16")
 MOST_CASES, MOST_ATTEMPTS = 4, 10
 #: What the runner takes from tilec, as it is; the packages around them are empty.
 SHARED = (
-    *("portable/loader.py", "errors.py", "packages.py", "dtypes.py", "ir/interp/values.py"),
+    *("portable/loader.py", "errors.py", "packages.py", "dtypes.py", "spelling.py", "ir/interp/values.py"),
     *("trials/comparison.py", "portable/guarded.py", "portable/nearness.py", "portable/timing.py"),
     *("portable/graphs.py", "portable/devices/base.py"),
     *("portable/devices/gpu.py", "portable/devices/cuda.py"),
