@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 from gguf_blocks import SIZES, linear_q4_0_inputs, unpack_blocks, weights_q4_0
-from quantised_packed import GROUP, pack, place, unpack
+from quantised_packed import GROUP, pack, unpack, unpack_words
 from tile_math import f32
 
 import tilec
@@ -33,6 +33,24 @@ def tile_of_expert(offsets, by, G, bM):
     return expert + 0, row + 0, end - row
 
 
+@T.macro
+def expert_product(A, W, offsets, C, bx, by, bM, bN, bK, num_stages, scaled):
+    """A block's tile of C: ``scaled(x, m, e, n)`` of each sum x, of row m, expert e and column n."""
+    G, K = W.shape[0], W.shape[2]
+    As, Ws = T.alloc_shared((bM, bK), A.dtype), T.alloc_shared((bN, bK), W.dtype)
+    acc = T.alloc_fragment((bM, bN), "float32")
+    e, first, rows = tile_of_expert(offsets, by, G, bM)
+    if (rows > 0) & (e >= 0) & (e < G):
+        T.clear(acc)
+        for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=num_stages):
+            T.copy(A[first, ko * bK], As)
+            T.copy(W[e, bx * bN : (bx + 1) * bN, ko * bK : (ko + 1) * bK], Ws)
+            T.gemm(As, Ws, acc, transpose_B=True)
+        for i, j in T.Parallel(bM, bN):
+            if i < rows:
+                C[first + i, bx * bN + j] = scaled(acc[i, j], first + i, e, bx * bN + j)
+
+
 @tilec.jit(out_idx=[-1])
 def linear_grouped(tokens, N, K, G, dtype="bfloat16", bM=64, bN=128, bK=64, num_stages=2, threads=128):
     """C[m] = A[m] @ W[g].T for the expert g of row m; rows of no expert are left as they are."""
@@ -46,18 +64,7 @@ def linear_grouped(tokens, N, K, G, dtype="bfloat16", bM=64, bN=128, bK=64, num_
     ):
         """C = A @ W[g].T, row by row with the weights of the row's expert."""
         with T.Kernel(T.ceildiv(N, bN), T.ceildiv(tokens, bM) + G, threads=threads) as (bx, by):
-            As, Ws = T.alloc_shared((bM, bK), dtype), T.alloc_shared((bN, bK), dtype)
-            acc = T.alloc_fragment((bM, bN), "float32")
-            e, first, rows = tile_of_expert(offsets, by, G, bM)
-            if (rows > 0) & (e >= 0) & (e < G):
-                T.clear(acc)
-                for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=num_stages):
-                    T.copy(A[first, ko * bK], As)
-                    T.copy(W[e, bx * bN : (bx + 1) * bN, ko * bK : (ko + 1) * bK], Ws)
-                    T.gemm(As, Ws, acc, transpose_B=True)
-                for i, j in T.Parallel(bM, bN):
-                    if i < rows:
-                        C[first + i, bx * bN + j] = acc[i, j]
+            expert_product(A, W, offsets, C, bx, by, bM, bN, bK, num_stages, lambda x, m, e, n: x)
 
     return main
 
@@ -89,19 +96,10 @@ def linear_grouped_fp8(
     ):
         """C = A @ W[g].T, 8-bit floats in, scaled by rows."""
         with T.Kernel(T.ceildiv(N, bN), T.ceildiv(tokens, bM) + G, threads=threads) as (bx, by):
-            As, Ws = T.alloc_shared((bM, bK), dtype), T.alloc_shared((bN, bK), dtype)
-            acc = T.alloc_fragment((bM, bN), "float32")
-            e, first, rows = tile_of_expert(offsets, by, G, bM)
-            if (rows > 0) & (e >= 0) & (e < G):
-                T.clear(acc)
-                for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=num_stages):
-                    T.copy(A[first, ko * bK], As)
-                    T.copy(W[e, bx * bN : (bx + 1) * bN, ko * bK : (ko + 1) * bK], Ws)
-                    T.gemm(As, Ws, acc, transpose_B=True)
-                for i, j in T.Parallel(bM, bN):
-                    if i < rows:
-                        both = a_scale[first + i] * w_scale[e, bx * bN + j]
-                        C[first + i, bx * bN + j] = acc[i, j] * both
+            expert_product(
+                *(A, W, offsets, C, bx, by, bM, bN, bK, num_stages),
+                lambda x, m, e, n: x * (a_scale[m] * w_scale[e, n]),
+            )
 
     return main
 
@@ -135,10 +133,7 @@ def linear_grouped_packed(
                     T.copy(A[first, ko * bK], As)
                     T.copy(W[e, bx * bN : (bx + 1) * bN, ko * (bK // 2) : (ko + 1) * (bK // 2)], packed)
                     T.copy(scales[ko * groups : (ko + 1) * groups, e, bx * bN : (bx + 1) * bN], steps)
-                    for j, k in T.Parallel(bN, bK):
-                        at = k // GROUP * GROUP + place(k % GROUP, 4)
-                        number = ((T.cast(packed[j, at // 2], "int32") >> (at % 2 * 4)) & 15) - 8
-                        Ws[j, k] = T.cast(number, "float32") * steps[k // part, j]
+                    unpack_words(packed, steps, Ws, 4, part)
                     T.gemm(Ws, As, acc, transpose_B=True)
                 for j, i in T.Parallel(bN, bM):
                     if i < rows:

@@ -171,6 +171,18 @@ def stored(byte, plane, bits):
     return value >> 4 if plane else value & 15
 
 
+@T.macro
+def unpack_words(packed, steps, Ws, bits, part):
+    """Ws (N, K) = the weights of ``packed``, times their steps (K / ``part``, N): what products in registers
+    take."""
+    each = per_byte(bits)
+    for j, k in T.Parallel(*Ws.shape):
+        at = k // GROUP * GROUP + place(k % GROUP, bits)
+        byte = T.cast(packed[j, at // each], "int32")
+        number = byte if bits == 8 else ((byte >> (at % 2 * 4)) & 15) - 8
+        Ws[j, k] = T.cast(number, "float32") * steps[k // part, j]
+
+
 @tilec.jit(out_idx=[-1])
 def linear_packed(
     M,
@@ -220,11 +232,7 @@ def linear_packed(
                 T.copy(A[by * bM, ko * bK], As)
                 T.copy(W[bx * bN, ko * (bK // each)], packed)
                 T.copy(scales[ko * groups, bx * bN], steps)
-                for j, k in T.Parallel(bN, bK):
-                    at = k // GROUP * GROUP + place(k % GROUP, bits)
-                    byte = T.cast(packed[j, at // each], "int32")
-                    number = byte if bits == 8 else ((byte >> (at % 2 * 4)) & 15) - 8
-                    Ws[j, k] = T.cast(number, "float32") * steps[k // part, j]
+                unpack_words(packed, steps, Ws, bits, part)
                 T.gemm(Ws, As, acc, transpose_B=True)
             for j, i in T.Parallel(bN, bM):
                 C[by * bM + i, bx * bN + j] = acc[j, i]

@@ -689,8 +689,7 @@ class Kernel:
             _maker(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
             for each in missing
         ]
-        with _allocating((like,), stream if makers else None):
-            made = [make() for make in makers]
+        made = _outputs(makers, (like,), stream)
         for param, array in zip(missing, made, strict=True):
             views[param["name"]] = _view(array, param["name"], on)
         call = self._filled(values, views, dims, run, own_workspace)
@@ -743,9 +742,7 @@ class Kernel:
 
     def _again(self, call: _Call, seen: _Seen, stream: int | None) -> list[Any]:
         """Makes a call that is kept with other arrays and scalars; returns the outputs that were left out."""
-        with _allocating(seen.values, stream if call.makers else None):
-            made = [make() for make in call.makers]
-        run = call.run
+        made, run = _outputs(call.makers, seen.values, stream), call.run
         addresses = (*seen.addresses, *map(_address, made))
         for tensor, address in zip(call.slots, addresses, strict=True):
             tensor.data = address
@@ -1886,11 +1883,17 @@ def _on_torch_stream(stream: int, device: int) -> contextlib.AbstractContextMana
     return entered
 
 
-def _allocating(values: Iterable[Any], stream: int | None) -> contextlib.AbstractContextManager[object]:
+def _outputs(makers: Sequence[Callable[[], Any]], values: Iterable[Any], stream: int | None) -> list[Any]:
+    """What ``makers`` make for work on ``stream``; None: on the current one."""
+    if stream is None or not makers:
+        return [make() for make in makers]
+    with _allocating(values, stream):
+        return [make() for make in makers]
+
+
+def _allocating(values: Iterable[Any], stream: int) -> contextlib.AbstractContextManager[object]:
     """Where outputs are made like the first of some arrays that is of torch's or CuPy's on a GPU, for work on
-    ``stream``; None: on the current one. Both hand freed memory on in the order of a stream."""
-    if stream is None:
-        return contextlib.nullcontext()
+    ``stream``. Both hand freed memory on in the order of a stream."""
     for value in values:
         if getattr(value, "is_cuda", False):
             return _on_torch_stream(stream, value.device.index or 0)

@@ -53,9 +53,9 @@ class LaneContext(Context):
     nothing that is emitted is kept: bounds that remain open are collected there, in ``choices`` the
     conditions of values that lanes choose for themselves. ``accumulators`` holds what stores accumulate
     into, ``numbers`` the variables that are never NaN, ``operands`` the tiles that products alone read
-    (`is_operand`), ``functions`` the LLVM text of functions that the code calls, by their names; ``streams``
-    the tensors that may be written past the caches, each with the name of whether it is, ``streaming`` the
-    stores that are to do so."""
+    (`is_operand`) where an instruction rounds them, ``functions`` the LLVM text of functions that the code
+    calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
+    whether it is, ``streaming`` the stores that are to do so."""
 
     processor = "CPU"
 
@@ -90,6 +90,8 @@ class LaneContext(Context):
         for position, stmt in enumerate(stmts):
             if isinstance(stmt, Alloc) and stays_number(stmt, stmts[position + 1 :]):
                 self.numbers.add(stmt.buffer)
+            if not self.target.has("avx512bf16"):
+                continue
             if isinstance(stmt, Alloc) and is_operand(stmt, stmts[position + 1 :]):
                 self.operands.add(stmt.buffer)
         return super().block(stmts)
@@ -214,8 +216,7 @@ class LaneContext(Context):
 
     def encode_in(self, buffer: Var, value: Expr) -> Expr:
         """What memory of ``buffer`` holds of compute values."""
-        rounds = buffer in self.operands and self.target.has("avx512bf16")
-        bits = rounded_operand(value, self.functions) if rounds else None
+        bits = rounded_operand(value, self.functions) if buffer in self.operands else None
         return self.encode(value, self.storage(buffer).dtype) if bits is None else bits
 
     def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
