@@ -1,10 +1,12 @@
 """Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
 
-    python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--models] [--seconds N] [--kernel NAME]...
-                         [--json FILE]
+    python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--columns N N] [--depth N N] [--models]
+                         [--seconds N] [--kernel NAME]... [--json FILE]
 
-Kernels take turns at shapes. A schedule is left out at shapes where it would compute more than `_MOST_WASTE`
-times the products asked for, or has more than `_MOST_TILES` tiles of less than `_TALL` rows.
+Kernels take turns at shapes; ``--columns`` and ``--depth`` are bounds of N and K of products. A schedule is
+left out at shapes where it would compute more than `_MOST_WASTE` times the products asked for, or has both
+more than `_MOST_TILES` tiles of less than `_TALL` rows on top of each other and more than `_MOST_WAVES` tiles
+for a multiprocessor.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from bench import distance, input_sets, wanted
@@ -31,10 +33,10 @@ from tilec.portable.loader import LaunchError, load
 
 HERE = Path(__file__).resolve().parent
 _MOST_BYTES, _MOST_OPERATIONS, _MOST_ROWS = 1 << 30, 1 << 40, 16384
-_MOST_WASTE, _MOST_TILES, _TALL = 4, 64, 128
+_MOST_WASTE, _MOST_TILES, _MOST_WAVES, _TALL = 4, 64, 4, 128
 _SIZES = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 11008, 12288, 14336, 16384, 28672)
-#: Columns of rows, and elements of 16 bits of a vector.
-_COLUMNS, _VECTOR = (257, 16384), 8
+#: Columns of rows, N and K of products, and elements of 16 bits of a vector.
+_COLUMNS, _EXTENTS, _VECTOR = (257, 16384), (128, 32768), 8
 _BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
 
 
@@ -44,6 +46,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=100)
     parser.add_argument("--rows", type=int, nargs=2, default=(1, _MOST_ROWS), help="the fewest and the most")
+    parser.add_argument(
+        "--columns", type=int, nargs=2, default=_EXTENTS, help="the least N of products, and the most"
+    )
+    parser.add_argument(
+        "--depth", type=int, nargs=2, default=_EXTENTS, help="the least K of products, and the most"
+    )
     parser.add_argument("--models", action="store_true", help="N and K are sizes that models have")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no shape is begun after these")
     parser.add_argument("--kernel", action="append", help="the default is all of the library")
@@ -54,8 +62,9 @@ def main() -> int:
     report["units"] = torch.cuda.get_device_properties(0).multi_processor_count
     kernels = {name: library.kernels[name] for name in options.kernel or library.kernels}
     report["kernels"] = {name: {"configs": _configs(kernel), "times": []} for name, kernel in kernels.items()}
+    bounds = _Bounds(options.rows, options.columns, options.depth, options.models)
     shapes = {
-        name: _shapes(name, kernel, random.Random(f"{options.seed} {name}"), options.rows, options.models)
+        name: _shapes(name, kernel, random.Random(f"{options.seed} {name}"), bounds)
         for name, kernel in kernels.items()
     }
     end = time.monotonic() + options.seconds
@@ -63,7 +72,7 @@ def main() -> int:
         if time.monotonic() > end:
             break
         drawn = Drawn(family_of(name), name, next(shapes[name]))
-        report["kernels"][name]["times"].append(_timed(kernels[name], drawn))
+        report["kernels"][name]["times"].append(_timed(kernels[name], drawn, report["units"]))
     options.json.write_text(json.dumps(report))
     return 0
 
@@ -72,16 +81,23 @@ def _configs(kernel: Any) -> list[dict[str, Any]]:
     return [variant["config"] for variant in kernel.metadata["variants"]]
 
 
-def _shapes(
-    name: str, kernel: Any, source: random.Random, within: tuple[int, int], models: bool
-) -> Iterator[dict[str, int]]:
+class _Bounds(NamedTuple):
+    """The least and the most of M, N and K; with ``models`` N and K are sizes that models have."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    depth: tuple[int, int]
+    models: bool
+
+
+def _shapes(name: str, kernel: Any, source: random.Random, bounds: _Bounds) -> Iterator[dict[str, int]]:
     """Shapes that the guards of the schedules admit."""
     guards = kernel.metadata["variants"][0]["guards"]
     if family_of(name) == "attention":
         return _attention_shapes(source, "causal" in name, guards["D"])
     if family_of(name) == "rows":
-        return _row_shapes(source, within)
-    return _product_shapes(source, guards, within, models)
+        return _row_shapes(source, bounds.rows)
+    return _product_shapes(source, guards, bounds)
 
 
 def _attention_shapes(source: random.Random, causal: bool, guard: dict[str, Any]) -> Iterator[dict[str, int]]:
@@ -110,21 +126,22 @@ def _row_shapes(source: random.Random, within: tuple[int, int]) -> Iterator[dict
 
 
 def _product_shapes(
-    source: random.Random, guards: dict[str, Any], within: tuple[int, int], models: bool
+    source: random.Random, guards: dict[str, Any], bounds: _Bounds
 ) -> Iterator[dict[str, int]]:
-    """Of so many rows; with ``models`` N and K are sizes that models have."""
+    """Within the bounds."""
     rows = guards.get("M", {})
-    ends = max(rows.get("min", 1), within[0]), min(rows.get("max", _MOST_ROWS), within[1])
-    steps = [guards.get(name, {}).get("div", 1) for name in ("N", "K")]
+    ends = max(rows.get("min", 1), bounds.rows[0]), min(rows.get("max", _MOST_ROWS), bounds.rows[1])
+    across, along = (guards.get(name, {}).get("div", 1) for name in ("N", "K"))
     while True:
-        m, n, k = log_uniform(source, *ends), *(log_uniform(source, 128, 32768, step) for step in steps)
-        if models:
+        m = log_uniform(source, *ends)
+        n, k = log_uniform(source, *bounds.columns, across), log_uniform(source, *bounds.depth, along)
+        if bounds.models:
             n, k = source.choice(_SIZES), source.choice(_SIZES)
         if 2 * (m * k + n * k + 2 * m * n) <= _MOST_BYTES and 2 * m * n * k <= _MOST_OPERATIONS:
             yield {"M": m, "N": n, "K": k}
 
 
-def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
+def _timed(kernel: Any, drawn: Drawn, units: int) -> dict[str, Any]:
     """Microseconds by the number of the schedule, and those of the first peer; ``wrong``: whose results
     differ."""
     row = replace(row_of(drawn), sets=0)
@@ -140,7 +157,7 @@ def _timed(kernel: Any, drawn: Drawn) -> dict[str, Any]:
         "peer": _peer(row, sets),
     }
     for number, variant in enumerate(kernel.metadata["variants"]):
-        if "bM" in variant["config"] and not _is_worth_it(drawn.dims, variant["config"]["bM"]):
+        if "bM" in variant["config"] and not _is_worth_it(drawn.dims, variant["config"], units):
             continue
 
         def run(tensors: dict[str, Any], chosen: int = variant["id"]) -> None:
@@ -169,11 +186,13 @@ def _peer(row: Row, sets: list[dict[str, Any]]) -> float | None:
         return None
 
 
-def _is_worth_it(dims: dict[str, int], height: int) -> bool:
-    """Whether tiles of a height may be good for so many rows; no tile has less than 16."""
-    rows, most = (dims["M"], _MOST_TILES) if "M" in dims else (dims["Sq"], dims["Sq"])
+def _is_worth_it(dims: dict[str, int], config: dict[str, Any], units: int) -> bool:
+    """Whether tiles may be good for so many rows; none has less than 16. ``units``: multiprocessors."""
+    height = config["bM"]
+    rows, columns = dims.get("M", dims.get("Sq")), dims.get("N", 1)
     tiles = -(-rows // height)
-    return tiles * height <= _MOST_WASTE * max(rows, 16) and (tiles <= most or height >= _TALL)
+    few = "Sq" in dims or tiles <= _MOST_TILES or tiles * -(-columns // config["bN"]) <= _MOST_WAVES * units
+    return tiles * height <= _MOST_WASTE * max(rows, 16) and (few or height >= _TALL)
 
 
 def _time(call: Callable[[dict[str, Any]], Any], sets: list[dict[str, Any]]) -> float:
