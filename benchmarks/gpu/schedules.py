@@ -96,13 +96,18 @@ attention_256 and attention_causal_256 are two of six tiles, timed at 22 shapes.
 from __future__ import annotations
 
 import argparse
+import copy
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import tomlkit
 from bundle import HERE
 from random_shapes import write_runner
 
 from tilec.build.library import build
+from tilec.capacity import CAPACITY
 
 MANIFEST = HERE / "schedules.toml"
 
@@ -115,9 +120,35 @@ def main() -> None:
     options = parser.parse_args()
     out = options.out
     write_runner(out)
-    built = build(MANIFEST, Path("dist/gpu-schedules-library"), kernels=options.kernel)
+    split = write_split(out / "schedules.toml")
+    kernels = [part for name in options.kernel for part in (name, f"{name}__*")]
+    built = build(split, Path("dist/gpu-schedules-library"), kernels=kernels)
     shutil.copy(built.report.library, out / "library.so")
     print(f"on the machine with the GPU: cd {out} && python3 schedules.py --json times.json")
+
+
+def write_split(path: Path) -> Path:
+    """``path``: the manifest with no more schedules to a kernel than a library can choose among. Those behind
+    them are of kernels NAME__2 and so on, which the runner brings together.
+    """
+    document = tomlkit.parse(MANIFEST.read_text()).unwrap()
+    document["kernel"] = [part for kernel in document["kernel"] for part in _parts(kernel)]
+    path.write_text(tomlkit.dumps(document))
+    return path
+
+
+def _parts(kernel: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """``kernel``, its schedules in place, as many times as it takes."""
+    file, function = kernel["source"].split(":")
+    (override,) = kernel["override"]
+    listed, name = override["schedules"].split(":")
+    schedules = tomlkit.parse((HERE / listed).read_text()).unwrap()[name]
+    for number, first in enumerate(range(0, len(schedules), CAPACITY.max_choices), start=1):
+        part = copy.deepcopy(kernel)
+        part["name"] += f"__{number}" if number > 1 else ""
+        part["source"] = f"{(HERE / file).resolve()}:{function}"
+        part["override"] = [{**override, "schedules": schedules[first : first + CAPACITY.max_choices]}]
+        yield part
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tilec.capacity import CAPACITY
 from tilec.manifest import load_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +60,20 @@ def test_torch_has_a_row_for_every_drawn_shape() -> None:
     ]
     assert all(row.peers and row.bytes > 0 for row in rows)
     assert {row.kernel for row in rows} >= KERNELS.keys()
+
+
+def test_more_schedules_than_a_library_chooses_among_are_those_of_several_kernels(tmp_path: Path) -> None:
+    spec = spec_from_file_location("times_of_schedules", BENCHMARKS / "schedules.py")
+    schedules = module_from_spec(spec)
+    spec.loader.exec_module(schedules)
+    whole = load_manifest(schedules.MANIFEST).kernels
+    split = load_manifest(schedules.write_split(tmp_path / "split.toml")).kernels
+    configs: dict[str, list[dict[str, Any]]] = {}
+    for kernel in split:
+        assert len(kernel.variants) <= CAPACITY.max_choices
+        configs.setdefault(kernel.name.split("__")[0], []).extend(each.config for each in kernel.variants)
+    assert configs == {kernel.name: [each.config for each in kernel.variants] for kernel in whole}
+    assert len(split) > len(whole)
 
 
 def test_fewer_rows_that_take_longer_are_told_by_stretches() -> None:

@@ -3,10 +3,10 @@
     python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--columns N N] [--depth N N] [--models]
                          [--seconds N] [--kernel NAME]... [--json FILE]
 
-Kernels take turns at shapes; ``--columns`` and ``--depth`` are bounds of N and K of products. A schedule is
-left out at shapes where it would compute more than `_MOST_WASTE` times the products asked for, or has both
-more than `_MOST_TILES` tiles of less than `_TALL` rows on top of each other and more than `_MOST_WAVES` tiles
-for a multiprocessor.
+Kernels take turns at shapes, each with the schedules of NAME__2 and so on, too; ``--columns`` and ``--depth``
+are bounds of N and K of products. A schedule is left out at shapes where it would compute more than
+`_MOST_WASTE` times the products asked for, or has both more than `_MOST_TILES` tiles of less than `_TALL`
+rows on top of each other and more than `_MOST_WAVES` tiles for a multiprocessor.
 """
 
 from __future__ import annotations
@@ -60,12 +60,15 @@ def main() -> int:
     library = load(HERE / "library.so")
     report: dict[str, Any] = {"machine": torch.cuda.get_device_name(), "seed": options.seed, "kernels": {}}
     report["units"] = torch.cuda.get_device_properties(0).multi_processor_count
-    kernels = {name: library.kernels[name] for name in options.kernel or library.kernels}
-    report["kernels"] = {name: {"configs": _configs(kernel), "times": []} for name, kernel in kernels.items()}
+    kernels: dict[str, list[Any]] = {}
+    for name, kernel in library.kernels.items():
+        kernels.setdefault(name.split("__")[0], []).append(kernel)
+    kernels = {name: kernels[name] for name in options.kernel or kernels}
+    report["kernels"] = {name: {"configs": _configs(parts), "times": []} for name, parts in kernels.items()}
     bounds = _Bounds(options.rows, options.columns, options.depth, options.models)
     shapes = {
-        name: _shapes(name, kernel, random.Random(f"{options.seed} {name}"), bounds)
-        for name, kernel in kernels.items()
+        name: _shapes(name, parts[0], random.Random(f"{options.seed} {name}"), bounds)
+        for name, parts in kernels.items()
     }
     end = time.monotonic() + options.seconds
     for name in itertools.chain.from_iterable(itertools.repeat(list(kernels), options.shapes)):
@@ -77,8 +80,8 @@ def main() -> int:
     return 0
 
 
-def _configs(kernel: Any) -> list[dict[str, Any]]:
-    return [variant["config"] for variant in kernel.metadata["variants"]]
+def _configs(parts: list[Any]) -> list[dict[str, Any]]:
+    return [variant["config"] for kernel in parts for variant in kernel.metadata["variants"]]
 
 
 class _Bounds(NamedTuple):
@@ -141,14 +144,14 @@ def _product_shapes(
             yield {"M": m, "N": n, "K": k}
 
 
-def _timed(kernel: Any, drawn: Drawn, units: int) -> dict[str, Any]:
+def _timed(parts: list[Any], drawn: Drawn, units: int) -> dict[str, Any]:
     """Microseconds by the number of the schedule, and those of the first peer; ``wrong``: whose results
-    differ."""
+    differ. ``parts``: the kernel, and those with the rest of its schedules."""
     row = replace(row_of(drawn), sets=0)
     sets = input_sets(row)
     expected = wanted(row, sets[0])[0]
-    names = [param["name"] for param in kernel.metadata["params"]]
-    free = {dim: row.dims[dim] for dim, binds in kernel._binds.items() if not binds}
+    names = [param["name"] for param in parts[0].metadata["params"]]
+    free = {dim: row.dims[dim] for dim, binds in parts[0]._binds.items() if not binds}
     output = row.outputs[0]
     found: dict[str, Any] = {
         "dims": drawn.dims,
@@ -156,11 +159,12 @@ def _timed(kernel: Any, drawn: Drawn, units: int) -> dict[str, Any]:
         "wrong": [],
         "peer": _peer(row, sets),
     }
-    for number, variant in enumerate(kernel.metadata["variants"]):
+    schedules = [(kernel, variant) for kernel in parts for variant in kernel.metadata["variants"]]
+    for number, (kernel, variant) in enumerate(schedules):
         if "bM" in variant["config"] and not _is_worth_it(drawn.dims, variant["config"], units):
             continue
 
-        def run(tensors: dict[str, Any], chosen: int = variant["id"]) -> None:
+        def run(tensors: dict[str, Any], kernel: Any = kernel, chosen: int = variant["id"]) -> None:
             kernel(**{name: tensors[name] for name in names}, **free, variant=chosen)
 
         sets[0][output].fill_(float("nan"))
