@@ -10,6 +10,7 @@ code 1: a check failed. Needs torch, and a C++ compiler for what is compiled her
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
 import os
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+#: Seconds from what a process tells of where it is to its end, and how faulthandler begins with it.
+_BEFORE_THE_END, _DUMP = 5, "Timeout ("
 #: Modules of this folder whose checks are a group.
 GROUPS = ("calls", "streams", "captured", "compiled", "native", "exported", "programs", "hub")
 
@@ -38,6 +41,7 @@ def main() -> None:
     parser.add_argument("--group", choices=GROUPS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.group:
+        faulthandler.dump_traceback_later(max(options.seconds - _BEFORE_THE_END, 1))
         run_group(options.group, options.device, options.json)
         return
     records = run_groups(options.only or GROUPS, options.device, options.seconds)
@@ -52,7 +56,7 @@ def run_groups(groups: Sequence[str], device: str, seconds: float) -> list[dict[
     end = time.monotonic() + seconds
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        started = [Group(name, device, Path(folder, name)) for name in groups]
+        started = [Group(name, device, seconds, Path(folder, name)) for name in groups]
         for group in started:
             problem = group.problem(end)
             found += group.records()
@@ -62,11 +66,13 @@ def run_groups(groups: Sequence[str], device: str, seconds: float) -> list[dict[
 
 
 class Group:
-    """The process of a group, which writes its records to ``file`` and its errors beside it."""
+    """The process of a group, which writes its records to ``file`` and its errors beside it; shortly before
+    its ``seconds`` are over, where it is, too."""
 
-    def __init__(self, name: str, device: str, file: Path) -> None:
+    def __init__(self, name: str, device: str, seconds: float, file: Path) -> None:
         self.name, self._file, self._errors = name, file, file.with_suffix(".errors")
         command = [sys.executable, __file__, "--group", name, "--device", device, "--json", str(file)]
+        command += ["--seconds", str(seconds)]
         with open(self._errors, "w") as errors:
             self._process = subprocess.Popen(command, stderr=errors, start_new_session=True)
 
@@ -77,7 +83,7 @@ class Group:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)  # compilers of it, too
             self._process.wait()
-            return "it took too long"
+            return f"it took too long: {self._errors.read_text().rpartition(_DUMP)[2][:2000]}"
         return f"exit code {code}: {self._errors.read_text()[-2000:]}" if code else ""
 
     def records(self) -> list[dict[str, Any]]:
@@ -109,7 +115,7 @@ def run_group(group: str, device: str, file: Path) -> None:
 
 def record(group: str, name: str, state: str, detail: str = "", seconds: float = 0.0) -> dict[str, Any]:
     """The result of a check, which is printed."""
-    shown = f": {detail}" if detail else ""
+    shown = f": {' | '.join(detail.splitlines())}" if detail else ""
     print(f"{state:8s} {group}: {name} ({seconds:.1f} s){shown}", flush=True)
     return {"group": group, "check": name, "state": state, "detail": detail, "seconds": round(seconds, 3)}
 
