@@ -74,16 +74,17 @@ typedef struct gomp_job {
 static void gomp_body(void* data) {
   gomp_job* job = data;
   uint32_t worker = (uint32_t)job->thread_num();
-  if (worker < job->workers) work_queue_drain(&job->queue, worker);
+  if (worker < job->workers) work_queue_drain(&job->queue, worker, worker);
 }
 
 /* The team has the size that the program's own have, however few of it work: GOMP ends the threads that a
  * smaller team has no use for, and starts them again for the next larger one. */
 LOCAL void gomp_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
   const gomp_api* api = gomp_get();
-  gomp_job job = {.queue = {.n = n, .grain = grain, .task = task, .closure = closure},
-                  .workers = workers,
-                  .thread_num = api->thread_num};
+  gomp_job job;
+  job.workers = workers;
+  job.thread_num = api->thread_num;
+  work_queue_fill(&job.queue, workers, n, grain, task, closure);
   uint32_t team = gomp_max_threads();
   api->parallel(gomp_body, &job, team < workers ? workers : team, 0);
 }

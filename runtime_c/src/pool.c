@@ -34,6 +34,7 @@ static struct {
   _Alignas(64) atomic_bool taken; /* one job at a time */
   _Atomic uint32_t num_threads;   /* changed by the owner of `taken` alone */
   _Atomic uint32_t limit;         /* helpers that the job on offer admits */
+  _Atomic uint32_t num_homes;     /* threads that ever ran */
   work_queue queue;
 } pool = {.gate = GATE_CLOSED};
 
@@ -82,12 +83,14 @@ static uint32_t wait_for_ring(uint32_t heard) {
   }
 }
 
+/* Workers are numbered as they come, ranges are a thread's own from job to job; the caller's is the first. */
 static void pool_thread(uint32_t heard) {
+  uint32_t home = atomic_fetch_add_explicit(&pool.num_homes, 1, memory_order_relaxed) + 1;
   for (;;) {
     heard = wait_for_ring(heard);
     uint32_t worker = gate_enter();
     if (!worker) continue;
-    work_queue_drain(&pool.queue, worker);
+    work_queue_drain(&pool.queue, worker, home);
     gate_leave();
   }
 }
@@ -133,13 +136,9 @@ LOCAL bool pool_sleeps(void) {
 LOCAL bool pool_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
   if (atomic_exchange_explicit(&pool.taken, true, memory_order_acquire)) return false;
   grow_to(workers - 1);
-  pool.queue.n = n;
-  pool.queue.grain = grain;
-  pool.queue.task = task;
-  pool.queue.closure = closure;
-  atomic_store_explicit(&pool.queue.next, 0, memory_order_relaxed);
+  work_queue_fill(&pool.queue, workers, n, grain, task, closure);
   gate_open(workers - 1);
-  work_queue_drain(&pool.queue, 0);
+  work_queue_drain(&pool.queue, 0, 0);
   gate_close();
   atomic_store_explicit(&pool.taken, false, memory_order_release);
   return true;

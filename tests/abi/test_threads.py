@@ -26,7 +26,7 @@ def threads(program: Callable[..., Path]) -> Path:
     return program("threads.c", "-std=gnu11")
 
 
-@pytest.mark.parametrize("count", ["1", "2", "7"])
+@pytest.mark.parametrize("count", ["1", "2", "7", "70"])  # 70: more than ranges of a job
 def test_own_pool(threads: Path, count: str) -> None:
     done = run([threads], TILEC_NUM_THREADS=count)
     assert (done.stdout, done.returncode) == ("ok\n", 0)
