@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 
 def distances(expr: Expr, ctx: LaneContext) -> tuple[int, ...] | None:
     """How far an integer expression in each lane is from that in the first one; None where that is not known
-    at build time."""
+    at build time. What a tensor has at one place is the same for all lanes."""
     lanes, whole = ctx.lanes, ctx.facts.inline(expr)
-    if lanes is None or next(loads(whole), None) is not None or _varies_otherwise(whole, ctx):
+    found = list(loads(whole))
+    if lanes is None or _varies_otherwise(whole, ctx):
         return None
-    if not uses(whole, (lanes.var,)):
+    if not uses(whole, (lanes.var,)) and all(load.source.scope() == "global" for load in found):
         return (0,) * lanes.width
-    first, found = substitute(whole, {lanes.var: lanes.base}), [0]
+    if found:
+        return None
+    first, steps = substitute(whole, {lanes.var: lanes.base}), [0]
     for number in range(1, lanes.width):
         there = substitute(whole, {lanes.var: lanes.base + tirx.const(number, dtype_of(lanes.var))})
         distance = int_value(ctx.facts.analyzer.simplify(there - first))
         if distance is None:
             return None
-        found.append(distance)
-    return tuple(found)
+        steps.append(distance)
+    return tuple(steps)
 
 
 def has_digits(expr: Expr, ctx: LaneContext) -> bool:

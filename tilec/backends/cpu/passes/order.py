@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cpu.passes.ask_for_rows import AskForRows
+from tilec.backends.cpu.passes.ask_for_tiles import AskForTiles
 from tilec.backends.cpu.passes.ask_for_weights import AskForWeights
 from tilec.backends.cpu.passes.branch_few_rows import BranchFewRows
 from tilec.backends.cpu.passes.carry_columns import CarryColumns
@@ -59,6 +60,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     PrivatiseTiles(),
     UnlessOverlapping(FuseRows()),
     AskForRows(),
+    AskForTiles(),
     AskForWeights(),
     ShrinkRows(),
     LimitRows(),

@@ -1,0 +1,80 @@
+"""Tiles of rows that lie where a table says: the next is asked for, nothing behind the table read."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+
+import numpy as np
+import pytest
+from compiled import Library
+
+from tilec.backends.cpu.codegen.objects import tir_text
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target, runs_here
+
+#: Four pages of eight rows a trip; the last trip has those that are left.
+KERNEL = """
+kernel("paged")
+N = dim(int32)
+pages = dim(int32)
+table = tensor(int32, (N,), ("N",), access="in")
+Q = tensor(float32, (8, 32), ("8", "32"), access="in")
+K = tensor(float32, (pages, 8, 32), ("pages", "8", "32"), access="in")
+V = tensor(float32, (pages, 8, 32), ("pages", "8", "32"), access="in")
+Y = tensor(float32, (8, 32), ("8", "32"), access="out", output=True)
+with launch(1, threads=(128, 1, 1)) as (b,):
+    q = alloc(float32, (8, 32), "shared.dyn")
+    k = alloc(float32, (32, 32), "shared.dyn")
+    v = alloc(float32, (32, 32), "shared.dyn")
+    s = alloc(float32, (8, 32), "local.fragment")
+    o = alloc(float32, (8, 32), "local.fragment")
+    copy(Q[0:+8, 0:+32], q[0:+8, 0:+32])
+    fill(o[0:+8, 0:+32], 0.0)
+    for t in serial(0, (N + 3) // 4, 1):
+        for i, j in parallel(32, 32):
+            k[i, j] = if_then_else(t * 4 + i // 8 < N, K[table[t * 4 + i // 8], i % 8, j], 0.0)
+        gemm(q[0:+8, 0:+32], k[0:+32, 0:+32], s[0:+8, 0:+32], trans_b=True, clear=True)
+        for i_1, j_1 in parallel(32, 32):
+            v[i_1, j_1] = if_then_else(t * 4 + i_1 // 8 < N, V[table[t * 4 + i_1 // 8], i_1 % 8, j_1], 0.0)
+        gemm(s[0:+8, 0:+32], v[0:+32, 0:+32], o[0:+8, 0:+32], clear=False)
+    copy(o[0:+8, 0:+32], Y[0:+8, 0:+32])
+"""
+
+
+def at_the_end(values: np.ndarray) -> np.ndarray:
+    """A copy behind whose last element no memory may be read."""
+    size = mmap.PAGESIZE
+    memory = np.frombuffer(mmap.mmap(-1, 2 * size), np.uint8)
+    last = ctypes.c_void_p(memory.ctypes.data + size)
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    assert protect(last, ctypes.c_size_t(size), 0) == 0
+    copied = memory[size - values.nbytes : size].view(values.dtype)
+    copied[:] = values
+    return copied
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    level = "x86-64-v4" if runs_here(parse_target("x86-64-v4")) else "x86-64-v3"
+    return Library({"paged": KERNEL}, level)
+
+
+@pytest.mark.parametrize("pages", [1, 4, 5, 11])
+def test_pages_in_any_order(library: Library, pages: int) -> None:
+    rng = np.random.default_rng(pages)
+    q, (k, v) = rng.random((8, 32), np.float32), rng.random((2, 12, 8, 32), np.float32)
+    table, found = rng.integers(0, 12, pages).astype(np.int32), np.empty((8, 32), np.float32)
+    library.run("paged", [at_the_end(table), q, k, v, found], {"N": pages, "pages": 12})
+    keys, values = (rows[table].reshape(-1, 32) for rows in (k, v))
+    np.testing.assert_allclose(found, q @ keys.T @ values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_tiles_ask_for_the_next_ones(target: str) -> None:
+    made_for = parse_target(target)
+    text = tir_text(to_tir(lower(parse_kernel(KERNEL), made_for), made_for), made_for, "k")
+    assert set(re.findall(r'llvm\.prefetch", T\.address_of\(([A-Z])', text)) >= {"K", "V"}
