@@ -480,8 +480,8 @@ class Anew(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class SideBySide(Stmt):
-    """`WarpgroupProduct`s of one first operand and of matrices that lie one behind the other in a tile, each
-    with sums of its own, as one product of all columns."""
+    """Products by wgmma of one first operand and of matrices that lie one behind the other in a tile, or in a
+    ring's stages, each with sums of its own, as one product of all columns."""
 
     syntax = "side_by_side()"
 

@@ -52,9 +52,8 @@ from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.widen_indices import WidenIndices
 
-#: The first one that takes a launch has it; where none does the first reason is the one that is told. Single
-#: products come last: they give a reason for every launch.
-STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Attention(), Matmul())
+#: The first one that takes a launch has it; where none does the first reason is the one that is told.
+STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Matmul(), Attention())
 
 #: What all launches go through first, and what comes last: the other passes of GPUs without roles.
 _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
@@ -90,10 +89,10 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     SkipIdleBlocks(),
     DropRepeatedAxes(),
     OpenMulticasts(),
-    JoinSecondOperands(),
     PartTileLoops(),
     AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
+    JoinSecondOperands(),
     TurnFewRows(),
     TurnTiles(),
     JoinTiles(),

@@ -21,8 +21,8 @@ with launch(1, threads=(256, 1, 1)) as (bx,):
     two_s = alloc({dtype}, ({rows}, {columns}), "shared.dyn")
     one = alloc(float32, (128, {n}), "local.fragment")
     two = alloc(float32, (128, {n}), "local.fragment")
-    fill(one[0:+128, 0:+{n}], 0.0)
-    fill(two[0:+128, 0:+{n}], 0.0)
+    fill(one[0:+128, 0:+{n}], 1.0)
+    fill(two[0:+128, 0:+{n}], 1.0)
     for k in pipelined(0, 2, num_stages=2):
 {loop}
     copy(one[0:+128, 0:+{n}], C[0:+1, 0:+128, 0:+{n}])

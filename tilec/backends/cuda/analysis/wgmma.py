@@ -30,7 +30,7 @@ from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tvm.ir import Var
 
@@ -266,3 +266,9 @@ def _slabs(shape: tuple[int, ...], size: int, slab: int) -> Layout:
         stride *= extent
     digits += [(Digit(rows, width),), (Digit(width, 1), Digit(columns // width, rows * width))]
     return Layout(tuple(digits), Swizzle(width=slab // CHUNK, unit=CHUNK // size, row=SLABS[0] // size))
+
+
+def wide_note(first: Region, seconds: Iterable[Region], columns: int) -> str:
+    """What `explain` says of products of one first operand that are issued as one."""
+    names = ", ".join(str(region.buffer.name) for region in seconds)
+    return f"products of {first.buffer.name} with {names} are issued as one of {columns} columns"

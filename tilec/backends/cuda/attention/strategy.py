@@ -16,6 +16,7 @@ from tilec.backends.cuda.attention.place_waits import PlaceWaits
 from tilec.backends.cuda.attention.plan_rings import PlanTileRings
 from tilec.backends.cuda.attention.read_beside import ReadBeside
 from tilec.backends.cuda.attention.split_masks import SplitMasks
+from tilec.backends.cuda.general.join_second_operands import joined
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
 from tilec.ir.nodes import Gemm, walk
@@ -46,7 +47,9 @@ class Attention(Strategy):
     def match(self, kernel: Kernel, launch: Launch, target: Target) -> Plan | None:
         """Products whose results others take from registers."""
         products = sum(isinstance(stmt, Gemm) for stmt in walk(launch.body))
-        return plan(kernel, launch, target) if products > 1 else None
+        if products < 2 or joined(kernel, launch, target) is not launch:
+            return None
+        return plan(kernel, launch, target)
 
     def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredCudaLaunch:
         """Its kernel."""

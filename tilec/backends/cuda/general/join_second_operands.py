@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
-from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS, SLABS, WIDEST, slab_bytes
+from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS, SLABS, WIDEST, slab_bytes, wide_note
 from tilec.backends.cuda.general.split_roles import loads_by_one_warp
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.ir.exprs import int_value, same_all
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-_NOTE = "products of {} with {} are issued as one of {} columns"
-
 
 class JoinSecondOperands(Pass):
     """In: pipelined loops of nothing but loads and products that share their first operand. Out: their second
@@ -53,10 +51,11 @@ class JoinSecondOperands(Pass):
         """The kernel with its operands side by side."""
         if not has_wgmma(target) or kernel.option(NO_ROLES) is not None:
             return kernel
-        return rewrite_launches(kernel, lambda launch: _joined(kernel, launch, target))
+        return rewrite_launches(kernel, lambda launch: joined(kernel, launch, target))
 
 
-def _joined(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+def joined(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """A launch with its second operands side by side; ``launch`` itself where there are none to join."""
     loops = [stmt for stmt in walk(launch.body) if isinstance(stmt, Pipelined)]
     joins = [join for join in (_join(loop, launch) for loop in loops) if join is not None]
     if not joins:
@@ -117,8 +116,8 @@ class _Join:
     @property
     def note(self) -> str:
         """What `explain` says of it."""
-        names = ", ".join(str(alloc.buffer.name) for alloc in self.allocs)
-        return _NOTE.format(self.gemms[0].a.buffer.name, names, self._columns * len(self.gemms))
+        seconds = (gemm.b for gemm in self.gemms)
+        return wide_note(self.gemms[0].a, seconds, self._columns * len(self.gemms))
 
     @property
     def _columns(self) -> int:

@@ -20,10 +20,10 @@ from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BUFFERS, STAGING_BYTES, parts_bytes, staging_room
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need
-from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, roles, warpgroup_tile
+from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, check_registers, roles, warpgroup_tile
 from tilec.errors import CompileError, Kind
 from tilec.ir.exprs import int_value, uses
-from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Bind, Fill, Gemm, Kernel, Launch, Stmt, walk
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
 from tilec.ir.traits import expressions
@@ -87,6 +87,9 @@ def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
             raise
         raise Unfit(f"{unfit}: {obstacle}", obstacle.stmt, obstacle.remedy) from unfit
     except TooLarge as broken:
+        if not found.is_single:  # threads may hold several sums in other ways
+            remedy = "choose smaller blocks, fewer stages or more threads"
+            raise Unfit(str(broken), found.loop, remedy) from broken
         raise _refusal(kernel, launch, broken, target) from broken
     if parts.pingpong:
         found = _with_plain_ends(launch, found, launch_facts(kernel, launch, found))
@@ -102,11 +105,11 @@ def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
 def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
     """Whether loaders move an operand themselves. Unfit where neither they nor TMA can."""
     facts = launch_facts(kernel, launch, found)
-    gathered = [is_gathered(copy, facts) for copy in (found.a, found.b)]
+    gathered = [is_gathered(copy, facts) for copy in found.loads]
     facts.bind_range(found.loop.var, found.loop.start, found.loop.stop)
     for bind in found.inner:
         facts.bind_value(bind.var, bind.value)
-    for copy, by_hand in zip((found.a, found.b), gathered, strict=True):
+    for copy, by_hand in zip(found.loads, gathered, strict=True):
         if not by_hand:
             with about(copy):
                 load_map(copy, facts)
@@ -155,12 +158,12 @@ def _checked(
     order: TileOrder,
     target: Target,
 ) -> WarpgroupTile:
-    """A warpgroup's tile. Unfit unless every later step can do its part, TooLarge where memory is short."""
+    """A warpgroup's tile of the first product. Unfit unless every later step can do its part, TooLarge where
+    memory is short."""
     promotes = _promotes(found, schedule)
-    with about(found.gemm, "choose a tile of whole warpgroup products, and types that wgmma has"):
-        tile = warpgroup_tile(
-            found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
-        )
+    tile, *_ = (_tile(gemm, parts) for gemm in found.gemms)
+    sums = sum(_tile(gemm, parts).registers for gemm in found.sums)
+    check_registers(2 * sums if promotes else sums, parts.consumer_registers)
     need(
         can_swap(found) or not schedule.swap,
         "a branch, or scales of its sums, keep its operands in place",
@@ -177,10 +180,16 @@ def _checked(
     return tile
 
 
+def _tile(gemm: Gemm, parts: Roles) -> WarpgroupTile:
+    """What a warpgroup issues for a product in a trip."""
+    with about(gemm, "choose a tile of whole warpgroup products, and types that wgmma has"):
+        return warpgroup_tile(gemm, parts.sharers)
+
+
 def _ring_bytes(found: Match, tile: WarpgroupTile, parts: Roles, order: TileOrder, stages: int) -> int:
     """Shared memory of a ring of so many stages, and of the parts of sums beside it."""
     shares = parts.consumers * parts_bytes(tile, order.split)
-    one = sum(version_bytes(copy.dst.buffer, order.crosses) for copy in (found.a, found.b))
+    one = sum(version_bytes(copy.dst.buffer, order.crosses) for copy in found.loads)
     return shares + max(stages, 1) * one
 
 
@@ -190,7 +199,7 @@ def _deep(
     """The loop with the stages ``wanted``, or as many as tensor cores want, where they leave results their
     room."""
     asked = max(found.loop.num_stages, 1)
-    most = wanted or wanted_stages((found.gemm,), target, latency=COLD_LATENCY)
+    most = wanted or wanted_stages(found.gemms, target, latency=COLD_LATENCY)
     for stages in range(most, asked, -1):
         ring = _ring_bytes(found, tile, parts, order, stages)
         if staging_room(ring, parts.consumers, target) >= STAGING_BUFFERS * STAGING_BYTES:
@@ -201,6 +210,10 @@ def _deep(
 def _promotes(found: Match, schedule: Schedule) -> bool:
     """Whether sums leave the tensor core after every trip. Unfit where they should leave between two."""
     depth = int_value(found.a.dst.extent[0 if found.gemm.trans_a else 1])
+    if schedule.promote_k is not None:
+        need(
+            found.is_single, "sums of several products stay in the tensor core", remedy="leave promote_k out"
+        )
     if schedule.promote_k not in (None, depth):
         raise Unfit(f"sums cannot leave after {schedule.promote_k} steps of K, a stage has {depth}")
     if str(found.gemm.c.buffer.dtype) != "float32" and schedule.promote_k is not None:
@@ -212,6 +225,11 @@ def _check_turns(found: Match, parts: Roles, schedule: Schedule) -> None:
     """Whether the trips of tiles may be shared."""
     count = schedule.split_k or 1
     alone = found.guard is None and is_straight(found.head)
+    need(
+        found.is_single or count == 1,
+        "blocks share the K of a single product alone",
+        remedy="leave split_k out",
+    )
     need(
         alone or count == 1,
         "blocks that look their tiles up take them one by one",
@@ -240,17 +258,17 @@ def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> 
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:
-    loads = replace(found.loop, body=(*found.inner, found.a, found.b), stage=None, order=None)
+    loads = replace(found.loop, body=(*found.inner, *found.loads), stage=None, order=None)
     return (*_needed(found, (loads,)), loads)
 
 
 def _consumer(launch: Launch, found: Match, tile: WarpgroupTile, order: TileOrder) -> tuple[Stmt, ...]:
-    clear = next(stmt for stmt in walk(launch.body) if isinstance(stmt, Fill))
-    body = (found.gemm,) if found.promotion is None else (found.gemm, found.promotion)
+    clears = (stmt for stmt in walk(launch.body) if isinstance(stmt, Fill))
+    body = found.gemms if found.promotion is None else (found.gemm, found.promotion)
     products = replace(found.loop, body=body, stage=None, order=None)
     parts = (SumParts(found.gemm.c.buffer, order.split, tile),) if order.split > 1 else ()
     tail = (products, *parts, *found.tail)
-    return (*_needed(found, tail), *found.fragments, clear, *tail)
+    return (*_needed(found, tail), *found.fragments, *clears, *tail)
 
 
 def _needed(found: Match, block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

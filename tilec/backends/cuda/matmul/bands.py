@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.nodes import TileOrder, WindowCopy
-from tilec.ir.exprs import uses
+from tilec.ir.exprs import int_value, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -58,7 +58,10 @@ def _axis_of_rows(launch: Launch, found: Match, facts: Facts) -> int:
     are swapped."""
     if launch.schedule.swap:
         return 1
-    a, b = (_starts(copy, facts) for copy in (found.a, found.b))
+    a, b = (
+        [start for copy in copies for start in _starts(copy, facts)]
+        for copies in (found.firsts, found.seconds)
+    )
     own = [
         axis
         for axis, var in enumerate(launch.block_vars[:2])
@@ -89,5 +92,7 @@ def _starts(copy: Copy | WindowCopy, facts: Facts) -> list[Expr]:
 
 def _loads_much(found: Match) -> bool:
     """Whether a tile loads as much for its work as one of 128 x 128."""
-    size = found.rows * found.columns
-    return 2 * (found.rows + found.columns) >= _LOADS * size
+    size = sum(rows * columns for rows, columns in found.shapes)
+    rows = {gemm.a.buffer: int_value(gemm.c.extent[0]) or 0 for gemm in found.gemms}
+    columns = {gemm.b.buffer: int_value(gemm.c.extent[1]) or 0 for gemm in found.gemms}
+    return 2 * (sum(rows.values()) + sum(columns.values())) >= _LOADS * size

@@ -48,9 +48,9 @@ class Boxes:
 
 def over_boxes(kernel: Kernel, launch: Launch) -> Boxes:
     """``launch`` with loops that fill a tile from a box as Copy or WindowCopy, and with matrices in place of
-    tensors of more axes where it reads and writes rows and columns of them; launches without one product
+    tensors of more axes where it reads and writes rows and columns of them; launches without products
     stay as they are."""
-    if sum(isinstance(stmt, Gemm) for stmt in walk_statements(launch.body)) != 1:
+    if not any(isinstance(stmt, Gemm) for stmt in walk_statements(launch.body)):
         return Boxes(launch, (), None)
     rewrite = _Rewrite(kernel, launch)
     body = rewrite.block(launch.body)

@@ -32,9 +32,11 @@ from tilec.backends.cuda.matmul.parts import most_tiles, parts_of_k
 from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS
 from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BYTES, staging_room
-from tilec.ir.nodes import Launch, Store
+from tilec.ir.nodes import Launch, Stmt, Store
 
 if TYPE_CHECKING:
+    from tvm.ir import Var
+
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
@@ -55,7 +57,7 @@ def with_choices(launch: Launch, found: Match, facts: Facts, gathers: bool, targ
     if found.promotion is not None:
         return launch
     tiles = most_tiles(launch, facts)
-    alone = found.guard is None and is_straight(found.head) and schedule.clusters is None
+    alone = found.is_single and found.guard is None and is_straight(found.head) and schedule.clusters is None
     parts = parts_of_k(found, facts, tiles, target) if alone else 1
     if parts > 1:
         note = f"{parts} blocks share the K of a tile, as there are no more than {tiles} tiles"
@@ -67,24 +69,31 @@ def with_choices(launch: Launch, found: Match, facts: Facts, gathers: bool, targ
 
 def _may_take_turns(found: Match, target: Target) -> bool:
     """Whether a warpgroup can hold a tile of its own."""
-    held = found.rows * found.columns // (2 * ROWS)
-    fits = found.rows % ROWS == 0 and held <= (_STORED_SUMS if _only_stores(found) else _SUMS)
-    return fits and found.columns >= _COLUMNS and _keeps_staging(found, target)
+    held = sum(rows * columns // (2 * ROWS) for rows, columns in found.shapes)
+    fits = held <= (_STORED_SUMS if _only_stores(found) else _SUMS)
+    shaped = all(rows % ROWS == 0 and columns >= _COLUMNS for rows, columns in found.shapes)
+    return fits and shaped and _keeps_staging(found, target)
 
 
 def _keeps_staging(found: Match, target: Target) -> bool:
     """Whether the author's stages leave room for a staging buffer of each warpgroup."""
-    stage = sum(version_bytes(copy.dst.buffer, False) for copy in (found.a, found.b))
+    stage = sum(version_bytes(copy.dst.buffer, False) for copy in found.loads)
     room = staging_room(max(found.loop.num_stages, 1) * stage, TAKE_TURNS, target)
     return room >= STAGING_BYTES
 
 
 def _only_stores(found: Match) -> bool:
-    """Whether the epilogue is one store of the sums, rounded or not."""
+    """Whether the epilogue is one store of each of the sums, rounded or not."""
     stores = [stmt for loop in found.tail for stmt in loop.body]
-    if len(stores) != 1 or not isinstance(stores[0], Store):
-        return False
-    value = stores[0].value
+    stored = {_stored(stmt) for stmt in stores}
+    return len(stores) == len(found.sums) and stored == {gemm.c.buffer for gemm in found.sums}
+
+
+def _stored(stmt: Stmt) -> Var | None:
+    """What a statement stores an element of, rounded or not; None for others."""
+    if not isinstance(stmt, Store):
+        return None
+    value = stmt.value
     while isinstance(value, tirx.Cast):
         value = value.value
-    return isinstance(value, TensorLoad) and bool(value.source.same_as(found.gemm.c.buffer))
+    return value.source if isinstance(value, TensorLoad) else None

@@ -43,7 +43,7 @@ def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
         pairs = [axis for axis, size in enumerate(dims) if size == 2]
         fits = len(pairs) == 1 and all(size in (1, 2) for size in dims) and pairs[0] < len(launch.grid)
         return pairs[0] if fits and _shared_bytes(launch, found, facts, pairs[0]) else None
-    if not any(_is_unaligned(copy) for copy in (found.a, found.b)):
+    if not any(map(_is_unaligned, found.loads)):
         return None
     axes = range(min(2, len(launch.grid)))
     best = max(axes, key=lambda axis: _shared_bytes(launch, found, facts, axis))
@@ -58,9 +58,7 @@ def crosses(launch: Launch, found: Match, facts: Facts, pair: int | None) -> boo
     axes, names = (launch.block_vars[pair], launch.block_vars[1 - pair]), found.names
     if not _go_together(found, axes[1]) or _looks_up(found, axes[1]):
         return False
-    shared = [
-        [is_shared(copy, var, names, facts, padded=True) for copy in (found.a, found.b)] for var in axes
-    ]
+    shared = [[is_shared(copy, var, names, facts, padded=True) for copy in found.loads] for var in axes]
     return any(shared[0]) and shared[1] == [not each for each in shared[0]]
 
 
@@ -72,7 +70,7 @@ def _go_together(found: Match, var: Var) -> bool:
 def _looks_up(found: Match, var: Var) -> bool:
     """Whether a block reads elements for addresses that hang on its place along the grid axis of ``var``: a
     second block outside of the grid would read behind their tensor."""
-    starts = (start for copy in (found.a, found.b) for start in copy.src.start)
+    starts = (start for copy in found.loads for start in copy.src.start)
     values = (inlined(value, found.names) for value in (*found.names.values(), *starts))
     return any(uses(load, (var,)) for value in values for load in loads(value))
 
@@ -95,7 +93,7 @@ def _shared_bytes(launch: Launch, found: Match, facts: Facts, axis: int) -> int:
     var, padded = launch.block_vars[axis], crosses(launch, found, facts, axis)
     if not _go_together(found, var) or (_looks_up(found, var) and not padded):
         return 0
-    shared = [copy for copy in (found.a, found.b) if is_shared(copy, var, found.names, facts, padded)]
+    shared = [copy for copy in found.loads if is_shared(copy, var, found.names, facts, padded)]
     return sum(tile_bytes(copy.dst.buffer) for copy in shared)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from tilec.backends.cuda.analysis.wgmma import STEP_BYTES
 from tilec.backends.cuda.matmul.emit_front import clear_fronts
 from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter
+from tilec.backends.cuda.matmul.issue_wide import wide_product
 from tilec.backends.cuda.matmul.name_quotients import with_named_quotients
 from tilec.backends.cuda.matmul.nodes import ClearFront, GatherLoad, RingDrain, RingFill, WarpgroupGemm
 from tilec.backends.cuda.warp_roles.barriers import arrive
@@ -177,8 +178,8 @@ def _part_start(trips: Expr, ctx: MatmulContext, after: int) -> Expr:
 
 def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: Turns | None = None) -> None:
     """The products of all trips; with ``turns`` while no other warpgroup issues its own."""
-    (gemm,) = (inner for inner in stmt.body if isinstance(inner, WarpgroupGemm))
-    ctx.mark(gemm)
+    products = [found for found in map(wide_product, stmt.body) if found]
+    ctx.mark(products[0][0])
     trips, first = let("trips", ctx.value(stmt.trips)), tirx.const(0, "int32")
     some = ctx.facts.prove(stmt.trips > 0) is True
     if ctx.order.split > 1:
@@ -192,11 +193,12 @@ def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: T
         with nullcontext() if some else when(tirx.And(tirx.EQ(first, i32(0)), trips > 0)):
             clear_fronts(stmt, fronts, ctx, position)
     if stmt.promotes:
+        ((gemm,),) = products
         _drain_promoting(stmt, gemm, (first, trips), ctx, position)
         if turns is not None:
             turns.end()
     else:
-        _drain_in_flight(stmt, gemm, trips, some, ctx, position, turns)
+        _drain_in_flight(stmt, products, trips, some, ctx, position, turns)
     if turns is not None:
         turns.leave(trips)
 
@@ -204,11 +206,6 @@ def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: T
 def _trips(stmt: RingDrain, trips: Expr) -> AbstractContextManager[Expr]:
     options = {} if stmt.unrolled else {"annotations": {"disable_unroll": True}}
     return T.serial(i32(0), trips, **options)  # type: ignore[no-any-return]
-
-
-def _registers(gemm: WarpgroupGemm) -> int:
-    """Registers of a thread's share of the tile."""
-    return gemm.tile.rows * gemm.tile.columns // 2
 
 
 def _clear(sums: Var, count: int) -> None:
@@ -230,7 +227,7 @@ def _drain_promoting(
         stage = let("stage", position.stage)
         run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity))
         with ctx.scope({stmt.stage: stage}):
-            _issue(gemm, ctx, tirx.const(0, "int32"), part)
+            _issue([(gemm,)], {gemm.c.buffer: part}, ctx, tirx.const(0, "int32"))
         position.advance()
         return stage
 
@@ -239,27 +236,30 @@ def _drain_promoting(
 
 def _drain_in_flight(
     stmt: RingDrain,
-    gemm: WarpgroupGemm,
+    products: Sequence[Sequence[WarpgroupGemm]],
     trips: Expr,
     some: bool,
     ctx: MatmulContext,
     position: Position,
     turns: Turns | None,
 ) -> None:
-    """One trip's product is in flight while the next is issued, where there is a stage for each of them: else
+    """One trip's products are in flight while the next are issued, where there is a stage for each trip: else
     the producer would wait for the one stage, and the consumers for the next trip. ``some``: there is a
     trip."""
-    count, sums = _registers(gemm), ctx.held[gemm.c.buffer]
+    gemms = [gemm for wide in products for gemm in wide]
+    sums = {gemm.c.buffer: ctx.held[gemm.c.buffer] for gemm in gemms}
+    held = {sums[gemm.c.buffer]: gemm.tile.registers for gemm in gemms}
     ahead = stmt.ring.stages > 1
     if not some:
         with when(trips <= 0):
-            _clear(sums, count)
+            for registers, count in held.items():
+                _clear(registers, count)
     previous = cell(0)
     with _trips(stmt, trips) as trip:
         stage = position.stage
         run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity))
         with ctx.scope({stmt.stage: stage}):
-            _issue(gemm, ctx, trip > 0, sums)
+            _issue(products, sums, ctx, trip > 0)
         ptx("wgmma.wait_group.sync.aligned", int(ahead))
         with when(trip > 0) if ahead else nullcontext():
             _release(ctx, previous[0] if ahead else stage)
@@ -272,7 +272,8 @@ def _drain_in_flight(
         ptx("wgmma.wait_group.sync.aligned", 0)
         with nullcontext() if some else when(trips > 0):
             _release(ctx, previous[0])
-    pin(sums, count)
+    for registers, count in held.items():
+        pin(registers, count)
 
 
 def _release(ctx: MatmulContext, stage: Expr) -> None:
@@ -285,29 +286,43 @@ def _release(ctx: MatmulContext, stage: Expr) -> None:
         arrive(ctx.empty(stage), ctx.own)
 
 
-def _issue(gemm: WarpgroupGemm, ctx: MatmulContext, adds: Expr, sums: Var) -> None:
-    """All instructions of one stage; ``adds`` is false where the sum starts."""
+def _issue(
+    products: Sequence[Sequence[WarpgroupGemm]], sums: Mapping[Var, Var], ctx: MatmulContext, adds: Expr
+) -> None:
+    """All instructions of one stage, each product into its ``sums``, as one group; ``adds`` is false where
+    these start. ``products``: those that are one, side by side."""
+    ptx("wgmma.fence.sync.aligned")
+    started: set[Var] = set()
+    for wide in products:
+        own = [gemm.c.buffer for gemm in wide]
+        more = tirx.const(1, "int32") if own[0] in started else adds
+        _multiply(wide, [sums[each] for each in own], ctx, more)
+        started.update(own)
+    ptx("wgmma.commit_group.sync.aligned")
+
+
+def _multiply(wide: Sequence[WarpgroupGemm], sums: Sequence[Var], ctx: MatmulContext, adds: Expr) -> None:
+    """The instructions of products side by side in a stage."""
+    gemm = wide[0]
     tile = gemm.tile
-    narrow, whole = element_bytes(str(gemm.a.buffer.dtype)) == 1, str(sums.dtype) == "uint32"
+    narrow, whole = element_bytes(str(gemm.a.buffer.dtype)) == 1, str(sums[0].dtype) == "uint32"
     a = Operand(gemm.a, gemm.trans_a, ctx)
     b = Operand(gemm.b, not gemm.trans_b, ctx)
     first_a = let("a", a.descriptor(ctx.share * tile.rows))
     first_b = let("b", b.descriptor())
     depth = STEP_BYTES if narrow else STEP_BYTES // 2
-    name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{depth}.{tile.types}"
+    name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns * len(wide)}k{depth}.{tile.types}"
     signs = [] if whole else [1, 1]
     sides = [] if narrow else [int(gemm.trans_a), int(not gemm.trans_b)]
-    ptx("wgmma.fence.sync.aligned")
     for step in range(tile.steps):
         for row in range(tile.rows):
-            registers_of = [sums[row * tile.columns // 2 + i] for i in range(tile.columns // 2)]
+            held = range(row * tile.columns // 2, (row + 1) * tile.columns // 2)
             ptx(
                 name,
-                *registers_of,
+                *[each[register] for each in sums for register in held],
                 first_a + a.step(step, row),
                 first_b + b.step(step),
                 T.ptx.pred(adds if step == 0 else 1),
                 *signs,
                 *sides,
             )
-    ptx("wgmma.commit_group.sync.aligned")

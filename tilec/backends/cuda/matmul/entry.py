@@ -17,6 +17,7 @@ from tilec.backends.cuda.matmul.emit_head import emit_head
 from tilec.backends.cuda.matmul.emit_parts import Exchange, emit_sum, has_share, open_exchange
 from tilec.backends.cuda.matmul.emit_ring import await_release, emit_drain, emit_fill
 from tilec.backends.cuda.matmul.heads import is_scalar
+from tilec.backends.cuda.matmul.issue_wide import wide_product
 from tilec.backends.cuda.matmul.loaded_bytes import loaded_bytes
 from tilec.backends.cuda.matmul.nodes import (
     GatherLoad,
@@ -105,6 +106,13 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         return next(stmt for stmt in walk(self.roles.producer) if isinstance(stmt, RingFill))
 
     @property
+    def _together(self) -> tuple[tuple[Var, ...], ...]:
+        """Tiles of which each version lies behind that of the one before it."""
+        drain = next(stmt for stmt in self.roles.consumer if isinstance(stmt, RingDrain))
+        wide = (products for products in map(wide_product, drain.body) if len(products) > 1)
+        return tuple(tuple(gemm.b.buffer for gemm in products) for products in wide)
+
+    @property
     def _gathers(self) -> bool:
         return any(isinstance(stmt, GatherLoad) for stmt in walk(self.roles.producer))
 
@@ -149,7 +157,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             ScopedRewrite(self.kernel, self.launch).facts,
             marks=marks,
             roles=parts,
-            plan=SharedPlan.of(tiles, sizes),
+            plan=SharedPlan.of(tiles, sizes, self._together),
             ring=ring,
             staging_bytes=staging,
             order=order,

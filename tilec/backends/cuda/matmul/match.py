@@ -1,8 +1,8 @@
-"""Which launches are a product: one Pipelined product of two loaded tiles and its epilogue."""
+"""Which launches are products: those of loaded tiles in one Pipelined loop, and their epilogue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,16 +47,16 @@ _ADDED = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``;
-    ``head`` is scalar code, ``guard`` the condition of all behind it, ``tail`` elementwise loops over the
-    accumulator's tile, ``promotion`` says how the sums of a trip are scaled, where they are."""
+    """The parts of a launch. ``loads`` fill the operands of ``gemms`` in every trip of ``loop``, each of them
+    once, first operands first; ``head`` is scalar code, ``guard`` the condition of all behind it, ``tail``
+    elementwise loops over tiles of accumulators, ``promotion`` says how the sums of a trip are scaled, where
+    they are."""
 
     head: tuple[Stmt, ...]
     loop: Pipelined
     inner: tuple[Bind, ...]
-    a: Copy | WindowCopy
-    b: Copy | WindowCopy
-    gemm: Gemm
+    loads: tuple[Copy | WindowCopy, ...]
+    gemms: tuple[Gemm, ...]
     fragments: tuple[Alloc, ...]
     tail: tuple[Parallel, ...]
     warpgroups: int
@@ -85,14 +85,57 @@ class Match:
         return any(reads_pairs(conditioned(loop.body)[1], loop.vars[1], fragments) for loop in self.tail)
 
     @property
+    def gemm(self) -> Gemm:
+        """The first product: the only one for who has asked (`is_single`)."""
+        return self.gemms[0]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one product."""
+        return len(self.gemms) == 1
+
+    @property
+    def a(self) -> Copy | WindowCopy:
+        """What fills the first product's first operand."""
+        return self._filling({self.gemm.a.buffer})[0]
+
+    @property
+    def b(self) -> Copy | WindowCopy:
+        """What fills the first product's second operand."""
+        return self._filling({self.gemm.b.buffer})[0]
+
+    @property
+    def firsts(self) -> tuple[Copy | WindowCopy, ...]:
+        """What fills first operands."""
+        return self._filling({gemm.a.buffer for gemm in self.gemms})
+
+    @property
+    def seconds(self) -> tuple[Copy | WindowCopy, ...]:
+        """What fills second operands."""
+        return self._filling({gemm.b.buffer for gemm in self.gemms})
+
+    def _filling(self, tiles: set[Var]) -> tuple[Copy | WindowCopy, ...]:
+        return tuple(copy for copy in self.loads if copy.dst.buffer in tiles)
+
+    @property
+    def sums(self) -> tuple[Gemm, ...]:
+        """For each accumulator the first product that adds to it."""
+        return tuple({gemm.c.buffer: gemm for gemm in reversed(self.gemms)}.values())[::-1]
+
+    @property
     def rows(self) -> int:
-        """Rows of the accumulator."""
+        """Rows of the first product's accumulator."""
         return _size(self.gemm.c, 0)
 
     @property
     def columns(self) -> int:
-        """Columns of the accumulator."""
+        """Columns of the first product's accumulator."""
         return _size(self.gemm.c, 1)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of each accumulator."""
+        return tuple((_size(gemm.c, 0), _size(gemm.c, 1)) for gemm in self.sums)
 
 
 def match(launch: Launch) -> Match:
@@ -114,9 +157,13 @@ def match(launch: Launch) -> Match:
     at = launch.body.index(loops[0])
     before, after = launch.body[:at], launch.body[at + 1 :]
     loop, promotion = without_promotion(loops[0])
-    inner, copies, gemm = _loop_parts(loop)
-    a, b = _source(gemm.a, copies), _source(gemm.b, copies)
-    _check_accumulator(gemm, before)
+    inner, copies, gemms = _loop_parts(loop)
+    for gemm in gemms:
+        _check_source(gemm.a, copies)
+        _check_source(gemm.b, copies)
+        _check_accumulator(gemm)
+    check_cleared(gemms, before)
+    _check_order(loop, gemms, copies)
     used = {buffer for stmt in walk_statements(launch.body) for buffer in buffers(stmt)}
     fragments = tuple(
         stmt
@@ -127,7 +174,9 @@ def match(launch: Launch) -> Match:
     if promotion is not None:  # what a trip sums has registers of its own
         fragments = tuple(alloc for alloc in fragments if not alloc.buffer.same_as(promotion.part))
     groups = threads // WARPGROUP
-    found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), groups, promotion, guard)
+    tail, firsts = _tail(after), {gemm.a.buffer for gemm in gemms}
+    copies = tuple(sorted(copies, key=lambda copy: copy.dst.buffer not in firsts))
+    found = Match(_head(before), loop, inner, copies, gemms, fragments, tail, groups, promotion, guard)
     _check_tail(found, launch)
     _check_sources(found, launch)
     return found
@@ -152,20 +201,20 @@ def _size(region: Region, axis: int) -> int:
 # ---- the loop ----
 
 
-def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy | WindowCopy], Gemm]:
+def _loop_parts(
+    loop: Pipelined,
+) -> tuple[tuple[Bind, ...], tuple[Copy | WindowCopy, ...], tuple[Gemm, ...]]:
     inner = tuple(stmt for stmt in loop.body if isinstance(stmt, Bind))
-    copies = [stmt for stmt in loop.body if isinstance(stmt, (Copy, WindowCopy))]
-    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    copies = tuple(stmt for stmt in loop.body if isinstance(stmt, (Copy, WindowCopy)))
+    gemms = tuple(stmt for stmt in loop.body if isinstance(stmt, Gemm))
     alone = len(inner) + len(copies) + len(gemms) == len(loop.body)
     other = next((stmt for stmt in loop.body if not isinstance(stmt, (Bind, Copy, WindowCopy, Gemm))), loop)
     need(
-        alone and len(copies) == 2 and len(gemms) == 1,
-        "its loop is not two copies and one product",
+        alone and len(gemms) > 0,
+        "its loop is not copies and products alone",
         other,
-        "keep two T.copy and one T.gemm in the loop, and move the rest before or behind it",
+        "keep T.copy of the operands and T.gemm in the loop, and move the rest before or behind it",
     )
-    last = max(loop.body.index(copy) for copy in copies)
-    need(loop.body.index(gemms[0]) > last, "the product comes first", gemms[0], "copy before T.gemm")
     reading = next((stmt for stmt in inner for expr in expressions(stmt) for _ in loads(expr)), None)
     need(
         reading is None,
@@ -173,11 +222,28 @@ def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy | WindowCo
         reading,
         "look it up before the loop, or gather with T.copy of whole tiles",
     )
-    return inner, copies, gemms[0]
+    return inner, copies, gemms
 
 
-def _source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> Copy | WindowCopy:
-    """The copy that fills an operand."""
+def _check_order(loop: Pipelined, gemms: Sequence[Gemm], copies: Iterable[Copy | WindowCopy]) -> None:
+    """Every load stands before the products that read it, of which there are some, and all of them have it on
+    the same side."""
+    at = loop.body.index
+    for copy in copies:
+        tile = copy.dst.buffer
+        first = [gemm for gemm in gemms if gemm.a.buffer.same_as(tile)]
+        second = [gemm for gemm in gemms if gemm.b.buffer.same_as(tile)]
+        need(bool(first or second), f"no product reads {tile.name}", copy, "copy operands of products alone")
+        twice = next(iter(first), None) if second else None
+        need(
+            twice is None, f"{tile.name} is a first and a second operand", twice, "copy it to a tile for each"
+        )
+        early = next((gemm for gemm in (*first, *second) if at(gemm) < at(copy)), None)
+        need(early is None, "the product comes first", early, "copy before T.gemm")
+
+
+def _check_source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> None:
+    """One copy of a box fills an operand."""
     found = [copy for copy in copies if copy.dst.buffer.same_as(operand.buffer)]
     name = operand.buffer.name
     if len(found) != 1:
@@ -207,7 +273,7 @@ def _source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> Copy | Wind
         f"allocate {name} with the type of {copy.src.buffer.name}",
     )
     if isinstance(copy, WindowCopy):
-        return copy
+        return
     lead = copy.src.extent[:-2]
     same = len(copy.src.extent) >= 2 and all(
         int_value(x) == int_value(y) for x, y in zip(copy.src.extent[-2:], copy.dst.extent, strict=True)
@@ -218,10 +284,9 @@ def _source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> Copy | Wind
         copy,
         "store the tensor so that rows and columns of the tile are its last two axes",
     )
-    return copy
 
 
-def _check_accumulator(gemm: Gemm, before: Block) -> None:
+def _check_accumulator(gemm: Gemm) -> None:
     c = gemm.c
     name = c.buffer.name
     need(
@@ -236,7 +301,6 @@ def _check_accumulator(gemm: Gemm, before: Block) -> None:
         gemm,
         "give the product a fragment of its own",
     )
-    check_cleared(gemm, before)
 
 
 def _head(before: Block) -> tuple[Stmt, ...]:
@@ -295,23 +359,29 @@ def _adds(stmt: Stmt, loop: Parallel, launch: Launch) -> bool:
 def _check_tail(found: Match, launch: Launch) -> None:
     fragments = {alloc.buffer for alloc in found.fragments}
     for alloc in found.fragments:
-        shape = tuple(int_value(extent) for extent in alloc.buffer.shape)
-        plain = alloc.buffer.scope() == "local.fragment" and shape == (found.rows, found.columns)
+        plain = alloc.buffer.scope() == "local.fragment" and _shape(alloc.buffer) in found.shapes
         need(
             plain,
             f"{alloc.buffer.name} is no fragment of the accumulator's shape",
             alloc,
-            f"give it the shape ({found.rows}, {found.columns}), or read the tensor in the epilogue itself",
+            f"give it the shape {_spelled(found)}, or read the tensor in the epilogue itself",
         )
     for loop in found.tail:
         extents = tuple(int_value(extent) for extent in loop.extents)
         need(
-            extents == (found.rows, found.columns),
-            f"its epilogue has another shape than its accumulator ({found.rows}, {found.columns})",
+            extents in found.shapes,
+            f"its epilogue has another shape than its accumulator {_spelled(found)}",
             loop,
             "let the epilogue run over the elements of the accumulator",
         )
         condition, body = conditioned(loop.body)
+        other = next((buffer for buffer in _read_in(body) & fragments if _shape(buffer) != extents), None)
+        need(
+            other is None,
+            f"its epilogue reads {other.name if other is not None else ''}, which has another shape",
+            loop,
+            "give accumulators that an epilogue reads together the same shape",
+        )
         with about(loop):
             for stmt in body:
                 need(
@@ -330,6 +400,19 @@ def _check_tail(found: Match, launch: Launch) -> None:
         )
 
 
+def _spelled(found: Match) -> str:
+    """The shapes that accumulators have."""
+    return " or ".join(map(str, dict.fromkeys(found.shapes)))
+
+
+def _shape(buffer: Var) -> tuple[int | None, ...]:
+    return tuple(int_value(extent) for extent in buffer.shape)
+
+
+def _read_in(body: Block) -> set[Var]:
+    return {buffer for stmt in body for buffer in buffers(stmt)}
+
+
 def _written(block: Block) -> set[Var]:
     images = {stmt.src.buffer for stmt in walk_statements(block) if isinstance(stmt, WindowCopy)}
     return written_in(block) - images
@@ -342,10 +425,10 @@ def _check_sources(found: Match, launch: Launch) -> None:
         for source in {load.source for expr in all_expressions(stmt) for load in loads(expr)}:
             free = source not in written or source.scope() == "local.var"
             need(free, f"{source.name} is written by the launch", stmt, apart)
-    for copy in (found.a, found.b):
+    for copy in found.loads:
         name = copy.src.buffer.name
         need(copy.src.buffer not in written, f"{name} is written by the launch", copy, apart)
-    tiles = {found.a.dst.buffer, found.b.dst.buffer}
+    tiles = {copy.dst.buffer for copy in found.loads}
     for loop in found.tail:
         used = {buffer for stmt in conditioned(loop.body)[1] for buffer in buffers(stmt)}
         need(not tiles & used, "its tiles are used behind its loop", loop, "allocate another tile for it")

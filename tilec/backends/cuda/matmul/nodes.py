@@ -5,7 +5,7 @@ RowsView    = one as a matrix of groups of rows, of which loads bring one of eac
 WindowCopy  = a tile of an image's columns, before it is a TmaLoad
 MatmulRoles = producer warps fill a ring, consumer warpgroups empty it
 RingFill    = (wait for a free stage, announce its bytes, (TmaLoad | GatherLoad)*) per trip
-RingDrain   = (wait for a full stage, WarpgroupGemm, give back the stage before) per trip
+RingDrain   = (wait for a full stage, (WarpgroupGemm | SideBySide)*, give back the stage before) per trip
 ClearFront  = zeros in front of the rows of a tile's first stage
 SumParts    = the parts of a sum that the blocks of a cluster hold, added
 """

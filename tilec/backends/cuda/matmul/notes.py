@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.wgmma import wide_note
 from tilec.backends.cuda.matmul.emit_early import loads_early
+from tilec.backends.cuda.matmul.issue_wide import wide_product
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.roads import how_stored
@@ -48,7 +50,18 @@ def notes(launch: Launch, roles: MatmulRoles, begins_early: bool) -> tuple[str, 
     narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
     sums = (_NARROW_SUMS,) if narrow and not promotes else ()
-    return (strategy, *sums, *_early(launch, loads), *_apart(launch, roles))
+    return (strategy, *_wide(roles), *sums, *_early(launch, loads), *_apart(launch, roles))
+
+
+def _wide(roles: MatmulRoles) -> tuple[str, ...]:
+    """Which products are issued as one."""
+    return tuple(
+        wide_note(wide[0].a, (gemm.b for gemm in wide), sum(gemm.tile.columns for gemm in wide))
+        for stmt in roles.consumer
+        if isinstance(stmt, RingDrain)
+        for wide in map(wide_product, stmt.body)
+        if len(wide) > 1
+    )
 
 
 def _apart(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:

@@ -92,4 +92,4 @@ def _fits(found: Match, parts: int, tiles: int, target: Target) -> bool:
 
 
 def _stage_bytes(found: Match) -> int:
-    return sum(version_bytes(copy.dst.buffer, False) for copy in (found.a, found.b))
+    return sum(version_bytes(copy.dst.buffer, False) for copy in found.loads)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.emit.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
@@ -21,7 +22,7 @@ from tilec.backends.cuda.matmul.nodes import (
     RowsView,
     WindowCopy,
 )
-from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.stores import parts_bytes, plan_store, staging_room
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.cuda.warp_roles.tails import with_tail
@@ -56,8 +57,9 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     for stmt in (*roles.producer, *roles.consumer):
         if isinstance(stmt, Bind):
             scope.stmt(stmt)
-    gemm = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, Gemm))
-    tile = warpgroup_tile(gemm, roles.roles.sharers)
+    gemms = [stmt for stmt in walk(roles.consumer) if isinstance(stmt, Gemm)]
+    tiles = {static_extents(gemm.c.buffer): warpgroup_tile(gemm, roles.roles.sharers) for gemm in gemms}
+    (tile, *_) = tiles.values()
     ring = next(stmt.ring for stmt in roles.producer if isinstance(stmt, RingFill))
     evict, split, consumers = launch.schedule.evict, roles.order.split, roles.roles.consumers
     parts = consumers * parts_bytes(tile, split)
@@ -68,13 +70,29 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     found = tuple(made for stmt in roles.producer for made in _loads(stmt, shared, evict))
     made = replace(
         roles,
-        producer=_with_tails(found, gemm, roles.consumer, scope.facts),
-        consumer=tuple(
-            plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
+        producer=_with_tails(found, gemms, roles.consumer, scope.facts),
+        consumer=_with_apart_residuals(
+            plan_store(stmt, tiles[_extents(stmt)], room, scope.facts, split, evict)
+            if isinstance(stmt, Parallel)
+            else stmt
             for stmt in _with_clear_fronts(roles, views)
         ),
     )
     return with_roles(launch, _with_early_loads(made, launch))
+
+
+def _extents(loop: Parallel) -> tuple[int, ...]:
+    """The shape of the accumulators that an epilogue is over."""
+    return tuple(int_value(extent) or 0 for extent in loop.extents)
+
+
+def _with_apart_residuals(consumer: Iterable[Stmt]) -> Block:
+    """The consumers' statements; residuals come through staging buffers where no other epilogue uses them:
+    the first boxes are there before the sums are."""
+    block = tuple(consumer)
+    if sum(isinstance(stmt, TileStore) and stmt.columns > 0 for stmt in block) < 2:
+        return block
+    return tuple(replace(stmt, residual=None) if isinstance(stmt, TileStore) else stmt for stmt in block)
 
 
 def _with_clear_fronts(roles: MatmulRoles, views: Mapping[Var, RowsView]) -> Block:
@@ -85,23 +103,24 @@ def _with_clear_fronts(roles: MatmulRoles, views: Mapping[Var, RowsView]) -> Blo
     def cleared(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, RingDrain):
             return stmt
-        (gemm,) = (inner for inner in stmt.body if isinstance(inner, Gemm))
-        tiles = (region for region in (gemm.a, gemm.b) if region.buffer in fronts)
+        gemms = (inner for inner in stmt.body if isinstance(inner, Gemm))
+        tiles = (region for gemm in gemms for region in (gemm.a, gemm.b) if region.buffer in fronts)
         return replace(stmt, body=(*(ClearFront(tile, fronts[tile.buffer]) for tile in tiles), *stmt.body))
 
     return tuple(map(cleared, roles.consumer))
 
 
-def _with_tails(producer: Block, gemm: Gemm, consumer: Block, facts: Facts) -> Block:
+def _with_tails(producer: Block, gemms: Sequence[Gemm], consumer: Block, facts: Facts) -> Block:
     """Loads with boxes for tiles that end beyond their tensor. Where sums leave the tensor core after every
     trip, a choice of boxes costs whole tiles 2 % (4096^3 on an H200: 119 us in place of 117)."""
     loops = [stmt for stmt in consumer if isinstance(stmt, Parallel)]
+    firsts = {gemm.a.buffer for gemm in gemms}
     few = any(isinstance(stmt, RingDrain) and stmt.promotes for stmt in consumer)
 
     def made(stmt: Stmt, moving: tuple[Var, ...]) -> Stmt:
         if not isinstance(stmt, TmaLoad) or stmt.parts:
             return stmt
-        axis = int(stmt.dst.buffer is not gemm.a.buffer)
+        axis = int(stmt.dst.buffer not in firsts)
         return with_tail(stmt, axis, loops, moving, facts, few)
 
     def filled(stmt: Stmt) -> Stmt:

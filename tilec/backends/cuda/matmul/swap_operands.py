@@ -27,7 +27,8 @@ def swapped(launch: Launch, few_rows: bool = False) -> Launch | None:
         found = match(launch)
     except Unfit:
         return None  # whoever plans roles says why
-    if not can_swap(found) or (few_rows and found.rows % (ROWS * found.warpgroups) == 0):
+    enough = all(rows % (ROWS * found.warpgroups) == 0 for rows, _ in found.shapes)
+    if not can_swap(found) or (few_rows and enough):
         return None
     made = with_transposed(launch, [alloc.buffer for alloc in found.fragments])
     return replace(made, body=tuple(map(_reversed, made.body)))

@@ -236,7 +236,7 @@ def _accumulator(gemm: Gemm, before: tuple[Stmt, ...]) -> Alloc:
         gemm,
         'accumulate in T.alloc_fragment(..., "float32")',
     )
-    check_cleared(gemm, before)
+    check_cleared((gemm,), before)
     return next(stmt for stmt in before if isinstance(stmt, Alloc) and stmt.buffer.same_as(c))
 
 

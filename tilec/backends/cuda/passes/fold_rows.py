@@ -75,6 +75,7 @@ def _folded(kernel: Kernel, launch: Launch, target: Target) -> Block:
 
 def _checked(kernel: Kernel, launch: Launch, found: Match) -> Folding:
     """The launch as a folded one. Unfit where more than sums hangs on which rows a trip multiplies."""
+    need(found.is_single, "it has several products")
     alone = found.guard is None and found.promotion is None and is_straight(found.head)
     need(alone, "tiles that are looked up, or whose sums are scaled in every trip, are not folded")
     need(not found.reads_pairs, "its epilogue reads other columns than an element's own")

@@ -108,6 +108,7 @@ def _product(launch: Launch, found: Match, target: Target) -> Parted:
 
 def _check(launch: Launch, found: Match) -> None:
     """Unfit where tiles have no parts, or an epilogue that is no single loop."""
+    need(found.is_single, "it has several products")
     alone = found.guard is None and found.promotion is None and is_straight(found.head)
     need(alone, "tiles that are looked up, or whose sums are scaled in every trip, have no parts")
     need(len(launch.grid) <= _AXES, "a grid of three axes has none for parts of K")

@@ -19,7 +19,7 @@ from tilec.backends.cuda.warp_roles.barriers import Barriers
 from tilec.backends.cuda.warp_roles.build import run, u32
 from tilec.backends.cuda.warp_roles.epilogue import call_name, one_plus_erf
 from tilec.backends.cuda.warp_roles.neighbours import Column
-from tilec.backends.cuda.warp_roles.ring import place_tiles, stage_bytes
+from tilec.backends.cuda.warp_roles.ring import place_tiles
 from tilec.backends.cuda.warp_roles.tma import element_strides
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import all_of, dtype_of, same, scalar_dtype, transform
@@ -34,22 +34,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SharedPlan:
-    """Byte offsets in dynamic shared memory: ``tiles`` by buffer, ``places`` of all else by name; ``total``
-    is what it takes."""
+    """Byte offsets in dynamic shared memory: ``tiles`` by buffer, ``steps`` from one version of each to the
+    next, ``places`` of all else by name; ``total`` is what it takes."""
 
     tiles: Mapping[Var, int]
+    steps: Mapping[Var, int]
     places: Mapping[object, int]
     total: int
 
     @classmethod
-    def of(cls, tiles: Iterable[Var], sizes: Mapping[Any, int]) -> SharedPlan:
-        """Tiles, and behind them ``sizes`` bytes by name, one after the other."""
-        offsets, at = place_tiles(tiles)
+    def of(
+        cls, tiles: Iterable[Var], sizes: Mapping[Any, int], together: Sequence[Sequence[Var]] = ()
+    ) -> SharedPlan:
+        """Tiles (`tilec.backends.cuda.warp_roles.ring.place_tiles`), and behind them ``sizes`` bytes by name,
+        one after the other."""
+        offsets, steps, at = place_tiles(tiles, together)
         places = {}
         for name, size in sizes.items():
             places[name] = at
             at += size
-        return cls(offsets, places, at)
+        return cls(offsets, steps, places, at)
 
 
 def _zero() -> Expr:
@@ -86,7 +90,7 @@ class RoleContext(DeviceContext):
 
     def version(self, tile: Var, stage: Expr) -> Expr:
         """The shared address of one version of a tile."""
-        return self.shared(tile) + u32(stage) * u32(stage_bytes(tile))
+        return self.shared(tile) + u32(stage) * u32(self.plan.steps[tile])
 
     def named_place(self, name: object, offset: int = 0) -> Expr:
         """The shared address of what the plan knows by a name."""

@@ -176,6 +176,11 @@ class WarpgroupTile:
     steps: int
     types: str
 
+    @property
+    def registers(self) -> int:
+        """Of a thread, for its sums."""
+        return self.rows * self.columns // 2
+
     def shares(self, parts: int) -> int:
         """Into how many equal shares of whole eights of columns ``parts`` blocks of a cluster may divide a
         tile: one for each block, or fewer."""

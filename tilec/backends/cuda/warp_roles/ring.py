@@ -11,7 +11,7 @@ from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tvm.ir import Var
 
@@ -50,13 +50,23 @@ def stage_bytes(tile: Var) -> int:
     return tile_bytes(tile) // (int_value(tile.shape[0]) or 1)
 
 
-def place_tiles(tiles: Iterable[Var]) -> tuple[dict[Var, int], int]:
-    """Where ``tiles`` begin in shared memory, aligned and one behind the other; the byte behind the last."""
-    at, places = 0, {}
+def place_tiles(
+    tiles: Iterable[Var], together: Sequence[Sequence[Var]] = ()
+) -> tuple[dict[Var, int], dict[Var, int], int]:
+    """Where ``tiles`` begin in shared memory, aligned and one behind the other; the bytes from one of their
+    versions to the next; the byte behind the last. Of tiles ``together`` each version lies behind that of the
+    one before it."""
+    at, places, steps = 0, {}, {}
     for tile in tiles:
-        places[tile] = at
-        at += -(-tile_bytes(tile) // TILE_ALIGNMENT) * TILE_ALIGNMENT
-    return places, at
+        if tile in places:
+            continue
+        group = next((found for found in together if tile in found), (tile,))
+        step, inside = sum(map(stage_bytes, group)), 0
+        for each in group:
+            places[each], steps[each] = at + inside, step
+            inside += stage_bytes(each)
+        at += -(-sum(map(tile_bytes, group)) // TILE_ALIGNMENT) * TILE_ALIGNMENT
+    return places, steps, at
 
 
 def tile_layout(shape: tuple[int, ...], dtype: str) -> Layout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -51,18 +51,30 @@ def about(stmt: Stmt, remedy: str = "") -> Iterator[None]:
         raise
 
 
-def check_cleared(gemm: Gemm, before: Block) -> None:
-    """The accumulator of a product is 0 ``before`` its loop, which adds to it."""
-    c = gemm.c.buffer
-    need(int_value(gemm.clear) == 0, "the product clears its accumulator", gemm, "T.clear it before the loop")
+def check_cleared(gemms: Sequence[Gemm], before: Block) -> None:
+    """The accumulators of products, and they alone, are 0 ``before`` their loop, which adds to them."""
     fills = [stmt for stmt in before if isinstance(stmt, Fill)]
-    cleared = len(fills) == 1 and fills[0].dst.buffer.same_as(c) and is_whole(fills[0].dst)
-    need(
-        cleared and float(getattr(fills[0].value, "value", 1)) == 0,
-        f"its accumulator {c.name} does not start at zero",
-        fills[0] if fills else gemm,
-        f"T.clear({c.name}) before the loop, and fill nothing else there",
-    )
+    sums = {gemm.c.buffer for gemm in gemms}
+    for gemm in gemms:
+        need(
+            int_value(gemm.clear) == 0,
+            "the product clears its accumulator",
+            gemm,
+            "T.clear it before the loop",
+        )
+        c = gemm.c.buffer
+        own = [fill for fill in fills if fill.dst.buffer.same_as(c)]
+        need(
+            len(own) == 1 and len(fills) == len(sums) and _is_zero(own[0]),
+            f"its accumulator {c.name} does not start at zero",
+            next(iter(own or fills), gemm),
+            f"T.clear({c.name}) before the loop, and fill nothing else there",
+        )
+
+
+def _is_zero(fill: Fill) -> bool:
+    """Whether all of a tile is set to 0."""
+    return is_whole(fill.dst) and float(getattr(fill.value, "value", 1)) == 0
 
 
 def without_roles(launch: Launch, unfit: Unfit) -> Launch:

@@ -36,12 +36,9 @@ def roles(warpgroups: int, pingpong: bool = False, gathers: bool = False) -> Rol
     return Roles(warpgroups, registers, pingpong, _STARTING if registers is None else _SETTING)
 
 
-def warpgroup_tile(
-    gemm: Gemm, warpgroups: int, sums: int = 1, registers: int = MOST_REGISTERS
-) -> WarpgroupTile:
-    """What one consumer warpgroup issues per stage: warpgroups share the rows. ``sums`` is how often each
-    thread holds its share of the tile, ``registers`` what a thread has. Unfit where wgmma has no such
-    product, TooLarge where registers do not suffice."""
+def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
+    """What one consumer warpgroup issues per stage: warpgroups share the rows. Unfit where wgmma has no such
+    product."""
     types, sizes = dtypes(gemm), extents(gemm)
     spelled = _instruction_types(types)
     if spelled is None or sizes is None:
@@ -64,17 +61,19 @@ def warpgroup_tile(
         )
     _check_rows("A", gemm.trans_a, depth, types[0])
     _check_rows("B", not gemm.trans_b, depth, types[1])
-    tile = WarpgroupTile(
+    return WarpgroupTile(
         rows=rows // ROWS // warpgroups,
         columns=columns,
         steps=depth * element_bytes(types[0]) // STEP_BYTES,
         types=spelled,
     )
-    held = sums * tile.rows * columns // 2
+
+
+def check_registers(held: int, registers: int = MOST_REGISTERS) -> None:
+    """TooLarge where ``registers`` of a thread do not suffice for those ``held`` for sums."""
     limit = registers - _OTHER_REGISTERS
     if held > limit:
         raise TooLarge(f"{held} accumulator registers a thread are more than {limit}", Kind.REGISTERS)
-    return tile
 
 
 def _instruction_types(types: tuple[str, str, str]) -> str | None:
