@@ -9,7 +9,7 @@ do so with what they compute.
 from __future__ import annotations
 
 import numpy as np
-from gemm import product
+from gemm import product, two_products
 from norm import element, rmsnorm_residual_reference
 from tile_math import f32, silu, silu_reference
 
@@ -65,6 +65,36 @@ def linear_fp8_rows(
             product(A, W, acc, by * bM, bx * bN, T.ceildiv(K, bK), bM, bN, bK, dtype, num_stages)
             for i, j in T.Parallel(bM, bN):
                 C[by * bM + i, bx * bN + j] = acc[i, j] * (a_scale[by * bM + i] * w_scale[bx * bN + j])
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
+def linear_fp8_silu_mul(
+    M, N, K, dtype="float8_e4m3fn", out_dtype="bfloat16", bM=128, bN=128, bK=128, num_stages=2, threads=256
+):
+    """C = silu(A @ G.T) * (A @ U.T) with a scale per row of A, of G and of U."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        G: T.Tensor((N, K), dtype),
+        U: T.Tensor((N, K), dtype),
+        a_scale: T.Tensor((M,), "float32"),
+        g_scale: T.Tensor((N,), "float32"),
+        u_scale: T.Tensor((N,), "float32"),
+        C: T.Tensor((M, N), out_dtype),
+    ):
+        """C = silu(A @ G.T) * (A @ U.T), 8-bit floats in, scaled by rows."""
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            gate = T.alloc_fragment((bM, bN), "float32")
+            up = T.alloc_fragment((bM, bN), "float32")
+            steps = T.ceildiv(K, bK)
+            two_products(A, G, U, gate, up, by * bM, bx * bN, steps, bM, bN, bK, dtype, num_stages)
+            for i, j in T.Parallel(bM, bN):
+                opened = silu(gate[i, j] * (a_scale[by * bM + i] * g_scale[bx * bN + j]))
+                passed = up[i, j] * (a_scale[by * bM + i] * u_scale[bx * bN + j])
+                C[by * bM + i, bx * bN + j] = opened * passed
 
     return main
 
@@ -227,6 +257,12 @@ def linear_fp8_rows_reference(A, W, a_scale, w_scale):
     return f32(A) @ f32(W).T * np.outer(a_scale, w_scale)
 
 
+def linear_fp8_silu_mul_reference(A, G, U, a_scale, g_scale, u_scale):
+    """NumPy twin of :func:`linear_fp8_silu_mul`."""
+    opened = silu_reference(linear_fp8_rows_reference(A, G, a_scale, g_scale))
+    return opened * linear_fp8_rows_reference(A, U, a_scale, u_scale)
+
+
 def round_rows_reference(X):
     """NumPy twin of :func:`round_rows`: (Y, scale)."""
     top = np.maximum(np.abs(f32(X)).max(axis=1), np.float32(LEAST))
@@ -263,6 +299,13 @@ def linear_fp8_rows_inputs(dims, rng):
     """Normal operands; scales between 0.5 and 1.5, divided so that results stay near 1."""
     a_scale, w_scale = (rng.uniform(0.5, 1.5, dims[rows]) for rows in ("M", "N"))
     return [*_operands(dims, rng), a_scale * dims["K"] ** -0.5, w_scale]
+
+
+def linear_fp8_silu_mul_inputs(dims, rng):
+    """As of :func:`linear_fp8_rows`, of two weights."""
+    A, G, a_scale, g_scale = linear_fp8_rows_inputs(dims, rng)
+    _, U, _, u_scale = linear_fp8_rows_inputs(dims, rng)
+    return [A, G, U, a_scale, g_scale, u_scale]
 
 
 def linear_fp8_blocks_inputs(dims, rng):

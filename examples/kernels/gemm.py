@@ -7,7 +7,7 @@ float32, int8 operands in int32.
 from __future__ import annotations
 
 from tile_math import activation as activation_of
-from tile_math import f32, gelu_reference, silu_reference
+from tile_math import f32, gelu_reference, silu, silu_reference
 
 import tilec
 import tilec.language as T
@@ -23,6 +23,22 @@ def product(A, W, acc, row, col, steps, bM, bN, bK, dtype, num_stages):
         T.copy(A[row, ko * bK], As)
         T.copy(W[col, ko * bK], Ws)
         T.gemm(As, Ws, acc, transpose_B=True)
+
+
+@T.macro
+def two_products(A, G, U, gate, up, row, col, steps, bM, bN, bK, dtype, num_stages):
+    """``gate = A[row:, :] @ G[col:, :].T`` and ``up = A[row:, :] @ U[col:, :].T`` over ``steps`` slices of K,
+    each slice of A brought once."""
+    As = T.alloc_shared((bM, bK), dtype)
+    Gs, Us = T.alloc_shared((bN, bK), dtype), T.alloc_shared((bN, bK), dtype)
+    T.clear(gate)
+    T.clear(up)
+    for ko in T.Pipelined(steps, num_stages=num_stages):
+        T.copy(A[row, ko * bK], As)
+        T.copy(G[col, ko * bK], Gs)
+        T.copy(U[col, ko * bK], Us)
+        T.gemm(As, Gs, gate, transpose_B=True)
+        T.gemm(As, Us, up, transpose_B=True)
 
 
 @tilec.jit(out_idx=[-1])
@@ -105,6 +121,29 @@ def linear_residual(M, N, K, dtype="float32", bM=128, bN=128, bK=64, num_stages=
 
 
 @tilec.jit(out_idx=[-1])
+def linear_silu_mul(M, N, K, dtype="float32", bM=128, bN=128, bK=64, num_stages=2, threads=256):
+    """C = silu(A @ G.T) * (A @ U.T): both products of a gated layer, and what joins them."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        G: T.Tensor((N, K), dtype),
+        U: T.Tensor((N, K), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = silu(A @ G.T) * (A @ U.T); G and U are (N, K)."""
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            gate = T.alloc_fragment((bM, bN), "float32")
+            up = T.alloc_fragment((bM, bN), "float32")
+            steps = T.ceildiv(K, bK)
+            two_products(A, G, U, gate, up, by * bM, bx * bN, steps, bM, bN, bK, dtype, num_stages)
+            for i, j in T.Parallel(bM, bN):
+                C[by * bM + i, bx * bN + j] = silu(gate[i, j]) * up[i, j]
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
 def linear_int8(M, N, K, bM=128, bN=128, bK=64, num_stages=2, threads=128):
     """C = (A @ W.T) scaled per row of A and per row of W; int8 in, float32 out."""
 
@@ -145,6 +184,11 @@ def linear_silu_reference(A, W, bias):
 def linear_residual_reference(A, W, bias, R):
     """NumPy twin of :func:`linear_residual`."""
     return linear_reference(A, W, bias) + f32(R)
+
+
+def linear_silu_mul_reference(A, G, U):
+    """NumPy twin of :func:`linear_silu_mul`."""
+    return silu_reference(matmul_nt_reference(A, G)) * matmul_nt_reference(A, U)
 
 
 def linear_int8_reference(A, W, a_scale, w_scale):

@@ -28,6 +28,8 @@ SHIPPED = [
     ("gemm.py:matmul", {"M": 0, "N": 0, "K": 0}, {"dtype": "bfloat16"}, TILES),
     ("gemm.py:linear", {"M": 0, "N": 8, "K": 8}, {**HALF, "activation": "gelu"}, TILES),
     ("gemm.py:linear_residual", {"M": 0, "N": 4, "K": 4}, {"dtype": "float32"}, {**TILES, "bK": 32}),
+    ("gemm.py:linear_silu_mul", {"M": 0, "N": 8, "K": 8}, HALF, {**TILES, "threads": 128}),
+    ("fp8.py:linear_fp8_silu_mul", {"M": 0, "N": 16, "K": 16}, {}, {"bM": 64, "bN": 64, "threads": 128}),
     ("gemm.py:linear_int8", {"M": 0, "N": 16, "K": 16}, {}, TILES),
     ("packed.py:pack", {"N": 16, "K": 0, "ldw": 0}, HALF, {"P": 16}),
     ("packed.py:linear", {"M": 0, "K": 8, "N": 1024}, HALF, {"bM": 64, "bN": 128, "bK": 64}),

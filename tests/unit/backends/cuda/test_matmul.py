@@ -393,14 +393,19 @@ def test_eight_rows_of_a_tile_meet_every_bank_once():
 
 
 @pytest.mark.nvrtc
-@parametrized("entry", ["matmul", "linear_residual"], fast=["linear_residual"])
-def test_images_use_the_instructions_and_spill_nothing(entry):
-    image = compile_variant(gemm(entry), SM90A, "k")
+@parametrized(
+    ("entry", "columns"),
+    [("matmul", 256), ("linear_residual", 256), ("linear_silu_mul", 128)],
+    fast=[("linear_residual", 256), ("linear_silu_mul", 128)],
+)
+def test_images_use_the_instructions_and_spill_nothing(entry, columns):
+    """Those of two products are as wide together."""
+    image = compile_variant(gemm(entry, bN=columns), SM90A, "k")
     (launch,) = image.launches
     assert launch.threads == (384, 1, 1)
     assert launch.gpu is not None
     assert (launch.gpu.spills, launch.gpu.registers) == (0, 168)
-    text = cuda.assembly(to_tir(lower(gemm(entry), SM90A), SM90A), SM90A, "k")
+    text = cuda.assembly(to_tir(lower(gemm(entry, bN=columns), SM90A), SM90A), SM90A, "k")
     assert "wgmma.mma_async.sync.aligned.m64n256k16" in text
     assert "cp.async.bulk.tensor.2d.shared" in text
     assert "cp.async.bulk.tensor.2d.global" in text
