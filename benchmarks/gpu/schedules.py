@@ -84,6 +84,12 @@ faster:
     python benchmarks/gpu/schedules.py --kernel "softmax_*" --kernel "rmsnorm_*"
     python3 schedules.py --rows 64 16384 --json times.json                # on the machine with the GPU
 
+Rows of 8193 to 131072 columns have those that ship and clusters that hold all of a row, by `split_row` and by
+`parts` of the kernels (not timed yet):
+
+    python benchmarks/gpu/schedules.py --kernel "*_long*"
+    python3 schedules.py --rows 1 512 --json times.json                   # on the machine with the GPU
+
 In the evening of the 22nd lists that ship were timed as they are (schedules_lists_h200.json: 580 random
 shapes that no fit had seen, and 62 numbers of rows at seven sizes; those that costs tell for up to 1.35 times
 the choice, 1.6 at random shapes). Ten costs of linear_16_some and fp8_few, fitted to these and the old times,

@@ -157,6 +157,13 @@ class Schedule:
         " rows, whose ends are read element by element, and elements for others",
         "threads",
     )
+    split_row: int | None = _key(
+        COUNT,
+        "2, 4, 8",
+        "so many blocks of a cluster share the rows that a launch without products reduces or scans: each has"
+        " an equal part of the columns of every tile, and sums and extremes of parts meet in shared memory",
+        "threads",
+    )
     unroll: int | None = _key(COUNT, "1", "keeps the compiler from unrolling the loop along K", "products")
     promote_k: int | None = _key(
         COUNT,

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 from bench import distance, input_sets, wanted
-from draw import Drawn, drawn_attention, family_of, log_uniform
+from draw import LONG, Drawn, drawn_attention, family_of, log_uniform
 from rows.row import Row
 from timing import events
 from work import row_of
@@ -35,8 +35,8 @@ HERE = Path(__file__).resolve().parent
 _MOST_BYTES, _MOST_OPERATIONS, _MOST_ROWS = 1 << 30, 1 << 40, 16384
 _MOST_WASTE, _MOST_TILES, _MOST_WAVES, _TALL = 4, 64, 4, 128
 _SIZES = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 11008, 12288, 14336, 16384, 28672)
-#: Columns of rows, N and K of products, and elements of 16 bits of a vector.
-_COLUMNS, _EXTENTS, _VECTOR = (257, 16384), (128, 32768), 8
+#: Columns of rows and of long ones, N and K of products, and elements of 16 bits of a vector.
+_COLUMNS, _LONG_COLUMNS, _EXTENTS, _VECTOR = (257, 16384), (8193, 131072), (128, 32768), 8
 _BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
 
 
@@ -99,7 +99,7 @@ def _shapes(name: str, kernel: Any, source: random.Random, bounds: _Bounds) -> I
     if family_of(name) == "attention":
         return _attention_shapes(source, "causal" in name, guards["D"])
     if family_of(name) == "rows":
-        return _row_shapes(source, bounds.rows)
+        return (_long_shapes if LONG in name else _row_shapes)(source, bounds.rows)
     return _product_shapes(source, guards, bounds)
 
 
@@ -125,6 +125,14 @@ def _row_shapes(source: random.Random, within: tuple[int, int]) -> Iterator[dict
     while True:
         m, n = log_uniform(source, *within), log_uniform(source, *_COLUMNS)
         if n % _VECTOR and 8 * m * n <= _MOST_BYTES:
+            yield {"M": m, "N": n}
+
+
+def _long_shapes(source: random.Random, within: tuple[int, int]) -> Iterator[dict[str, int]]:
+    """Rows of any length that a cluster holds."""
+    while True:
+        m, n = log_uniform(source, *within), log_uniform(source, *_LONG_COLUMNS)
+        if 8 * m * n <= _MOST_BYTES:
             yield {"M": m, "N": n}
 
 

@@ -57,11 +57,12 @@ STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Matmul(), Attention())
 
 #: What all launches go through first, and what comes last: the other passes of GPUs without roles.
 _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
-_OPEN, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
+_OPEN, _SPLIT, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
     _OPEN,
+    _SPLIT,
     *_FIRST,
     PairSums(),
     SplitRoles(),
@@ -76,6 +77,7 @@ TMA_PASSES: tuple[Pass, ...] = (
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     _OPEN,
+    _SPLIT,
     SpreadDepth(),
     FoldRows(),
     AlignOperands(),

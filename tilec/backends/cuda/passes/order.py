@@ -32,6 +32,7 @@ from tilec.backends.cuda.passes.share_registers import ShareRegisters
 from tilec.backends.cuda.passes.shift_columns import ShiftColumns
 from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.passes.split_pairs import SplitPairs
+from tilec.backends.cuda.passes.split_rows import SplitRows
 from tilec.backends.cuda.passes.spread_scans import SpreadScans
 from tilec.backends.cuda.passes.stage_stores import StageStores
 from tilec.backends.cuda.passes.start_copies import StartCopies
@@ -46,6 +47,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
     ExpandScaled(scaled_loss),
+    SplitRows(),
     WidenIndices(),
     OpenGridBarriers(),
     FuseExponents(),

@@ -1,0 +1,177 @@
+"""Rows that `split_row` shares among the blocks of a cluster, on the emulator beside the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from breadth import parametrized
+from emulated import SM90A, Beside, kernel_of, lowered
+
+import tilec.language as T
+from tilec.errors import UnsupportedError
+from tilec.ir.guards import Guard
+from tilec.language.frontend.elaborate import elaborate
+
+OPEN = {"M": Guard(), "N": Guard(), "ldx": Guard()}
+#: Kernels that ship: what a block of theirs takes without the key.
+SHIPPED = {
+    "softmax": ("softmax.py:softmax", {}),
+    "softmax float16": ("softmax.py:softmax", {"dtype": "float16", "parts": 1, "as_stored": True}),
+    "rmsnorm": ("norm.py:rmsnorm_residual", {"dtype": "bfloat16"}),
+    "layernorm": ("norm.py:layernorm", {}),
+}
+
+
+@parametrized(
+    ("name", "parts"), [(name, parts) for name in SHIPPED for parts in (2, 8)],
+    fast=[("softmax", 2), ("layernorm", 8)],
+)  # fmt: skip
+def test_rows_that_a_cluster_holds(name: str, parts: int) -> None:
+    entry, args = SHIPPED[name]
+    config = {"rows": 2, "bN": 64 * parts, "threads": 64, "one_chunk": True, "split_row": parts}
+    beside = Beside(kernel_of(entry, {**OPEN, "N": Guard(max=64 * parts)}, args, **config), SM90A)
+    for width in (5, 64 * parts - 1):
+        assert beside.run({"M": 3, "N": width, "ldx": width + 3}) == [], width
+
+
+@parametrized("name", SHIPPED, fast=["softmax"])
+def test_longer_rows(name: str) -> None:
+    """Of which blocks take a part of each chunk: with running maxima they meet in every trip."""
+    entry, args = SHIPPED[name]
+    beside = Beside(kernel_of(entry, OPEN, args, rows=1, bN=128, threads=32, split_row=4), SM90A)
+    for width in (7, 131, 500):
+        assert beside.run({"M": 2, "N": width, "ldx": width}) == [], width
+
+
+@pytest.mark.emulate
+@pytest.mark.parametrize("name", ["softmax float16", "rmsnorm"])
+def test_rows_that_begin_anywhere(name: str) -> None:
+    entry, args = SHIPPED[name]
+    config = {"rows": 1, "bN": 512, "threads": 32, "one_chunk": True, "split_row": 2, "phase": True}
+    beside = Beside(kernel_of(entry, {**OPEN, "N": Guard(max=512)}, args, **config), SM90A)
+    for width, more in ((5, 0), (509, 0), (509, 8), (512, 1)):
+        assert beside.run({"M": 3, "N": width, "ldx": width + more}) == [], (width, more)
+
+
+def made(build: Any, split_row: int = 4, **dims: Guard) -> Any:
+    """A kernel of this file."""
+    return elaborate(
+        build, name="kernel", dims={"M": Guard(), **dims}, args={}, config={"split_row": split_row}
+    )
+
+
+def statistics(M, N):
+    """Extremes, a number for each row, and a scan, of rows of a tile in shared memory."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32"), S: T.Tensor((M,), "float32"),
+        C: T.Tensor((1,), "int32"),
+    ):  # fmt: skip
+        with T.Kernel(M, threads=32) as b:
+            x, r = T.alloc_shared((1, 64), "float32"), T.alloc_fragment((1, 64), "float32")
+            low, high = [T.alloc_fragment((1,), "float32") for _ in range(2)]
+            T.clear(high)
+            for c in T.serial(T.ceildiv(N, 64)):
+                T.copy(X[b, c * 64], r)
+                T.reduce_absmax(r, high, dim=1, clear=False)
+            for c in T.serial(T.ceildiv(N, 64)):
+                T.copy(X[b, c * 64], x)
+                T.cumsum(x, dim=1, reverse=True)
+                for i, j in T.Parallel(1, 64):
+                    Y[b + i, c * 64 + j] = x[i, j] / (high[i] + 1.0)
+            T.reduce_min(r, low, dim=1)
+            for i in T.Parallel(1):
+                S[b + i] = low[i]
+            for _i in T.Parallel(1):
+                T.atomic_add(C[0], 1)
+
+    return main
+
+
+def test_scans_extremes_and_what_one_block_stores() -> None:
+    beside = Beside(made(statistics, N=Guard()), SM90A)
+    for width in (3, 64, 150):
+        assert beside.run({"M": 2, "N": width}) == [], width
+
+
+def odd(M, N):
+    """Columns that four blocks do not share equally."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), S: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=32) as b:
+            x, s = T.alloc_fragment((1, 66), "float32"), T.alloc_fragment((1,), "float32")
+            T.copy(X[b, 0], x)
+            T.reduce_sum(x, s, dim=1)
+            T.copy(s, S[b])
+
+    return main
+
+
+def neighbours(M, N):
+    """Columns that read the one beside them."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(M, threads=32) as b:
+            x, s = T.alloc_shared((1, 64), "float32"), T.alloc_fragment((1,), "float32")
+            T.copy(X[b, 0], x)
+            T.reduce_sum(x, s, dim=1)
+            for j in T.Parallel(64):
+                Y[b, j] = x[0, j ^ 1] + s[0]
+
+    return main
+
+
+def turned(M, N):
+    """Rows that are read back from where other blocks of a cluster leave them."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(M, threads=32) as b:
+            x, s = T.alloc_fragment((1, 64), "float32"), T.alloc_fragment((1,), "float32")
+            T.copy(X[b, 0], x)
+            T.reduce_sum(x, s, dim=1)
+            for j in T.Parallel(64):
+                Y[b, j] = x[0, j] * s[0]
+            for j in T.Parallel(64):
+                X[b, j] = Y[b, 63 - j]
+
+    return main
+
+
+def clusters(M, N):
+    """Clusters of the author's."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), S: T.Tensor((M,), "float32")):
+        with T.Kernel(M * 2, threads=32, cluster_dims=2) as b:
+            x, s = T.alloc_fragment((1, 64), "float32"), T.alloc_fragment((1,), "float32")
+            T.copy(X[b // 2, 0], x)
+            T.reduce_sum(x, s, dim=1)
+            T.copy(s, S[b // 2])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("build", "parts", "why"),
+    [
+        (odd, 4, "66 columns of .* have no 4 equal parts"),
+        (odd, 11, "clusters have up to 8 blocks"),
+        (neighbours, 4, "an index of x is no variable of a loop"),
+        (turned, 4, "Y is read and written, not at the same place"),
+        (clusters, 4, "the launch has clusters already"),
+    ],
+)
+def test_what_blocks_cannot_share_is_refused(build: Any, parts: int, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"split_row = {parts}: {why}"):
+        lowered(made(build, parts, N=Guard()), "sm_90a")
+
+
+def test_where_the_key_does_nothing_a_note_says_so() -> None:
+    (launch,) = lowered(made(statistics, N=Guard()), "sm_80").launches
+    assert "split_row = 4 has no effect on sm_80: blocks form clusters from sm_90 on" in launch.notes
+    assert launch.cluster == (1, 1, 1)
