@@ -9,6 +9,7 @@ from breadth import parametrized
 from emulated import SM90A, Beside, kernel_of, lowered
 
 import tilec.language as T
+from tilec.build.schedules.sketch import sketch
 from tilec.errors import UnsupportedError
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import elaborate
@@ -96,6 +97,38 @@ def test_scans_extremes_and_what_one_block_stores() -> None:
         assert beside.run({"M": 2, "N": width}) == [], width
 
 
+@parametrized("parts", [2, 8], fast=[2])
+def test_running_sums_whose_carry_is_their_last_column(parts: int) -> None:
+    config = {"rows": 2, "bN": 32 * parts, "threads": 32, "split_row": parts}
+    beside = Beside(kernel_of("scan.py:cumsum", OPEN, {}, **config), SM90A)
+    for width in (5, 129, 300):
+        assert beside.run({"M": 3, "N": width, "ldx": width}) == [], width
+
+
+def kept_columns(M, N):
+    """Rows less their first column, and the maximum of the last ones so far."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32"), S: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=32) as b:
+            x, top = T.alloc_shared((64,), "float32"), T.alloc_fragment((1,), "float32")
+            for c in T.serial(T.ceildiv(N, 64)):
+                T.copy(X[b, c * 64], x)
+                T.reduce_max(x, top, dim=0)
+                for j in T.Parallel(64):
+                    Y[b, c * 64 + j] = (x[j] - x[0]) * top[0]
+                for i in T.Parallel(1):
+                    S[b + i] = x[63] + x[17]
+
+    return main
+
+
+def test_columns_that_all_blocks_read() -> None:
+    beside = Beside(made(kept_columns, N=Guard()), SM90A)
+    for width in (64, 150):
+        assert beside.run({"M": 2, "N": width}) == [], width
+
+
 def odd(M, N):
     """Columns that four blocks do not share equally."""
 
@@ -175,3 +208,11 @@ def test_where_the_key_does_nothing_a_note_says_so() -> None:
     (launch,) = lowered(made(statistics, N=Guard()), "sm_80").launches
     assert "split_row = 4 has no effect on sm_80: blocks form clusters from sm_90 on" in launch.notes
     assert launch.cluster == (1, 1, 1)
+
+
+def test_what_is_foreseen_of_a_launch_counts_its_clusters() -> None:
+    (alone,) = sketch(made(statistics, 1, N=Guard())).launches
+    (shared,) = sketch(made(statistics, 4, N=Guard())).launches
+    assert shared.grid == (*alone.grid, "4")
+    assert (shared.cluster, shared.words) == (4, alone.words // 4)
+    assert shared.shared_bytes == alone.shared_bytes // 4

@@ -119,6 +119,22 @@ def test_rows_of_groups_along_k_have_tiles_of_the_result(manifest: Path) -> None
     assert cost(found.trips, {"K": 512}, UNITS) == 4
 
 
+def test_rows_that_a_cluster_shares_have_a_part_of_their_columns_in_each_block(manifest: Path) -> None:
+    head, _, _ = MANIFEST.partition("[[kernel]]")
+    rows = f'''{head}[[kernel]]
+name = "rows"
+source = "{KERNELS}/softmax.py:softmax"
+dims = {{ M = "dynamic", N = "dynamic", ldx = "dynamic" }}
+config = {{ rows = 1, bN = 1024, threads = 128, split_row = 4 }}
+fallback = "none"
+'''
+    manifest.write_text(rows)
+    (kernel,) = load_manifest(manifest).kernels
+    found = features_of(kernel.variants[0])
+    assert (found.blocks, found.trips) == ("M * 4", "ceil(ceil(N / 1024) * 1024 / 4)")
+    assert found.spread > 1
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [

@@ -66,7 +66,8 @@ def examine(variant: Variant) -> Examined | Refused:
 
 
 def largest_fragment(launch: Launch) -> int:
-    """The words of 32 bits that a thread holds of the largest fragment of a launch."""
+    """The words of 32 bits that a thread holds of the largest fragment of a launch, whose columns the blocks
+    of `split_row` share."""
     from tilec.dtypes import lookup
     from tilec.ir import nodes
 
@@ -79,7 +80,7 @@ def largest_fragment(launch: Launch) -> int:
         math.prod(int(extent) for extent in buffer.shape) * lookup(str(buffer.dtype)).bits
         for buffer in fragments
     )
-    return max(bits, default=0) // 32 // math.prod(launch.threads)
+    return max(bits, default=0) // 32 // (math.prod(launch.threads) * (launch.schedule.split_row or 1))
 
 
 def _examined(variant: Variant) -> Examined:

@@ -93,7 +93,7 @@ def features_of(variant: Variant) -> Features:
             place=variant.place,
             remedy="give costs by hand",
         )
-    cluster = variant.config.get("split_k", 1)
+    cluster = variant.config.get("split_k", variant.config.get("split_row", 1))
     fold = _rows_of_a_group(work.dtype) if variant.config.get("fold_k") else 1
     axis = _axis_of_rows(kernel.launches[0]) if fold > 1 else None
     parts = cluster if fold == 1 or axis is not None else fold

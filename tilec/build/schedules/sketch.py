@@ -53,9 +53,11 @@ def _shape(launch: Launch, names: Mapping[Any, str]) -> LaunchShape:
         elif isinstance(stmt, nodes.Alloc) and stmt.buffer.scope() == "shared.dyn":
             shared += _bytes(stmt.buffer)
     grid = tuple(int_text(extent, names) for extent in launch.grid)
-    threads, words, parts = math.prod(launch.threads), largest_fragment(launch), launch.schedule.split_k or 1
-    sizes = (*grid, str(parts)) if parts > 1 else grid
-    return LaunchShape(sizes, threads, shared * stages, parts, bulk_copies=True, words=words, parts=parts)
+    threads, words = math.prod(launch.threads), largest_fragment(launch)
+    parts, columns = launch.schedule.split_k or 1, launch.schedule.split_row or 1
+    blocks, held = parts * columns, shared * stages // columns
+    sizes = (*grid, str(blocks)) if blocks > 1 else grid
+    return LaunchShape(sizes, threads, held, blocks, bulk_copies=True, words=words, parts=parts)
 
 
 def _bytes(buffer: Any) -> int:

@@ -74,6 +74,7 @@ class RowColumns:
     _sizes: dict[Axis, int | None] = field(default_factory=dict)
     _fixed: list[tuple[Axis, str, Stmt]] = field(default_factory=list)
     _reduced: list[Axis] = field(default_factory=list)
+    _moving: bool = False
 
     @cached_property
     def columns(self) -> set[Axis]:
@@ -179,7 +180,9 @@ class RowColumns:
                 self._fixed += [((var, -1), f"{region.buffer.name} has other axes", stmt) for var in own]
         self.copies[stmt] = own
         start = len(self.elements)
+        self._moving = True
         self._stmt(made, around)
+        self._moving = False
         self.elements[start:] = [
             Element(stmt, each.buffer, each.at, each.vars, each.written) for each in self.elements[start:]
         ]
@@ -211,7 +214,10 @@ class RowColumns:
             self.elements.append(Element(stmt, buffer, at, around, written))
             if on_chip(buffer):
                 for number, index in enumerate(at):
-                    self._index(self._axis(buffer, number), index, around, stmt)
+                    # a known column that is read is told to all blocks
+                    told = int_value(index) is not None and not written and not self._moving
+                    if not told:
+                        self._index(self._axis(buffer, number), index, around, stmt)
 
     def _index(self, axis: Axis, index: Expr, around: Sequence[Var], stmt: Stmt) -> None:
         """An axis goes along with the loop whose variable its index is, and with no other one."""

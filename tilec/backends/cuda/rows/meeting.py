@@ -35,19 +35,17 @@ class Meeting:
 
     def reduced(self, stmt: Reduce) -> Block:
         """A reduction of a block's columns, and one of what all blocks have."""
-        own, head = self._own(stmt, stmt.dst.buffer.shape)
+        own = self._own(stmt.dst.buffer, stmt.dst.buffer.shape, stmt)
         room, told = self._told(own, stmt)
         all_parts = replace(stmt, src=_whole(room), axis=len(own.shape))
         part = replace(stmt, dst=_whole(own), clear=True)
-        self.tiles.append(head)
         return (part, *told, all_parts)
 
     def scanned(self, stmt: Scan) -> Block:
         """A scan of a block's columns, which takes in what the blocks in front have."""
         shape = [extent for axis, extent in enumerate(stmt.dst.buffer.shape) if axis != stmt.axis]
-        own, head = self._own(stmt, shape)
+        own = self._own(stmt.dst.buffer, shape, stmt)
         room, told = self._told(own, stmt)
-        self.tiles.append(head)
         part = Reduce(stmt.kind, stmt.src, _whole(own), stmt.axis, True, loc=stmt.loc)
         behind = self._taken_in(own, room, stmt)
         return (part, *told, stmt, *behind)
@@ -73,11 +71,26 @@ class Meeting:
         rounds = For("unroll", number, zero, count, one, (_over(own, each, stmt),), loc=stmt.loc)
         return (Fill(_whole(own), nothing, loc=stmt.loc), rounds, _over(dst, element, stmt))
 
-    def _own(self, stmt: Reduce | Scan, shape: Sequence[int | Expr]) -> tuple[Var, Stmt]:
-        """A fragment for what the columns of a block come to."""
-        dtype, name = str(stmt.dst.buffer.dtype), f"{stmt.dst.buffer.name}_own"
-        own = tirx.decl_buffer([static(extent) for extent in shape], dtype, name, scope="local.fragment")
-        return own, Alloc(own, loc=stmt.loc)
+    def element(self, tile: Var, axis: int, column: int, stmt: Stmt) -> tuple[Var, Block]:
+        """A tile with what each block has in a column of its part of ``tile``, along a last axis, and the
+        statements that fill it."""
+        shape = [extent for number, extent in enumerate(tile.shape) if number != axis]
+        own = self._own(tile, shape or [1], stmt)
+
+        def taken(var: tuple[Var, ...]) -> Store:
+            at: list[Expr] = list(var) if shape else []
+            at.insert(axis, tirx.const(column, "int32"))
+            return Store(own, var, tirx.BufferLoad(tile, at))
+
+        room, told = self._told(own, stmt)
+        return room, (_over(own, taken, stmt), *told)
+
+    def _own(self, of: Var, shape: Sequence[int | Expr], stmt: Stmt) -> Var:
+        """A fragment for what the part of a block comes to."""
+        extents, dtype = [static(extent) for extent in shape], str(of.dtype)
+        own = tirx.decl_buffer(extents, dtype, f"{of.name}_own", scope="local.fragment")
+        self.tiles.append(Alloc(own, loc=stmt.loc))
+        return own
 
     def _told(self, own: Var, stmt: Stmt) -> tuple[Var, Block]:
         """A shared tile with the parts of all blocks, and how they come there: who has met the others sees

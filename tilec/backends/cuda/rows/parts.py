@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad, Var
 from tilec.backends.cuda.analysis.long_tiles import on_chip
 from tilec.backends.cuda.rows.meeting import MEET, Meeting
 from tilec.backends.cuda.warp_roles.unfit import need
-from tilec.ir.exprs import dtype_of, inlined, transform
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, transform
 from tilec.ir.nodes import (
     LOOPS,
     Atomic,
@@ -32,7 +32,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.traits import Rewriter, written
+from tilec.ir.traits import Rewriter, expressions, written
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.passes.expand_copies import is_single
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cuda.rows.columns import RowColumns
+
+#: A tile, the axis of its columns, one of them.
+Place: TypeAlias = "tuple[Var, int, int]"
 
 
 class Parts(Rewriter):
@@ -61,6 +64,7 @@ class Parts(Rewriter):
         self._tiles = {buffer: self._part_of(buffer) for buffer, number in self._columns if number >= 0}
         self._meeting = Meeting(found.parts, self._rank)
         self._within = False
+        self._rooms: dict[Place, Var] = {}
 
     def launch(self) -> Launch:
         """The launch of clusters."""
@@ -97,9 +101,30 @@ class Parts(Rewriter):
         return transform(expr, self._node)
 
     def _node(self, node: Expr) -> Expr | None:
+        place = self._place(node)
+        if place is not None:
+            return self._told(place, tuple(node.indices))
         if isinstance(node, TensorLoad) and node.source in self._tiles:
             return tirx.BufferLoad(self._tiles[node.source], list(self._at(node.source, node.indices)))
         return self._values.get(node) if isinstance(node, Var) else None
+
+    def _place(self, node: Expr) -> Place | None:
+        """The column of a tile that an element is read of, where it is known."""
+        if not isinstance(node, TensorLoad) or node.source not in self._tiles:
+            return None
+        for number, index in enumerate(node.indices):
+            column = int_value(inlined(index, self._found.names))
+            if (node.source, number) in self._columns and column is not None:
+                return node.source, number, column
+        return None
+
+    def _told(self, place: Place, indices: tuple[Expr, ...]) -> Expr:
+        """What the block that has a column has told."""
+        buffer, number, column = place
+        rest = [self.expr(index) for axis, index in enumerate(indices) if axis != number]
+        block = column // (self._found.size((buffer, number)) // self._parts)
+        zero, at = (tirx.const(value, "int32") for value in (0, block))
+        return tirx.BufferLoad(self._rooms[place], [*(rest or [zero]), at])
 
     def _at(self, buffer: Var, indices: tuple[Expr, ...]) -> Iterator[Expr]:
         """Indices of a part of a tile."""
@@ -134,14 +159,33 @@ class Parts(Rewriter):
         return tuple(new for stmt in block for new in self._stmt(stmt))
 
     def _stmt(self, stmt: Stmt) -> Block:
+        asked = {place: None for place in self._asked(stmt) if place not in self._rooms}
+        need(not asked or not isinstance(stmt, (If, *LOOPS)), "a branch or a loop reads a known column", stmt)
+        told: list[Stmt] = []
+        for buffer, number, column in asked:
+            column_of_part = column % (self._found.size((buffer, number)) // self._parts)
+            room, meeting = self._meeting.element(self._tiles[buffer], number, column_of_part, stmt)
+            self._rooms[buffer, number, column] = room
+            told += meeting
+        made = self._one(stmt)
+        for place in asked:
+            del self._rooms[place]
+        return (*told, *made)
+
+    def _asked(self, stmt: Stmt) -> Iterator[Place]:
+        """The known columns that a statement reads, without those inside of a branch or a loop."""
+        inside = (stmt,) if isinstance(stmt, (If, *LOOPS)) else walk((stmt,))
+        read = (load for each in inside for expr in expressions(each) for load in loads(expr))
+        return (place for load in read if (place := self._place(load)) is not None)
+
+    def _one(self, stmt: Stmt) -> Block:
         if not self._within and self._leaves(stmt):
             first = tirx.EQ(self._rank, tirx.const(0, dtype_of(self._rank)))
             self._within = True
             inner = self._inside(stmt)
             self._within = False
             return (If(first, inner, loc=stmt.loc),)
-        if self._meets(stmt):
-            assert isinstance(stmt, (Reduce, Scan))
+        if isinstance(stmt, (Reduce, Scan)) and self._is_shared(stmt):
             here = replace(stmt, src=self.region(stmt.src), dst=self.region(stmt.dst))
             return self._meeting.reduced(here) if isinstance(here, Reduce) else self._meeting.scanned(here)
         if isinstance(stmt, LOOPS):
@@ -228,5 +272,10 @@ class Parts(Rewriter):
         return with_children(made, [(*children(made)[0], *MEET)])
 
     def _meets(self, stmt: Stmt) -> bool:
-        """Whether blocks tell each other of parts."""
-        return isinstance(stmt, (Reduce, Scan)) and (stmt.src.buffer, stmt.axis) in self._columns
+        """Whether blocks tell each other something for a statement."""
+        shared = isinstance(stmt, (Reduce, Scan)) and self._is_shared(stmt)
+        return shared or any(True for _ in self._asked(stmt))
+
+    def _is_shared(self, stmt: Reduce | Scan) -> bool:
+        """Whether what is reduced has a part in each block."""
+        return (stmt.src.buffer, stmt.axis) in self._columns
