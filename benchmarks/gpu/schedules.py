@@ -84,7 +84,7 @@ faster:
     python benchmarks/gpu/schedules.py --kernel "softmax_*" --kernel "rmsnorm_*"
     python3 schedules.py --rows 64 16384 --json times.json                # on the machine with the GPU
 
-Rows of 8193 to 131072 columns have those that ship and clusters that hold all of a row, by `split_row` and by
+Rows of 4097 to 131072 columns have those that ship and clusters that hold all of a row, by `split_row` and by
 `parts` of the kernels (not timed yet):
 
     python benchmarks/gpu/schedules.py --kernel "*_long*"
