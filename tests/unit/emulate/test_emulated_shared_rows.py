@@ -129,6 +129,31 @@ def test_columns_that_all_blocks_read() -> None:
         assert beside.run({"M": 2, "N": width}) == [], width
 
 
+def square(M, N):
+    """A reduced row and, beside it, a loop both of whose axes are axes of tensors that columns go along."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((64, 64), "float32"), Y: T.Tensor((64, 64), "float32"), Z: T.Tensor((M, N), "float32")
+    ):
+        with T.Kernel(M, threads=32) as b:
+            x, s = T.alloc_fragment((1, 64), "float32"), T.alloc_fragment((1,), "float32")
+            for j in T.Parallel(64):
+                x[0, j] = X[0, j] + X[j, 0]
+            T.reduce_sum(x, s, dim=1)
+            for j in T.Parallel(64):
+                Z[b, j] = x[0, j] * s[0]
+            for i, j in T.Parallel(64, 64):
+                Y[i, j] = X[i, j]
+
+    return main
+
+
+def test_a_loop_has_parts_along_one_of_its_axes() -> None:
+    beside = Beside(made(square, N=Guard(min=64)), SM90A)
+    assert beside.run({"M": 1, "N": 64}) == []
+
+
 def odd(M, N):
     """Columns that four blocks do not share equally."""
 

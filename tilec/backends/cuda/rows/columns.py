@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -81,9 +81,14 @@ class RowColumns:
         """The axes that are columns: those that are reduced, and those of loops along the same axes of
         tensors where each block may have a part of them."""
         roots = {self._root(axis) for axis in self._reduced}
-        along = {place for place, axis in self._places() if self._root(axis) in roots}
-        others = {self._root(axis) for place, axis in self._places() if place in along} - roots
-        roots |= {root for root in others if self._admits(root)}
+        places = list(self._places())
+        along = {place for place, axis in places if self._root(axis) in roots}
+        for root in dict.fromkeys(self._root(axis) for place, axis in places if place in along):
+            roots |= {root} if self._admits({*roots, root}) else set()
+        return self._axes_of(roots)
+
+    def _axes_of(self, roots: Collection[Axis]) -> set[Axis]:
+        """The axes of some classes."""
         return {axis for axis in self._sizes if self._root(axis) in roots}
 
     def _places(self) -> Iterator[tuple[Axis, Axis]]:
@@ -98,11 +103,10 @@ class RowColumns:
                     if int_value(factor) == 1:
                         yield (element.buffer, number), (var, -1)
 
-    def _admits(self, root: Axis) -> bool:
-        """Whether the columns of a class have equal parts."""
-        columns = {axis for axis in self._sizes if self._root(axis) == root}
+    def _admits(self, roots: Collection[Axis]) -> bool:
+        """Whether the columns of some classes have equal parts."""
         try:
-            self._check(columns)
+            self._check(self._axes_of(roots))
         except Unfit:
             return False
         return True
@@ -121,7 +125,7 @@ class RowColumns:
         parts = self.parts
         for axis, why, stmt in self._fixed:
             need(axis not in columns, why, stmt)
-        for axis in columns:
+        for axis in (each for each in self._sizes if each in columns):
             size, name = self._sizes[axis], axis[0].name
             need(size is not None, f"the columns of {name} are counted at run time")
             need(
@@ -129,20 +133,20 @@ class RowColumns:
                 f"{size} columns of {name} have no {parts} equal parts",
                 remedy=f"take tiles of a multiple of {parts} columns",
             )
-        tiles = [buffer for buffer, number in columns if number >= 0]
+        tiles = [buffer for buffer, number in self._sizes if number >= 0 and (buffer, number) in columns]
         for buffer in tiles:
             need(tiles.count(buffer) == 1, f"{buffer.name} has columns along two axes")
         for element in self.elements:
-            self._check_store(element, columns)
+            self._check_element(element, columns)
 
-    def _check_store(self, element: Element, columns: set[Axis]) -> None:
-        """Unfit where iterations of several blocks write one element on chip."""
-        if not element.written or not on_chip(element.buffer):
-            return
+    def _check_element(self, element: Element, columns: set[Axis]) -> None:
+        """Unfit where a loop goes along columns twice, or iterations of several blocks write one element on
+        chip."""
         along = [var for var in element.vars if (var, -1) in columns]
-        for var in along:
-            held = any(index.same_as(var) for index in element.at)
-            need(held, f"all columns write one element of {element.buffer.name}", element.stmt)
+        need(len(along) < 2, "a loop goes along columns twice", element.stmt)
+        held = all(any(index.same_as(var) for index in element.at) for var in along)
+        own = held or not element.written or not on_chip(element.buffer)
+        need(own, f"all columns write one element of {element.buffer.name}", element.stmt)
 
     # ---- what statements say ----
 
@@ -158,6 +162,9 @@ class RowColumns:
             self._reduction(stmt)
         elif isinstance(stmt, _PLAIN):
             inner = self._loop(stmt, around) if isinstance(stmt, Parallel) else around
+            if isinstance(stmt, Alloc) and stmt.asked is not None:
+                why, axes = f"{stmt.buffer.name} has a layout of its author's", range(len(stmt.buffer.shape))
+                self._fixed += [(self._axis(stmt.buffer, number), why, stmt) for number in axes]
             self._touched(stmt, inner)
             for each in children(stmt):
                 self.block(each, inner)
