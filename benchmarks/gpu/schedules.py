@@ -147,14 +147,21 @@ def _parts(kernel: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """``kernel``, its schedules in place, as many times as it takes."""
     file, function = kernel["source"].split(":")
     (override,) = kernel["override"]
-    listed, name = override["schedules"].split(":")
-    schedules = tomlkit.parse((HERE / listed).read_text()).unwrap()[name]
+    lists = override["schedules"]
+    schedules = [each for text in ([lists] if isinstance(lists, str) else lists) for each in _listed(text)]
     for number, first in enumerate(range(0, len(schedules), CAPACITY.max_choices), start=1):
         part = copy.deepcopy(kernel)
         part["name"] += f"__{number}" if number > 1 else ""
         part["source"] = f"{(HERE / file).resolve()}:{function}"
         part["override"] = [{**override, "schedules": schedules[first : first + CAPACITY.max_choices]}]
         yield part
+
+
+def _listed(text: str) -> list[dict[str, Any]]:
+    """The schedules of ``file.toml:name``."""
+    file, name = text.split(":")
+    found: list[dict[str, Any]] = tomlkit.parse((HERE / file).read_text()).unwrap()[name]
+    return found
 
 
 if __name__ == "__main__":
