@@ -86,14 +86,59 @@ def part_of(form, plane, p):
     return order(form, plane, p * 4) // PART
 
 
+def codes_of(W, j, unit, p):
+    """The number of 6 bits that lane ``p`` of 16 has of a block of ``q4_k``: eight steps, eight minima."""
+    own, minimum = p % 4, p // 8
+    first = T.cast(W[j, unit, 4 + minimum * 4 + own], "int32")
+    other = (T.cast(W[j, unit, 12 + own], "int32") >> (minimum * 4)) & 15
+    return T.if_then_else(p % 8 < 4, first & 63, other | first >> 6 << 4)
+
+
+@T.macro
+def add_q4_0(W, j, unit, numbers, scale, starts, rows, sums):
+    """Adds the products of a unit of W's row ``j``, each lane to its own of ``sums``."""
+    floats = T.alloc_fragment((_PARTS,), "uint16")
+    for part in tuple(range(_PARTS)):
+        floats[part] = half_at(W, j, unit * _PARTS + part, 0)
+    for p in T.Parallel(WORDS):
+        step = float_of(floats[p // 4])
+        for i, m in enumerate(rows):
+            found = words("q4_0", W, j, numbers, m, unit, 0, p, (0, 1), starts[m, unit, p])
+            sums[i][p] = T.fma(T.cast(found, "float32") * step, scale[m, unit], sums[i][p])
+
+
+@T.macro
+def add_q4_k(W, j, unit, numbers, scale, added, rows, sums):
+    """As :func:`add_q4_0`; what the minima come to is taken off in eight of the lanes."""
+    floats, steps = T.alloc_fragment((2,), "uint16"), T.alloc_fragment((WORDS,), "float32")
+    for number in (0, 1):
+        floats[number] = half_at(W, j, unit, 2 * number)
+    for p in T.Parallel(WORDS):
+        steps[p] = T.cast(codes_of(W, j, unit, p), "float32") * float_of(floats[p // 8])
+        for i, m in enumerate(rows):
+            less = T.if_then_else(p >= 8, added[m, unit * 8 + p % 8], 0.0)
+            sums[i][p] = T.fma(steps[p], -less, sums[i][p])
+    for p in T.Parallel(WORDS):
+        for i, m in enumerate(rows):
+            for half in (0, 1):
+                values = []
+                for plane in (0, 1):
+                    found = words("q4_k", W, j, numbers, m, unit, half, p, (plane,))
+                    step = steps[half * _PARTS + part_of("q4_k", plane, p)]
+                    values.append((T.cast(found, "float32"), step))
+                (low, step), (high, other) = values
+                value = T.fma(high, other, low * step)
+                sums[i][p] = T.fma(value, scale[m, unit * 2 + half], sums[i][p])
+
+
 def float_of(bits):
     """The number that the bits of a 16-bit float are."""
     return T.cast(T.reinterpret(bits, "float16"), "float32")
 
 
-def words(form, W, j, numbers, m, unit, half, p, planes):
-    """The products of 128 weights of W's row ``j`` (`byte_of`), ``planes`` of the halves of their bytes, and
-    of row ``m`` of the activations, in the words of lane ``p``."""
+def words(form, W, j, numbers, m, unit, half, p, planes, start=0):
+    """``start``, and the products of 128 weights of W's row ``j`` (`byte_of`), ``planes`` of the halves of
+    their bytes, and of row ``m`` of the activations, in the words of lane ``p``."""
     run = unit * (UNITS[form] // RUN) + half
 
     def weights(plane, byte):
@@ -110,7 +155,7 @@ def words(form, W, j, numbers, m, unit, half, p, planes):
             for plane in planes
         )
 
-    return products(0) * 256 + products(1)
+    return products(0) * 256 + (start + products(1))
 
 
 @T.macro
@@ -170,11 +215,10 @@ def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, thr
     if unpacked:
         return many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads)
     size, stored = SIZES[form]
-    units, runs, parts = bK // UNITS[form], UNITS[form] // RUN, bK // PART
+    units, runs = bK // UNITS[form], UNITS[form] // RUN
     #: Units of K and what the last tile lacks, whose activations are 0.
-    padded, parts_of_unit = T.ceildiv(K, bK) * units, UNITS[form] // PART
-    #: Halves of bytes that have the same steps.
-    together = [(0, 1)] if form == "q4_0" else [(0,), (1,)]
+    padded = T.ceildiv(K, bK) * units
+    add, offset = (add_q4_0, 8) if form == "q4_0" else (add_q4_k, 0)
 
     @T.prim_func
     def main(
@@ -185,51 +229,28 @@ def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, thr
         """C = A @ W.T, W in blocks of 4-bit weights as GGUF files have them."""
         numbers = T.alloc_global((M, padded * runs, 2, 2, RUN // 2), "int8")
         scale = T.alloc_global((M, padded * runs), "float32")
-        added = T.alloc_global((M, padded * parts_of_unit), "float32")
-        integers(A, numbers, scale, added, lambda plane, at: order(form, plane, at), _PARTS)
+        if offset:
+            added = T.alloc_global((M, padded, WORDS), "int32")
+        else:
+            added = T.alloc_global((M, padded * runs * _PARTS), "float32")
+        integers(A, numbers, scale, added, lambda plane, at: order(form, plane, at), _PARTS, offset)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
-            floats = T.alloc_fragment((2, parts // PARTS[form]), "uint16")
-            packed = T.alloc_fragment((2, parts // 4), "uint32")
-            codes = T.view(packed, (2, parts), "uint8")
-            steps = T.alloc_fragment((bM, parts), "float32")
             total = T.alloc_fragment((bM, bN, WORDS), "float32")
             result = T.alloc_fragment((bM, bN), "float32")
-            T.clear(floats)
-            T.clear(packed)
             for mo in T.serial(T.ceildiv(M, bM)):
                 rows = [T.max(T.min(mo * bM + i, M - 1), 0) for i in range(bM)]
                 T.clear(total)
                 for ko in T.serial(T.ceildiv(K, bK)):
                     first, count = ko * units, T.min(units, K // UNITS[form] - ko * units)
-                    for s in T.serial(count):
-                        stored_steps(form, W, bx * bN, first + s, s, floats, packed)
                     for column in T.serial(T.min(bN, N - bx * bN)):
-                        j = bx * bN + column
                         sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
-                        less = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
-                        for own in (*sums, *less):
+                        for own in sums:
                             T.clear(own)
-                        for v in T.serial(parts // WORDS):
-                            for p in T.Parallel(WORDS):
-                                part = v * WORDS + p
-                                step, offset = step_of(form, floats, codes, part)
-                                for i, m in enumerate(rows):
-                                    steps[i, part] = step * scale[m, ko * units * runs + part // _PARTS]
-                                    less[i][p] = T.fma(offset, added[m, ko * parts + part], less[i][p])
-                        following = T.max(T.min(j + 1, N - 1), 0)
                         for s in T.serial(count):
-                            stored_steps(form, W, following, first + s, s, floats, packed)
-                            for half in range(runs):
-                                for p in T.Parallel(WORDS):
-                                    for i, m in enumerate(rows):
-                                        for planes in together:
-                                            found = words(form, W, j, numbers, m, first + s, half, p, planes)
-                                            part = (s * runs + half) * _PARTS + part_of(form, planes[0], p)
-                                            value = T.cast(found, "float32")
-                                            sums[i][p] = T.fma(value, steps[i, part], sums[i][p])
+                            add(W, bx * bN + column, first + s, numbers, scale, added, rows, sums)
                         for p in T.Parallel(WORDS):
-                            for i, (own, offsets) in enumerate(zip(sums, less, strict=True)):
-                                total[i, column, p] += own[p] - offsets[p]
+                            for i, own in enumerate(sums):
+                                total[i, column, p] += own[p]
                 T.reduce_sum(total, result, dim=2)
                 for i, j in T.Parallel(bM, bN):
                     C[mo * bM + i, bx * bN + j] = result[i, j]

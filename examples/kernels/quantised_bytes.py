@@ -3,7 +3,7 @@
 Rows of activations become integers with a step per :data:`RUN` along K: of 16 bits, each of them two bytes,
 256 * high + low, or of 8. Weights stay the bytes, or halves of bytes, that are stored: numbers from 0 on.
 Each lane of a vector adds up the products of its own words of four bytes; steps of groups are applied to
-sums, and what an offset of the weights comes to is taken off the results.
+sums. What an offset of the weights comes to is what sums begin with, or is taken off the results.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ def dot4(left, right):
     return sum(T.cast(left(byte), "int32") * T.cast(right(byte), "int32") for byte in range(4))
 
 
+def _places(planes, width, p):
+    """The places that lane ``p`` multiplies in planes of ``width`` bytes: plane and byte."""
+    runs, planes = range(0, width, 4 * WORDS), range(planes)
+    return [(plane, run + p * 4 + byte) for plane in planes for run in runs for byte in range(4)]
+
+
 @T.macro
-def integers(A, numbers, steps, sums, order, parts=1):
+def integers(A, numbers, steps, sums, order, parts=1, offset=0):
     """A launch that brings rows of A into integers: ``numbers`` (M, runs, planes, size, RUN / planes) has the
     bytes of a run, high ones first, in the order of the weights' planes, ``order(plane, at)`` in the run;
-    ``steps`` (M, runs) what an integer stands for, ``sums`` (M, runs * parts) what parts of a run add up to.
-    Runs behind K are 0."""
+    ``steps`` (M, runs) what an integer stands for. ``sums`` (M, runs * parts) has what parts of a run add up
+    to; or, of weights that are too large by ``offset``, (M, runs, WORDS) the int32 that the products of a run
+    begin with in each lane. Runs behind K are 0."""
     (M, _), (planes, size, width), part = A.shape, numbers.shape[2:], RUN // parts
     largest = LARGEST[size]
     with T.Kernel(T.ceildiv(numbers.shape[1], _RUNS), M, threads=128) as (ko, m):
@@ -45,7 +52,11 @@ def integers(A, numbers, steps, sums, order, parts=1):
             steps[m, ko * _RUNS + g] = tops[g] * (1.0 / largest)
         for g, k in T.Parallel(_RUNS, RUN):
             whole[g, k] = T.cast(T.nearbyint(values[g, k] * factors[g]), "int32")
-        for number in range(parts):
+        if offset:
+            for g, p in T.Parallel(_RUNS, WORDS):
+                own = sum(whole[g, order(*place)] for place in _places(planes, width, p))
+                sums[m, ko * _RUNS + g, p] = -offset * own
+        for number in () if offset else tuple(range(parts)):
             added = T.alloc_fragment((_RUNS,), "int32")
             T.reduce_sum(whole[:, number * part : (number + 1) * part], added, dim=1)
             for g in T.Parallel(_RUNS):

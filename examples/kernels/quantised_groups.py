@@ -17,7 +17,7 @@ import tilec
 import tilec.language as T
 
 
-def words(W, j, numbers, m, run, p):
+def words(W, j, numbers, starts, m, run, p):
     """The products of 128 weights of W's row ``j`` and of row ``m`` of the activations, in the words of lane
     ``p``."""
     _, _, planes, size, width = numbers.shape
@@ -31,7 +31,8 @@ def words(W, j, numbers, m, run, p):
             for plane in range(planes)
         )
 
-    return products(0) if size == 1 else products(0) * 256 + products(1)
+    last = products(size - 1) if starts is None else starts[m, run, p] + products(size - 1)
+    return last if size == 1 else products(0) * 256 + last
 
 
 @T.macro
@@ -98,7 +99,11 @@ def linear_groups(
     assert bK % RUN == 0, f"bK = {bK} is no multiple of {RUN}"
     if unpacked:
         return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
-    runs, parts, parts_of_run = bK // RUN, bK // group, RUN // group
+    runs, parts = bK // RUN, RUN // group
+    #: Whether a run has one step: several are brought to float32 together. With more rows what the offset of
+    #: the weights comes to is added up there, too: a number for a run in place of one for each lane.
+    shared = parts == 1
+    offset = 0 if shared and bM > 1 else 8
     padded = T.ceildiv(K, bK)
 
     def order(plane, at):
@@ -114,10 +119,14 @@ def linear_groups(
         """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
         numbers = T.alloc_global((M, padded * runs, 2, activations // 8, RUN // 2), "int8")
         units = T.alloc_global((M, padded * runs), "float32")
-        added = T.alloc_global((M, padded * parts), "float32")
-        integers(A, numbers, units, added, order, parts_of_run)
+        if offset:
+            starts = T.alloc_global((M, padded * runs, WORDS), "int32")
+            integers(A, numbers, units, starts, order, offset=offset)
+        else:
+            starts, added = None, T.alloc_global((M, padded * runs), "float32")
+            integers(A, numbers, units, added, order)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
-            steps = T.alloc_fragment((bM, parts), "float32")
+            steps = T.alloc_fragment((bM, runs), "float32")
             total, result = (
                 T.alloc_fragment((bM, bN, WORDS), "float32"),
                 T.alloc_fragment((bM, bN), "float32"),
@@ -132,19 +141,24 @@ def linear_groups(
                         less = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         for own in (*sums, *less):
                             T.clear(own)
-                        for v in T.serial(parts // WORDS):
+                        for v in T.serial(runs // WORDS if shared else 0):
                             for p in T.Parallel(WORDS):
-                                part = v * WORDS + p
-                                step = T.cast(scales[j, ko * parts + part], "float32")
+                                run = ko * runs + v * WORDS + p
                                 for i, m in enumerate(rows):
-                                    steps[i, part] = step * units[m, ko * runs + part // parts_of_run]
-                                    less[i][p] = T.fma(8.0 * step, added[m, ko * parts + part], less[i][p])
+                                    step = T.cast(scales[j, run], "float32")
+                                    steps[i, v * WORDS + p] = step * units[m, run]
+                                    if not offset:
+                                        less[i][p] = T.fma(8.0 * step, added[m, run], less[i][p])
                         for g in T.serial(T.min(runs, K // RUN - ko * runs)):
+                            run = ko * runs + g
                             for p in T.Parallel(WORDS):
                                 for i, m in enumerate(rows):
-                                    found = T.cast(words(W, j, numbers, m, ko * runs + g, p), "float32")
-                                    step = steps[i, g * parts_of_run + p % 4 * parts_of_run // 4]
-                                    sums[i][p] = T.fma(found, step, sums[i][p])
+                                    found = T.cast(words(W, j, numbers, starts, m, run, p), "float32")
+                                    if shared:
+                                        sums[i][p] = T.fma(found, steps[i, g], sums[i][p])
+                                    else:
+                                        step = T.cast(scales[j, run * parts + p % 4 * parts // 4], "float32")
+                                        sums[i][p] = T.fma(found * step, units[m, run], sums[i][p])
                         for p in T.Parallel(WORDS):
                             for i, (own, offsets) in enumerate(zip(sums, less, strict=True)):
                                 total[i, column, p] += own[p] - offsets[p]

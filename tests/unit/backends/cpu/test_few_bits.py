@@ -1,0 +1,64 @@
+"""Products of few rows with weights of 4 bits, compiled for this machine, beside their references."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from breadth import parametrized
+from compiled import Library
+
+from tilec.ir.guards import Guard
+from tilec.language.frontend.elaborate import elaborate, load_entry
+from tilec.targets import native_target
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "examples" / "kernels"))
+import gguf_blocks
+import quantised_groups
+
+KERNELS = Path(gguf_blocks.__file__).parent
+#: Factory, arguments, reference and inputs; steps of 32, of 64, of 128, and of 32 in blocks of 256.
+FORMS: dict[str, tuple[str, dict[str, Any], Any, Any]] = {
+    "q4_0": (
+        "gguf_blocks.py:linear_gguf",
+        {"form": "q4_0"},
+        gguf_blocks.linear_q4_0_reference,
+        gguf_blocks.linear_q4_0_inputs,
+    ),
+    "q4_k": (
+        "gguf_blocks.py:linear_gguf",
+        {"form": "q4_k"},
+        gguf_blocks.linear_q4_k_reference,
+        gguf_blocks.linear_q4_k_inputs,
+    ),
+    **{
+        f"w4a{bits}_g{group}": (
+            "quantised_groups.py:linear_groups",
+            {"group": group, "activations": bits},
+            getattr(quantised_groups, f"linear_w4a{bits}_reference"),
+            lambda dims, rng, group=group: quantised_groups.linear_groups_inputs(dims, rng, group),
+        )
+        for group, bits in ((32, 16), (64, 8), (128, 8))
+    },
+}
+
+
+@pytest.mark.skipif(native_target().arch != "x86_64", reason="instructions of x86")
+@pytest.mark.parametrize("rows", [1, 3])
+@parametrized("form", FORMS, fast=("q4_k",))
+def test_few_rows_times_weights_of_four_bits(form: str, rows: int) -> None:
+    """11 rows of weights and a K that fills no step of the kernel; ``rows`` at a time, and one beside."""
+    source, args, reference, inputs = FORMS[form]
+    config = {"bM": rows, "bN": 8, "bK": 2048}
+    dims = {"M": Guard(), "N": Guard(), "K": Guard(div=256)}
+    kernel = elaborate(load_entry(source, KERNELS), name="k", dims=dims, args=args, config=config)
+    built = Library({"k": kernel}, native_target())
+    shape = {"M": rows + 1 if rows > 1 else 1, "N": 11, "K": 2304}
+    given = inputs(shape, np.random.default_rng(5))
+    given = [value if value.dtype.kind in "iu" else value.astype(np.float16) for value in given]
+    result = np.full((shape["M"], shape["N"]), np.nan, np.float16)
+    built.run("k", [*given, result], shape)
+    np.testing.assert_allclose(result.astype(np.float32), reference(*given), rtol=4e-3, atol=4e-3)
