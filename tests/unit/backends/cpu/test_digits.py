@@ -78,3 +78,9 @@ def test_neighbours_in_another_order_are_read_as_vectors(name: str, shuffles: bo
     target = parse_target("x86-64-v3")
     code = tir_text(to_tir(lower(parse_kernel(text(name)), target), target), target, "k")
     assert ("T.Shuffle([tile[" in code or "T.Shuffle([X[" in code) == shuffles
+
+
+def test_neighbours_in_their_order_are_one_vector() -> None:
+    target = parse_target("x86-64-v3")
+    code = tir_text(to_tir(lower(parse_kernel(text("wide")), target), target), target, "k")
+    assert "tile[T.Ramp(T.truncmod(k_" in code

@@ -24,21 +24,23 @@ _WIDEST_GAP = 4
 
 
 def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> Expr | None:
-    """The elements at ``indices``; None where a vector of neighbours, or one element a lane, is as good."""
+    """The elements at ``indices``, whose digits the lanes know; None where one element a lane is as good."""
     if storage.layout is not None or storage.copies > 1:
         return None
     if not any(has_digits(index, ctx) for index in indices):
         return None
     places = places_of(storage, indices, ctx)
-    if places is None or _is_even(places):
+    if places is None:
         return None
+    first = storage.offset([in_first_lane(index, ctx) for index in indices])
+    if _is_even(places):
+        return tirx.BufferLoad(storage.data, [span(first, ctx.width)]) if places[1] == 1 else None
     own = sorted(set(places))
     runs = _runs(own)
     if len(runs) >= len(own):
         if 2 * len(own) > ctx.width:
             return None
         runs = [(place, 1) for place in own]
-    first = storage.offset([in_first_lane(index, ctx) for index in indices])
     vectors = [tirx.BufferLoad(storage.data, [span(first + start, count)]) for start, count in runs]
     order = [start + number for start, count in runs for number in range(count)]
     copies = -(-len(places) // len(order))  # a shuffle has no more lanes than it takes
