@@ -100,10 +100,10 @@ def linear_groups(
     if unpacked:
         return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
     runs, parts = bK // RUN, RUN // group
-    #: Whether a run has one step: several are brought to float32 together. With more rows what the offset of
-    #: the weights comes to is added up there, too: a number for a run in place of one for each lane.
+    #: Whether a run has one step: several are brought to float32 together, and what the offset of the weights
+    #: comes to is added up there, a number for a run in place of one for each lane.
     shared = parts == 1
-    offset = 0 if shared and bM > 1 else 8
+    assert not shared or runs % WORDS == 0, f"bK = {bK} is no multiple of {RUN * WORDS}"
     padded = T.ceildiv(K, bK)
 
     def order(plane, at):
@@ -119,12 +119,12 @@ def linear_groups(
         """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
         numbers = T.alloc_global((M, padded * runs, 2, activations // 8, RUN // 2), "int8")
         units = T.alloc_global((M, padded * runs), "float32")
-        if offset:
-            starts = T.alloc_global((M, padded * runs, WORDS), "int32")
-            integers(A, numbers, units, starts, order, offset=offset)
-        else:
+        if shared:
             starts, added = None, T.alloc_global((M, padded * runs), "float32")
             integers(A, numbers, units, added, order)
+        else:
+            starts = T.alloc_global((M, padded * runs, WORDS), "int32")
+            integers(A, numbers, units, starts, order, offset=8)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
             steps = T.alloc_fragment((bM, runs), "float32")
             total, result = (
@@ -141,13 +141,13 @@ def linear_groups(
                         less = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         for own in (*sums, *less):
                             T.clear(own)
-                        for v in T.serial(runs // WORDS if shared else 0):
-                            for p in T.Parallel(WORDS):
-                                run = ko * runs + v * WORDS + p
-                                for i, m in enumerate(rows):
+                        if shared:
+                            for v in T.serial(runs // WORDS):
+                                for p in T.Parallel(WORDS):
+                                    run = ko * runs + v * WORDS + p
                                     step = T.cast(scales[j, run], "float32")
-                                    steps[i, v * WORDS + p] = step * units[m, run]
-                                    if not offset:
+                                    for i, m in enumerate(rows):
+                                        steps[i, v * WORDS + p] = step * units[m, run]
                                         less[i][p] = T.fma(8.0 * step, added[m, run], less[i][p])
                         for g in T.serial(T.min(runs, K // RUN - ko * runs)):
                             run = ko * runs + g
