@@ -216,11 +216,11 @@ EXPERTS = [
            {"group": group, "activations": 16}, {"bM": 16, "bN": 8, "bK": 256, "unpacked": unpacked},
            "linear_w4a16_reference", "linear_groups_inputs", rtol=rtol)
       for group in (32, 128) for unpacked, rtol in UNPACKED),
-    *(Case("quantised_groups.py:linear_groups", {"M": 3, "N": 11, "K": 2176}, (),
+    *(Case("quantised_groups.py:linear_groups", {"M": 3, "N": 11, "K": 2176}, ("K",),
            {"group": group, "activations": bits}, {"bM": 2, "bN": 8, "bK": 2048},
            f"linear_w4a{bits}_reference", "linear_groups_inputs", rtol=4e-3)
       for group, bits in ((32, 8), (64, 16), (128, 8))),
-    Case("quantised_groups.py:linear_groups", {"M": 1, "N": 11, "K": 2176}, (),
+    Case("quantised_groups.py:linear_groups", {"M": 1, "N": 11, "K": 2176}, ("K",),
          {"group": 128, "activations": 16}, {"bM": 1, "bN": 8, "bK": 2048},
          "linear_w4a16_reference", "linear_groups128_inputs", rtol=4e-3),
     Case("grouped.py:linear_grouped", {"tokens": 21, "N": 10, "K": 12, "G": 4}, (), F32, TILES,
