@@ -104,7 +104,8 @@ from __future__ import annotations
 import argparse
 import copy
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -126,19 +127,19 @@ def main() -> None:
     options = parser.parse_args()
     out = options.out
     write_runner(out)
-    split = write_split(out / "schedules.toml")
-    kernels = [part for name in options.kernel for part in (name, f"{name}__*")]
-    built = build(split, Path("dist/gpu-schedules-library"), kernels=kernels)
+    split = write_split(out / "schedules.toml", options.kernel)
+    built = build(split, Path("dist/gpu-schedules-library"))
     shutil.copy(built.report.library, out / "library.so")
     print(f"on the machine with the GPU: cd {out} && python3 schedules.py --json times.json")
 
 
-def write_split(path: Path) -> Path:
+def write_split(path: Path, kernels: Sequence[str] = ()) -> Path:
     """``path``: the manifest with no more schedules to a kernel than a library can choose among. Those behind
-    them are of kernels NAME__2 and so on, which the runner brings together.
+    them are of kernels NAME__2 and so on, which the runner brings together. ``kernels``: globs of those kept.
     """
     document = tomlkit.parse(MANIFEST.read_text()).unwrap()
-    document["kernel"] = [part for kernel in document["kernel"] for part in _parts(kernel)]
+    chosen = [each for each in document["kernel"] if any(fnmatch(each["name"], k) for k in kernels or ("*",))]
+    document["kernel"] = [part for kernel in chosen for part in _parts(kernel)]
     path.write_text(tomlkit.dumps(document))
     return path
 

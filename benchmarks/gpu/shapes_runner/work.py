@@ -21,6 +21,8 @@ def row_of(drawn: Drawn) -> Row:
 
 def _product(kernel: str, dims: dict[str, int]) -> Row:
     shape = (dims["M"], dims["N"], dims["K"])
+    if kernel.startswith("linear_silu_mul"):
+        return epilogue.gated(_dtype(kernel), *shape)
     if kernel.startswith("linear"):
         return epilogue.linear(_dtype(kernel), *shape)
     return gemm.product(_dtype(kernel), False, shape, library="shipped")

@@ -26,6 +26,34 @@ def linear(name: str, m: int, n: int, k: int) -> Row:
     return _row(f"linear_{name}", name, (m, n, k), {"cuBLAS": fused})
 
 
+def gated(name: str, m: int, n: int, k: int) -> Row:
+    """silu(A @ G.T) * (A @ U.T), beside one product by both weights and what joins its halves."""
+    dtype = getattr(torch, name)
+
+    def make() -> dict[str, torch.Tensor]:
+        both = random((2 * n, k), dtype) * k**-0.5
+        made = {"A": random((m, k), dtype), "G": both[:n], "U": both[n:], "C": random((m, n), dtype)}
+        return {**made, "both": both, "halves": random((m, 2 * n), dtype)}
+
+    def joined(
+        A: torch.Tensor, both: torch.Tensor, halves: torch.Tensor, C: torch.Tensor, **_: Any
+    ) -> torch.Tensor:
+        torch.mm(A, both.t(), out=halves)
+        return torch.mul(F.silu(halves[:, :n]), halves[:, n:], out=C)
+
+    def product(A: torch.Tensor, both: torch.Tensor, halves: torch.Tensor, **_: Any) -> torch.Tensor:
+        return torch.mm(A, both.t(), out=halves)
+
+    def exact(A: torch.Tensor, G: torch.Tensor, U: torch.Tensor, **_: Any) -> torch.Tensor:
+        a = A.float()
+        return F.silu(a @ G.float().t()) * (a @ U.float().t())
+
+    peers: dict[str, Peer] = {"cuBLAS, then torch": joined, "cuBLAS, the product alone": product}
+    dims = {"M": m, "N": n, "K": k}
+    work, size = 4.0 * m * n * k, 2.0 * (m * k + 2 * n * k + m * n)
+    return Row(f"linear_silu_mul_{name}", dims, make, ("C",), peers, work, size, reference=exact)
+
+
 def _gelu(name: str, m: int, n: int, k: int) -> Row:
     def eager(A: torch.Tensor, W: torch.Tensor, bias: torch.Tensor, **_: Any) -> torch.Tensor:
         return F.gelu(torch.addmm(bias, A, W.t()))
