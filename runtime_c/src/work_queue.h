@@ -1,6 +1,6 @@
 /* Iterations handed out in pieces of `grain`, by both teams. Each worker has a range of its own and helps the
- * others when it is done: workers meet at no counter before, and a call like the one before finds what a range
- * reads and writes in the caches of the same CPU. */
+ * others when it is done: workers meet at no counter before, and a call like the one before finds what a
+ * range reads and writes in the caches of the same CPU. */
 #ifndef TILEC_WORK_QUEUE_H_
 #define TILEC_WORK_QUEUE_H_
 #include <tilec/tilec.h>
