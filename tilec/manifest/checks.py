@@ -71,11 +71,10 @@ def check_overrides(
     document: Document,
     at: int,
     rules: Sequence[Rule],
-    targets: Sequence[Target],
-    guards: Sequence[Mapping[str, Guard]],
+    guards: Mapping[Target, Sequence[Mapping[str, Guard]]],
 ) -> None:
     """Every override is for some variant, and no two are for the same ones; ``rules`` stand in the file's
-    order."""
+    order, ``guards`` are those of each target's variants."""
     for number, rule in enumerate(rules):
         twin = next((one for one in rules[:number] if rule.means_the_same(one)), None)
         if twin is not None:
@@ -85,7 +84,7 @@ def check_overrides(
                 why=f"the other one is at line {twin.place.line}: which of both counts is easy to miss",
                 remedy="put the keys of both into one",
             )
-        if any(rule.applies(target, dims) for target in targets for dims in guards):
+        if any(rule.applies(target, dims) for target, choices in guards.items() for dims in choices):
             continue
         raise ManifestError(
             "an override is for no variant of its kernel",

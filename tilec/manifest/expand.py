@@ -141,8 +141,8 @@ def _expand_entry(
             remedy="give it a target there, or a manifest without that host",
         )
     rules = _rules(document, entry, at, declared, files)
-    guards = guard_choices(document, entry, at)
-    check_overrides(document, at, rules, targets, guards)
+    guards = guard_choices(document, entry, at, targets, declared)
+    check_overrides(document, at, rules, guards)
     for values in _combinations(entry.for_):
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
@@ -150,7 +150,8 @@ def _expand_entry(
         meant = [rule for rule in rules if rule.is_for(values)]
         variants = [
             variant
-            for target, dims in itertools.product(targets, guards)
+            for target, choices in guards.items()
+            for dims in choices
             for variant in _variants(entry, name, args, target, dims, meant, tuned, base, *places)
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))

@@ -4,40 +4,68 @@ out."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TypeAlias
 
 from tilec.errors import ManifestError
 from tilec.ir.guards import Guard
+from tilec.manifest.declared import Declared, resolve_targets
 from tilec.manifest.document import Document
 from tilec.manifest.guards import implies
-from tilec.manifest.model import Kernel
+from tilec.manifest.model import Kernel, LeftOut
 from tilec.manifest.problems import suggestion
+from tilec.targets import Target
 
 #: A guard for each dim.
 Choice: TypeAlias = "Mapping[str, Guard]"
 
 
-def guard_choices(document: Document, entry: Kernel, at: int) -> list[Choice]:
+def guard_choices(
+    document: Document, entry: Kernel, at: int, targets: Sequence[Target], declared: Declared
+) -> dict[Target, list[Choice]]:
     """One for each variant on a target, the last dim fastest. Raises ManifestError for choices left out that
     ``dims`` do not have, or whose calls nobody would serve."""
     lists = itertools.product(*entry.dims.values())
     every: list[Choice] = [dict(zip(entry.dims, guards, strict=True)) for guards in lists]
     for number in range(len(entry.without)):
         _check_listed(document, entry, at, number)
-    kept = [choice for choice in every if not _is_left_out(choice, entry)]
+    absent = [_targets_of(document, entry, at, number, declared) for number in range(len(entry.without))]
+    return {
+        target: _kept(
+            document,
+            entry,
+            at,
+            every,
+            [each for each, those in zip(entry.without, absent, strict=True) if target in those],
+        )
+        for target in targets
+    }
+
+
+def _targets_of(
+    document: Document, entry: Kernel, at: int, number: int, declared: Declared
+) -> Container[Target]:
+    place = document.place("kernel", at, "without", number, "targets")
+    return resolve_targets(entry.without[number].targets, declared, place)
+
+
+def _kept(
+    document: Document, entry: Kernel, at: int, every: Sequence[Choice], without: Sequence[LeftOut]
+) -> list[Choice]:
+    """The choices on one target."""
+    kept = [choice for choice in every if not _is_left_out(choice, without)]
     for choice in every if len(kept) < len(every) else ():
-        if _is_left_out(choice, entry):
+        if _is_left_out(choice, without):
             _check_served(document, entry, at, choice, kept)
     return kept
 
 
-def _is_left_out(choice: Choice, entry: Kernel) -> bool:
-    return any(all(choice[name] in guards for name, guards in each.items()) for each in entry.without)
+def _is_left_out(choice: Choice, without: Sequence[LeftOut]) -> bool:
+    return any(all(choice[name] in guards for name, guards in each.dims.items()) for each in without)
 
 
 def _check_listed(document: Document, entry: Kernel, at: int, number: int) -> None:
-    for name, guards in entry.without[number].items():
+    for name, guards in entry.without[number].dims.items():
         place = document.place("kernel", at, "without", number, name)
         if name not in entry.dims:
             what = f'unknown dimension "{name}" in what is left out'

@@ -526,6 +526,20 @@ class Layer(Table):
     )
 
 
+class LeftOut(Table):
+    """An entry of `without`: guards that the kernel's dims list, by dimension, and the targets it is for."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, GuardList] = Field(init=False)
+
+    targets: Names | None = None
+
+    @property
+    def dims(self) -> dict[str, tuple[Guard, ...]]:
+        """The guards that are left out, by dimension."""
+        return self.__pydantic_extra__
+
+
 class Kernel(Table):
     """`[[kernel]]`: one kernel, or one per value of `for`."""
 
@@ -561,10 +575,11 @@ class Kernel(Table):
         "`<=64`, `%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
         examples=['dims = { M = ["1..64", "dynamic"], N = 4096 }'],
     )
-    without: tuple[dict[StrictStr, GuardList], ...] = Field(
+    without: tuple[LeftOut, ...] = Field(
         default=(),
-        description="Choices among the lists of `dims` that get no variant: their calls go to a wider one.",
-        examples=['without = [{ N = "%8", ldx = "dynamic" }]'],
+        description="Choices among the lists of `dims` that get no variant, on all targets or those that "
+        "`targets` lists as the kernel does: their calls go to a wider one.",
+        examples=['without = [{ N = "%8", ldx = "dynamic" }, { targets = ["cpu"], N = "%8" }]'],
     )
     config: dict[StrictStr, Any] | Automatic = Field(
         default={},

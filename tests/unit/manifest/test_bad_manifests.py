@@ -61,6 +61,14 @@ CASES = [
         id="left-out-and-served-by-nobody",
     ),
     pytest.param(
+        KERNEL + 'dims = { M = ["%8", "dynamic"] }\nwithout = [{ targets = ["cqu"], M = "%8" }]',
+        5,
+        "kernel[0].without[0].targets",
+        'unknown target "cqu"',
+        "cpu",
+        id="left-out-on-an-unknown-target",
+    ),
+    pytest.param(
         KERNEL + "dim = {}", 4, "kernel[0].dim", 'unknown key "dim"', 'did you mean "dims"?', id="unknown-key"
     ),
     pytest.param(

@@ -52,6 +52,23 @@ without = [{ N = [64, "%8"], ld = "dynamic" }, { N = "dynamic", ld = "%8" }]
     assert list(configs(manifest)) == ["N=64 ld=%8", "N=%8 ld=%8", "N=dynamic ld=dynamic"]
 
 
+def test_guards_may_be_left_out_on_some_targets(project: Callable[..., Path], head: str) -> None:
+    manifest = project(
+        """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+dims = { N = ["%8", "dynamic"] }
+without = [{ targets = ["cuda"], N = "%8" }]
+""",
+        head=head + 'cuda = ["sm_80"]\n',
+    )
+    (plan,) = load_manifest(manifest).kernels
+    found = [(variant.target.name, str(variant.dims["N"])) for variant in plan.variants]
+    cpus = [(cpu, guard) for cpu in ("x86-64-v2", "x86-64-v3") for guard in ("%8", "dynamic")]
+    assert found == [*cpus, ("sm_80", "dynamic")]
+
+
 def test_the_most_specific_override_wins_then_the_later(project: Callable[..., Path]) -> None:
     manifest = project(
         """
