@@ -57,8 +57,8 @@ def gelu_reference(x):
 
 
 def silu_reference(x):
-    """NumPy twin of :func:`silu`."""
-    return x / (1.0 + np.exp(-x))
+    """NumPy twin of :func:`silu`, without powers that overflow."""
+    return x * np.exp(np.minimum(x, 0.0)) / (1.0 + np.exp(-np.abs(x)))
 
 
 def normalise_reference(x, eps, center):

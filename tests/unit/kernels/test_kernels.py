@@ -422,3 +422,13 @@ def test_products_with_the_lowest_maximum_are_exact(size) -> None:
     names = load_entry("attention.py:attention_reference", KERNELS).__globals__
     scale = np.float32(size**-0.5 * names["LOG2_E"])
     assert float(np.float32(names["LOWEST"]) * scale) == names["LOWEST"] * float(scale)
+
+
+def test_the_twin_of_silu_takes_any_number() -> None:
+    silu = load_entry("tile_math.py:silu_reference", KERNELS)
+    x = np.array([-1e30, -1000, -89, -2, -0.0, 2, 89, 1e30], np.float32)
+    with np.errstate(over="raise", invalid="raise"):
+        found = silu(x)
+    assert found.dtype == np.float32
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(found, wide * 0.5 * (1 + np.tanh(wide / 2)), rtol=1e-6, atol=1e-30)
