@@ -1,6 +1,8 @@
 /* Validation of one DLTensor: what it is, then, once the dims are known, its shape and strides. */
 #include "tensors.h"
 
+#include <stdio.h>
+
 #include "family.h"
 #include "status.h"
 
@@ -71,6 +73,21 @@ static const char* dtype_text(char* out, DLDataType dtype) {
   return out;
 }
 
+enum { DEVICE_TEXT = 48 };
+
+/* As people write it, "cuda:0"; by its type in DLPack where tilec has no word for it. */
+static const char* device_text(char* out, DLDevice device) {
+  static const char* const names[] = {[kDLCUDA] = "cuda", [kDLMetal] = "metal", [kDLROCM] = "hip"};
+  uint32_t type = (uint32_t)device.device_type;
+  const char* name = type < sizeof(names) / sizeof(*names) ? names[type] : NULL;
+  if (on_cpu(device)) return "cpu";
+  if (name)
+    snprintf(out, DEVICE_TEXT, "%s:%d", name, device.device_id);
+  else
+    snprintf(out, DEVICE_TEXT, "device %d of DLPack's type %u", device.device_id, type);
+  return out;
+}
+
 LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* param, DLDevice device,
                                 const tilec_arg* arg) {
   const char* name = kernel->info.name;
@@ -89,9 +106,9 @@ LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* 
   if (param->ndim > 0 && !tensor->shape)
     return fail(TILEC_ERR_ARGUMENT, "%s: %s has no shape", name, param->name);
   if (!same_device(tensor->device, device)) {
-    return fail(TILEC_ERR_DEVICE, "%s: %s is on device %d:%d, the call runs on %d:%d", name, param->name,
-                (int)tensor->device.device_type, tensor->device.device_id, (int)device.device_type,
-                device.device_id);
+    char given[DEVICE_TEXT], wanted[DEVICE_TEXT];
+    return fail(TILEC_ERR_DEVICE, "%s: %s is on %s, the call runs on %s", name, param->name,
+                device_text(given, tensor->device), device_text(wanted, device));
   }
   for (int32_t axis = 0; axis < param->ndim; axis++) {
     if (tensor->shape[axis] >= 0) continue;

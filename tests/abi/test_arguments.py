@@ -52,7 +52,16 @@ def test_launch_adds(library: Library) -> None:
         ([floats(4), floats(8)[::2], floats(4)], "LAYOUT", "b axis 0 has stride 2, expected 1"),
         ([floats(4), tensor(floats(4), byte_offset=2), floats(4)], "LAYOUT", "not aligned to 4 bytes"),
         ([floats(4), tensor(floats(4), data=None), floats(4)], "ARGUMENT", "b is NULL but has elements"),
-        ([floats(4), tensor(floats(4), device=_Device(2, 0)), floats(4)], "DEVICE", "b is on device 2:0"),
+        (
+            [floats(4), tensor(floats(4), device=_Device(2, 1)), floats(4)],
+            "DEVICE",
+            "b is on cuda:1, the call runs on cpu",
+        ),
+        (
+            [floats(4), tensor(floats(4), device=_Device(14, 3)), floats(4)],
+            "DEVICE",
+            "b is on device 3 of DLPack's type 14, ",
+        ),
         ([floats(4), tensor(floats(4), shape=(ctypes.c_int64 * 1)(-4)), floats(4)], "SHAPE", "extent -4"),
     ],
 )
