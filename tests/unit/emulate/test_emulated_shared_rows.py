@@ -154,6 +154,34 @@ def test_a_loop_has_parts_along_one_of_its_axes() -> None:
     assert beside.run({"M": 1, "N": 64}) == []
 
 
+def passed_on(M, N):
+    """Two reductions of many rows, between them a tile that is in use no more when parts of sums come."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(M, 64), threads=64) as b:
+            x, r = [T.alloc_fragment((64, 64), "float32") for _ in range(2)]
+            s = T.alloc_shared((64, 64), "float32")
+            top, total = [T.alloc_fragment((64,), "float32") for _ in range(2)]
+            T.copy(X[b * 64, 0], x)
+            T.reduce_max(x, top, dim=1)
+            for i, j in T.Parallel(64, 64):
+                s[i, j] = x[i, j] - top[i]
+            for i, j in T.Parallel(64, 64):
+                r[i, j] = s[63 - i, j]
+            T.reduce_sum(r, total, dim=1)
+            for i, j in T.Parallel(64, 64):
+                Y[b * 64 + i, j] = r[i, j] + total[i]
+
+    return main
+
+
+def test_what_other_blocks_store_lies_on_no_tile_of_a_block_behind_them() -> None:
+    """A block that has met the others may tell its sums while one of them still reads its tile."""
+    beside = Beside(made(passed_on, 8, N=Guard()), SM90A)
+    assert beside.run({"M": 64, "N": 64}) == []
+
+
 def odd(M, N):
     """Columns that four blocks do not share equally."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: One statement of all threads each: threads may be anywhere inside at a time.
 _TOGETHER = (ThreadLoop, AsyncGather)
 #: What writes tiles at its own pace.
-_UNDER_WAY = (AsyncCopy, AsyncGather, CompleteBytes, RemoteStore)
+_UNDER_WAY = (AsyncCopy, AsyncGather, CompleteBytes)
 #: The threads of a group: the first one and how many.
 Span = tuple[int, int]
 
@@ -51,7 +51,8 @@ def lifetimes(body: Block, *, brief: bool = False) -> dict[Var, Lifetime]:
     the loop runs. Asynchronous copies are complete when the loop that waits for them ends. ``brief``: what a
     statement needs for itself alone lives as long as that statement, in a loop too, and what each trip of a
     loop writes anew before it reads it lives from there to its last use in the trip. Tiles of groups share
-    bytes with none but those of the same group, and not where copies under way fill them."""
+    bytes with none but those of the same group, and not where copies under way fill them; tiles that other
+    blocks of a cluster write share none, as these may be ahead of what a barrier of this block orders."""
     walker = _Walker(brief)
     walker.block(body, ())
     return walker.found()
@@ -78,6 +79,7 @@ class _Walker:
     homes: dict[Var, tuple[int, ...]] = field(default_factory=dict)
     uses: dict[Var, list[_Use]] = field(default_factory=dict)
     under_way: set[Var] = field(default_factory=set)
+    of_others: set[Var] = field(default_factory=set)
 
     def block(self, block: Block, loops: tuple[int, ...], straight: bool = True) -> None:
         """Visits the statements of a block."""
@@ -110,6 +112,7 @@ class _Walker:
             self.uses.setdefault(buffer, []).append(_Use(at, loops, self.span, anew))
         if isinstance(stmt, _UNDER_WAY):
             self.under_way |= set(named)
+        self.of_others |= {part.buffer for part in inside if isinstance(part, RemoteStore)}
         for room in scratch(stmt):
             around = () if self.brief else loops
             self.uses.setdefault(room, []).append(_Use(at, around, self.span, False))
@@ -122,7 +125,7 @@ class _Walker:
 
     def _life(self, buffer: Var, uses: list[_Use]) -> Lifetime:
         groups = frozenset(use.span for use in uses if use.span is not None)
-        if groups and buffer in self.under_way:
+        if buffer in self.of_others or (groups and buffer in self.under_way):
             return ALWAYS
         around = self._kept_in(buffer, uses)
         lives = [self._span_of(use, around) for use in uses]
