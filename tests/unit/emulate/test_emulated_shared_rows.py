@@ -182,6 +182,27 @@ def test_what_other_blocks_store_lies_on_no_tile_of_a_block_behind_them() -> Non
     assert beside.run({"M": 64, "N": 64}) == []
 
 
+def in_place(M, N):
+    """Rows that take the place of those that are read."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32")):
+        with T.Kernel(M, threads=32) as b:
+            x, s = T.alloc_fragment((1, 64), "float32"), T.alloc_fragment((1,), "float32")
+            for c in T.serial(T.ceildiv(N, 64)):
+                T.copy(X[b, c * 64], x)
+                T.reduce_sum(x, s, dim=1)
+                for j in T.Parallel(64):
+                    X[b, c * 64 + j] = x[0, j] * s[0]
+
+    return main
+
+
+def test_rows_in_place() -> None:
+    beside = Beside(made(in_place, N=Guard()), SM90A)
+    assert beside.run({"M": 2, "N": 100}) == []
+
+
 def odd(M, N):
     """Columns that four blocks do not share equally."""
 
@@ -228,6 +249,58 @@ def turned(M, N):
     return main
 
 
+def narrower(M, N):
+    """Rows of which a tile of fewer columns is written once more."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(M, threads=32) as b:
+            x, w = T.alloc_fragment((1, 64), "float32"), T.alloc_fragment((1, 32), "float32")
+            s, u = [T.alloc_fragment((1,), "float32") for _ in range(2)]
+            T.copy(X[b, 0], x)
+            T.copy(X[b, 0], w)
+            T.reduce_sum(x, s, dim=1)
+            T.reduce_sum(w, u, dim=1)
+            for j in T.Parallel(64):
+                Y[b, j] = x[0, j] * s[0]
+            for j in T.Parallel(32):
+                Y[b, j] = w[0, j] * u[0]
+
+    return main
+
+
+def windows(M, N):
+    """Tiles of a row that begin inside of those before them."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(M, threads=32) as b:
+            x, s = T.alloc_fragment((1, 64), "float32"), T.alloc_fragment((1,), "float32")
+            for c in T.serial(T.ceildiv(N, 48)):
+                T.copy(X[b, c * 48], x)
+                T.reduce_sum(x, s, dim=1)
+                for j in T.Parallel(64):
+                    Y[b, c * 48 + j] = x[0, j] * s[0]
+
+    return main
+
+
+def numbered(M, N):
+    """A number for each row that a counter gives."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), S: T.Tensor((M,), "float32"), C: T.Tensor((1,), "int32")):
+        with T.Kernel(M, threads=32) as b:
+            x, s = T.alloc_fragment((1, 64), "float32"), T.alloc_fragment((1,), "float32")
+            T.copy(X[b, 0], x)
+            T.reduce_sum(x, s, dim=1)
+            for i in T.Parallel(1):
+                number = T.atomic_add(C[0], 1, return_prev=True)
+                S[b + i] = s[i] + T.cast(number, "float32")
+
+    return main
+
+
 def clusters(M, N):
     """Clusters of the author's."""
 
@@ -249,6 +322,9 @@ def clusters(M, N):
         (odd, 11, "clusters have up to 8 blocks"),
         (neighbours, 4, "an index of x is no variable of a loop"),
         (turned, 4, "Y is read and written, not at the same place"),
+        (narrower, 4, "Y is written by several blocks, not at the same place"),
+        (windows, 4, "Y is written by several blocks, not at the same place"),
+        (numbered, 4, "C is read and written, not at the same place"),
         (clusters, 4, "the launch has clusters already"),
     ],
 )

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.backends.cuda.analysis.long_tiles import on_chip
+from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.rows.columns import Element, RowColumns, row_columns
 from tilec.backends.cuda.rows.parts import Parts
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import same_all, substitute
-from tilec.ir.nodes import PRODUCTS, Kernel, Launch, Reduce, Scan, walk
+from tilec.ir.exprs import int_value, linear_in, loads, same, uses
+from tilec.ir.nodes import LOOPS, PRODUCTS, Atomic, For, Kernel, Launch, Pipelined, Reduce, Scan, walk
 from tilec.ir.places import place_of
+from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
 
@@ -29,10 +37,10 @@ class SplitRows(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its rows shared."""
-        return rewrite_launches(kernel, lambda launch: _shared(launch, target))
+        return rewrite_launches(kernel, lambda launch: _shared(kernel, launch, target))
 
 
-def _shared(launch: Launch, target: Target) -> Launch:
+def _shared(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     parts = launch.schedule.split_row or 1
     if parts == 1 or any(isinstance(stmt, PRODUCTS) for stmt in walk(launch.body)):
         return launch
@@ -43,7 +51,7 @@ def _shared(launch: Launch, target: Target) -> Launch:
     try:
         _check_launch(launch, parts, target)
         found = row_columns(launch.body, parts)
-        _check_tensors(found)
+        _check_tensors(found, launch, ScopedRewrite(kernel, launch).facts)
         return Parts(launch, found).launch()
     except Unfit as unfit:
         raise UnsupportedError(
@@ -69,19 +77,56 @@ def _check_launch(launch: Launch, parts: int, target: Target) -> None:
     need(not schedule.may_alias, "its tensors may overlap, so that blocks may read what others have written")
 
 
-def _check_tensors(found: RowColumns) -> None:
-    """Unfit where a block may read what another one of its cluster writes."""
+def _check_tensors(found: RowColumns, launch: Launch, facts: Facts) -> None:
+    """Unfit where a block may touch an element of a tensor that another one of its cluster writes."""
     tensors = [each for each in found.elements if not on_chip(each.buffer)]
-    for one in tensors:
-        read = [other for other in tensors if one.written and not other.written]
-        for other in read:
-            apart = not one.buffer.same_as(other.buffer) or _is_own(one, other, found)
-            need(apart, f"{one.buffer.name} is read and written, not at the same place", one.stmt)
+    loops = tuple(stmt.var for stmt in walk(launch.body) if isinstance(stmt, (For, Pipelined)))
+    once = not any(isinstance(stmt, LOOPS) for stmt in walk(launch.body))
+    for one, other in combinations_with_replacement(tensors, 2):
+        both = one.written and other.written
+        adds = both and isinstance(one.stmt, Atomic) and isinstance(other.stmt, Atomic)
+        if not one.buffer.same_as(other.buffer) or not (one.written or other.written) or adds:
+            continue
+        first, second = (_part(each, found, loops) for each in (one, other))
+        how = "written by several blocks" if both else "read and written"
+        need(
+            (once and one is other) or _is_own(first, second, facts),
+            f"{one.buffer.name} is {how}, not at the same place",
+            one.stmt if one.written else other.stmt,
+        )
 
 
-def _is_own(one: Element, other: Element, found: RowColumns) -> bool:
-    """Whether two loops touch the same elements in the same iterations, which are those of a block alone."""
-    along = any((var, -1) in found.columns for var in one.vars)
-    names = dict(zip(other.vars, one.vars, strict=False))
-    at = tuple(substitute(index, names) for index in other.at)
-    return along and len(other.vars) == len(one.vars) and same_all(one.at, at)
+@dataclass(frozen=True)
+class _Part:
+    """The elements that blocks touch along an axis of a tensor, of tiles of so many columns from ``start``
+    on, and in a loop whole tiles further. ``axis`` is -1 for what the first block writes, or all read."""
+
+    axis: int
+    columns: int
+    start: Expr
+    written: bool
+
+
+def _part(element: Element, found: RowColumns, loops: tuple[Var, ...]) -> _Part | None:
+    """Which elements a block touches; None where that is not told by a tile's columns."""
+    along = [var for var in element.vars if (var, -1) in found.columns]
+    if not along:
+        return _Part(-1, 1, tirx.const(0, "int32"), element.written)
+    axes = [axis for axis, index in enumerate(element.at) if uses(index, along)]
+    if len(axes) != 1 or any(on_chip(load.source) for load in loads(element.at[axes[0]])):
+        return None
+    size = found.size((along[0], -1))
+    linear = linear_in(element.at[axes[0]], (*along, *loops))
+    steps = [int_value(factor) for factor in linear[:-1]]
+    if steps[:1] != [1] or any(step is None or step % size for step in steps[1:]):
+        return None
+    return _Part(axes[0], size, linear[-1], element.written)
+
+
+def _is_own(one: _Part | None, other: _Part | None, facts: Facts) -> bool:
+    """Whether each block touches in both what no other one does in the other."""
+    if one is None or other is None or (one.axis, one.columns) != (other.axis, other.columns):
+        return False
+    if one.axis < 0:
+        return one.written and other.written
+    return same(one.start, other.start) or divides(one.columns, one.start - other.start, facts)
