@@ -12,7 +12,8 @@ import tilec.language as T
 
 #: Neighbouring columns of a long row that share a running maximum.
 RUN = 8
-#: Where running maxima start: finite, so that a lot without columns gives zeros and no NaN.
+#: Where running maxima start: finite, so that a lot or a chunk without columns, or with -inf alone, gives
+#: zeros and no NaN.
 LOWEST = -3.0e38
 
 
@@ -41,7 +42,7 @@ def online(X, Y, row, N, rows, bN):
     """Reads a row twice: for its maximum and sum, and to write."""
     x = T.alloc_fragment((rows, bN), "float32")
     top, total, old, part = [T.alloc_fragment((rows,), "float32") for _ in range(4)]
-    T.fill(top, -T.infinity("float32"))
+    T.fill(top, LOWEST)
     T.clear(total)
     for c in T.serial(T.ceildiv(N, bN)):
         load_row(X, x, row, c * bN, N, rows, bN)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from breadth import parametrized
-from emulated import SM90A, Beside, kernel_of, lowered
+from emulated import KERNELS, SM90A, Beside, kernel_of, lowered
 
 import tilec.language as T
 from tilec.build.schedules.sketch import sketch
 from tilec.errors import UnsupportedError
 from tilec.ir.guards import Guard
-from tilec.language.frontend.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate, load_entry
+from tilec.trials.oracle import Author
 
 OPEN = {"M": Guard(), "N": Guard(), "ldx": Guard()}
 #: Kernels that ship: what a block of theirs takes without the key.
@@ -43,6 +45,20 @@ def test_longer_rows(name: str) -> None:
     beside = Beside(kernel_of(entry, OPEN, args, rows=1, bN=128, threads=32, split_row=4), SM90A)
     for width in (7, 131, 500):
         assert beside.run({"M": 2, "N": width, "ldx": width}) == [], width
+
+
+@parametrized("split_row", [1, 4], fast=[4])
+def test_rows_whose_first_columns_are_masked(split_row: int) -> None:
+    """All of the first chunk, whose maximum is then none."""
+
+    def masked(dims: dict[str, int], rng: np.random.Generator) -> list[np.ndarray]:
+        rows = rng.standard_normal((dims["M"], dims["N"])).astype("float32")
+        rows[:, :200] = -np.inf
+        return [rows]
+
+    kernel = kernel_of("softmax.py:softmax", OPEN, {}, rows=2, bN=128, threads=32, split_row=split_row)
+    author = Author(load_entry("softmax.py:softmax_reference", KERNELS), masked)
+    assert Beside(kernel, SM90A, author).run({"M": 3, "N": 300, "ldx": 300}) == []
 
 
 @pytest.mark.emulate
