@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import joint_products
 import pytest
+from breadth import parametrized
 from reasons import no_roles
 
+from tilec.backends.cuda.codegen.images import compile_kernel
 from tilec.backends.cuda.matmul.match import match
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, RingDrain
 from tilec.backends.cuda.nodes import SideBySide
@@ -134,3 +136,24 @@ def test_tiles_of_one_instruction_lie_stage_by_stage():
 def test_what_is_one_is_said():
     launch = to_tir(lower(kernel(), SM90A), SM90A).launches[0]
     assert "products of As with Gs, Us are issued as one of 128 columns" in launch.notes
+
+
+@pytest.mark.nvrtc
+@parametrized(
+    ("name", "config"),
+    [
+        ("gated", {"bM": 128, "bN": 128, "threads": 256}),  # one instruction of both
+        ("gated", {"bM": 128, "bN": 192, "threads": 256}),  # 192 registers of sums
+        ("complex_parts", {"bM": 128, "bN": 128, "threads": 256}),
+        ("two_results", {"bM": 128, "bN": 128, "threads": 256}),
+    ],
+    fast=[("gated", {"bM": 128, "bN": 128, "threads": 256})],
+)
+def test_the_assembler_keeps_products_in_flight(name, config):
+    """It says where it makes each wait for the one before, or spills sums."""
+    made = lower(kernel(name, **config), SM90A)
+    (launch,) = compile_kernel(to_tir(made, SM90A), SM90A, "k").launches
+    assert "wgmma" in str(launch.notes)
+    assert "slow: " not in str(launch.roads)
+    assert launch.gpu is not None
+    assert launch.gpu.spills == 0
