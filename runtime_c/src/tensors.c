@@ -75,9 +75,11 @@ static const char* dtype_text(char* out, DLDataType dtype) {
 
 enum { DEVICE_TEXT = 48 };
 
-/* As people write it, "cuda:0"; by its type in DLPack where tilec has no word for it. */
+/* As people write it, "cuda:0"; the words are those of DLPack, in the order of its types. */
 static const char* device_text(char* out, DLDevice device) {
-  static const char* const names[] = {[kDLCUDA] = "cuda", [kDLMetal] = "metal", [kDLROCM] = "hip"};
+  static const char* const names[] = {
+      NULL,   "cpu",       "cuda",    "cuda_host",    "opencl", NULL,     NULL,      "vulkan", "metal", "vpi",
+      "rocm", "rocm_host", "ext_dev", "cuda_managed", "oneapi", "webgpu", "hexagon", "maia",   "trn"};
   uint32_t type = (uint32_t)device.device_type;
   const char* name = type < sizeof(names) / sizeof(*names) ? names[type] : NULL;
   if (on_cpu(device)) return "cpu";
