@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 from quantised_bytes import LARGEST, RUN, WORDS, dot4, integers
 from quantised_packed import pack, stored, unpack, weight
-from quantised_unpacked import in_order, product
+from quantised_unpacked import in_order, product, product_of_integers
 from tile_math import f32
 
 import tilec
 import tilec.language as T
+
+FOUR, FIFTEEN = T.uint8(4), T.uint8(15)
 
 
 def words(W, j, numbers, starts, m, run, p):
@@ -80,6 +82,52 @@ def many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads):
     return main
 
 
+@T.macro
+def unpack_integers(W, scales, tile, steps, first, run):
+    """The weights of ``tile`` and their steps (`quantised_unpacked.product_of_integers`): of each 32 along
+    K the lower halves of 16 bytes, then the others."""
+    rows, groups = steps.shape
+    packed = T.alloc_shared((rows, RUN // 2), "uint8")
+    given = T.alloc_shared((rows, groups), scales.dtype)
+    T.copy(W[first, run * (RUN // 2)], packed)
+    T.copy(scales[first, run * groups], given)
+    for j in T.serial(rows):
+        for at in T.Parallel(RUN):
+            byte = packed[j, byte_at(at)]
+            tile[j, at] = T.if_then_else(at // WORDS % 2 == 1, byte >> FOUR, byte & FIFTEEN)
+    for j, group in T.Parallel(rows, groups):
+        steps[j, group] = T.cast(given[j, group], "float32")
+
+
+def byte_at(at):
+    """Which byte of a run has weight ``at`` of :func:`unpack_integers`: of each 16 four are of its 32."""
+    return at // 4 % 4 * WORDS + at // 32 * 4 + at % 4
+
+
+def many_rows_by_bytes(M, N, K, group, dtype, bM, bN, threads):
+    """The product of :func:`linear_groups` by bytes, which tiles of W become once for ``bM`` rows of A."""
+    runs, groups = K // RUN, RUN // group
+
+    def order(_, at):
+        return weight(byte_at(at) * 2 + at // WORDS % 2, 4)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // 2), "uint8"),
+        scales: T.Tensor((N, K // group), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
+        numbers = T.alloc_global((M, runs, 1, 1, RUN), "int8")
+        units, added = (T.alloc_global((M, count), "float32") for count in (runs, runs * groups))
+        integers(A, numbers, units, added, order, groups)
+        sizes = (groups, 8.0, bM, bN, threads)
+        product_of_integers(numbers, units, added, C, lambda *at: unpack_integers(W, scales, *at), *sizes)
+
+    return main
+
+
 @tilec.jit(out_idx=[-1])
 def linear_groups(
     M,
@@ -95,8 +143,13 @@ def linear_groups(
     unpacked="",
 ):
     """C = A @ W.T for ``bM`` rows of A at a time, these by integers of 8 or 16 bits (``activations``), or by
-    numbers of a type as exact (``unpacked``, :func:`many_rows`); K is a multiple of 128."""
+    numbers of a type as exact (``unpacked``, :func:`many_rows`), those of 8 bits by products of tiles of
+    bytes (``unpacked="int8"``, :func:`many_rows_by_bytes`); K is a multiple of 128."""
     assert bK % RUN == 0, f"bK = {bK} is no multiple of {RUN}"
+    if unpacked == "int8":
+        assert activations == 8, f"activations of {activations} bits are no bytes"
+        assert bK == RUN, f"bK = {bK}: bytes are multiplied {RUN} at a time"
+        return many_rows_by_bytes(M, N, K, group, dtype, bM, bN, threads)
     if unpacked:
         return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
     runs, parts = bK // RUN, RUN // group

@@ -43,3 +43,34 @@ def product(A, C, unpack, dtype, bM, bN, bK, threads):
             T.gemm(tile, rows, acc, transpose_B=True)
         for j, i in T.Parallel(bN, bM):
             C[by * bM + i, bx * bN + j] = acc[j, i]
+
+
+@T.macro
+def product_of_integers(numbers, units, added, C, unpack, groups, offset, bM, bN, threads):
+    """A launch that computes C = A @ W.T for A of 8-bit integers as ``quantised_bytes.integers`` makes them
+    in one plane: ``numbers`` (M, runs, 1, 1, 128), ``units`` (M, runs), ``added`` (M, runs * groups).
+    ``unpack(tile, steps, first, run)`` writes the weights of rows ``first`` to first + bN and of a run as
+    uint8 into ``tile`` (bN, 128), too large by ``offset``, and the steps of its groups as float32 into
+    ``steps`` (bN, groups). Products of a group are added up as integers, exact."""
+    (M, N), runs, depth = C.shape, numbers.shape[1], RUN // groups
+    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+        tile, steps = T.alloc_fragment((bN, RUN), "uint8"), T.alloc_fragment((bN, groups), "float32")
+        own, total = T.alloc_fragment((bM,), "float32"), T.alloc_fragment((bN, bM), "float32")
+        rows = T.alloc_shared((bM, RUN), "int8")
+        T.clear(total)
+        for run in T.serial(runs):
+            unpack(tile, steps, bx * bN, run)
+            T.copy(numbers[by * bM : by * bM + bM, run, 0, 0, :], rows)
+            for i in T.Parallel(bM):
+                own[i] = units[by * bM + i, run]
+            for group in tuple(range(groups)):
+                part = slice(group * depth, (group + 1) * depth)
+                less, acc = T.alloc_fragment((bM,), "float32"), T.alloc_fragment((bN, bM), "int32")
+                for i in T.Parallel(bM):
+                    less[i] = -offset * added[by * bM + i, run * groups + group]
+                T.gemm(tile[:, part], rows[:, part], acc, transpose_B=True, clear_accum=True)
+                for j, i in T.Parallel(bN, bM):
+                    value = T.fma(T.cast(acc[j, i], "float32"), own[i], less[i])
+                    total[j, i] = T.fma(value, steps[j, group], total[j, i])
+        for j, i in T.Parallel(bN, bM):
+            C[by * bM + i, bx * bN + j] = total[j, i]

@@ -220,6 +220,9 @@ EXPERTS = [
            {"group": group, "activations": bits}, {"bM": 2, "bN": 8, "bK": 2048},
            f"linear_w4a{bits}_reference", "linear_groups_inputs", rtol=4e-3)
       for group, bits in ((32, 8), (64, 16), (128, 8))),
+    *(Case("quantised_groups.py:linear_groups", {"M": 19, "N": 11, "K": 384}, ("K",),
+           {"group": group, "activations": 8}, {"bM": 16, "bN": 8, "bK": 128, "unpacked": "int8"},
+           "linear_w4a8_reference", "linear_groups_inputs", rtol=4e-3) for group in (32, 128)),
     Case("quantised_groups.py:linear_groups", {"M": 1, "N": 11, "K": 2176}, ("K",),
          {"group": 128, "activations": 16}, {"bM": 1, "bN": 8, "bK": 2048},
          "linear_w4a16_reference", "linear_groups128_inputs", rtol=4e-3),

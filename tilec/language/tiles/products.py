@@ -30,6 +30,8 @@ _PRODUCTS = {
     "float8_e5m2": ("float32", "float16"),
 }
 
+#: Types of operands of which a product may have one of each.
+_BYTES = {"int8", "uint8"}
 
 #: What holds the places of values in sparse operands.
 _PLACES = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
@@ -221,7 +223,7 @@ def product_error(what: str, why: str) -> SourceError:
 
 def _check_product_dtypes(a: Box, b: Box, c: Box) -> None:
     left, right, total = (str(operand.buffer.dtype) for operand in (a, b, c))
-    if left != right:
+    if left != right and not {left, right} <= _BYTES:
         raise source_error(
             SourceValueError,
             f"T.gemm: {a.buffer.name} is {left} and {b.buffer.name} is {right}",

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from breadth import parametrized
 from compiled import Library
+from tile_unit import as_here, emulated_tiles
 
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import elaborate, load_entry
-from tilec.targets import native_target
+from tilec.targets import native_target, parse_target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "examples" / "kernels"))
 import gguf_blocks
@@ -62,3 +63,45 @@ def test_few_rows_times_weights_of_four_bits(form: str, rows: int) -> None:
     result = np.full((shape["M"], shape["N"]), np.nan, np.float16)
     built.run("k", [*given, result], shape)
     np.testing.assert_allclose(result.astype(np.float32), reference(*given), rtol=4e-3, atol=4e-3)
+
+
+def _many_rows(group: int) -> dict[str, Any]:
+    """The kernel of many rows by bytes, 16 and 64 of them at a time."""
+    dims = {"M": Guard(), "N": Guard(), "K": Guard(div=128)}
+    source = load_entry("quantised_groups.py:linear_groups", KERNELS)
+    args = {"group": group, "activations": 8}
+    return {
+        f"rows_{rows}": elaborate(
+            source,
+            name="k",
+            dims=dims,
+            args=args,
+            config={"bM": rows, "bN": 64, "bK": 128, "unpacked": "int8"},
+        )
+        for rows in (16, 64)
+    }
+
+
+@pytest.mark.skipif(native_target().arch != "x86_64", reason="instructions of x86")
+@parametrized(
+    ("unit", "group"), [("vectors", 32), ("vectors", 128), ("tiles", 32), ("tiles", 64)], fast=[("tiles", 32)]
+)
+def test_many_rows_are_multiplied_as_bytes(unit: str, group: int) -> None:
+    """Tiles of weights that fill their tiles and that do not, by the vectors of this machine and by the
+    emulated matrix unit: as exact as few rows, whose activations are rounded alike."""
+    kernels = _many_rows(group)
+    if unit == "tiles":
+        with emulated_tiles():
+            built = Library(kernels, as_here(parse_target("x86-64-v4+vnni+avx512bf16+amx")))
+        assert all(image.launches[1].products == ("tdpbusd",) for image in built.images.values())
+    else:
+        built = Library(kernels, native_target())
+    rng = np.random.default_rng(5)
+    for m, n, k in ((16, 64, 256), (75, 70, 384)):
+        given = quantised_groups.linear_groups_inputs({"M": m, "N": n, "K": k}, rng, group)
+        given = [value if value.dtype.kind in "iu" else value.astype(np.float16) for value in given]
+        expected = quantised_groups.linear_w4a8_reference(*given)
+        for name in kernels:
+            result = np.full((m, n), np.nan, np.float16)
+            built.run(name, [*given, result], {"M": m, "N": n, "K": k})
+            np.testing.assert_allclose(result.astype(np.float32), expected, rtol=4e-3, atol=4e-3)

@@ -100,6 +100,21 @@ def test_form_follows_target_and_types(target: str, dtype: str, form: str) -> No
     assert gemm.block.form == form
 
 
+@pytest.mark.parametrize(
+    ("target", "a", "b", "form"),
+    [
+        ("x86-64-v4+vnni", "uint8", "int8", "vpdpbusd_us"),
+        ("x86-64-v3+avxvnni", "int8", "uint8", "vpdpbusd_su"),
+        ("x86-64-v4", "uint8", "int8", "pmaddwd"),
+        ("x86-64-v4+amx", "uint8", "int8", "tdpbusd"),
+    ],
+)
+def test_bytes_of_which_one_has_no_sign_need_no_offset(target: str, a: str, b: str, form: str) -> None:
+    product = Product(dtype=a, b_dtype=b, acc="int32", out="int32")
+    (gemm,) = found(lowered(product, target=target), MicroGemm)
+    assert gemm.block.form == form
+
+
 def test_depth_that_is_no_multiple_of_a_word_takes_plain_steps() -> None:
     product = Product(dtype="bfloat16", bK=7)
     (gemm,) = found(lowered(product, target="x86-64-v4+avx512bf16"), MicroGemm)

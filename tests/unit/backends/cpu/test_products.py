@@ -68,6 +68,8 @@ PRODUCTS = {
     "int8_deep": Product(dtype="int8", acc="int32", out="int32", trans_a=True, trans_b=True, bK=80),
     "int8_odd": Product(dtype="int8", acc="int32", out="int32", bK=6, bN=40),
     "uint8": Product(dtype="uint8", acc="int32", out="int32"),
+    "uint8_int8": Product(dtype="uint8", b_dtype="int8", acc="int32", out="int32", trans_b=True),
+    "int8_uint8": Product(dtype="int8", b_dtype="uint8", acc="int32", out="int32"),
     "int8_panels": Product(dtype="int8", acc="int32", out="int32", N=128, panel=32),
 }
 

@@ -201,7 +201,7 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
     if gemm.block.form in TILE_FORMS:
         return side_by_side and int_value(depth) is not None and _suits_tiles(gemm, buffer)
     if (form := word_form(gemm.block.form)) is not None:
-        whole = int_value(depth) is not None and str(buffer.dtype) == form.stored
+        whole = int_value(depth) is not None and form.holds(str(buffer.dtype))
         return side_by_side and whole and static(gemm.columns) <= gemm.block.cols
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
@@ -225,7 +225,7 @@ def _is_worth_a_copy(gemm: MicroGemm) -> bool:
 
 def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:
     """Whether a matrix unit may as well read rows of ``buffer`` as those of a copy: once, or from a cache."""
-    if str(buffer.dtype) != TILE_FORMS[gemm.block.form].stored:
+    if not TILE_FORMS[gemm.block.form].holds(str(buffer.dtype)):
         return False
     pitch = int_value(buffer.shape[-1])
     apart = pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING_FAR != 0

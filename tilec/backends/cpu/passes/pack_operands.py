@@ -18,9 +18,12 @@ from tilec.backends.cpu.products.packing import (
     Packing,
     a_packing,
     b_packing,
+    has_part,
     has_unit_stride,
     pack,
     panels_of,
+    part_of_panels,
+    whole_region,
 )
 from tilec.ir.exprs import all_of, int_value
 from tilec.ir.exprs import walk as walk_expr
@@ -127,7 +130,7 @@ class _Packer(ScopedRewrite):
         """The operand to compute with, and the statements that make it."""
         staged = self.staged.get(matrix.region.buffer)
         if staged is not None:
-            return staged.matrix, []
+            return part_of_panels(staged, matrix), []
         if packing is None:
             return matrix, []
         return packing.matrix, [Alloc(packing.buffer), *pack(packing, packing.source, gemm)]
@@ -189,14 +192,17 @@ def _names(*exprs: int | Expr) -> set[Var]:
 
 
 def _role(tile: Var, gemm: MicroGemm) -> Packing | None:
-    """The packing that ``gemm`` wants of ``tile``, where it reads it whole and as one operand."""
+    """The packing that ``gemm`` wants of ``tile``, where it reads it whole, or of panels whole words along K,
+    and as one operand."""
     if gemm.a.region.buffer.same_as(tile) == gemm.b.region.buffer.same_as(tile):
         return None
     is_a = gemm.a.region.buffer.same_as(tile)
     matrix = gemm.a if is_a else gemm.b
-    if not is_whole(matrix.region):
-        return None
-    return a_packing(gemm, staged=True) if is_a else b_packing(gemm, staged=True)
+    if is_a:
+        return a_packing(gemm, staged=True) if is_whole(matrix.region) else None
+    whole = replace(matrix, region=whole_region(tile))
+    packing = b_packing(replace(gemm, b=whole), staged=True)
+    return packing if packing is not None and has_part(packing, matrix) else None
 
 
 def _source_matrix(copy: Copy, packing: Packing) -> Matrix | None:

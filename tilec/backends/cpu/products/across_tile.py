@@ -120,7 +120,7 @@ class AcrossTile(RegisterTile):
 
     def _vector(self, form: DotForm, matrix: Matrix, place: tuple[Expr, ...]) -> Expr:
         kind, buffer = with_lanes(form.word, self.sums_wide), matrix.region.buffer
-        if str(buffer.dtype) == form.stored:
+        if form.holds(str(buffer.dtype)):
             return self.memory.word(buffer, place, kind)
         return tirx.reinterpret(kind, convert(self.memory.load(buffer, place, self.wide), form.stored))
 

@@ -40,18 +40,28 @@ define linkonce_odr hidden <{lanes} x float> @tilec_{name}(<{lanes} x float> %su
 class DotForm:
     """``stored`` is the element type inside words; ``offset`` is added to every element of ``b`` (which the
     instruction takes as unsigned) and its share, offset * sum of ``a``, taken off the accumulators.
-    ``source`` is the LLVM text of the function that `dot` calls, ``word`` the type of a word; ``by_lane``:
-    its last operand may be one lane of a vector, as words of ``a`` are. ``takes_denormals_as_zeros``: of its
-    operands, whatever the modes."""
+    ``turned``: the instruction's first operand has words of ``b``. ``source`` is the LLVM text of the
+    function that `dot` calls, ``word`` the type of a word; ``by_lane``: its last operand may be one lane of a
+    vector, as words of ``a`` are. ``takes_denormals_as_zeros``: of its operands, whatever the modes."""
 
     name: str
     group: int
     stored: str
     offset: int = 0
+    turned: bool = False
     source: str = ""
     word: str = "int32"
     by_lane: bool = False
     takes_denormals_as_zeros: bool = False
+
+    @property
+    def instruction(self) -> str:
+        """What assemblers call it: the name, without the signs of operands where several forms share it."""
+        return self.name.partition("_")[0]
+
+    def holds(self, dtype: str) -> bool:
+        """Whether elements of ``dtype`` are bit by bit those of words, as bytes of either sign are."""
+        return dtype == self.stored or {dtype, self.stored} == {"int8", "uint8"}
 
     def block(self, vectors: RegisterBlock, rows: int, depth: int, columns: int) -> RegisterBlock | None:
         """The register block for a product of these extents, made from that of plain vectors; None where
@@ -75,23 +85,32 @@ def _bfloat16_form(name: str, intrinsic: str, lanes: int) -> DotForm:
 
 
 #: vdpbf16ps: bfloat16 pairs, sums in float32; products are exact, subnormals count as zero (Intel SDM).
-#: bfdot: the same, whose subnormals and order of rounding are the machine's (Arm ARM, BFDOT). vpdpbusd: four
-#: unsigned by four signed bytes. sdot, udot: four bytes of one sign. pmaddwd: 16-bit pairs, exact for 8-bit
-#: values.
+#: bfdot: the same, whose subnormals and order of rounding are the machine's (Arm ARM, BFDOT). vpdpbusd:
+#: four unsigned by four signed bytes (Intel SDM), here of two signed operands, or of one without a sign
+#: (u). sdot, udot: four bytes of one sign. pmaddwd: 16-bit pairs, exact for 8-bit values.
 DOT_FORMS = {
     form.name: form
     for form in (
         replace(
             _bfloat16_form("vdpbf16ps", "llvm.x86.avx512bf16.dpbf16ps.512", 16), takes_denormals_as_zeros=True
         ),
-        replace(_bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4), by_lane=True),
-        DotForm("vpdpbusd", 4, "int8", offset=128),
-        DotForm("sdot", 4, "int8", by_lane=True),
-        DotForm("udot", 4, "uint8", by_lane=True),
+        replace(
+            _bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4), turned=True, by_lane=True
+        ),
+        DotForm("vpdpbusd", 4, "int8", offset=128, turned=True),
+        DotForm("vpdpbusd_us", 4, "int8"),
+        DotForm("vpdpbusd_su", 4, "int8", turned=True),
+        DotForm("sdot", 4, "int8", turned=True, by_lane=True),
+        DotForm("udot", 4, "uint8", turned=True, by_lane=True),
         DotForm("pmaddwd", 2, "int16"),
     )
 }
 
+_VPDPBUSD = {
+    ("int8", "int8"): "vpdpbusd",
+    ("uint8", "int8"): "vpdpbusd_us",
+    ("int8", "uint8"): "vpdpbusd_su",
+}
 _BYTE_SUMS = {
     ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
     ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
@@ -114,9 +133,8 @@ def dot_form(target: Target, a: str, b: str, c: str) -> DotForm | None:
     if target.arch == "aarch64":
         same = {("int8", "int8"): "sdot", ("uint8", "uint8"): "udot"}.get((a, b))
         return DOT_FORMS[same] if same is not None and target.has("dotprod") else None
-    if (target.has("vnni") or target.has("avxvnni")) and (a, b) == ("int8", "int8"):
-        return DOT_FORMS["vpdpbusd"]
-    return DOT_FORMS["pmaddwd"]
+    name = _VPDPBUSD.get((a, b)) if target.has("vnni") or target.has("avxvnni") else None
+    return DOT_FORMS["pmaddwd" if name is None else name]
 
 
 def _bfloat16_dot(target: Target) -> DotForm | None:
@@ -129,13 +147,14 @@ def _bfloat16_dot(target: Target) -> DotForm | None:
 
 def dot(form: DotForm, a: Expr, b: Expr, total: Expr, lanes: int) -> Expr:
     """``total`` plus the products of the words in ``a`` and ``b``, all vectors of ``lanes`` words."""
-    first, second = (b, a) if form.by_lane or form.offset else (a, b)
+    first, second = (b, a) if form.turned else (a, b)
     if form.source:
         return tirx.call_extern(f"float32x{lanes}", f"tilec_{form.name}", total, first, second)
     kind = f"{form.stored}x{lanes * form.group}"
     left, right = tirx.reinterpret(kind, first), tirx.reinterpret(kind, second)
-    if (form.name, lanes) in _BYTE_SUMS:
-        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _BYTE_SUMS[form.name, lanes], total, left, right)
+    sums = _BYTE_SUMS.get((form.instruction, lanes))
+    if sums is not None:
+        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", sums, total, left, right)
     return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", _PAIR_SUMS[lanes], left, right)
 
 

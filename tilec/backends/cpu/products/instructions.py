@@ -21,7 +21,7 @@ def instruction_of(block: RegisterBlock, dtype: str, target: Target) -> str:
     kind = "float16" if block.halves else compute_type(dtype)
     form = word_form(block.along or block.form)
     if form is not None:
-        return f"v{form.name}" if form.name.startswith("pm") and target.has_fma else form.name
+        return f"v{form.name}" if form.name.startswith("pm") and target.has_fma else form.instruction
     if target.arch == "aarch64":
         return "mla" if kind == "int32" else "fmla"
     return (_FUSED if target.has_fma else _PLAIN)[kind]

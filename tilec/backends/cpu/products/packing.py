@@ -15,7 +15,7 @@ from tilec.backends.cpu.products.matrix_forms import PAIR, MatrixForm
 from tilec.backends.cpu.products.tir import CACHE_LINE, index
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
-from tilec.lowering.analysis.regions import static, stretched
+from tilec.lowering.analysis.regions import is_whole, static, stretched
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
         return _in_panels(replace(gemm.a, row=gemm.a.col, col=gemm.a.row), form.word, PAIR, PAIR, form)
     wanted = gemm.computed if form is None else form.stored
     readable = form is None or gemm.a.col == len(region.start) - 1
-    if readable and str(region.buffer.dtype) == wanted and not staged:
+    held = str(region.buffer.dtype) == wanted if form is None else form.holds(str(region.buffer.dtype))
+    if readable and held and not staged:
         return None
     axes = [gemm.a.row, gemm.a.col] if form is not None else sorted((gemm.a.row, gemm.a.col))
     extents = tuple(static(region.extent[axis]) for axis in axes)
@@ -102,6 +103,32 @@ def _in_panels(source: Matrix, wanted: str, width: int, lanes: int, form: DotFor
     return Packing(buffer, source, Matrix(_first(buffer, shape), 1, 2, 0), width, lanes, form)
 
 
+def has_part(packing: Packing, matrix: Matrix) -> bool:
+    """Whether panels hold ``matrix``, a part of their tile, as a part of theirs: all of its columns, and
+    words along K that are known."""
+    region, group = matrix.region, 1 if packing.words is None else packing.words.group
+    if is_whole(region):
+        return True
+    start, extent = int_value(region.start[matrix.row]), int_value(region.extent[matrix.row])
+    if packing.panel is None or start is None or extent is None or start % group or extent % group:
+        return False
+    return is_whole(
+        stretched(_moved(region, matrix.row, 0), matrix.row, static(region.buffer.shape[matrix.row]))
+    )
+
+
+def part_of_panels(packing: Packing, matrix: Matrix) -> Matrix:
+    """Where a packing has ``matrix`` (`has_part`)."""
+    own = packing.matrix
+    if is_whole(matrix.region):
+        return own
+    group = 1 if packing.words is None else packing.words.group
+    start, extent = (
+        static(side[matrix.row]) // group for side in (matrix.region.start, matrix.region.extent)
+    )
+    return replace(own, region=stretched(_moved(own.region, own.row, start), own.row, extent))
+
+
 def panels_of(packing: Packing, matrix: Matrix) -> PackPanels | None:
     """The statement that writes the ``counts`` of ``matrix``, which has all of them, into panels; None where
     that takes more than moving vectors."""
@@ -113,6 +140,17 @@ def panels_of(packing: Packing, matrix: Matrix) -> PackPanels | None:
     if matrix.col != len(matrix.region.start) - 1:
         return None
     return PackPanels(matrix, packing.matrix.region, *packing.counts, packing.lanes)
+
+
+def whole_region(buffer: Var) -> Region:
+    """All of a tile."""
+    return _first(buffer, tuple(static(size) for size in buffer.shape))
+
+
+def _moved(region: Region, axis: int, start: int) -> Region:
+    """``region`` from ``start`` on along an axis."""
+    starts = [index(start) if place == axis else own for place, own in enumerate(region.start)]
+    return replace(region, start=tuple(starts))
 
 
 def has_unit_stride(buffer: Var) -> bool:
