@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tilec.errors import IRError
@@ -35,6 +38,12 @@ def test_text_parses_back():
     kernel = parse_kernel(HEAD + BODY)
     verify(kernel)
     assert format_kernel(kernel) == HEAD + BODY
+
+
+def test_the_parser_alone_knows_all_statements_of_authors():
+    """A process that has imported no more than it, as one that verifies a library."""
+    code = "import sys; from tilec.ir.text.parser import parse_kernel; parse_kernel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, HEAD + BODY], check=True)
 
 
 @pytest.mark.parametrize(

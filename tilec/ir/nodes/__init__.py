@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilec.ir.nodes import barriers, threads
 from tilec.ir.nodes.access import ATOMIC_KINDS, MEMORY_ORDERS, SCOPES, Alloc, AskedLayout, Atomic, Bind, Store
 from tilec.ir.nodes.control import (
     FOR_KINDS,
@@ -108,7 +109,9 @@ __all__ = [
     "Strategy",
     "TensorParam",
     "While",
+    "barriers",
     "children",
+    "threads",
     "walk",
     "with_children",
 ]
