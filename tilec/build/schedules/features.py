@@ -163,7 +163,7 @@ def _parted(of: Features, tiles: str, fewest: int) -> Features:
     half on nothing is parted, which the cost says by twice the blocks."""
     half = f"(min(2, waves({tiles} * 3)) - 1) / 2"
     trips = f"max({fewest}, max(rounds({tiles}), {half}) * {of.trips})"
-    return replace(of, blocks=f"{tiles} * 2", trips=trips, shared="0")
+    return replace(of, blocks=f"{tiles} * 2", trips=trips)
 
 
 def _paired(counts: Sequence[str], clusters: Sequence[int]) -> str:
