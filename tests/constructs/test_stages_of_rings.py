@@ -71,3 +71,38 @@ def test_lanes_read_a_tile_that_goes_into_sums_without_conflicts():
     said = roads(product(4 * TILE), operands(4 * TILE))
     assert any("R -> r" in road and "TMA" in road for road in said), said
     assert not any("of a bank" in road for road in said), said
+
+
+def loaded_twice(depth):
+    """C = (2 A) B^T by tiles of K, which come through one raw tile: A's, then B's."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((TILE, depth), "float16"),
+        B: T.Tensor((WIDE, depth), "float16"),
+        C: T.Tensor((TILE, WIDE), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as _:
+            raw, a, b = (T.alloc_shared((TILE, TILE), "float16") for _ in range(3))
+            acc = T.alloc_fragment((TILE, WIDE), "float32")
+            T.clear(acc)
+            for k in T.serial(T.ceildiv(depth, TILE)):
+                T.copy(A[0, k * TILE], raw)
+                for i, j in T.Parallel(TILE, TILE):
+                    a[i, j] = raw[i, j] * T.float16(2)
+                T.copy(B[0, k * TILE], raw)
+                for i, j in T.Parallel(TILE, TILE):
+                    b[i, j] = raw[i, j]
+                T.gemm(a, b, acc, transpose_B=True)
+            T.copy(acc, C)
+
+    return kernel
+
+
+def test_a_tile_that_a_trip_fills_twice_takes_two_stages():
+    a, b, _ = operands(3 * TILE)
+    kernel, inputs = loaded_twice(3 * TILE), (a[:TILE], b)
+    said = roads(kernel, inputs)
+    assert all(any(f"{name} -> raw" in road and "TMA" in road for road in said) for name in "AB"), said
+    found = 2 * inputs[0].astype(np.float32) @ b.astype(np.float32).T
+    agree(kernel, *inputs, expected=found, targets=("sm_90a",), rtol=2e-2, atol=2e-2)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The stage and the parity at hand.
 Names = tuple["Var", "Var"]
+#: Of each place of a block the last names, and the rings that have taken them.
+Known = dict["Place", tuple[Names, list["Ring"]]]
 
 
 class Place:
@@ -39,14 +41,16 @@ class Place:
         zero = tirx.const(0, "int32")
         return Alloc(self.stage, init=zero), Alloc(self.parity, init=zero)
 
-    def taken(self, known: dict[Place, Names]) -> tuple[Block, Names, Block]:
-        """The names of the stage and the parity at hand, with what defines them and what goes on to the next
-        stage: nothing where a block has them among those that are ``known``, where they are put."""
-        if self in known:
-            return (), known[self], ()
+    def taken(self, ring: Ring, known: Known) -> tuple[Block, Names, Block]:
+        """The names of the stage and the parity at hand in ``ring``, with what defines them and what goes on
+        to the next stage: nothing where another ring in step has them among those that a block has ``known``,
+        where they are put. One that has taken its stage, and is filled again, is at the next."""
+        if self in known and ring not in known[self][1]:
+            known[self][1].append(ring)
+            return (), known[self][0], ()
         names, stage, parity = self.now()
-        known[self] = stage, parity
-        return names, known[self], self.advance(stage, parity)
+        known[self] = (stage, parity), [ring]
+        return names, (stage, parity), self.advance(stage, parity)
 
     def now(self) -> tuple[Block, Var, Var]:
         """Names for the stage and the parity at hand."""

@@ -29,7 +29,7 @@ from tilec.backends.cuda.general.loads import Load, apart, is_loop
 from tilec.backends.cuda.general.look_ups import ahead_of_loops, with_look_ups
 from tilec.backends.cuda.general.made_tiles import with_made_tiles
 from tilec.backends.cuda.general.order import order_of
-from tilec.backends.cuda.general.places import Names, Place, begun, in_step, places
+from tilec.backends.cuda.general.places import Known, begun, in_step, places
 from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.general.rings import Plan, Ring, plan_rings, versions
@@ -329,7 +329,7 @@ class _Roles:
         """A block with its loads into the next stages."""
         made: list[Stmt] = []
         done: set[Stmt] = set()
-        known: dict[Place, Names] = {}
+        known: Known = {}
         for position, stmt in enumerate(block):
             if stmt in done:
                 continue
@@ -358,8 +358,8 @@ class _Roles:
     def _ring(self, stmt: Stmt) -> Ring:
         return next(ring for ring in self.rings if self._loads(stmt, ring))
 
-    def _filled(self, ring: Ring, loads: list[Load], known: dict[Place, Names]) -> Block:
-        names, (stage, parity), behind = self.filling[ring].taken(known)
+    def _filled(self, ring: Ring, loads: list[Load], known: Known) -> Block:
+        names, (stage, parity), behind = self.filling[ring].taken(ring, known)
         one = tirx.const(1, "int32")
         ahead: list[Stmt] = []
         if ring.by_threads:
@@ -429,7 +429,7 @@ class _Roles:
                 span = range(first + 1, end)
                 uses = [i for i in span if _uses(block[i], ring) and not self._is_load(block[i])]
                 found.append((uses or [first], ring))
-        known: dict[Place, Names] = {}
+        known: Known = {}
         for uses, ring in sorted(found, key=lambda each: each[0][0]):
             self._used(ring, stmts, uses, before, after, known)
         made: list[Stmt] = []
@@ -455,10 +455,10 @@ class _Roles:
         uses: list[int],
         before: dict[int, list[Stmt]],
         after: dict[int, list[Stmt]],
-        known: dict[Place, Names],
+        known: Known,
     ) -> None:
         """Waits for a stage and gives it back, around its ``uses`` among the statements of a block."""
-        names, (stage, parity), behind = self.reading[ring].taken(known)
+        names, (stage, parity), behind = self.reading[ring].taken(ring, known)
         wait = (WaitLanded if ring.is_fenced else WaitPhase)(self.full[ring], stage, parity)
         before.setdefault(uses[0], []).extend([*names, wait, *behind])
         tiles = tuple(self.tiles[tile] for tile in ring.tiles)
