@@ -106,3 +106,35 @@ def test_a_tile_that_a_trip_fills_twice_takes_two_stages():
     assert all(any(f"{name} -> raw" in road and "TMA" in road for road in said) for name in "AB"), said
     found = 2 * inputs[0].astype(np.float32) @ b.astype(np.float32).T
     agree(kernel, *inputs, expected=found, targets=("sm_90a",), rtol=2e-2, atol=2e-2)
+
+
+def made_across(depth, wide=32):
+    """C = (2 A)^T B by tiles of 32 rows; threads double A's."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((depth, TILE), "float32"),
+        B: T.Tensor((depth, wide), "float32"),
+        C: T.Tensor((TILE, wide), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as _:
+            raw, a = (T.alloc_shared((32, TILE), "float32") for _ in range(2))
+            b, acc = T.alloc_shared((32, wide), "float32"), T.alloc_fragment((TILE, wide), "float32")
+            T.clear(acc)
+            for k in T.serial(depth // 32):
+                T.copy(A[k * 32, 0], raw)
+                T.copy(B[k * 32, 0], b)
+                for i, j in T.Parallel(32, TILE):
+                    a[i, j] = raw[i, j] * 2
+                T.gemm(a, b, acc, transpose_A=True)
+            T.copy(acc, C)
+
+    return kernel
+
+
+def test_lanes_wait_for_a_made_operand_across_k_that_they_load():
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-8, 9, (96, each)).astype(np.float32) for each in (TILE, 32))
+    kernel = made_across(96)
+    assert any("wgmma" in road for road in roads(kernel, (a, b)))
+    agree(kernel, a, b, expected=2 * a.T @ b, targets=("sm_90a",))

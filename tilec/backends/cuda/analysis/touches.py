@@ -12,6 +12,7 @@ from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
     BoxLoad,
+    BringOperand,
     HeldProduct,
     JoinThreads,
     PartStore,
@@ -134,6 +135,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(_shared(stmt.tiles))
     if isinstance(stmt, TensorProduct):
         return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
+    if isinstance(stmt, BringOperand):
+        return Touched(reads | _shared([stmt.a.buffer]))
     if isinstance(stmt, HeldProduct):
         return Touched(reads | _shared([stmt.b.buffer]))
     if isinstance(stmt, WarpGemm):
