@@ -117,3 +117,10 @@ def test_an_unknown_version_of_nvrtc_is_refused(monkeypatch):
     monkeypatch.setenv("TILEC_NVRTC", "11")
     with pytest.raises(InputError, match="TILEC_NVRTC"):
         find_compiler()
+
+
+def test_what_a_compiler_refuses_begins_with_its_first_error(nvcc: Path) -> None:
+    warnings = 'echo "kernel.cu(1): warning #177-D: unused" >&2\n' * 40
+    nvcc.write_text(nvcc.read_text().replace("grep -q broken", f"{warnings}grep -q broken", 1))
+    with pytest.raises(CompileError, match=r"why: kernel\.cu\(1\): error: broken"):
+        find_compiler().compile("broken", "sm_90a")

@@ -274,9 +274,11 @@ def _refused_flags(compiler: str, log: str, flags: Sequence[str]) -> InputError:
 
 
 def _refused(compiler: str, log: str) -> CompileError:
+    """``why`` begins with the first error of the log: warnings stand in front of it."""
     lines = log.strip().splitlines()
+    first = next((at for at, line in enumerate(lines) if " error:" in line), 0)
     return CompileError(
         f"{compiler} refused generated code",
-        why="\n".join(lines[:_ERROR_LINES]),
+        why="\n".join(lines[first : first + _ERROR_LINES]),
         remedy="`tilec explain --stage source` shows what was compiled; this is a defect of tilec",
     )
