@@ -47,6 +47,7 @@ from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
 from tilec.backends.cuda.passes.run_ahead import RunAhead
+from tilec.backends.cuda.passes.spell_names import SpellNames
 from tilec.backends.cuda.passes.spread_depth import SpreadDepth
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
@@ -56,7 +57,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Matmul(), Attention())
 
 #: What all launches go through first, and what comes last: the other passes of GPUs without roles.
-_FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers(), FuseExponents())
+_FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), FuseExponents())
 _OPEN, _SPLIT, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.

@@ -30,6 +30,7 @@ from tilec.backends.cuda.passes.send_to_all import SendToAll
 from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
 from tilec.backends.cuda.passes.share_registers import ShareRegisters
 from tilec.backends.cuda.passes.shift_columns import ShiftColumns
+from tilec.backends.cuda.passes.spell_names import SpellNames
 from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.passes.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.split_rows import SplitRows
@@ -49,6 +50,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ExpandScaled(scaled_loss),
     SplitRows(),
     WidenIndices(),
+    SpellNames(),
     OpenGridBarriers(),
     FuseExponents(),
     LowerThreads(),
