@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -65,18 +66,27 @@ class Engine:
     threads: int = 2
     device: str = "cpu"
     cache_type: str = "same"
+    ranks: int = 1
+    #: Where the program looks for libraries that it opens, NCCL's, before the system's own places.
+    libraries: str = ""
 
     def _run(self, prompts: Sequence[Sequence[int]], **options: Any) -> subprocess.CompletedProcess[str]:
         command = [str(self.binary), str(self.folder), "--precision", self.precision]
         command += ["--threads", str(self.threads), "--device", self.device]
-        command += ["--cache-type", self.cache_type]
+        command += ["--cache-type", self.cache_type, "--ranks", str(self.ranks)]
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         lines = "".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts)
-        done = subprocess.run(command, input=lines, text=True, capture_output=True, check=False)
+        environment = {**os.environ, "LD_LIBRARY_PATH": self._library_path()} if self.libraries else None
+        done = subprocess.run(
+            command, input=lines, text=True, capture_output=True, check=False, env=environment
+        )
         if done.returncode != 0:
             raise EngineError(done.stderr.strip() or f"the engine ended with {done.returncode}")
         return done
+
+    def _library_path(self) -> str:
+        return ":".join(filter(None, (self.libraries, os.environ.get("LD_LIBRARY_PATH"))))
 
     def generate(self, prompts: Sequence[Sequence[int]], tokens: int, **options: Any) -> list[list[int]]:
         """New token ids of each prompt; ``options`` are those of the program, such as ``top_k=5``."""

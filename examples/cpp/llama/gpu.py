@@ -2,6 +2,7 @@
 
     python examples/cpp/llama/gpu.py --folder DIR   # a folder for a machine with a GPU and torch
     python3 gpu.py [--json FILE] [--only check] [--model tiny] [--precision q4_0]   # there, in the folder
+    python3 gpu.py --ranks 2                        # there, with as many GPUs: beside one of them
 
 Exits with 1 where tokens or logits differ by more than rounding.
 """
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,6 +36,8 @@ from engine import (
 )
 
 PARTS = ("check", "bench")
+#: An NCCL whose sums do nothing, in a folder of that name: what a step takes without them.
+WITHOUT_SUMS = "without_sums"
 FILES = ("gpu.py", "gpu_peers.py", "engine.py", "checkpoint.py", "peers.py")
 GPU = "sm_90a"
 #: Models that are timed.
@@ -63,10 +67,30 @@ def write_folder(folder: Path) -> None:
     package = folder / "package"
     build_library(package, targets=[GPU, best_target()])
     build_engine(package, folder / "llama", rpath="$ORIGIN", portable=True)
+    build_without_sums(folder / WITHOUT_SUMS)
     shutil.copy(package / "lib" / f"lib{LIBRARY}.so", folder / f"lib{LIBRARY}.so.1")
     shutil.rmtree(package)
     for name in FILES:
         shutil.copy(HERE / name, folder / name)
+
+
+def build_without_sums(folder: Path) -> None:
+    """The stand-in of `WITHOUT_SUMS` by the compiler of the engine's portable binary."""
+    from native import portable_compiler
+
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = ["-x", "c", "-O2", "-shared", "-fPIC"]
+    source, library = HERE / f"{WITHOUT_SUMS}.c", folder / "libnccl.so.2"
+    subprocess.run([*portable_compiler(), *flags, str(source), "-o", str(library)], check=True)
+
+
+def nccl_folder() -> str:
+    """Of the NCCL that torch has; "" where it is the system's."""
+    from importlib.util import find_spec
+
+    found = find_spec("nvidia.nccl")
+    folders = found.submodule_search_locations if found else None
+    return str(Path(next(iter(folders))) / "lib") if folders else ""
 
 
 # ---- tokens and logits ----
@@ -123,7 +147,16 @@ def _until(answer: list[int], stop: int) -> list[int]:
 
 
 def make_engine(binary: Path, folder: Path, options: argparse.Namespace) -> Engine:
-    return Engine(binary, folder, options.precision, device=options.device, cache_type=options.cache_type)
+    """The engine of the options; its sums are those of torch's NCCL."""
+    return Engine(
+        binary,
+        folder,
+        options.precision,
+        device=options.device,
+        cache_type=options.cache_type,
+        ranks=options.ranks,
+        libraries=nccl_folder() if options.ranks > 1 else "",
+    )
 
 
 def check(binary: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -216,6 +249,47 @@ def bench(binary: Path, scratch: Path, options: argparse.Namespace) -> dict[str,
     return rows
 
 
+def bench_ranks(binary: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a step on one GPU, on all ranks, and on these without their sums, for each row."""
+    config, folder = MODELS[options.model], scratch / options.model
+    attempt(
+        "checkpoint", lambda: write_checkpoint(config, folder, dtype="bfloat16", device=options.torch_device)
+    )
+    split = make_engine(binary, folder, options)
+    engines = {
+        "one": replace(split, ranks=1),
+        "ranks": split,
+        "without sums": replace(split, libraries=str(HERE / WITHOUT_SUMS)),
+    }
+    words = config["vocab_size"]
+    rows: dict[str, Any] = {}
+    for count, context in DECODES:
+        if count * context <= options.most:
+            name = f"decode {count} x {context}"
+            rows[name] = {
+                key: attempt(f"{name}, {key}", lambda e=e, c=count, n=context: ours_decode(e, words, c, n))
+                for key, e in engines.items()
+            }
+    for length in PREFILLS:
+        name = f"prefill {length}"
+        rows[name] = {
+            key: attempt(f"{name}, {key}", lambda e=e, n=length: ours_prefill(e, words, n))
+            for key, e in engines.items()
+        }
+    return rows
+
+
+def table_of_ranks(rows: dict[str, Any]) -> str:
+    """The rows for docs: milliseconds, one GPU over all, the share that sums take."""
+    lines = ["| step | one GPU ms | ranks ms | one / ranks | sums |", "|---" * 5 + "|"]
+    for name, row in rows.items():
+        one, ranks, without = (row[key].get("ms") for key in ("one", "ranks", "without sums"))
+        if one and ranks and without:
+            cells = f"{one:.2f} | {ranks:.2f} | {one / ranks:.2f} | {1 - without / ranks:.0%}"
+            lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines)
+
+
 def table(rows: dict[str, Any]) -> str:
     """The rows for docs/engine.md: milliseconds, ratios to torch and to reading, the share between steps."""
     rate = rows["bytes per second"]
@@ -249,6 +323,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16", help="of the engine")
     parser.add_argument("--cache-type", choices=CACHE_TYPES, default="same", help="of the engine")
     parser.add_argument("--device", default="cuda", help="of the engine")
+    parser.add_argument("--ranks", type=int, default=1, help="GPUs that a model is split among")
     parser.add_argument("--torch-device", default="cuda", help="of torch, where it is timed")
     parser.add_argument("--scratch", type=Path, help="where checkpoints go")
     parser.add_argument("--json", type=Path, help="write everything there")
@@ -268,8 +343,9 @@ def main() -> int:
         if "check" in (options.only or PARTS):
             found["check"] = check(HERE / "llama", Path(scratch), options)
         if "bench" in (options.only or PARTS):
-            found["bench"] = bench(HERE / "llama", Path(scratch), options)
-            print(table(found["bench"]))
+            measure, shown = (bench, table) if options.ranks == 1 else (bench_ranks, table_of_ranks)
+            found["bench"] = measure(HERE / "llama", Path(scratch), options)
+            print(shown(found["bench"]))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
     return int(any(model["failures"] for model in found.get("check", {}).values()))
