@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -232,6 +233,27 @@ def test_a_model_on_two_devices_has_the_tokens_of_torch(
         assert not disagreements(model, prompt, answer, NOISE)
 
 
+def test_a_step_without_sums_is_timed_beside_one_with_them(
+    binary: Path, checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An NCCL that sums nothing serves ranks, whose tokens are others then; the table has what sums take."""
+    import gpu
+    from engine import Engine
+
+    monkeypatch.setenv("FAKE_CUDA", "2 90 12090")
+    gpu.build_without_sums(tmp_path / gpu.WITHOUT_SUMS)
+    split = Engine(binary, checkpoints / "llama", device="cuda", ranks=2)
+    without = replace(split, libraries=str(tmp_path / gpu.WITHOUT_SUMS))
+    answers = [engine.generate(prompts(), 12) for engine in (split, without)]
+    assert answers[0] != answers[1]
+    assert [len(answer) for answer in answers[1]] == [12] * len(prompts())
+    rows = {
+        "decode 1 x 1000": {"one": {"ms": 5.0}, "ranks": {"ms": 4.0}, "without sums": {"ms": 3.0}},
+        "decode 64 x 8000": {"one": {"error": "full"}, "ranks": {"ms": 4.0}, "without sums": {"ms": 3.0}},
+    }
+    assert gpu.table_of_ranks(rows).splitlines()[2:] == ["| decode 1 x 1000 | 5.00 | 4.00 | 1.25 | 25% |"]
+
+
 def test_ranks_without_nccl_or_devices_are_told(
     binary: Path, checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +303,7 @@ def test_the_folder_for_a_gpu_machine_is_whole(
     monkeypatch.setattr(gpu, "build_library", build)
     gpu.write_folder(tmp_path / "folder")
     made = {path.name for path in (tmp_path / "folder").iterdir()}
-    assert made == {*gpu.FILES, "llama", "libllama_kernels.so.1"}
+    assert made == {*gpu.FILES, "llama", "libllama_kernels.so.1", gpu.WITHOUT_SUMS}
     usage = subprocess.run([tmp_path / "folder" / "llama"], capture_output=True, text=True, check=False)
     assert (usage.returncode, usage.stderr[:14]) == (2, "llama: usage: ")
     script = [sys.executable, "-I", "-c", "import sys; sys.path.insert(0, '.'); import gpu, gpu_peers, peers"]

@@ -73,8 +73,8 @@ class Engine:
     def _run(self, prompts: Sequence[Sequence[int]], **options: Any) -> subprocess.CompletedProcess[str]:
         command = [str(self.binary), str(self.folder), "--precision", self.precision]
         command += ["--threads", str(self.threads), "--device", self.device]
-        command += ["--cache-type", self.cache_type, "--ranks", str(self.ranks)]
-        for name, value in options.items():
+        command += ["--cache-type", self.cache_type]
+        for name, value in {"ranks": self.ranks, **options}.items():
             command += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         lines = "".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts)
         environment = {**os.environ, "LD_LIBRARY_PATH": self._library_path()} if self.libraries else None
