@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +197,25 @@ def test_what_a_backward_pass_kept_may_not_be_written(ops: Any) -> None:
     with torch.inference_mode():
         ops.doubled(made := torch.ones(100))
     assert (made == 2).all()
+
+
+def test_threads_that_register_at_once(library: loader.Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first takes long, and the second begins meanwhile."""
+    begun, register = threading.Event(), torch_ops._Operator.register
+
+    def slow(operator: Any, space: Any, library: loader.Library) -> None:
+        begun.set()
+        time.sleep(0.05)
+        register(operator, space, library)
+
+    def second() -> tuple[str, ...]:
+        begun.wait()
+        return torch_ops.register(library, "at_once")
+
+    monkeypatch.setattr(torch_ops._Operator, "register", slow)
+    with ThreadPoolExecutor(2) as threads:
+        calls = threads.submit(torch_ops.register, library, "at_once"), threads.submit(second)
+        assert calls[0].result() == calls[1].result() != ()
 
 
 def test_registering_again_changes_nothing(library: loader.Library, ops: Any, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ this file and those beside it are part of every Python package that a build writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ _DISPATCH_KEYS = {"cpu": ("CPU", "AutocastCPU"), "cuda": ("CUDA", "AutocastCUDA"
 #: By namespace the build that it is of, and the Library object, as long as which torch keeps the operators.
 #: One table for all copies of this file in a process.
 _KNOWN: dict[str, tuple[str, torch.library.Library]] = torch.__dict__.setdefault("_tilec_operators", {})
+#: Held by who registers: of threads that ask at once the first does it.
+_LOCK: threading.Lock = torch.__dict__.setdefault("_tilec_operators_lock", threading.Lock())
 
 
 def register(library: Library, namespace: str | None = None) -> tuple[str, ...]:
@@ -36,10 +39,16 @@ def register(library: Library, namespace: str | None = None) -> tuple[str, ...]:
     Raises LibraryError where another build has the namespace, RuntimeError (of torch) where an operator of
     such a name exists that is no kernel."""
     names = tuple(name for name, kernel in library.kernels.items() if _is_expressible(kernel))
-    where = namespace or library.name
+    with _LOCK:
+        _register(library, names, namespace or library.name)
+    return names
+
+
+def _register(library: Library, names: Sequence[str], where: str) -> None:
+    """Under the lock."""
     known, _ = _KNOWN.get(where, ("", None))
     if known == library.build_id:
-        return names
+        return
     if known:
         raise LibraryError(
             f"torch.ops.{where} has the operators of build {known}, not of {library.build_id} "
@@ -49,7 +58,6 @@ def register(library: Library, namespace: str | None = None) -> tuple[str, ...]:
     for name in names:
         _Operator(library.kernels[name], library).register(space, library)
     _KNOWN[where] = (library.build_id, space)
-    return names
 
 
 def _is_expressible(kernel: Kernel) -> bool:
