@@ -23,11 +23,11 @@ FOR_TORCH = (
     "torch_gradients.py",
     "torch_schema.py",
 )
-COPIED = (*FOR_TORCH, "jax_ops.py", "jax_gradients.py")
+COPIED = (*FOR_TORCH, "jax_ops.py", "jax_gradients.py", "jax_targets.py")
 #: Names that the package uses itself.
 _RESERVED = frozenset(
     """BUILD_ID Any Callable Kernel LaunchError Library LibraryError Path Protocol TypeVar annotations
-    jax_functions jax_gradients jax_ops library load loader operands overload register_torch_ops
+    jax_functions jax_gradients jax_ops jax_targets library load loader operands overload register_torch_ops
     torch_autocast torch_gradients torch_ops torch_schema""".split()
 )
 #: The keywords that every call takes.

@@ -5,33 +5,27 @@
 
 A function takes the kernel's inputs, arrays or what jit traces, and returns its outputs; scalars are Python
 numbers that the trace keeps, dims that no input shows are keywords. XLA calls the library by its door for
-tvm-ffi, on CPUs. Gradients come from the kernel that the manifest names (`[kernel.backward]`)."""
+tvm-ffi, on CPUs and NVIDIA GPUs: the arrays say where. Gradients come from the kernel that the manifest names
+(`[kernel.backward]`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import jax_tvm_ffi
-import numpy as np
 import tvm_ffi
 
 from .jax_gradients import Gradients
+from .jax_targets import DEVICES, Target, attribute, struct
 from .loader import DTYPES, Kernel, Library, default_of, device_of_variant
 from .operands import Operands
 
-#: Names that XLA knows already, in all copies of this file in a process.
-_KNOWN: set[str] = jax.__dict__.setdefault("_tilec_targets", set())
-
-#: The devices whose code the door for tvm-ffi runs on the platform of XLA that operators are registered for.
-_DEVICES = {"cpu"}
-
 
 def functions(library: Library) -> dict[str, Function]:
-    """A function for every kernel that has code for CPUs and element types of JAX, writes none of its inputs,
-    and has its tensors side by side, its outputs too: scalars stand anywhere. Other kernels are left out."""
+    """A function for every kernel that has code for CPUs or NVIDIA GPUs and element types of JAX, writes none
+    of its inputs, and has its tensors side by side, its outputs too: scalars stand anywhere. Other kernels
+    are left out."""
     module = tvm_ffi.load_module(str(library.path))
     made: dict[str, Function] = {}
     for name, kernel in library.kernels.items():
@@ -45,7 +39,7 @@ def _is_expressible(kernel: Kernel) -> bool:
     order = _order(params)
     return (
         all(_has_type(param["dtype"]) for param in params if param["kind"] == "tensor")
-        and not _DEVICES.isdisjoint(map(device_of_variant, kernel.metadata["variants"]))
+        and not DEVICES.isdisjoint(map(device_of_variant, kernel.metadata["variants"]))
         and bool(known.outputs)
         and not known.mutates
         and len(set(order)) == len(order)
@@ -74,13 +68,10 @@ class Function:
         self.operands = Operands(kernel.metadata)
         self._gradients = Gradients(kernel, others)
         self.__doc__ = kernel.doc
-        #: What XLA calls it: no other build has the name.
-        self.target = f"{library.name}_{library.build_id}_{kernel.name}"
-        if self.target in _KNOWN:
-            return
         entry = module[f"{library.name}_{kernel.name}"]
-        jax_tvm_ffi.register_ffi_target(self.target, entry, _order(kernel.metadata["params"]))
-        _KNOWN.add(self.target)
+        self._target = Target(library, kernel, entry, _order(kernel.metadata["params"]))
+        #: What XLA calls it.
+        self.target = self._target.name
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The outputs: one, or a tuple. TypeError for arguments that do not fit."""
@@ -126,24 +117,11 @@ class Function:
         """The call as a function of the tensors alone, which XLA sees."""
         known = self.operands
         shapes = known.shapes(known.outputs, dims)
-        made = [_struct(shape, out["dtype"]) for out, shape in zip(known.outputs, shapes, strict=True)]
-        attributes = {name: _attribute(value) for name, value in scalars.items()}
+        made = [struct(shape, out["dtype"]) for out, shape in zip(known.outputs, shapes, strict=True)]
+        attributes = tuple(attribute(name, value) for name, value in scalars.items())
 
         def run(*tensors: Any) -> Any:
-            call = jax.ffi.ffi_call(self.target, made, vmap_method="sequential")
-            results = call(*tensors, **attributes)
-            return results[0] if len(made) == 1 else tuple(results)
+            results = self._target.call(made, attributes, dims)(*tensors)
+            return results[0] if len(made) == 1 else results
 
         return run
-
-
-def _struct(shape: Sequence[int], dtype: str) -> Any:
-    make: Any = jax.ShapeDtypeStruct
-    return make(shape, jnp.dtype(dtype))
-
-
-def _attribute(value: Any) -> Any:
-    """A number as an attribute of XLA's calls, whose width they keep."""
-    if isinstance(value, (bool, np.bool_)):
-        return np.bool_(value)
-    return np.int64(value) if isinstance(value, (int, np.integer)) else np.float64(value)

@@ -18,7 +18,8 @@ FOLDER = Path(portable.__file__).parent
 MARKED = {
     "guarded.py": {"numpy"},
     "jax_gradients.py": {"jax"},
-    "jax_ops.py": {"jax", "jax_tvm_ffi", "numpy", "tvm_ffi"},
+    "jax_ops.py": {"jax", "tvm_ffi"},
+    "jax_targets.py": {"jax", "jax_tvm_ffi", "numpy"},
     **{f"torch_{part}.py": {"torch"} for part in ("autocast", "gradients", "ops")},
 }
 
