@@ -4,7 +4,8 @@
 
 A group of checks is a process of its own, and all groups run at a time: one that dies or takes too long costs
 itself. A line for each check: "ok", "FAILED" with the error, "left out" with what this machine lacks. Exit
-code 1: a check failed. Needs torch, and a C++ compiler for what is compiled here.
+code 1: a check failed, and the tracebacks are on stderr. Needs torch, and a C++ compiler for what is compiled
+here; JAX where that is to be called, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +29,21 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 #: Seconds from what a process tells of where it is to its end, and how faulthandler begins with it.
 _BEFORE_THE_END, _DUMP = 5, "Timeout ("
+#: Around a traceback among what a group writes to its stderr.
+_MARK, _END = "\n---- ", "\n----\n"
 #: Modules of this folder whose checks are a group.
-GROUPS = ("calls", "streams", "captured", "compiled", "native", "exported", "programs", "hub")
+GROUPS = (
+    "calls",
+    "streams",
+    "captured",
+    "compiled",
+    "native",
+    "exported",
+    "programs",
+    "hub",
+    "jax_calls",
+    "jax_graphs",
+)
 
 
 def main() -> None:
@@ -60,6 +75,7 @@ def run_groups(groups: Sequence[str], device: str, seconds: float) -> list[dict[
         for group in started:
             problem = group.problem(end)
             found += group.records()
+            print(group.tracebacks(), file=sys.stderr, end="")
             if problem:
                 found.append(record(group.name, "came to its end", "FAILED", problem))
     return found
@@ -86,6 +102,11 @@ class Group:
             return f"it took too long: {self._errors.read_text().rpartition(_DUMP)[2][:2000]}"
         return f"exit code {code}: {self._errors.read_text()[-2000:]}" if code else ""
 
+    def tracebacks(self) -> str:
+        """Of the checks that failed."""
+        parts = self._errors.read_text().split(_MARK)[1:]
+        return "".join(part.partition(_END)[0] for part in parts)
+
     def records(self) -> list[dict[str, Any]]:
         """Of the checks that came to their ends."""
         lines = self._file.read_text().splitlines() if self._file.exists() else []
@@ -96,6 +117,7 @@ def run_group(group: str, device: str, file: Path) -> None:
     """The checks of one group, in this process; each record is in the file before the next check begins."""
     from checks import CHECKS, Env, LeftOut, error_text
 
+    sys.path.append(str(HERE / "site"))
     importlib.import_module(group)
     env = Env(device)
     with open(file, "a") as out:
@@ -108,6 +130,7 @@ def run_group(group: str, device: str, file: Path) -> None:
                 state, detail = "left out", str(reason)
             except Exception as error:
                 state, detail = "FAILED", error_text(error)
+                print(f"{_MARK}{group}: {check.name}\n{traceback.format_exc()}{_END}", file=sys.stderr)
             made = record(group, check.name, state, detail, time.perf_counter() - start)
             out.write(json.dumps(made) + "\n")
             out.flush()
