@@ -1,13 +1,14 @@
 """Builds a folder that times the schedules of schedules.toml at random shapes on a machine with a GPU.
 
-    python benchmarks/gpu/schedules.py [--out DIR] [--kernel GLOB]...  # here
+    python benchmarks/gpu/schedules.py [--out DIR] [--kernel GLOB]... [--costs OLD.json]...  # here
     python3 schedules.py --json times.json                             # in DIR, on the machine with the GPU
     tilec fit benchmarks/gpu/schedules.toml times.json --kernel matmul_float16 --part NAME:M=1..16:4 ...
 
-What `tilec fit` writes is manifests/llm.schedules.toml, from which manifests/llm.toml takes the schedules of
-its 16-bit products. Lists for up to 16 rows, and for rows that TMA does not take, are fitted to
-schedules_h200.json, times on an H200 of 21 November 2026 (seeds 21, 31, 32, 41 and 42, of rows that TMA does
-not take seed 22), by
+``--costs`` has costs that are fitted to old times lie in the folder, so that there ``--within 1.35`` leaves
+out what they tell for slow. What `tilec fit` writes is manifests/llm.schedules.toml, from which
+manifests/llm.toml takes the schedules of its 16-bit products. Lists for up to 16 rows, and for rows that TMA
+does not take, are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seeds 21, 31, 32, 41
+and 42, of rows that TMA does not take seed 22), by
 
     --kernel matmul_float16 --part matmul_16_few:M=1..16:5
     --kernel linear_bfloat16 --part linear_16_few:M=1..16:5
@@ -21,16 +22,19 @@ schedules_folds_h200.json, times of the 23rd (seeds 221, 223 and 227, without N 
     --part matmul_16_ragged_some:M=17..128:8
 
 The others are fitted to schedules_22_h200.json, times of the day after (seeds 101 and 103, 30
-shapes that had been slow, ``--models`` seed 105; those of two runs brought together by what cuBLAS took), by
+shapes that had been slow, ``--models`` seed 105; those of two runs brought together by what cuBLAS took), and
+schedules_24_h200.json, of the 24th (``--within 1.35``; seeds 601 with ``--rows 17 16384``, 607 with ``--rows
+1024 16384 --columns 128 768``, 613 with ``--rows 17 640 --columns 128 8192 --depth 12000 32768``, and with
+``--models`` 617 with ``--rows 17 2048`` and 619 with ``--rows 129 320``), by
 
-    --kernel matmul_float16 --gain 0.0005 --part matmul_16_some:M=17..128:12 --part "matmul_16:M=>=129:32"
-    --kernel linear_bfloat16 --gain 0.0005 --part linear_16_some:M=17..64:10
-    --part linear_16_more:M=65..1024:22 --part "linear_16:M=>=1025:12"
+    tilec fit benchmarks/gpu/schedules.toml benchmarks/gpu/schedules_22_h200.json
+    benchmarks/gpu/schedules_24_h200.json --gain 0.0003 --kernel NAME
+    matmul_float16: --part "matmul_16:M=>=129:31"
+    linear_bfloat16: --part linear_16_some:M=17..64:13 --part linear_16_more:M=65..1024:30
+    --part "linear_16:M=>=1025:18"
 
-without seven of matmul_16 that make the choice less than 0.1 % slower each, taken away one by one; schedules
-with `spread_k`, timed where tiles are at most 80, were fitted behind that and added to these lists, each
-where the choice gets 0.04 % faster (two of linear_16, none of linear_16_some); seven that less than 0.3 % of
-drawn shapes take are gone from matmul_16, matmul_16_some and linear_16_more;
+matmul_16_some is the list that shipped before, of 14, with costs fitted to all of these times in place of its
+own and schedules beside them, one by one, always what makes the choice fastest at all these shapes, to 22;
 
 and, as rows are those of aligned copies where there are more of them,
 
@@ -103,6 +107,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
@@ -114,7 +119,11 @@ from bundle import HERE
 from random_shapes import write_runner
 
 from tilec.build.library import build
+from tilec.build.schedules.features import features_of
+from tilec.build.schedules.fit import fit
 from tilec.capacity import CAPACITY
+from tilec.manifest import load_manifest
+from tilec.tune.schedule_file import read_times
 
 MANIFEST = HERE / "schedules.toml"
 
@@ -124,13 +133,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--out", type=Path, default=Path("dist/gpu-schedules"))
     parser.add_argument("--kernel", action="append", default=[], metavar="GLOB", help="these alone")
+    parser.add_argument(
+        "--costs", action="append", default=[], type=Path, metavar="TIMES", help="fit costs to these"
+    )
     options = parser.parse_args()
     out = options.out
     write_runner(out)
     split = write_split(out / "schedules.toml", options.kernel)
     built = build(split, Path("dist/gpu-schedules-library"))
     shutil.copy(built.report.library, out / "library.so")
+    if options.costs:
+        names = [each["name"] for each in tomlkit.parse(MANIFEST.read_text()).unwrap()["kernel"]]
+        kept = [name for name in names if any(fnmatch(name, each) for each in options.kernel or ("*",))]
+        costs = {name: fitted_costs(options.costs, name) for name in kept}
+        (out / "costs.json").write_text(json.dumps(costs))
     print(f"on the machine with the GPU: cd {out} && python3 schedules.py --json times.json")
+
+
+def fitted_costs(paths: Sequence[Path], kernel: str) -> dict[int, str]:
+    """Costs of the schedules of ``kernel`` by their numbers, of those that the times in the files tell."""
+    variants = load_manifest(MANIFEST, kernels=[kernel]).kernels[0].variants
+    told = read_times(paths, kernel, variants)
+    fits = {n: fit(features_of(variant), n, told.times, told.units) for n, variant in enumerate(variants)}
+    return {number: text for number, text in fits.items() if text is not None}
 
 
 def write_split(path: Path, kernels: Sequence[str] = ()) -> Path:

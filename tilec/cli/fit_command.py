@@ -36,7 +36,7 @@ class PartText(click.ParamType):  # type: ignore[type-arg]
 
 @click.command("fit")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.argument("times", type=click.Path(path_type=Path))
+@click.argument("times", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--kernel", required=True, help="The kernel whose schedules were timed.")
 @click.option("--part", "parts", type=PartText(), multiple=True, required=True, help="A list; repeatable.")
 @click.option("--write", "out", type=click.Path(path_type=Path), required=True, help="Where the lists go.")
@@ -48,12 +48,12 @@ class PartText(click.ParamType):  # type: ignore[type-arg]
     help="A schedule must make the mean call so much faster.",
 )
 def command(
-    manifest: Path, times: Path, kernel: str, parts: tuple[Part, ...], out: Path, gain: float
+    manifest: Path, times: tuple[Path, ...], kernel: str, parts: tuple[Part, ...], out: Path, gain: float
 ) -> None:
     """Fit costs to the TIMES of a kernel's schedules and keep the useful ones.
 
-    MANIFEST gives the kernel one variant a schedule; TIMES is the JSON with what each took at many shapes. A
-    list goes into the file under its name, for `schedules = "file.toml:name"`.
+    MANIFEST gives the kernel one variant a schedule; TIMES are JSON files with what each took at many shapes,
+    which count together. A list goes into the file under its name, for `schedules = "file.toml:name"`.
     """
     from tilec.tune.schedule_file import fit_parts, read_times, write_lists
 

@@ -59,32 +59,56 @@ class FittedPart:
     untimed: int
 
 
-def read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured:
-    """The times of a kernel whose schedules are ``variants``. Raises InputError for a file that is none, or
-    of other schedules."""
+def read_times(paths: Sequence[Path], kernel: str, variants: Sequence[Variant]) -> Measured:
+    """The times of a kernel whose schedules are ``variants``, of all files together; those of schedules that
+    are not among these are left out. Raises InputError for a file that is none or has none of them, and for
+    files of devices with other numbers of multiprocessors."""
+    found = [_read_times(path, kernel, variants) for path in paths]
+    for path, each in zip(paths, found, strict=True):
+        if each.units != found[0].units:
+            raise InputError(
+                f"{path} is of a device with {each.units} multiprocessors, {paths[0]} of one with "
+                f"{found[0].units}",
+                place=Place(str(path)),
+                remedy="fit the times of each device by themselves",
+            )
+    return Measured(found[0].units, tuple(times for each in found for times in each.times))
+
+
+def _read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measured:
+    numbers = {_config(variant.config): number for number, variant in enumerate(variants)}
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         found = data["kernels"][kernel]
+        told = [numbers.get(_config(config)) for config in found["configs"]]
         times = tuple(
-            Times(dict(each["dims"]), {int(number): float(us) for number, us in each["us"].items()})
+            Times(dict(each["dims"]), _known({told[int(old)]: float(us) for old, us in each["us"].items()}))
             for each in found["times"]
         )
-        made = Measured(int(data["units"]), times)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        units = int(data["units"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(
             f"{path} has no times of {kernel}",
             place=Place(str(path)),
             why=f"{type(error).__name__}: {error}",
             remedy="give what the folder of benchmarks/gpu/schedules.py wrote on the machine with the device",
         ) from error
-    _check_dims(path, times, variants[0].dims)
-    if found["configs"] != [dict(variant.config) for variant in variants]:
+    if not any(each is not None for each in told):
         raise InputError(
             f"{path} is of other schedules of {kernel} than the manifest's",
             place=Place(str(path)),
             remedy="build and measure again",
         )
-    return made
+    _check_dims(path, times, variants[0].dims)
+    return Measured(units, tuple(each for each in times if each.us))
+
+
+def _config(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
+
+
+def _known(us: Mapping[int | None, float]) -> dict[int, float]:
+    return {number: time for number, time in us.items() if number is not None}
 
 
 def _check_dims(path: Path, times: Sequence[Times], dims: Collection[str]) -> None:
@@ -98,9 +122,9 @@ def _check_dims(path: Path, times: Sequence[Times], dims: Collection[str]) -> No
                 place=Place(str(path)),
                 remedy=f"time shapes that give {', '.join(dims)}",
             )
-        if not each.us or not all(0 < us < math.inf for us in each.us.values()):
+        if not all(0 < us < math.inf for us in each.us.values()):
             raise InputError(
-                f"{path} has a shape without times, or with one that is no time: {dict(each.dims)}",
+                f"{path} has a shape with a time that is none: {dict(each.dims)}",
                 place=Place(str(path)),
                 remedy="remove the shape, or time it again",
             )

@@ -1,12 +1,14 @@
 """Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
 
     python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--columns N N] [--depth N N] [--models]
-                         [--seconds N] [--kernel NAME]... [--json FILE]
+                         [--within X] [--seconds N] [--kernel NAME]... [--json FILE]
 
 Kernels take turns at shapes, each with the schedules of NAME__2 and so on, too; ``--columns`` and ``--depth``
 are bounds of N and K of products. A schedule is left out at shapes where it would compute more than
 `_MOST_WASTE` times the products asked for, or has both more than `_MOST_TILES` tiles of less than `_TALL`
-rows on top of each other and more than `_MOST_WAVES` tiles for a multiprocessor.
+rows on top of each other and more than `_MOST_WAVES` tiles for a multiprocessor. With ``--within 1.5`` those
+with a cost in costs.json are left out where that is more than 1.5 times the least of all costs, too: more
+shapes in the same time.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import random
 import sys
 import time
@@ -53,6 +56,7 @@ def main() -> int:
         "--depth", type=int, nargs=2, default=_EXTENTS, help="the least K of products, and the most"
     )
     parser.add_argument("--models", action="store_true", help="N and K are sizes that models have")
+    parser.add_argument("--within", type=float, help="leave out what costs so many times the least")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no shape is begun after these")
     parser.add_argument("--kernel", action="append", help="the default is all of the library")
     parser.add_argument("--json", type=Path, default=Path("schedules.json"))
@@ -70,12 +74,13 @@ def main() -> int:
         name: _shapes(name, parts[0], random.Random(f"{options.seed} {name}"), bounds)
         for name, parts in kernels.items()
     }
+    costs = _Costs(HERE / "costs.json", options.within) if options.within else None
     end = time.monotonic() + options.seconds
     for name in itertools.chain.from_iterable(itertools.repeat(list(kernels), options.shapes)):
         if time.monotonic() > end:
             break
         drawn = Drawn(family_of(name), name, next(shapes[name]))
-        report["kernels"][name]["times"].append(_timed(kernels[name], drawn, report["units"]))
+        report["kernels"][name]["times"].append(_timed(kernels[name], drawn, report["units"], costs))
     options.json.write_text(json.dumps(report))
     return 0
 
@@ -152,9 +157,31 @@ def _product_shapes(
             yield {"M": m, "N": n, "K": k}
 
 
-def _timed(parts: list[Any], drawn: Drawn, units: int) -> dict[str, Any]:
+class _Costs:
+    """Costs of schedules by the numbers of their kernel, of what may take ``within`` times the least."""
+
+    def __init__(self, path: Path, within: float) -> None:
+        self._within = within
+        self._texts: dict[str, dict[str, str]] = json.loads(path.read_text())
+
+    def dear(self, drawn: Drawn, units: int) -> set[int]:
+        """The numbers of those that cost more at a shape."""
+        names = {
+            "ceil": math.ceil,
+            "waves": lambda blocks: math.ceil(blocks / units),
+            "rounds": lambda blocks: blocks / units,
+            "min": min,
+            "max": max,
+            **drawn.dims,
+        }
+        costs = {int(n): eval(text, names) for n, text in self._texts.get(drawn.kernel, {}).items()}
+        return {number for number, cost in costs.items() if cost > self._within * min(costs.values())}
+
+
+def _timed(parts: list[Any], drawn: Drawn, units: int, costs: _Costs | None) -> dict[str, Any]:
     """Microseconds by the number of the schedule, and those of the first peer; ``wrong``: whose results
     differ. ``parts``: the kernel, and those with the rest of its schedules."""
+    dear = costs.dear(drawn, units) if costs else set()
     row = replace(row_of(drawn), sets=0)
     sets = input_sets(row)
     expected = wanted(row, sets[0])[0]
@@ -169,6 +196,8 @@ def _timed(parts: list[Any], drawn: Drawn, units: int) -> dict[str, Any]:
     }
     schedules = [(kernel, variant) for kernel in parts for variant in kernel.metadata["variants"]]
     for number, (kernel, variant) in enumerate(schedules):
+        if number in dear:
+            continue
         if "bM" in variant["config"] and not _is_worth_it(drawn.dims, variant["config"], units):
             continue
 

@@ -18,6 +18,7 @@ from tilec.build.schedules.fit import Chooser, Times, fit
 from tilec.cli.main import run
 from tilec.costs import cost
 from tilec.manifest import load_manifest
+from tilec.tune.schedule_file import read_times
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
 MANIFEST = f"""
@@ -213,13 +214,39 @@ def test_the_command_writes_lists_that_manifests_read(
     assert math.isclose(min(cost(each.cost, dims, UNITS) for each in variants), times[-1].best, rel_tol=0.02)
 
 
+def test_times_of_several_files_count_together_by_configs(
+    manifest: Path, times: list[Times], tmp_path: Path
+) -> None:
+    """Whatever the order of their schedules; those that the manifest has no more say nothing."""
+    variants = load_manifest(manifest).kernels[0].variants
+    configs: list[object] = [dict(variant.config) for variant in variants]
+    turned = [replace(each, us={1 - at: us for at, us in each.us.items()}) for each in times]
+    old = [replace(each, us={**each.us, 2: 0.5}) for each in turned]
+    gone = {**configs[0], "bN": 512}
+    one = written(tmp_path / "one.json", times[:5], configs)
+    other = written(tmp_path / "other.json", old[5:], [*configs[::-1], gone])
+    assert read_times([one, other], "product", variants).times == tuple(times)
+
+
+def test_times_of_different_devices_are_not_put_together(
+    manifest: Path, times: list[Times], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configs: list[object] = [dict(variant.config) for variant in load_manifest(manifest).kernels[0].variants]
+    files = [str(written(tmp_path / name, times, configs)) for name in ("one.json", "other.json")]
+    other = Path(files[1])
+    other.write_text(other.read_text().replace(f'"units": {UNITS}', '"units": 108'))
+    command = ["fit", str(manifest), *files, "--kernel", "product", "--part", "all:M=>=1:2"]
+    assert run([*command, "--write", str(tmp_path / "made.toml")]) == 2
+    assert "108 multiprocessors" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda text: "{}", "has no times of product"),
-        (lambda text: text.replace('"bM": 128', '"bM": 96'), "is of other schedules"),
+        (lambda text: text.replace('"bM"', '"tile"'), "is of other schedules"),
         (lambda text: text.replace('"K": 2048', '"k": 2048'), "gives no K: M=1 N=128 k=2048"),
-        (lambda text: re.sub(r'"us": {"0": [0-9.]+', '"us": {"0": 0.0', text), "one that is no time"),
+        (lambda text: re.sub(r'"us": {"0": [0-9.]+', '"us": {"0": 0.0', text), "a time that is none"),
     ],
 )
 def test_other_files_are_refused(
