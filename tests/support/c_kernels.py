@@ -47,6 +47,13 @@ def looked_up(
             Y[i] = T.if_then_else(at[i] >= 0, X[at[i]], 1.0) * 2.0
 
 
+@T.prim_func
+def four_bits(X: T.Tensor((64,), "uint8"), Y: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=64) as _:
+        for i in T.Parallel(64):
+            Y[i] = T.cast((T.cast(X[i], "int32") & 15) - 8, "float32") * 0.5
+
+
 def matmul(dtype, accumulated="float32", M=40, N=56, K=48):
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), accumulated)):
@@ -221,6 +228,7 @@ def zeros(*shape: int) -> np.ndarray:
 
 CASES = [
     Case("scale", scale, lambda: [numbers(100), 1.5, np.zeros(100, np.float32)], {"n": 100}),
+    Case("four_bits", four_bits, lambda: [integers(64, dtype=np.uint8, low=0), np.zeros(64, np.float32)]),
     Case("looked_up", looked_up, lambda: [numbers(50), integers(64), np.zeros(64, np.float32)], {"n": 50}),
     *(
         Case(

@@ -31,7 +31,17 @@ GCC = shutil.which("gcc")
 STRICT = ["-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-unused-parameter", "-Wno-maybe-uninitialized"]
 
 NAMES = [case.name for case in CASES]
-FAST = ("scale", "matmul_float32", "matmul_bfloat16", "few_rows", "softmax", "control", "atomics", "scan")
+FAST = (
+    "scale",
+    "four_bits",
+    "matmul_float32",
+    "matmul_bfloat16",
+    "few_rows",
+    "softmax",
+    "control",
+    "atomics",
+    "scan",
+)
 LOWER = ("x86-64-v2", "x86-64-v3")
 
 pytestmark = pytest.mark.skipif(GCC is None, reason="needs gcc")

@@ -49,6 +49,8 @@ _BYTE_SUMS = {
 }
 #: The smaller or the larger operand; NaN where either is.
 _NAN_KEEPING = {"minimum": "<", "maximum": ">"}
+#: The numbers of a vector that lanes name.
+_LOOK_UP = "llvm.x86.avx512.permvar.sf.512"
 _PAIR_SUMS = ("llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512")
 
 
@@ -227,6 +229,8 @@ def intrinsic_call(expr: Any, result: CType, helpers: Helpers) -> tuple[str, lis
     expression = math_expression(plain, result) if name.startswith("llvm.") else None
     if expression is not None:
         return helpers.lanewise(plain, result, len(arguments), expression), arguments
+    if name == _LOOK_UP:
+        return _looked_up(result, helpers), arguments
     if name in _BYTE_SUMS:
         return _byte_sums(name, result, helpers), arguments[-3:]
     if name in _PAIR_SUMS:
@@ -241,6 +245,21 @@ def _intrinsic_name(argument: Any) -> str:
     import tvm_ffi
 
     return str(tvm_ffi.get_global_func("target.llvm_get_intrinsic_name")(int(argument.value)))
+
+
+def _looked_up(result: CType, helpers: Helpers) -> str:
+    """Elements of a vector, of which each lane names one by the lower bits of an index."""
+    index, own = c_type(f"int32x{result.lanes}"), f"looked_up_{result.tag}"
+    for kind in (result, index):
+        helpers.type(kind)
+    return helpers.function(
+        own,
+        lambda: (
+            f"{result.name} {own}({result.name} table, {index.name} at) {{\n  {result.name} v;\n"
+            f"  for (int i = 0; i < {result.lanes}; i++) v[i] = table[at[i] & {result.lanes - 1}];\n"
+            "  return v;\n}"
+        ),
+    )
 
 
 def _byte_sums(name: str, result: CType, helpers: Helpers) -> str:

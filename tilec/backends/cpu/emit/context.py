@@ -19,6 +19,7 @@ from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.never_nan import stays_number
 from tilec.backends.cpu.emit.operands import is_operand, rounded_operand
 from tilec.backends.cpu.emit.pieces import read_pieces
+from tilec.backends.cpu.emit.small_tables import with_tables
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
@@ -116,6 +117,10 @@ class LaneContext(Context):
         return hold(var, value, self) if lanes_of(value) > 1 else super().bind(var, value)
 
     # ---- values ----
+
+    def value(self, expr: Expr) -> Expr:
+        """The TIR of ``expr``; what lanes compute of four bits they look up."""
+        return super().value(with_tables(expr, self))
 
     def variable(self, var: Var) -> Expr:
         """What a variable stands for; that of the lanes is a ramp."""

@@ -1,0 +1,88 @@
+"""Functions of four bits, looked up by the lanes of AVX-512: the same bits as without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compiled import Library
+
+from tilec.backends.cpu.codegen.objects import tir_text
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target, runs_here
+
+#: What becomes of the bytes of X, beside a scale of the row and one of each lane.
+KERNEL = """
+kernel("k")
+X = tensor({dtype}, (8, 64), ("8", "64"), access="in")
+row = tensor(float32, (8,), ("8",), access="in")
+own = tensor(float32, (64,), ("64",), access="in")
+Y = tensor(float32, (8, 64), ("8", "64"), access="out")
+with launch(8, threads=(64, 1, 1)) as (b,):
+    for i in parallel(64):
+        Y[b, i] = {value}
+"""
+LOW, HIGH = "(cast(int32, X[b, i]) & 15)", "(cast(int32, X[b, i]) >> 4)"
+SHAPES = {
+    "low": ("uint8", f"cast(float32, {LOW} - 8)"),
+    "high": ("uint8", f"cast(float32, {HIGH} - 8)"),
+    "masked_high": ("int8", "cast(float32, ((cast(int32, X[b, i]) >> 4) & 15) - 8)"),
+    "scaled": ("uint8", f"cast(float32, {LOW} - 8) * row[b]"),
+    "shifted": ("uint8", f"cast(float32, {HIGH}) * row[b] - 3.0 * row[b]"),
+    "own_scale": ("uint8", f"cast(float32, {LOW} - 8) * own[i]"),
+    "chosen": ("uint8", f"cast(float32, if_then_else(b < 4, {LOW}, {HIGH}) - 8)"),
+    "rounded": ("uint8", f"cast(float32, cast(bfloat16, cast(float32, {LOW}) * row[b])) * row[b]"),
+}
+#: Five bits, two fields, and what a look-up does not shorten.
+OTHERS = {
+    "five_bits": ("uint8", "cast(float32, (cast(int32, X[b, i]) & 31) - 8)"),
+    "two_fields": ("uint8", f"cast(float32, {LOW} - {HIGH})"),
+    "one_step": ("uint8", f"cast(float32, {HIGH})"),
+    "place": ("uint8", "cast(float32, (i & 15) - 8) + own[i]"),
+    "fused": ("uint8", f"cast(float32, {HIGH}) * row[b] + own[i]"),
+}
+
+
+def text(form: tuple[str, str]) -> str:
+    dtype, value = form
+    return KERNEL.format(dtype=dtype, value=value)
+
+
+def looks_up(form: tuple[str, str], target: str = "x86-64-v4") -> bool:
+    wanted = parse_target(target)
+    lowered = to_tir(lower(parse_kernel(text(form)), wanted), wanted)
+    return "permvar.sf.512" in tir_text(lowered, wanted, "k")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_functions_of_four_bits_are_looked_up(name: str) -> None:
+    assert looks_up(SHAPES[name])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_computed(name: str) -> None:
+    assert not looks_up(OTHERS[name])
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "aarch64"])
+def test_targets_without_the_instruction_compute(target: str) -> None:
+    assert not looks_up(SHAPES["scaled"], target)
+
+
+@pytest.mark.parametrize("name", [*SHAPES, *OTHERS])
+def test_results_are_the_same_bits(name: str) -> None:
+    """As those of AVX2, which looks nothing up; every byte is among them."""
+    if not runs_here(parse_target("x86-64-v4")):
+        pytest.skip("this machine has no AVX-512")
+    dtype, _ = form = {**SHAPES, **OTHERS}[name]
+    rng = np.random.default_rng(0)
+    x = np.tile(np.arange(256, dtype=np.uint8), 2).reshape(8, 64).view(dtype)
+    row, own = (rng.standard_normal(size).astype(np.float32) for size in (8, 64))
+    results = []
+    for level in ("x86-64-v3", "x86-64-v4"):
+        y = np.full((8, 64), np.nan, np.float32)
+        Library({"k": text(form)}, level).run("k", [x, row, own, y], {})
+        results.append(y.view(np.uint32))
+    assert np.isfinite(results[0].view(np.float32)).all()
+    np.testing.assert_array_equal(*results)
