@@ -19,12 +19,14 @@ import tempfile
 from pathlib import Path
 
 from tilec.build import build
-from tilec.targets import native_target
+from tilec.manifest import load_manifest
+from tilec.targets import native_target, parse_target
 
 HERE = Path(__file__).resolve().parent
 _ROOT = HERE.parent.parent
 _RUNNER = HERE / "runner"
 _BUILT = Path("dist/cpu-bench")
+_MANIFEST = _ROOT / "manifests/llm.toml"
 sys.path.insert(0, str(_RUNNER))
 
 from table import KERNELS  # noqa: E402 (beside the runner, which knows no tilec)
@@ -37,11 +39,10 @@ def main() -> None:
     parser.add_argument(
         "--target",
         action="append",
-        help="CPU targets; default: this machine's level, alone and with its features",
+        help="CPU targets; default: those of this machine's level that kernels name and it runs",
     )
     options, rest = parser.parse_known_args()
-    native = native_target()
-    targets = options.target or list(dict.fromkeys((native.level, native.name)))
+    targets = options.target or own_targets()
     if options.out is not None:
         return write_folder(options.out, targets)
     with tempfile.TemporaryDirectory() as folder:
@@ -49,12 +50,22 @@ def main() -> None:
         sys.exit(subprocess.run([sys.executable, Path(folder) / "run.py", *rest], check=False).returncode)
 
 
+def own_targets() -> list[str]:
+    """The targets that a library for this machine has. One with every feature of the machine may be none that
+    kernels have schedules for: it would measure what nobody ships."""
+    native = native_target()
+    plans = load_manifest(_MANIFEST, targets=[native.level], kernels=KERNELS).kernels
+    named = {name for plan in plans for name in plan.entry.targets or ()}
+    of_level = (parse_target(name) for name in named if name.partition("+")[0] == native.level)
+    return sorted(target.name for target in of_level if set(target.features) <= set(native.features))
+
+
 def write_folder(out: Path, targets: list[str]) -> None:
     """The library with its metadata, and what runs it."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(_RUNNER, out, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(_ROOT / "examples/kernels/torch_peers.py", out)
-    result = build(_ROOT / "manifests/llm.toml", _BUILT, targets=targets, kernels=KERNELS)
+    result = build(_MANIFEST, _BUILT, targets=targets, kernels=KERNELS)
     shutil.copy(result.report.library, out / "kernels.so")
     shutil.copy(_BUILT / "metadata.json", out)
 
