@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from quantised_bytes import RUN, WORDS, dot4, integers
-from quantised_unpacked import in_order, product
+from quantised_unpacked import in_order, product, product_of_integers
 from tile_math import f32
 
 import tilec
@@ -188,6 +188,50 @@ def unpack_blocks(form, blocks, tile):
                     tile[j, pair * 2 * half + plane * half + at] = T.fma(number, step, -offset)
 
 
+@T.macro
+def unpack_integers(form, W, tile, steps, first, run):
+    """The weights of ``tile`` and their steps (`quantised_unpacked.product_of_integers`), in their own order;
+    of ``q4_k`` their minima, too."""
+    (size, stored), rows, runs = SIZES[form], tile.shape[0], UNITS[form] // RUN
+    half, part = order(form, 1, 0), run % runs
+    blocks = T.alloc_shared((rows, UNITS[form] // size, stored), "uint8")
+    T.copy(W[first, run // runs * (UNITS[form] // size), 0], blocks)
+    for j in T.serial(rows):
+        for at in T.Parallel(RUN):
+            block, place = byte_of(form, 0, part, at // (2 * half) * half + at % half)
+            byte = blocks[j, block, place]
+            tile[j, at] = T.if_then_else(at // half % 2 == 1, byte >> T.uint8(4), byte & T.uint8(15))
+    for j, group in T.Parallel(rows, _PARTS):
+        if form == "q4_0":
+            steps[j, group] = float_of(half_at(blocks, j, group, 0))
+        else:
+            for number in (0, 1):
+                code = codes_of(blocks, j, 0, number * 8 + part * _PARTS + group)
+                d = float_of(half_at(blocks, j, 0, 2 * number))
+                steps[j, number * _PARTS + group] = T.cast(code, "float32") * d
+
+
+def many_rows_by_bytes(M, N, K, form, dtype, bM, bN, threads):
+    """The product of :func:`linear_gguf` by bytes, which tiles of W become once for ``bM`` rows of A, whose
+    activations are two bytes each."""
+    (size, stored), runs = SIZES[form], K // RUN
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // size, stored), "uint8"),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W in blocks of 4-bit weights as GGUF files have them."""
+        numbers = T.alloc_global((M, runs, 1, 2, RUN), "int8")
+        units, added = (T.alloc_global((M, count), "float32") for count in (runs, runs * _PARTS))
+        integers(A, numbers, units, added, lambda _, at: at, _PARTS)
+        sizes = (_PARTS, 8.0 if form == "q4_0" else 0.0, bM, bN, threads)
+        product_of_integers(numbers, units, added, C, lambda *at: unpack_integers(form, W, *at), *sizes)
+
+    return main
+
+
 def many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads):
     """The product of :func:`linear_gguf` by numbers of type ``unpacked``, which tiles of W become once for
     ``bM`` rows of A."""
@@ -210,7 +254,10 @@ def many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads):
 @tilec.jit(out_idx=[-1])
 def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, threads=128, unpacked=""):
     """C = A @ W.T for ``bM`` rows of A at a time; K is a multiple of 128, for ``q4_k`` of 256. ``unpacked``:
-    by numbers of that type (:func:`many_rows`)."""
+    by numbers of that type (:func:`many_rows`), ``"int8"`` by bytes (:func:`many_rows_by_bytes`)."""
+    if unpacked == "int8":
+        assert bK == RUN, f"bK = {bK}: bytes are multiplied {RUN} at a time"
+        return many_rows_by_bytes(M, N, K, form, dtype, bM, bN, threads)
     assert bK % UNITS[form] == 0, f"bK = {bK} is no multiple of {UNITS[form]}"
     if unpacked:
         return many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads)

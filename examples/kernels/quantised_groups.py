@@ -104,8 +104,9 @@ def byte_at(at):
     return at // 4 % 4 * WORDS + at // 32 * 4 + at % 4
 
 
-def many_rows_by_bytes(M, N, K, group, dtype, bM, bN, threads):
-    """The product of :func:`linear_groups` by bytes, which tiles of W become once for ``bM`` rows of A."""
+def many_rows_by_bytes(M, N, K, group, size, dtype, bM, bN, threads):
+    """The product of :func:`linear_groups` by bytes, which tiles of W become once for ``bM`` rows of A, and
+    of which an activation has ``size``."""
     runs, groups = K // RUN, RUN // group
 
     def order(_, at):
@@ -119,7 +120,7 @@ def many_rows_by_bytes(M, N, K, group, dtype, bM, bN, threads):
         C: T.Tensor((M, N), dtype),
     ):
         """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
-        numbers = T.alloc_global((M, runs, 1, 1, RUN), "int8")
+        numbers = T.alloc_global((M, runs, 1, size, RUN), "int8")
         units, added = (T.alloc_global((M, count), "float32") for count in (runs, runs * groups))
         integers(A, numbers, units, added, order, groups)
         sizes = (groups, 8.0, bM, bN, threads)
@@ -147,9 +148,8 @@ def linear_groups(
     bytes (``unpacked="int8"``, :func:`many_rows_by_bytes`); K is a multiple of 128."""
     assert bK % RUN == 0, f"bK = {bK} is no multiple of {RUN}"
     if unpacked == "int8":
-        assert activations == 8, f"activations of {activations} bits are no bytes"
         assert bK == RUN, f"bK = {bK}: bytes are multiplied {RUN} at a time"
-        return many_rows_by_bytes(M, N, K, group, dtype, bM, bN, threads)
+        return many_rows_by_bytes(M, N, K, group, activations // 8, dtype, bM, bN, threads)
     if unpacked:
         return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
     runs, parts = bK // RUN, RUN // group

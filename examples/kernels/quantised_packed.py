@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from quantised import per_byte, stored_type
 from quantised_bytes import WORDS, dot4, integers
-from quantised_unpacked import in_order, product
+from quantised_unpacked import in_order, product, product_of_integers
 from tile_math import f32
 
 import tilec
@@ -145,6 +145,51 @@ def many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads):
     return main
 
 
+@T.macro
+def unpack_integers(W, scales, tile, steps, first, run, bits):
+    """The weights of ``tile`` and their steps (`quantised_unpacked.product_of_integers`), in the order of
+    :func:`unpack_tile`."""
+    rows, width = tile.shape[0], GROUP // per_byte(bits)
+    packed = T.alloc_shared((rows, width), stored_type(bits))
+    T.copy(W[first, run * width], packed)
+    for j in T.serial(rows):
+        for at in T.Parallel(GROUP):
+            byte = packed[j, at % width]
+            if bits == 8:
+                tile[j, at] = T.reinterpret(byte, "uint8") ^ T.uint8(128)
+            else:
+                tile[j, at] = T.if_then_else(at // width == 1, byte >> T.uint8(4), byte & T.uint8(15))
+    for j in T.Parallel(rows):
+        steps[j, 0] = T.cast(scales[run, first + j], "float32")
+
+
+def many_rows_by_bytes(M, N, K, bits, dtype, bM, bN, threads):
+    """The product of :func:`linear_packed` by bytes, which tiles of W become once for ``bM`` rows of A, whose
+    activations are two bytes each."""
+    each, runs, offset = per_byte(bits), K // GROUP, 8.0 if bits == 4 else 128.0
+
+    def order(_, at):
+        return weight(at % (GROUP // each) * each + at // (GROUP // each), bits)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // each), stored_type(bits)),
+        scales: T.Tensor((T.ceildiv(K, GROUP), N), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
+        numbers = T.alloc_global((M, runs, 1, 2, GROUP), "int8")
+        units, added = (T.alloc_global((M, runs), "float32") for _ in range(2))
+        integers(A, numbers, units, added, order)
+        sizes = (1, offset, bM, bN, threads)
+        product_of_integers(
+            numbers, units, added, C, lambda *at: unpack_integers(W, scales, *at, bits), *sizes
+        )
+
+    return main
+
+
 def words(W, j, numbers, m, g, p, bits):
     """The products of group ``g`` of W's row ``j`` and of row ``m`` of the activations, in the words of lane
     ``p``."""
@@ -202,12 +247,16 @@ def linear_packed(
     """C = A @ W.T with W packed: tiles of W become 16-bit numbers in registers, and rows of W rows of the
     product, so that few rows of A cost little. ``part`` weights along K, a multiple of 16 that divides 128,
     share a scale. For processors that have no tensor cores, and parts of 128, ``gemv``: by products of bytes
-    (:func:`few_rows`); ``unpacked``: by numbers of that type (:func:`many_rows`)."""
+    (:func:`few_rows`); ``unpacked``: by numbers of that type (:func:`many_rows`), ``"int8"`` by bytes
+    (:func:`many_rows_by_bytes`)."""
     assert part in (16, 32, 64, GROUP), f"parts of {part} are no steps of a product in {GROUP}"
     assert part == GROUP or not (gemv or unpacked), f"this form takes parts of {GROUP}, not {part}"
     if gemv:
         return few_rows(M, N, K, bits, dtype, bM, bN, bK, threads)
     assert bK % GROUP == 0, f"bK = {bK} is no multiple of {GROUP}"
+    if unpacked == "int8":
+        assert bK == GROUP, f"bK = {bK}: bytes are multiplied {GROUP} at a time"
+        return many_rows_by_bytes(M, N, K, bits, dtype, bM, bN, threads)
     if unpacked:
         return many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads)
     each = per_byte(bits)

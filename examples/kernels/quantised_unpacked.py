@@ -47,30 +47,43 @@ def product(A, C, unpack, dtype, bM, bN, bK, threads):
 
 @T.macro
 def product_of_integers(numbers, units, added, C, unpack, groups, offset, bM, bN, threads):
-    """A launch that computes C = A @ W.T for A of 8-bit integers as ``quantised_bytes.integers`` makes them
-    in one plane: ``numbers`` (M, runs, 1, 1, 128), ``units`` (M, runs), ``added`` (M, runs * groups).
+    """A launch that computes C = A @ W.T for A of integers of 8 or 16 bits as ``quantised_bytes.integers``
+    makes them in one plane: ``numbers`` (M, runs, 1, size, 128), high bytes first, ``units`` (M, runs),
+    ``added`` (M, runs * groups).
     ``unpack(tile, steps, first, run)`` writes the weights of rows ``first`` to first + bN and of a run as
     uint8 into ``tile`` (bN, 128), too large by ``offset``, and the steps of its groups as float32 into
-    ``steps`` (bN, groups). Products of a group are added up as integers, exact."""
-    (M, N), runs, depth = C.shape, numbers.shape[1], RUN // groups
+    ``steps`` (bN, groups). Without an offset ``steps`` (bN, 2 * groups) has then what groups are too large
+    by, their minima. Products of a group are added up as integers, exact."""
+    (M, N), (runs, _, size), depth = C.shape, numbers.shape[1:4], RUN // groups
+    per_group = 1 if offset else 2
     with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
-        tile, steps = T.alloc_fragment((bN, RUN), "uint8"), T.alloc_fragment((bN, groups), "float32")
+        tile = T.alloc_fragment((bN, RUN), "uint8")
+        steps = T.alloc_fragment((bN, groups * per_group), "float32")
         own, total = T.alloc_fragment((bM,), "float32"), T.alloc_fragment((bN, bM), "float32")
-        rows = T.alloc_shared((bM, RUN), "int8")
+        rows = [T.alloc_shared((bM, RUN), "int8") for _ in range(size)]
         T.clear(total)
         for run in T.serial(runs):
             unpack(tile, steps, bx * bN, run)
-            T.copy(numbers[by * bM : by * bM + bM, run, 0, 0, :], rows)
+            for byte, tile_of_bytes in enumerate(rows):
+                T.copy(numbers[by * bM : by * bM + bM, run, 0, byte, :], tile_of_bytes)
             for i in T.Parallel(bM):
                 own[i] = units[by * bM + i, run]
             for group in tuple(range(groups)):
                 part = slice(group * depth, (group + 1) * depth)
                 less, acc = T.alloc_fragment((bM,), "float32"), T.alloc_fragment((bN, bM), "int32")
                 for i in T.Parallel(bM):
-                    less[i] = -offset * added[by * bM + i, run * groups + group]
-                T.gemm(tile[:, part], rows[:, part], acc, transpose_B=True, clear_accum=True)
+                    less[i] = (-offset if offset else -1.0) * added[by * bM + i, run * groups + group]
+                T.gemm(tile[:, part], rows[0][:, part], acc, transpose_B=True, clear_accum=True)
+                if size == 2:
+                    for j, i in T.Parallel(bN, bM):
+                        acc[j, i] = acc[j, i] * 256
+                    T.gemm(tile[:, part], rows[1][:, part], acc, transpose_B=True)
                 for j, i in T.Parallel(bN, bM):
-                    value = T.fma(T.cast(acc[j, i], "float32"), own[i], less[i])
-                    total[j, i] = T.fma(value, steps[j, group], total[j, i])
+                    found = T.cast(acc[j, i], "float32")
+                    if offset:
+                        total[j, i] = T.fma(T.fma(found, own[i], less[i]), steps[j, group], total[j, i])
+                    else:
+                        value = T.fma(steps[j, groups + group], less[i], total[j, i])
+                        total[j, i] = T.fma(found * own[i], steps[j, group], value)
         for j, i in T.Parallel(bN, bM):
             C[by * bM + i, bx * bN + j] = total[j, i]

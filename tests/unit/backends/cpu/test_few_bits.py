@@ -19,6 +19,7 @@ from tilec.targets import native_target, parse_target
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "examples" / "kernels"))
 import gguf_blocks
 import quantised_groups
+import quantised_packed
 
 KERNELS = Path(gguf_blocks.__file__).parent
 #: Factory, arguments, reference and inputs; steps of 32, of 64, of 128, and of 32 in blocks of 256.
@@ -105,3 +106,39 @@ def test_many_rows_are_multiplied_as_bytes(unit: str, group: int) -> None:
             result = np.full((m, n), np.nan, np.float16)
             built.run(name, [*given, result], {"M": m, "N": n, "K": k})
             np.testing.assert_allclose(result.astype(np.float32), expected, rtol=4e-3, atol=4e-3)
+
+
+#: Forms whose many rows of 16-bit activations are multiplied as bytes: those above, and words of 128.
+BY_BYTES = {
+    **{name: FORMS[name] for name in ("q4_0", "q4_k", "w4a16_g32")},
+    **{
+        f"packed_{bits}": (
+            "quantised_packed.py:linear_packed",
+            {"bits": bits},
+            quantised_packed.linear_packed_reference,
+            lambda dims, rng, bits=bits: quantised_packed.linear_packed_inputs(dims, rng, bits),
+        )
+        for bits in (4, 8)
+    },
+}
+
+
+@pytest.mark.skipif(native_target().arch != "x86_64", reason="instructions of x86")
+@parametrized("form", BY_BYTES, fast=("q4_k", "packed_8"))
+def test_activations_of_two_bytes_are_multiplied_as_bytes(form: str) -> None:
+    """As exact as few rows, whose activations are rounded alike."""
+    source, args, reference, inputs = BY_BYTES[form]
+    dims = {"M": Guard(), "N": Guard(), "K": Guard(div=256)}
+    config = {"bM": 16, "bN": 64, "bK": 128, "unpacked": "int8"}
+    kernel = elaborate(load_entry(source, KERNELS), name="k", dims=dims, args=args, config=config)
+    built = Library({"k": kernel}, native_target())
+    rng = np.random.default_rng(5)
+    for m, n, k in ((16, 64, 256), (37, 70, 768)):
+        given = inputs({"M": m, "N": n, "K": k}, rng)
+        given[0][0] *= 1000.0
+        given = [value if value.dtype.kind in "iu" else value.astype(np.float16) for value in given]
+        result = np.full((m, n), np.nan, np.float16)
+        built.run("k", [*given, result], {"M": m, "N": n, "K": k})
+        expected = reference(*given)
+        scale = np.abs(expected).max(axis=1, keepdims=True)
+        np.testing.assert_allclose(result / scale, expected / scale, rtol=2e-3, atol=5e-4)
