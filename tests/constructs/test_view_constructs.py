@@ -7,8 +7,12 @@ import pytest
 from agree import agree
 
 import tilec.language as T
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
 from tilec.errors import SourceAssertionError, UnsupportedError
 from tilec.language.frontend.elaborate import elaborate
+from tilec.manifest.guards import parse_guard
+from tilec.targets import parse_target
 
 
 def numbers(*shape, dtype="float32"):
@@ -126,6 +130,25 @@ def test_scans_and_reductions_of_views():
     a[7] = np.nan
     rows = a.reshape(4, 6)
     agree(main, a, expected=[rows.cumsum(1).reshape(-1), rows.max(1)])
+
+
+def test_rows_of_a_view_keep_the_index_of_the_last_axis():
+    """So that accesses are vectors where rows are whole numbers of them, whatever the extent is."""
+    S, N = T.dynamic("S, N")
+
+    @T.prim_func
+    def main(X: T.Tensor((2, S, N), "float16"), Y: T.Tensor((2, S, N), "float16")):
+        with T.Kernel(T.ceildiv(N, 256), 2 * S, threads=32) as (bx, by):
+            x, y = T.reshape(X, (2 * S, N)), T.reshape(Y, (2 * S, N))
+            for j in T.Parallel(256):
+                y[by, bx * 256 + j] = x[by, bx * 256 + j] + T.float16(1)
+
+    x = numbers(2, 5, 264, dtype="float16")
+    agree(main, x, expected=x + 1)
+    made = elaborate(main, name="k", dims={"N": parse_guard("%8")}, args={}, config={}, open_dims=True)
+    target = parse_target("sm_90a")
+    (road,) = lower_kernel(lower(made, target), target).launches[0].roads
+    assert road.kind == "vectors", road
 
 
 def views(use):

@@ -48,7 +48,7 @@ class _RetypedElement(ViewElement):
         many = max(1, narrow // wide)
         self._shift = linear % expression(many) * expression(wide) if many > 1 else None
         self._first = linear * expression(max(1, wide // narrow)) // expression(many)
-        super().__init__(view, indices, self._first)
+        super().__init__(view, indices, view.unravelled(self._first), view.open_bounds(indices))
 
     @property
     def dtype(self) -> Any:

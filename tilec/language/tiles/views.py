@@ -7,9 +7,11 @@ on views that read or write elements become loops; products need a buffer of the
 from __future__ import annotations
 
 from functools import reduce
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
+from tilec.language.tiles.boxes import same
 from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.values import session as sessions
 from tilec.language.values.operands import expression
@@ -36,34 +38,43 @@ class View(Buffer):
 
     def element(self, indices: tuple[Expr, ...]) -> Element:
         """One element, which is the root's."""
-        return ViewElement(self, indices, self.linear(indices))
+        return ViewElement(self, indices, self.root_indices(indices), self.open_bounds(indices))
 
     def linear(self, indices: tuple[Expr, ...]) -> Expr:
-        """The number of an element in row-major order."""
+        """The number, in row-major order, of an element; with the first indices alone that of a row."""
         return reduce(
             lambda so_far, axis: so_far * expression(self.shape[axis]) + indices[axis],
             range(1, len(indices)),
             indices[0],
         )
 
+    def root_indices(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Those of the same element. The last axes that both have keep theirs, whatever their bounds."""
+        kept = self._common_axes()
+        lead, rows = len(indices) - kept, self.root.shape[: len(self.root.shape) - kept]
+        return (*_unravelled(self.linear(indices[:lead]), rows), *indices[lead:])
+
+    def _common_axes(self) -> int:
+        """How many last axes have the extent that the root's have; each side keeps one in front of them."""
+        pairs = zip(reversed(self.shape[1:]), reversed(self.root.shape[1:]), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: same(*pair), pairs))
+
     def unravelled(self, linear: Expr) -> tuple[Expr, ...]:
         """The root's indices of its element of a number."""
-        found: list[Expr] = []
-        for extent in reversed(self.root.shape[1:]):
-            found.insert(0, sessions.simplify(linear % expression(extent)))
-            linear = linear // expression(extent)
-        return (sessions.simplify(linear), *found)
+        return _unravelled(linear, self.root.shape)
 
 
 class ViewElement(Element):
-    """An element of a view: number ``linear`` of the root, guarded where it may lie outside of the view."""
+    """An element of a view, at ``places`` of the root, where ``guard`` holds (None: everywhere)."""
 
     __slots__ = ("_place", "guard")
 
-    def __init__(self, view: View, indices: tuple[Expr, ...], linear: Expr) -> None:
-        super().__init__(view.root, view.unravelled(linear))
+    def __init__(
+        self, view: View, indices: tuple[Expr, ...], places: tuple[Expr, ...], guard: Expr | None
+    ) -> None:
+        super().__init__(view.root, places)
         self._place = view, indices
-        self.guard = view.open_bounds(indices)
+        self.guard = guard
 
     @property
     def place(self) -> tuple[Buffer, tuple[Expr, ...]]:
@@ -91,3 +102,12 @@ class ViewElement(Element):
         frame = builder.push("if")
         super().store(value)
         return builder.emit(ir.If(self.guard, builder.pop(frame), loc=loc()), "a store to a view")
+
+
+def _unravelled(linear: Expr, shape: tuple[Any, ...]) -> tuple[Expr, ...]:
+    """The indices of an element by its number in row-major order; the first one has no end."""
+    found: list[Expr] = []
+    for extent in reversed(shape[1:]):
+        found.insert(0, sessions.simplify(linear % expression(extent)))
+        linear = linear // expression(extent)
+    return (sessions.simplify(linear), *found)
