@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping, Sequence
 
 from tilec.errors import ManifestError
 from tilec.ir.guards import Guard
 from tilec.manifest.document import Document
 from tilec.manifest.guards import first_uncovered
-from tilec.manifest.model import Kernel, is_c_identifier
+from tilec.manifest.model import Kernel
 from tilec.manifest.overrides import Rule
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
-from tilec.reserved import LONGEST_DIM, shown
+from tilec.reserved import LONGEST_DIM, is_identifier, shown
 from tilec.targets import Target
 
 #: Symbols that every library has beside those of its kernels.
@@ -22,11 +23,17 @@ _LIBRARY_SYMBOLS = ("library", "last_error", "check_build")
 def check_dim_names(document: Document, entry: Kernel, at: int) -> None:
     """Dims become C parameters."""
     for name in entry.dims:
-        if len(name) > LONGEST_DIM or not is_c_identifier(name):
+        if len(name) > LONGEST_DIM or not is_identifier(name):
             raise ManifestError(
                 f'dimension "{shown(name)}" is no C identifier of at most {LONGEST_DIM} characters',
                 place=document.place("kernel", at, "dims", name),
                 remedy="name it as the kernel does",
+            )
+        if keyword.iskeyword(name):
+            raise ManifestError(
+                f'dimension "{name}" is a word of Python, which sizes cannot have',
+                place=document.place("kernel", at, "dims", name),
+                remedy=f"write {name}_: the dimension of that name in a kernel is called so",
             )
 
 

@@ -159,6 +159,14 @@ CASES = [
         KERNEL + 'dims = { M = "64..1" }', 4, "kernel[0].dims.M", "can never hold", "", id="impossible-guard"
     ),
     pytest.param(
+        KERNEL + 'dims = { class = "dynamic" }',
+        4,
+        "kernel[0].dims.class",
+        "word of Python",
+        "write class_",
+        id="dimension-that-python-has-a-word-for",
+    ),
+    pytest.param(
         KERNEL + 'dims = { M = ["%16", "dynamic", "%16"] }',
         4,
         "kernel[0].dims.M",

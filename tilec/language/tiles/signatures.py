@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,9 +234,11 @@ def Var(name: str, dtype: Any = "int32") -> Any:
 
 
 def _split(names: str) -> list[str]:
+    """Names of dimensions. A word of Python has no place in sizes, which are Python's expressions: it gets an
+    underscore."""
     found = names.replace(",", " ").split()
     if found and all(name.isidentifier() for name in found):
-        return found
+        return [f"{name}_" if keyword.iskeyword(name) else name for name in found]
     raise source_error(SourceValueError, f"{names!r} names no dimensions", remedy='write T.const("M, N")')
 
 

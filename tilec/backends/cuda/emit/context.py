@@ -13,6 +13,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.codegen.words import spelled
 from tilec.backends.cuda.device.exchange import one_computation
 from tilec.backends.cuda.device.floats import (
     FEW,
@@ -112,6 +113,10 @@ class DeviceContext(Context):
     overlapping: frozenset[str] = frozenset()
     products: Products | None = None
     fast_math: bool = False
+
+    def fresh(self, name: str, dtype: str) -> Var:
+        """As `Context.fresh`, with a name that CUDA C++ has no use for."""
+        return super().fresh(spelled(name), dtype)
 
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around in CUDA C++."""

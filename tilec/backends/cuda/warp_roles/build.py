@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.codegen.words import spelled
 from tilec.backends.cuda.device import exchange, moves
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.statements import emit
@@ -86,7 +87,7 @@ def u32(value: Expr | int) -> Expr:
 
 def let(name: str, value: Expr) -> Var:
     """A name for ``value``."""
-    var = tirx.Var(name, value.ty)
+    var = tirx.Var(spelled(name), value.ty)
     T.Bind(value, var=var)
     return var
 
