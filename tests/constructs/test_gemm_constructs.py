@@ -299,3 +299,25 @@ def test_an_operand_in_global_memory_is_an_error():
 
     with pytest.raises(AssertionError, match="A is in global memory"):
         build(main)
+
+
+@pytest.mark.parametrize("when", ["always", "at first"])
+def test_a_product_that_clears_sums_in_shared_memory_does_not_read_them(when):
+    """The emulator refuses a read of shared memory that nothing has written."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 32), "float16")
+            c = T.alloc_shared((64, 64), "float32")
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[0, k * 32], b)
+                T.gemm(a, b, c, transpose_B=True, clear_accum=when == "always" or k == 0)
+            T.copy(c, C)
+
+    a, b = (np.random.default_rng(n).integers(-3, 4, (64, 64)).astype("float16") for n in (1, 2))
+    first = 32 if when == "always" else 0
+    agree(main, a, b, expected=(a[:, first:].astype("float32") @ b[:, first:].astype("float32").T))

@@ -233,10 +233,17 @@ def _staged(region: Region, gemm: Stmt, before: list[Stmt]) -> Region:
     return whole_tile(tile)
 
 
-def _fragment(region: Region, gemm: Stmt, before: list[Stmt], after: list[Stmt]) -> Region:
-    """An accumulator in registers for one in memory."""
+def _fragment(
+    region: Region, gemm: Gemm | SparseGemm | ScaledGemm, before: list[Stmt], after: list[Stmt]
+) -> Region:
+    """An accumulator in registers for one in memory, which is read where the product adds to it."""
     tile = _tile_like(region, "local.fragment")
-    before += [Alloc(tile, loc=gemm.loc), Copy(region, whole_tile(tile), loc=gemm.loc)]
+    read = Copy(region, whole_tile(tile), loc=gemm.loc)
+    before.append(Alloc(tile, loc=gemm.loc))
+    if int_value(gemm.clear) is None:
+        before.append(If(tirx.Not(gemm.clear), (read,), loc=gemm.loc))
+    elif not int_value(gemm.clear):
+        before.append(read)
     after.append(Copy(whole_tile(tile), region, loc=gemm.loc))
     return whole_tile(tile)
 
