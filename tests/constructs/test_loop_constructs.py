@@ -8,8 +8,12 @@ from agree import agree
 from breadth import diagonal, parametrized
 
 import tilec.language as T
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.frontend.elaborate import elaborate
+from tilec.manifest.guards import parse_guard
+from tilec.targets import parse_target
 
 
 def numbers(*shape, dtype="float32", seed=0):
@@ -506,3 +510,28 @@ def test_a_schedule_that_runs_a_reader_first(schedule):
     with pytest.raises(SourceValueError, match="statement 0 makes s, statement 1 reads it") as caught:
         build(main)
     assert caught.value.place.file == __file__
+
+
+@pytest.mark.parametrize("form", ["extent", "condition"])
+def test_rows_of_a_run_time_length_are_vectors_where_it_is_a_multiple_of_them(form):
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def main(A: T.Tensor((3, N), "float16"), B: T.Tensor((3, N), "float16")):
+        with T.Kernel(3, threads=32) as bx:
+            if form == "extent":
+                for j in T.Parallel(N):
+                    B[bx, j] = A[bx, j] * T.float16(2)
+            else:
+                for k in T.serial(T.ceildiv(N, 256)):
+                    for j in T.Parallel(256):
+                        at = k * 256 + j
+                        if at < N:
+                            B[bx, at] = A[bx, at] * T.float16(2)
+
+    a, dims = numbers(3, 264, dtype="float16"), {"N": parse_guard("%8")}
+    agree(main, a, dims=dims, expected=a * 2)
+    target = parse_target("sm_80")
+    made = elaborate(main, name="k", dims=dims, args={}, config={})
+    (road,) = lower_kernel(lower(made, target), target).launches[0].roads
+    assert road.instruction == "vectors of 16 bytes", road

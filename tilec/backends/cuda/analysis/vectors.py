@@ -9,7 +9,8 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
+from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, substitute, uses
+from tilec.lowering.analysis.facts import gap
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -50,6 +51,21 @@ def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts
         and divides(width, buffer.shape[-1], facts)
         and _rows_align(buffer, width, facts)
     )
+
+
+def agree(cond: Expr, var: Var, width: int, facts: Facts) -> bool:
+    """Whether a condition has one value for ``width`` values of ``var``, the first a multiple of that."""
+    return all(not uses(part, (var,)) or _ends_between(part, var, width, facts) for part in conjuncts(cond))
+
+
+def _ends_between(bound: Expr, var: Var, width: int, facts: Facts) -> bool:
+    """Whether a bound of ``var`` is at a multiple of ``width``."""
+    distance = gap(bound)
+    linear = None if distance is None else linear_in(facts.inline(distance), [var])
+    step = int_value(linear[0]) if linear else None
+    if not linear or step not in (1, -1):
+        return False
+    return divides(width, linear[1] if step == -1 else linear[1] - 1, facts)
 
 
 def span(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.vectors import span, vector_width
+from tilec.backends.cuda.analysis.vectors import agree, span, vector_width
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.cluster import SENT_AT_LEAST, sent_vector
@@ -72,9 +72,9 @@ class Vector:
 
     def emit(self) -> tirx.Stmt | None:
         """The code of all iterations of the vector, behind the reads of ``once``."""
-        branch = self._branch() if self.width > 1 else None
-        if branch is not None:
-            return self._under(branch)
+        found = self._branch() if self.width > 1 else None
+        if found is not None:
+            return self._under(*found)
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
@@ -98,27 +98,33 @@ class Vector:
         pairs = [kept.store for kept in self.kept.values() if kept.words]
         return not all(isinstance(stmt, Bind) or stmt in pairs for stmt in self.body)
 
-    def _branch(self) -> If | None:
-        """The branch that is all of the body, names aside, if all elements of the vector take it or none."""
+    def _branch(self) -> tuple[Block, If] | None:
+        """The branch that is all of the body, behind names, if all elements of the vector take it or none;
+        names that each element has for itself are inside of it."""
         *names, branch = self.body
         if not isinstance(branch, If) or branch.orelse or not all(isinstance(stmt, Bind) for stmt in names):
             return None
         values = _values(names)
-        used = (*values.values(), inlined(branch.cond, values))
-        return None if any(uses(value, (self.var,)) for value in used) else branch
+        moving = {var: value for var, value in values.items() if uses(inlined(value, values), (self.var,))}
+        cond = inlined(branch.cond, moving)
+        if not agree(inlined(cond, values), self.var, self.width, self.ctx.facts):
+            return None
+        own = tuple(stmt for stmt in names if isinstance(stmt, Bind) and stmt.var in moving)
+        common = tuple(stmt for stmt in names if stmt not in own)
+        return common, replace(branch, cond=cond, then=(*own, *branch.then))
 
-    def _under(self, branch: If) -> tirx.Stmt | None:
+    def _under(self, common: Block, branch: If) -> tirx.Stmt | None:
         """The vector behind one test."""
         ctx = self.ctx
         with ctx.scope():
-            names = [emit(stmt, ctx) for stmt in self.body[:-1]]
+            names = [emit(stmt, ctx) for stmt in common]
             test = ctx.value(branch.cond)
             with ctx.facts.remember(branch.cond):
                 inside = Vector(replace(self.stmt, body=branch.then), ctx)
                 inner = inside.emit()
             once = inside.once
             if any(isinstance(stmt, Atomic) for stmt in walk(branch.then)):
-                once = self._ahead_of(inlined(branch.cond, _values(self.body[:-1])), once)
+                once = self._ahead_of(inlined(branch.cond, _values(common)), once)
         parts = [*names, None if inner is None else guarded(sequence([*once, inner]), [test])]
         return sequence([part for part in parts if part is not None])
 

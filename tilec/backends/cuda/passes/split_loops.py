@@ -8,35 +8,71 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.vectors import WIDEST, divides
 from tilec.ir.exprs import dtype_of, int_value
-from tilec.ir.nodes import Bind, Block, For, If, Launch, Parallel, Stmt, children, with_children
+from tilec.ir.nodes import (
+    Bind,
+    Block,
+    For,
+    If,
+    Kernel,
+    Launch,
+    Parallel,
+    Stmt,
+    children,
+    walk,
+    with_children,
+)
+from tilec.ir.traits import buffers
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.passes.base import LaunchPass
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.targets import Target
 
-class SplitLoops(LaunchPass):
+
+class SplitLoops(Pass):
     """In: Parallel with any extents, nested ones too. Out: Parallel with integer extents alone: a run-time
-    extent is walked in chunks of the block's threads by a serial loop around, with its end tested inside;
-    a Parallel inside another one is a serial loop; `continue` is an If around what follows. Loops without
+    extent is walked in chunks by a serial loop around, with its end tested inside; a chunk has an iteration
+    for each of the block's threads or, where the last extent is a multiple of that, a vector of 16 bytes. A
+    Parallel inside another one is a serial loop; `continue` is an If around what follows. Loops without
     iterations are gone."""
 
-    def launch(self, launch: Launch) -> Launch:
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its loops split."""
+        return rewrite_launches(kernel, lambda launch: _Split(kernel, launch).run())
+
+
+class _Split(ScopedRewrite):
+    """The loops of one launch."""
+
+    def run(self) -> Launch:
         """The launch with its loops split."""
-        chunk = thread_count(launch)
+        return self.launch_with(self.block(self.launch.body))
 
-        def block(body: Block) -> Block:
-            return tuple(stmt_of(stmt) for stmt in body if not _is_empty(stmt))
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Loops over elements are split."""
+        if not isinstance(stmt, Parallel):
+            return super().stmt(stmt)
+        if _is_empty(stmt):
+            return []
+        body = without_continue(serial_inside(stmt.body))
+        return [_chunked(replace(stmt, body=body), thread_count(self.launch) * self._width(stmt))]
 
-        def stmt_of(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Parallel):
-                return with_children(stmt, [block(inner) for inner in children(stmt)])
-            body = without_continue(serial_inside(stmt.body))
-            return _chunked(replace(stmt, body=body), chunk)
-
-        return replace(launch, body=block(launch.body))
+    def _width(self, loop: Parallel) -> int:
+        """How many neighbours a thread may take at once: as many as 16 bytes have of what the loop moves,
+        where the last extent is a run-time multiple of it; else 1."""
+        last = loop.extents[-1]
+        if isinstance(last, int) or int_value(last) is not None:
+            return 1
+        sizes = [element_bytes(str(buffer.dtype)) for stmt in walk(loop.body) for buffer in buffers(stmt)
+                 if buffer.scope().startswith(("global", "shared"))]  # fmt: skip
+        width = WIDEST // max(1, min(sizes, default=WIDEST))
+        return width if divides(width, last, self.facts) else 1
 
 
 def _is_empty(stmt: Stmt) -> bool:
