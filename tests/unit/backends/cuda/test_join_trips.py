@@ -79,3 +79,39 @@ def test_rows_become_whole(change, depth):
 )
 def test_other_loops_stay(change):
     assert depths(**change) == (change.get("depth", 32), [])
+
+
+IMAGE = """
+kernel("columns_of_an_image")
+X = tensor(float16, (2, 16, 16, {channels}), ("2", "16", "16", "{channels}"), access="in")
+W = tensor(float16, (3, 3, {channels}, 64), ("3", "3", "{channels}", "64"), access="in")
+Y = tensor(float16, (512, 64), ("512", "64"), access="out", output=True)
+with launch(8, threads=(128, 1, 1)) as (by,):
+    a = alloc(float16, (64, 32), "shared.dyn")
+    w = alloc(float16, (32, 64), "shared.dyn")
+    acc = alloc(float32, (64, 64), "local.fragment")
+    fill(acc[0:+64, 0:+64], 0.0)
+    for k in pipelined(0, 9 * {channels} // 32, num_stages=3):
+        for i, j in parallel(64, 32):
+            t = {place}
+            m = by * 64 + i
+            a[i, j] = X[m // 256, m % 256 // 16 + t // {channels} // 3 - 1, m % 16 + t // {channels} % 3 - 1, t % {channels}]
+        copy(W[k * 32 // {channels} // 3:+1, k * 32 // {channels} % 3:+1, k * 32 % {channels}:+32, 0:+64], w[0:+32, 0:+64])
+        gemm(a[0:+64, 0:+32], w[0:+32, 0:+64], acc[0:+64, 0:+64], clear=False)
+    copy(acc[0:+64, 0:+64], Y[by * 64:+64, 0:+64])
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("channels", "place", "depth"),
+    [
+        (64, "k * 32 + j", 64),
+        (32, "k * 32 + j", 32),  # an odd number of trips
+        (96, "k * 32 + j", 32),  # boxes of the filter that are in two taps
+        (64, "k * 32 + 31 - j", 32),
+    ],
+)
+def test_trips_over_the_columns_of_an_image(channels, place, depth):
+    made = JoinTrips().apply(parse_kernel(IMAGE.format(channels=channels, place=place)), SM90A).launches[0]
+    (loop,) = (stmt for stmt in walk(made.body) if isinstance(stmt, Pipelined))
+    assert loop.body[0].extents[-1] == loop.body[1].src.extent[-2] == depth

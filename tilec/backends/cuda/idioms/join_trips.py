@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
+from tilec.backends.cuda.analysis.gathers import gather_of
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.analysis.versions import with_buffers
 from tilec.backends.cuda.analysis.wgmma import SLABS
-from tilec.ir.exprs import dtype_of, int_value, substitute, uses
-from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Pipelined, Region, Stmt, walk
+from tilec.ir.exprs import dtype_of, int_value, same, substitute, uses
+from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, walk
 from tilec.ir.traits import mentioned
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -29,9 +32,10 @@ _NOTE = "{} trips of its loop over {} are one, so that rows of tiles have {} byt
 
 
 class JoinTrips(Pass):
-    """In: pipelined loops of two copies and a product of whole tiles, with rows of 16 to 64 bytes along K.
-    Out: loops of 2 to 8 times fewer trips over tiles as many times as deep, where what lies behind the last
-    trip is outside of both tensors, so that zeros are multiplied."""
+    """In: pipelined loops of two loads and a product of whole tiles, with rows of 16 to 64 bytes along K.
+    Loads are copies, or loops whose place follows from the number of an element along K, as that of image
+    columns. Out: loops of 2 to 8 times fewer trips over tiles as many times as deep, where what lies behind
+    the last trip is outside of both tensors, so that zeros are multiplied, or there is nothing behind it."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with every launch rewritten."""
@@ -54,15 +58,23 @@ def joined(kernel: Kernel, launch: Launch, fits: Callable[[Gemm], bool] = lambda
 
 
 def _join(loop: Pipelined, launch: Launch) -> _Join | None:
-    """The join of a loop that is two copies and a product; None for others."""
-    copies = tuple(stmt for stmt in loop.body if isinstance(stmt, Copy))
+    """The join of a loop that is two loads and a product; None for others."""
+    loads = tuple(stmt for stmt in loop.body if _tile(stmt) is not None)
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-    if (len(copies), len(gemms), len(loop.body)) != (2, 1, 3) or (loop.stage, loop.order) != (None, None):
+    if (len(loads), len(gemms), len(loop.body)) != (2, 1, 3) or (loop.stage, loop.order) != (None, None):
         return None
     (gemm,) = gemms
     axes = {gemm.a.buffer: int(not gemm.trans_a), gemm.b.buffer: int(gemm.trans_b)}
     times = _times(axes)
-    return _Join(loop, launch, copies, gemm, axes, times) if times > 1 else None
+    return _Join(loop, launch, loads, gemm, axes, times) if times > 1 else None
+
+
+def _tile(stmt: Stmt) -> Var | None:
+    """The tile that a load fills; None for other statements."""
+    if isinstance(stmt, Copy):
+        return stmt.dst.buffer
+    gather = gather_of(stmt) if isinstance(stmt, Parallel) else None
+    return None if gather is None else gather.tile
 
 
 def _times(axes: Mapping[Var, int]) -> int:
@@ -80,7 +92,7 @@ class _Join:
 
     loop: Pipelined
     launch: Launch
-    copies: tuple[Copy, ...]
+    loads: tuple[Stmt, ...]
     gemm: Gemm
     axes: Mapping[Var, int]
     times: int
@@ -99,16 +111,58 @@ class _Join:
     def is_fit(self, facts: Facts) -> bool:
         """Whether sums go on from trip to trip, and zeros lie behind the last one."""
         plain = int_value(self.loop.start) == 0 and int_value(self.gemm.clear) == 0
-        return plain and all(self._is_own(copy) and self._ends(copy, facts) for copy in self.copies)
+        return plain and all(self._is_own(load) and self._goes_on(load, facts) for load in self.loads)
 
-    def _is_own(self, copy: Copy) -> bool:
-        """Whether a copy fills all of a tile that only the product reads."""
-        tile = copy.dst.buffer
+    def _is_own(self, load: Stmt) -> bool:
+        """Whether a load fills all of a tile that only the product reads."""
+        tile = _tile(load)
         alloc = self._allocs.get(tile)
-        if tile not in self.axes or alloc is None or alloc.asked is not None or not is_whole(copy.dst):
+        if tile not in self.axes or alloc is None or alloc.asked is not None:
+            return False
+        if isinstance(load, Copy) and not is_whole(load.dst):
             return False
         others = (stmt for stmt in walk(self.launch.body) if not isinstance(stmt, (Alloc, Pipelined)))
         return sum(tile in mentioned(stmt) for stmt in others) == 2
+
+    def _goes_on(self, load: Stmt, facts: Facts) -> bool:
+        """Whether a load brings in a trip what is next along K, and behind the last one nothing."""
+        if isinstance(load, Copy) and self._ends(load, facts):
+            return True
+        if not divides(self.times, self.loop.stop, facts):
+            return False
+        return self._is_next(load) if isinstance(load, Copy) else self._follows(load)
+
+    def _follows(self, load: Stmt) -> bool:
+        """Whether a place one trip on is that of an element as far along K as the tile is deep."""
+        gather = gather_of(load) if isinstance(load, Parallel) else None
+        if gather is None:
+            return False
+        along, var, analyzer = gather.vars[self.axes[gather.tile]], self.loop.var, sym.Analyzer()
+        deep = static_extents(gather.tile)[self.axes[gather.tile]]
+        return all(
+            same(
+                *(
+                    analyzer.simplify(substitute(place, step))
+                    for step in ({var: var + 1}, {along: along + deep})
+                )
+            )
+            for place in gather.places
+        )
+
+    def _is_next(self, copy: Copy) -> bool:
+        """Whether the boxes of trips that become one are one box."""
+        tile, analyzer = copy.dst.buffer, sym.Analyzer()
+        sides, at = static_extents(tile), len(copy.src.start) - 2 + self.axes[tile]
+        if [int_value(extent) for extent in copy.src.extent[-2:]] != list(sides):
+            return False
+        first = {self.loop.var: self.loop.var * self.times}
+        return all(
+            int_value(analyzer.simplify(substitute(start, {self.loop.var: first[self.loop.var] + step})
+                                        - substitute(start, first)))
+            == (step * sides[self.axes[tile]] if axis == at else 0)
+            for step in range(1, self.times)
+            for axis, start in enumerate(copy.src.start)
+        )  # fmt: skip
 
     def _ends(self, copy: Copy, facts: Facts) -> bool:
         """Whether a copy brings the next box along K in each trip, and behind the last one nothing."""
@@ -155,6 +209,13 @@ class _Join:
             tile = stmt.dst.buffer
             return replace(
                 stmt, src=self._region(stmt.src, tile, tiles), dst=self._region(stmt.dst, tile, tiles)
+            )
+        if isinstance(stmt, Parallel):
+            gather = gather_of(stmt)
+            assert gather is not None
+            own = {gather.tile: tiles[gather.tile]}
+            return replace(
+                stmt, extents=static_extents(tiles[gather.tile]), body=with_buffers(stmt.body, own)
             )
         assert isinstance(stmt, Gemm)
         a, b = (self._region(region, region.buffer, tiles) for region in (stmt.a, stmt.b))
