@@ -138,3 +138,45 @@ def test_lanes_wait_for_a_made_operand_across_k_that_they_load():
     kernel = made_across(96)
     assert any("wgmma" in road for road in roads(kernel, (a, b)))
     agree(kernel, a, b, expected=2 * a.T @ b, targets=("sm_90a",))
+
+
+def first_block_apart(depth):
+    """sum over blocks of K of (Q K^T) K, the first of which is masked and stands in front of the loop."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((TILE, TILE), "float16"),
+        K: T.Tensor((depth, TILE), "float16"),
+        out: T.Tensor((TILE, TILE), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as _:
+            q, k = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((TILE, TILE), "float16")
+            s, o = T.alloc_fragment((TILE, TILE), "float32"), T.alloc_fragment((TILE, TILE), "float32")
+            p = T.alloc_fragment((TILE, TILE), "float16")
+            T.copy(Q, q)
+            T.clear(o)
+            T.copy(K[0, 0], k)
+            T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+            for i, j in T.Parallel(TILE, TILE):
+                p[i, j] = T.if_then_else(j >= 4, s[i, j], 0)
+            T.gemm(p, k, o)
+            for t in T.Pipelined(1, depth // TILE, num_stages=2):
+                T.copy(K[t * TILE, 0], k)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                T.copy(s, p)
+                T.gemm(p, k, o)
+            T.copy(o, out)
+
+    return kernel
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_a_tile_that_is_loaded_in_front_of_a_loop_and_in_it(blocks):
+    q, k = (np.random.default_rng(n).integers(-2, 3, (rows, TILE)).astype(np.float16)
+            for n, rows in ((1, TILE), (2, blocks * TILE)))  # fmt: skip
+    kernel = first_block_apart(blocks * TILE)
+    said = roads(kernel, (q, k))
+    assert any("K -> k: TMA" in road for road in said), said
+    scores = q.astype(np.float32) @ k.astype(np.float32).T
+    scores[:, :4] = 0
+    agree(kernel, q, k, expected=scores @ k.astype(np.float32))

@@ -18,6 +18,7 @@ from tilec.backends.cuda.general.join_tiles import JoinTiles
 from tilec.backends.cuda.general.make_in_steps import MakeInSteps
 from tilec.backends.cuda.general.pair_sums import PairSums
 from tilec.backends.cuda.general.pair_trips import PairTrips
+from tilec.backends.cuda.general.part_tiles import PartTiles
 from tilec.backends.cuda.general.read_early import ReadEarly
 from tilec.backends.cuda.general.renew_places import RenewPlaces
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
@@ -99,6 +100,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     TurnFewRows(),
     TurnTiles(),
     JoinTiles(),
+    PartTiles(),
     SplitRoles(),
     TakeTurns(),
     SumBehindLoops(),
