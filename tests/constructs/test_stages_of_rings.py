@@ -7,6 +7,7 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
+from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.targets import parse_target
 
@@ -175,8 +176,47 @@ def test_a_tile_that_is_loaded_in_front_of_a_loop_and_in_it(blocks):
     q, k = (np.random.default_rng(n).integers(-2, 3, (rows, TILE)).astype(np.float16)
             for n, rows in ((1, TILE), (2, blocks * TILE)))  # fmt: skip
     kernel = first_block_apart(blocks * TILE)
-    said = roads(kernel, (q, k))
+    made = lower(elaborated(kernel, (q, k), None, {}, {}), SM90A)
+    said = [str(road) for road in lower_kernel(made, SM90A).launches[0].roads]
     assert any("K -> k: TMA" in road for road in said), said
     scores = q.astype(np.float32) @ k.astype(np.float32).T
     scores[:, :4] = 0
     agree(kernel, q, k, expected=scores @ k.astype(np.float32))
+
+
+def last_block_apart(depth):
+    """As `first_block_apart` with the last block behind the loop, in a tile of its own."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((TILE, TILE), "float16"),
+        K: T.Tensor((depth, TILE), "float16"),
+        out: T.Tensor((TILE, TILE), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as _:
+            q, k, last = (T.alloc_shared((TILE, TILE), "float16") for _ in range(3))
+            s, o = T.alloc_fragment((TILE, TILE), "float32"), T.alloc_fragment((TILE, TILE), "float32")
+            p = T.alloc_fragment((TILE, TILE), "float16")
+            T.copy(Q, q)
+            T.clear(o)
+            for t in T.Pipelined(depth // TILE - 1, num_stages=2):
+                T.copy(K[t * TILE, 0], k)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                T.copy(s, p)
+                T.gemm(p, k, o)
+            T.copy(K[depth - TILE, 0], last)
+            T.gemm(q, last, s, transpose_B=True, clear_accum=True)
+            for i, j in T.Parallel(TILE, TILE):
+                p[i, j] = T.if_then_else(j >= 4, s[i, j], 0)
+            T.gemm(p, last, o)
+            T.copy(o, out)
+
+    return kernel
+
+
+def test_a_tile_that_is_loaded_behind_a_loop():
+    q, k = (np.random.default_rng(n).integers(-2, 3, (rows, TILE)).astype(np.float16)
+            for n, rows in ((1, TILE), (2, 6 * TILE)))  # fmt: skip
+    scores = q.astype(np.float32) @ k.astype(np.float32).T
+    scores[:, -TILE : 4 - TILE] = 0
+    agree(last_block_apart(6 * TILE), q, k, expected=scores @ k.astype(np.float32))

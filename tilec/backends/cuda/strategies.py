@@ -18,7 +18,6 @@ from tilec.backends.cuda.general.join_tiles import JoinTiles
 from tilec.backends.cuda.general.make_in_steps import MakeInSteps
 from tilec.backends.cuda.general.pair_sums import PairSums
 from tilec.backends.cuda.general.pair_trips import PairTrips
-from tilec.backends.cuda.general.part_tiles import PartTiles
 from tilec.backends.cuda.general.read_early import ReadEarly
 from tilec.backends.cuda.general.renew_places import RenewPlaces
 from tilec.backends.cuda.general.rotate_trips import RotateTrips
@@ -34,6 +33,7 @@ from tilec.backends.cuda.idioms.drop_unread_fills import DropUnreadFills
 from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
 from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.idioms.part_tile_loops import PartTileLoops
+from tilec.backends.cuda.idioms.part_tiles import PartTiles
 from tilec.backends.cuda.idioms.read_tables import ReadTables
 from tilec.backends.cuda.idioms.skip_idle_blocks import SkipIdleBlocks
 from tilec.backends.cuda.matmul.strategy import Matmul

@@ -69,7 +69,7 @@ def find_parts(launch: Launch) -> Parts:
     check_tiles(body, tiles)
     body = _with_products(body, warpgroups)
     body = tuple(new for stmt in body for new in _bounded(stmt))
-    producer = needed(tile_by_tile(tuple(kept for stmt in body for kept in _loads(stmt))))
+    producer = needed(tile_by_tile(_loop_last(tuple(kept for stmt in body for kept in _loads(stmt)))))
     check_places(producer, written_in(body))
     consumer = tuple(kept for stmt in body for kept in _computing(stmt))
     return Parts(warpgroups, tiles, producer, _turner(body), needed(consumer))
@@ -183,6 +183,11 @@ def _bounded(stmt: Stmt) -> tuple[Stmt, ...]:
     first, end = tirx.Var("first", dtype), tirx.Var("end", dtype)
     loop = replace(stmt, start=first, stop=end, stage=None, order=None)
     return Bind(first, stmt.start), Bind(end, stmt.stop), loop
+
+
+def _loop_last(block: Block) -> Block:
+    """``block`` with its loop behind all loads: consumers wait before it for what is loaded once."""
+    return tuple(sorted(block, key=lambda stmt: isinstance(stmt, Pipelined)))
 
 
 def _loads(stmt: Stmt) -> tuple[Stmt, ...]:

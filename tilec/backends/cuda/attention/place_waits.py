@@ -93,7 +93,7 @@ class _Waits:
         """The statements of a tile. Warps meet before they give a tile of the top back: there may be no trip
         and no product; where results are staged, they do so anyway."""
         made = self.block(block)
-        last = max(i for i, stmt in enumerate(made) if isinstance(stmt, (For, If, RingWait)))
+        last = max(i for i, stmt in enumerate(made) if isinstance(stmt, (For, If, RingWait, ProductsWait)))
         staging = {stmt.staging for stmt in block if isinstance(stmt, BoxStore)}
         early = [RingRelease(ring, meets=True) for ring in self._top if ring.tile not in staging]
         late = [RingRelease(ring, stored=True) for ring in self._top if ring.tile in staging]

@@ -185,6 +185,11 @@ def _with_waits(block: Block, rings: dict[Var, TileRing], known: set[TileRing]) 
 
 
 def _waited_at_top(block: Block, top: list[TileRing]) -> Block:
-    """Tiles that are loaded once are waited for before the loop, whether or not it has a trip."""
-    at = next((i for i, stmt in enumerate(block) if isinstance(stmt, (For, If))), len(block))
+    """Tiles that are loaded once are waited for before the loop, whether or not it has a trip, and before
+    what in front of it reads one of them."""
+    tiles = {ring.source for ring in top}
+    first = (
+        i for i, stmt in enumerate(block) if isinstance(stmt, (For, If)) or tiles & {*_reads(stmt, tiles)}
+    )
+    at = next(first, len(block))
     return (*block[:at], *(RingWait(ring) for ring in top), *block[at:])

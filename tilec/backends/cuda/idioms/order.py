@@ -16,6 +16,7 @@ from tilec.backends.cuda.idioms.name_bounds import NameBounds
 from tilec.backends.cuda.idioms.open_pairs import OpenPairs
 from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.part_flat_grids import PartFlatGrids
+from tilec.backends.cuda.idioms.part_tiles import PartTiles
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
@@ -26,6 +27,7 @@ IDIOMS: tuple[Pass, ...] = (
     ForwardPassages(),
     ForwardFactors(),
     JoinFirstTrips(),
+    PartTiles(),
     JoinNests(),
     ClearBeforeLoops(),
     StartFromZero(),
