@@ -23,8 +23,9 @@ from .loader import Kernel, LaunchError, Library, device_of_variant, evaluate_si
 #: Names that XLA knows already, in all copies of this file in a process, and who may add to them.
 _KNOWN: set[str] = jax.__dict__.setdefault("_tilec_targets", set())
 _LOCK: threading.Lock = jax.__dict__.setdefault("_tilec_targets_lock", threading.Lock())
-#: The devices whose code the door runs.
-DEVICES = {"cpu", "cuda"}
+#: The device of GPUs, as libraries and JAX name it, and all devices whose code the door runs.
+_GPU = "cuda"
+DEVICES = {"cpu", _GPU}
 #: Of slices of a workspace on a GPU, and of their beginning, as the library has it.
 _ALIGN = 256
 #: What the library takes at most for the number of multiprocessors, and how sizes name it.
@@ -79,10 +80,10 @@ class Target:
     def _preload(self) -> None:
         """XLA may capture the first call that it makes, where no code is loaded. Of a GPU that the library
         does not serve the call itself tells, if one is made there."""
-        if any(device_of_variant(each) == "cuda" for each in self._kernel.metadata["variants"]):
+        if any(device_of_variant(each) == _GPU for each in self._kernel.metadata["variants"]):
             for gpu in local_gpus():
                 with contextlib.suppress(LaunchError):
-                    self._kernel.preload(f"cuda:{gpu.local_hardware_id}")
+                    self._kernel.preload(f"{_GPU}:{gpu.local_hardware_id}")
 
     def _call(self, results: Sequence[Any], attributes: Attributes, *tensors: Any) -> tuple[Any, ...]:
         call = jax.ffi.ffi_call(self.name, tuple(results), vmap_method="sequential")
@@ -98,7 +99,7 @@ class Target:
             return self._call((*results, workspace), attributes, *tensors)[:-1]
 
         on_cpu = functools.partial(self._call, results, attributes)
-        found: tuple[Any, ...] = jax.lax.platform_dependent(*tensors, cpu=on_cpu, cuda=on_gpu)
+        found: tuple[Any, ...] = jax.lax.platform_dependent(*tensors, cpu=on_cpu, **{_GPU: on_gpu})
         return found
 
 
@@ -106,9 +107,7 @@ class Workspace:
     """What the variants for CUDA among those of a kernel's metadata ask for."""
 
     def __init__(self, variants: Iterable[Mapping[str, Any]]) -> None:
-        self._variants = [
-            each for each in variants if device_of_variant(each) == "cuda" and each["workspace"]
-        ]
+        self._variants = [each for each in variants if device_of_variant(each) == _GPU and each["workspace"]]
 
     @property
     def is_needed(self) -> bool:
@@ -152,7 +151,7 @@ def _slices(variant: Mapping[str, Any], values: Mapping[str, int]) -> int:
 def local_gpus() -> tuple[Any, ...]:
     """The NVIDIA GPUs that JAX has in this process."""
     try:
-        return tuple(jax.local_devices(backend="cuda"))
+        return tuple(jax.local_devices(backend=_GPU))
     except RuntimeError:  # it has no such platform
         return ()
 
