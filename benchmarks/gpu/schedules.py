@@ -25,22 +25,21 @@ The others are fitted to schedules_22_h200.json, times of the day after (seeds 1
 shapes that had been slow, ``--models`` seed 105; those of two runs brought together by what cuBLAS took), by
 
     --kernel matmul_float16 --gain 0.0005 --part matmul_16_some:M=17..128:12
-    --kernel linear_bfloat16 --gain 0.0005 --part linear_16_some:M=17..64:10 --part "linear_16:M=>=1025:12"
+    --kernel linear_bfloat16 --gain 0.0005 --part linear_16_some:M=17..64:10
+    --part linear_16_more:M=65..1024:22 --part "linear_16:M=>=1025:12"
 
 where schedules with `spread_k`, timed where tiles are at most 80, were fitted behind that and added to these
-lists, each where the choice gets 0.04 % faster (two of linear_16, none of linear_16_some), and those that
-less than 0.3 % of drawn shapes take are gone from matmul_16_some, or to them and to schedules_24_h200.json,
-times of the 24th (``--within 1.35``; seeds 601 with ``--rows 17 16384``, 607 with ``--rows 1024 16384
---columns 128 768``, 613 with ``--rows 17 640 --columns 128 8192 --depth 12000 32768``, and with ``--models``
-617 with ``--rows 17 2048`` and 619 with ``--rows 129 320``), by
+lists, each where the choice gets 0.04 % faster (two of linear_16, none of linear_16_some), and seven that
+less than 0.3 % of drawn shapes take are gone from matmul_16_some and linear_16_more; matmul_16 to them and to
+schedules_24_h200.json, times of the 24th (``--within 1.35``; seeds 601 with ``--rows 17 16384``, 607 with
+``--rows 1024 16384 --columns 128 768``, 613 with ``--rows 17 640 --columns 128 8192 --depth 12000 32768``,
+and with ``--models`` 617 with ``--rows 17 2048`` and 619 with ``--rows 129 320``), by
 
     tilec fit benchmarks/gpu/schedules.toml benchmarks/gpu/schedules_22_h200.json
-    benchmarks/gpu/schedules_24_h200.json --gain 0.0003 --kernel NAME
-    matmul_float16: --part "matmul_16:M=>=129:31"
-    linear_bfloat16: --part linear_16_more:M=65..1024:30
+    benchmarks/gpu/schedules_24_h200.json --kernel matmul_float16 --gain 0.0003 --part "matmul_16:M=>=129:31"
 
-without five of matmul_16 with `spread_k`, which were timed where old costs told them to be near the best and
-nowhere else: what was fitted to that told them to be fast where they are not;
+without five with `spread_k`, which were timed where old costs told them to be near the best and nowhere else:
+what was fitted to that told them to be fast where they are not;
 
 and, as rows are those of aligned copies where there are more of them,
 
