@@ -148,9 +148,8 @@ def main() -> None:
     built = build(split, Path("dist/gpu-schedules-library"))
     shutil.copy(built.report.library, out / "library.so")
     if options.costs:
-        names = [each["name"] for each in tomlkit.parse(MANIFEST.read_text()).unwrap()["kernel"]]
-        kept = [name for name in names if any(fnmatch(name, each) for each in options.kernel or ("*",))]
-        costs = {name: fitted_costs(options.costs, name) for name in kept}
+        kept = _kept(tomlkit.parse(MANIFEST.read_text()).unwrap(), options.kernel)
+        costs = {each["name"]: fitted_costs(options.costs, each["name"]) for each in kept}
         (out / "costs.json").write_text(json.dumps(costs))
     print(f"on the machine with the GPU: cd {out} && python3 schedules.py --json times.json")
 
@@ -168,10 +167,14 @@ def write_split(path: Path, kernels: Sequence[str] = ()) -> Path:
     them are of kernels NAME__2 and so on, which the runner brings together. ``kernels``: globs of those kept.
     """
     document = tomlkit.parse(MANIFEST.read_text()).unwrap()
-    chosen = [each for each in document["kernel"] if any(fnmatch(each["name"], k) for k in kernels or ("*",))]
-    document["kernel"] = [part for kernel in chosen for part in _parts(kernel)]
+    document["kernel"] = [part for kernel in _kept(document, kernels) for part in _parts(kernel)]
     path.write_text(tomlkit.dumps(document))
     return path
+
+
+def _kept(document: dict[str, Any], globs: Sequence[str]) -> list[dict[str, Any]]:
+    """The kernels of a manifest whose names one of the globs is for; all without globs."""
+    return [each for each in document["kernel"] if any(fnmatch(each["name"], k) for k in globs or ("*",))]
 
 
 def _parts(kernel: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -143,3 +144,22 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def linear_fp8(a: torch.Tensor, w: torch.Tensor, scale: float) -> torch.Tensor:
     """In float32, whose products of 8-bit floats are exact."""
     return (a.float() @ w.float().T) * scale
+
+
+def in_threads(work: Callable[[int], None], count: int = 2) -> None:
+    """Runs ``work(0)``, ``work(1)``, ... at a time; the first error of one is raised here."""
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from checks import Env, LeftOut, check
+from checks import Env, LeftOut, check, in_threads
 from jax_env import agree, floats, opened, refused, wide
 
 #: (M, N, K) of products: few rows, many, rows that no tensor map takes.
@@ -161,26 +160,16 @@ def _(env: Env) -> None:
 
     inputs = [floats(100 + 10 * each, 3000, seed=each) for each in range(4)]
     a, b = floats(64, 128, dtype="float16"), floats(128, 136, dtype="float16")
-    errors: list[BaseException] = []
 
     def work(number: int) -> None:
         x = inputs[number]
         run = jax.jit(lambda x, a, b: (functions["column_sums"](x), functions["matmul_float16"](a, b)))
-        try:
-            for _ in range(20):
-                sums, product = run(x, a, b)
-                agree(sums, wide(x).sum(0))
-                agree(product, wide(a) @ wide(b), "float16")
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(20):
+            sums, product = run(x, a, b)
+            agree(sums, wide(x).sum(0))
+            agree(product, wide(a) @ wide(b), "float16")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    in_threads(work, 4)
 
 
 @check("a buffer that is given away")

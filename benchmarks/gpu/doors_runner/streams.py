@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import torch
-from checks import Env, LeftOut, agree, check, matmul
+from checks import Env, LeftOut, agree, check, in_threads, matmul
 
 #: Cycles that a stream sleeps, so that work which does not wait for it comes too early.
 SLEEP = 50_000_000
@@ -82,25 +79,6 @@ def _(env: Env) -> None:
     x, w = env.random(1000).to("cuda:1"), env.random(1000).to("cuda:1")
     agree(env.ops.product(x, w, 2.0), 2 * x * w)
     assert torch.cuda.current_device() == 0
-
-
-def in_threads(work: Callable[[int], None], count: int = 2) -> None:
-    """Runs ``work(0)``, ``work(1)``, ... at a time; the first error of one is raised here."""
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 @check("calls from several threads, each on a stream of its own")
