@@ -41,8 +41,9 @@ _NUMBERS = CAPACITY.max_choices - 1
 _GRAMMAR = Grammar(
     article="a",
     what="cost",
-    offered="numbers, dims, + - *, / by a number, min and max of two, ceil, brackets, rounds(blocks), which "
-    "is blocks over the number of multiprocessors, and waves(blocks), which rounds that up",
+    offered="numbers, dims, + - *, / by a number or by max(number, ...), min and max of two, ceil, brackets, "
+    "rounds(blocks), which is blocks over the number of multiprocessors, and waves(blocks), which rounds "
+    "that up",
     longest=1000,
     constants=(int, float),
     operations={
@@ -65,16 +66,24 @@ def check_cost(text: str, dims: Collection[str]) -> None:
         raise SizeError(f'"{text}" reads {unknown}, and the dims are {", ".join(dims) or "none"}')
     for node in walk(tree):
         if isinstance(node, Apply) and node.op == "/" and not _is_divisor(node.parts[1]):
-            raise SizeError(f'"{text}" divides by something else than a number other than 0')
+            raise SizeError(
+                f'"{text}" divides by something else than a number other than 0, or max(number, ...) of one '
+                "above 0"
+            )
 
 
 def _is_divisor(node: Node) -> bool:
-    return isinstance(node, Literal) and node.value != 0
+    """Whether a part is never 0, whatever the dims."""
+    if isinstance(node, Literal):
+        return bool(node.value)
+    parts = node.parts if isinstance(node, Apply) and node.op == "max" else ()
+    return any(isinstance(part, Literal) and part.value > 0 for part in parts)
 
 
 @lru_cache(maxsize=1024)
 def cost_tree(text: str) -> Node:
-    """A cost as arithmetic, min, max and ceil of dims and `SHARE`. Raises SizeError where it is none."""
+    """A cost as arithmetic, min, max and ceil of dims and `SHARE`, with quotients by what varies alone.
+    Raises SizeError where it is none."""
     return _plain(parse(_GRAMMAR, text))
 
 
@@ -82,7 +91,7 @@ def _plain(node: Node) -> Node:
     if not isinstance(node, Apply):
         return node
     parts = tuple(map(_plain, node.parts))
-    if node.op == "/":
+    if node.op == "/" and isinstance(node.parts[1], Literal):
         return Apply("*", (parts[0], Literal(_inverse(node.parts[1]))))
     if node.op == "*":
         return _product(*parts)
@@ -101,10 +110,9 @@ def _product(left: Node, right: Node) -> Node:
     return Apply("*", (left, right))
 
 
-def _inverse(divisor: Node) -> float:
+def _inverse(divisor: Literal) -> float:
     """What a quotient multiplies by, as the divisions of many costs would take longer than all else: of a
     number that is no power of two a little less than its inverse, so that rounding up gives what it would."""
-    assert isinstance(divisor, Literal)
     value = float(divisor.value)
     is_power = math.frexp(value)[0] in (0.5, -0.5)
     return (1.0 if is_power else _BELOW_ONE) / value

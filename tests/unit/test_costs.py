@@ -21,6 +21,8 @@ DIMS = {"M": 300, "N": 1000}
         ("-M + 1.5 * N", 1200.0),
         ("min(M, N) - max(M, N)", -700.0),
         ("waves(ceil(M / 128) * ceil(N / 128))", 3.0),
+        ("N / max(1, M)", 1000 / 300),
+        ("M / max(N * 0, 1)", 300.0),
         ("rounds(20)", pytest.approx(2.0)),
         ("waves(20)", 2.0),
         ("waves(21)", 3.0),
@@ -49,6 +51,8 @@ def test_the_first_of_equal_costs_is_the_cheapest() -> None:
     [
         ("K + 1", "reads K, and the dims are M, N"),
         ("M / N", "divides by something else"),
+        ("M / max(M, N)", "divides by something else"),
+        ("M / max(0, N)", "divides by something else"),
         ("M / 0", "divides by something else"),
         ("M // 2", "a cost is made of"),
         ("waves(M, N)", "a cost is made of"),

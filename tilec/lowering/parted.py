@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Rows of a tile, and threads, of a block that adds parts up.
 _ROWS, _THREADS = 8, 128
+#: Tasks that a product is parted into on a CPU, as many as usual servers have cores.
+HOST_TASKS = 32
 _NOTE = "as many blocks as the device runs share the K of few tiles; a launch behind adds their sums up"
 
 

@@ -53,9 +53,10 @@ class Alike:
 
 
 def together(costs: Sequence[Node]) -> list[Alike]:
-    """All costs, at most `LANES` at once: each with those beside which it adds the fewest operations."""
+    """All costs, at most `LANES` at once: each with those beside which it adds the fewest operations, the
+    longest first, so that those that only some have are in few groups."""
     found: list[Alike] = []
-    for number, tree in enumerate(map(_tree, costs)):
+    for number, tree in sorted(enumerate(map(_tree, costs)), key=lambda each: -_work(each[1])):
         joined = [(at, _joined(group, tree, number)) for at, group in enumerate(found)]
         ways = [(_work(new.tree) - _work(found[at].tree), at, new) for at, new in joined if new]
         ways.append((_work(tree), len(found), Alike(tree, (number,))))

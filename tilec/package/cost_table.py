@@ -18,7 +18,7 @@ from tilec.sizes import NEGATE, Name
 _Marked: TypeAlias = tuple[int, str]
 #: Operations in C on numbers, and those that are others on vectors.
 _FORMS = {
-    **{symbol: f"{{}} {symbol} {{}}" for symbol in "+-*"},
+    **{symbol: f"{{}} {symbol} {{}}" for symbol in "+-*/"},
     NEGATE: "-({})",
     "min": "cost_min({}, {})",
     "max": "cost_max({}, {})",

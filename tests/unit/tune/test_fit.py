@@ -89,15 +89,24 @@ def test_clusters_leave_multiprocessors_idle(manifest: Path, parts: int, at_once
     assert [cost(waves, {"M": 64 * each, "N": 64}, UNITS) for each in clusters] == [1, 2, 2, 3]
 
 
-def test_parts_through_the_workspace_divide_trips_by_idle_multiprocessors(manifest: Path) -> None:
-    """Of 132 multiprocessors two tiles have 66 parts each, 44 tiles three, 50 two, and 67 none."""
+@pytest.mark.parametrize(
+    ("tiles", "depth", "parts"),
+    [(2, 660, 66), (44, 660, 3), (45, 660, 2), (67, 660, 1), (2, 13, 2), (2, 4, 1)],
+)
+def test_parts_through_the_workspace_are_those_of_the_launch(
+    manifest: Path, tiles: int, depth: int, parts: int
+) -> None:
+    """As many as 132 multiprocessors have room for, of six trips or more; `spread_depth.py` has the rule."""
     manifest.write_text(MANIFEST.replace("split_k = 2", "spread_k = 6"))
     (kernel,) = load_manifest(manifest).kernels
     found = features_of(kernel.variants[1])
-    shapes = [{"M": 64 * tiles, "N": 64, "K": 64 * 660} for tiles in (2, 44, 50)]
-    assert [cost(found.trips, dims, UNITS) for dims in shapes] == pytest.approx([10, 220, 330])
-    assert [cost(found.terms(1)[1], {"M": 64 * tiles, "N": 64}, UNITS) for tiles in (66, 67)] == [1, 2]
-    assert cost(found.trips, {"M": 64, "N": 64, "K": 256}, UNITS) == 6
+    dims = {"M": 64 * tiles, "N": 64, "K": 64 * depth}
+    assert cost(found.joined, dims, UNITS) == parts
+    assert cost(found.blocks, dims, UNITS) == tiles * parts
+    assert cost(found.trips, dims, UNITS) == -(-depth // parts)
+    told = found.cost(1, [1, 2, 3, 4, *[0.0] * (len(found.terms(1)) - 4)])
+    waves = -(-tiles * parts // UNITS)
+    assert cost(told, dims, UNITS) == 1 + waves * (2 + 3 * -(-depth // parts)) + 4 * parts
 
 
 def test_rows_of_groups_have_tiles_of_their_own(manifest: Path) -> None:

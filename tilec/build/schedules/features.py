@@ -3,7 +3,8 @@
 A launch runs blocks, each makes trips through its deepest loop, of those with a product where there is one.
 Its time is taken to be a sum of: one call; waves of blocks; trips of all waves; trips of all blocks, whose
 operands share the caches; the same where rows of a tensor begin inside of a sector (32 bytes) or line (128
-bytes); bytes of all tensors. Each has a factor of 0 or more, which `tilec.build.schedules.fit` finds.
+bytes); parts of a tile that a second launch adds up; bytes of all tensors. Each has a factor of 0 or more,
+which `tilec.build.schedules.fit` finds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilec.build.schedules.terms import Term, terms_of
 from tilec.dtypes import lookup
 from tilec.errors import UnsupportedError
 from tilec.families import family_of
+from tilec.lowering.parted import HOST_TASKS
 from tilec.manifest import Variant
 from tilec.package.model import signature
 from tilec.package.starts import VECTOR_BYTES
@@ -35,6 +37,10 @@ HELD = (1, 2, 3, 4)
 #: 30 of four, 17 of six, 15 of eight.
 _PARTS = (18, 18, 16, 16, 16, 16, 16, 8)
 _FEW, _UNITS = 2, 132
+#: Taken from a quotient of whole numbers below 1000 before it is rounded up, so that it is rounded down.
+_DOWN = 0.999
+#: So small a share of a device is taken for none.
+_SCARCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Features:
     """``blocks`` and ``trips`` of a call, and terms beside them, as texts; ``shared``: the trips of all
     blocks over the units of the device, on a CPU without what lies past the ends of tensors; ``ragged``: for
     each tensor whose rows may begin anywhere in a sector or line, texts that are 1 where they do and 0 else.
-    ``spread``: how many multiprocessors a block takes up, where those of a cluster have to be neighbours."""
+    ``spread``: how many multiprocessors a block takes up, where those of a cluster have to be neighbours.
+    ``joined``: how many parts of a tile one more launch adds up, empty where there is none."""
 
     blocks: str
     trips: str
@@ -50,20 +57,24 @@ class Features:
     bytes: str
     ragged: tuple[str, ...]
     spread: float = 1.0
+    joined: str = ""
 
     def terms(self, held: int) -> tuple[str, ...]:
         """The texts whose factors are fitted, for so many blocks on a multiprocessor."""
         waves = self._waves(held)
         ragged = (f"{self.shared} * {each}" for each in self.ragged)
-        return ("1", waves, f"{waves} * {self.trips}", self.shared, *ragged, self.bytes)
+        joined = (self.joined,) if self.joined else ()
+        return ("1", waves, f"{waves} * {self.trips}", *joined, self.shared, *ragged, self.bytes)
 
     def cost(self, held: int, factors: Sequence[float]) -> str:
         """The sum of `terms` with such factors; those of 0 are left out."""
-        call, wave, trip, shared, *ragged, moved = factors
+        call, wave, trip, *others = factors
+        join = others.pop(0) if self.joined else 0.0
+        shared, *ragged, moved = others
         in_wave = _sum([(wave, ""), (trip, self.trips)])
         in_all = _sum([(shared, ""), *zip(ragged, self.ragged, strict=True)])
         parts = [
-            _sum([(call, "")]),
+            _sum([(call, ""), (join, self.joined)]),
             f"{self._waves(held)} * ({in_wave})" if in_wave else "",
             f"{self.shared} * ({in_all})" if in_all else "",
             _sum([(moved, self.bytes)]),
@@ -118,7 +129,8 @@ def features_of(variant: Variant) -> Features:
     if "spread_k" not in variant.config:
         return found
     tiles = _paired(list(map(cost_text, deepest.counts[:grid])), variant.config.get("cluster", ()))
-    return _parted(found, tiles, variant.config["spread_k"])
+    idle = f"{HOST_TASKS} / max(1, {tiles})" if is_clipped else f"1 / max({_SCARCE}, rounds({tiles}))"
+    return _parted(found, tiles, idle, variant.config["spread_k"])
 
 
 def _rows_of_a_group(dtype: str) -> int:
@@ -157,13 +169,11 @@ def _trips(counts: Sequence[str], parts: int, middles: Mapping[str, Node]) -> st
     return trips if parts == 1 else f"ceil({trips} / {parts})"
 
 
-def _parted(of: Features, tiles: str, fewest: int) -> Features:
-    """Of a launch whose ``tiles`` are parted among all multiprocessors: a part has the ``fewest`` trips or
-    more, a half of them from a third of the multiprocessors on, which are too few for three parts. From a
-    half on nothing is parted, which the cost says by twice the blocks."""
-    half = f"(min(2, waves({tiles} * 3)) - 1) / 2"
-    trips = f"max({fewest}, max(rounds({tiles}), {half}) * {of.trips})"
-    return replace(of, blocks=f"{tiles} * 2", trips=trips)
+def _parted(of: Features, tiles: str, idle: str, fewest: int) -> Features:
+    """Of a launch each of whose ``tiles`` has a part of its trips for each of the ``idle`` multiprocessors
+    that there are for it, but parts of the ``fewest`` trips at least."""
+    parts = f"max(1, min(ceil({idle} - {_DOWN}), ceil({of.trips} / {fewest} - {_DOWN})))"
+    return replace(of, blocks=f"{tiles} * {parts}", trips=f"ceil({of.trips} / {parts})", joined=parts)
 
 
 def _paired(counts: Sequence[str], clusters: Sequence[int]) -> str:

@@ -34,7 +34,7 @@ from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.regions import is_whole
-from tilec.lowering.parted import Parted
+from tilec.lowering.parted import HOST_TASKS, Parted
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.expand_copies import expand_copy
 
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
-
-#: Tasks that a product is parted into, as many as usual servers have cores.
-_TASKS = 32
 
 One = TypeVar("One")
 
@@ -136,7 +133,7 @@ def _parts(launch: Launch, trips: Expr) -> Expr:
     """How many parts a tile has: as many as make enough tasks of all tiles, of so many trips at least."""
     one = tirx.const(1, dtype_of(trips))
     tiles = reduce(mul, launch.grid, one)
-    return tirx.max(tirx.min(_TASKS // tirx.max(tiles, one), trips // launch.schedule.spread_k), one)
+    return tirx.max(tirx.min(HOST_TASKS // tirx.max(tiles, one), trips // launch.schedule.spread_k), one)
 
 
 @dataclass(frozen=True)
