@@ -21,25 +21,16 @@ schedules_folds_h200.json, times of the 23rd (seeds 221, 223 and 227, without N 
     --kernel matmul_folded_float16 --gain 0.001 --part matmul_16_ragged_few:M=1..16:7
     --part matmul_16_ragged_some:M=17..128:8
 
-The others are fitted to schedules_22_h200.json, times of the day after (seeds 101 and 103, 30
-shapes that had been slow, ``--models`` seed 105; those of two runs brought together by what cuBLAS took), by
-
-    --kernel matmul_float16 --gain 0.0005 --part matmul_16_some:M=17..128:12
-    --kernel linear_bfloat16 --gain 0.0005 --part linear_16_some:M=17..64:10
-    --part linear_16_more:M=65..1024:22 --part "linear_16:M=>=1025:12"
-
-where schedules with `spread_k`, timed where tiles are at most 80, were fitted behind that and added to these
-lists, each where the choice gets 0.04 % faster (two of linear_16, none of linear_16_some), and seven that
-less than 0.3 % of drawn shapes take are gone from matmul_16_some and linear_16_more; matmul_16 to them and to
+The others are fitted to three files: schedules_22_h200.json, times of the day after (seeds 101 and 103, 30
+shapes that had been slow, ``--models`` seed 105; those of two runs brought together by what cuBLAS took),
 schedules_24_h200.json, times of the 24th (``--within 1.35``; seeds 601 with ``--rows 17 16384``, 607 with
 ``--rows 1024 16384 --columns 128 768``, 613 with ``--rows 17 640 --columns 128 8192 --depth 12000 32768``,
-and with ``--models`` 617 with ``--rows 17 2048`` and 619 with ``--rows 129 320``), by
+and with ``--models`` 617 with ``--rows 17 2048`` and 619 with ``--rows 129 320``), and
+schedules_25_h200.json (docs/performance/h200-2026-11-25.md has its seeds), by
 
-    tilec fit benchmarks/gpu/schedules.toml benchmarks/gpu/schedules_22_h200.json
-    benchmarks/gpu/schedules_24_h200.json --kernel matmul_float16 --gain 0.0003 --part "matmul_16:M=>=129:31"
-
-without five with `spread_k`, which were timed where old costs told them to be near the best and nowhere else:
-what was fitted to that told them to be fast where they are not;
+    --kernel matmul_float16 --gain 0.0003 --part matmul_16_some:M=17..128:18 --part "matmul_16:M=>=129:32"
+    --kernel linear_bfloat16 --gain 0.0003 --part linear_16_some:M=17..64:12
+    --part linear_16_more:M=65..1024:32 --part "linear_16:M=>=1025:20"
 
 and, as rows are those of aligned copies where there are more of them,
 

@@ -33,7 +33,14 @@ from tilec.manifest.document import Document, read_manifest
 from tilec.manifest.guard_choices import guard_choices
 from tilec.manifest.model import Kernel, Manifest, Override, given_tolerance, given_values
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
-from tilec.manifest.overrides import Rule, is_automatic, merge_config, merge_schedules, merge_tolerance
+from tilec.manifest.overrides import (
+    Rule,
+    is_automatic,
+    known_as,
+    merge_config,
+    merge_schedules,
+    merge_tolerance,
+)
 from tilec.manifest.problems import manifest_error, suggestion
 from tilec.manifest.schedules import ScheduleFiles, check_schedules, narrowed
 from tilec.manifest.sources import check_source_file, check_source_name
@@ -243,13 +250,15 @@ def _rules(
     document: Document, entry: Kernel, at: int, declared: Declared, files: ScheduleFiles
 ) -> list[Rule]:
     """The overrides for targets of this host."""
+    built = {target for members in declared.named.values() for target in members}
+    known = {name for target in built for name in known_as(target)}
     rules = []
     for number, override in enumerate(entry.override):
         place = document.place("kernel", at, "override", number, "targets")
         targets = None
         if override.targets is not None:
             targets = frozenset(target_names(override.targets, declared, place))
-            if not any(declared.named.get(name) for name in targets):  # none that this library is for
+            if targets.isdisjoint(known):  # none that this library is for
                 continue
         unknown = next((name for name in override.dims if name not in entry.dims), None)
         if unknown is not None:

@@ -301,8 +301,9 @@ class Schedule(Table):
     )
     cost: StrictStr = Field(
         description="Microseconds that a call is expected to take, from numbers, dims, `+ - *`, `/` by a "
-        "number, `min` and `max` of two, `ceil` (but for a millionth), `rounds(blocks)`, which is blocks "
-        "over the number of multiprocessors (on a CPU: workers), and `waves(blocks)`, which rounds that up.",
+        "number or by `max(number, ...)`, `min` and `max` of two, `ceil` (but for a millionth), "
+        "`rounds(blocks)`, which is blocks over the number of multiprocessors (on a CPU: workers), and "
+        "`waves(blocks)`, which rounds that up.",
         examples=['cost = "3 + waves(ceil(M / 128) * ceil(N / 128)) * (1 + 0.01 * K)"'],
     )
     dims: dict[StrictStr, OneGuard] = Field(
@@ -319,9 +320,10 @@ class Schedule(Table):
 class Override(Table):
     """`[[kernel.override]]`: config values, and tolerances, for some of the variants.
 
-    It applies to a variant when the target is listed, the kernel has one of the values of `for` given here
-    and each guard given here follows from the variant's. The most specific override that gives a key wins
-    (a target before its family, a family before `gpu`), then the one later in the file.
+    It applies to a variant when the target is listed, or a CPU of its level with fewer features is, the
+    kernel has one of the values of `for` given here and each guard given here follows from the variant's. The
+    most specific override that gives a key wins (more features before fewer, a target before its family, a
+    family before `gpu`), then the one later in the file.
     """
 
     for_: dict[StrictStr, Values] = Field(

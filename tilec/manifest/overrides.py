@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tilec.errors import Place
@@ -17,7 +18,7 @@ from tilec.targets import Target, parse_target
 
 @dataclass(frozen=True)
 class Rule:
-    """Config values, from ``place``, for the variants on ``targets`` (names of targets and groups; None: all)
+    """Config values, from ``place``, for the variants on ``targets`` (`known_as` has their names; None: all)
     whose guards imply ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they
     are to be found. ``values``: of parameters that one manifest entry has several kernels for, those that
     are meant. ``tolerance``: any of rtol, atol, max_mismatch."""
@@ -42,8 +43,7 @@ class Rule:
 
     def applies(self, target: Target, dims: Mapping[str, Guard]) -> bool:
         """Whether a variant is meant."""
-        names = (target.name, *family_of(target).groups)
-        if self.targets is not None and self.targets.isdisjoint(names):
+        if self.targets is not None and self.targets.isdisjoint(known_as(target)):
             return False
         return all(name in dims and implies(dims[name], guard) for name, guard in self.dims.items())
 
@@ -77,11 +77,21 @@ class Rule:
         return tuple(map(_and_groups, self.targets or ()))
 
 
+@lru_cache(maxsize=256)
+def known_as(target: Target) -> tuple[str, ...]:
+    """The names by which overrides mean a target: its own, those of CPUs of its level with fewer features,
+    and those of its groups."""
+    counts = range(len(target.features), 0, -1)
+    less = [each for count in counts for each in itertools.combinations(target.features, count)]
+    names = (parse_target("+".join((target.level, *each))).name for each in (*less, ()) if target.level)
+    return tuple(dict.fromkeys((target.name, *names, *family_of(target).groups)))
+
+
 def _and_groups(name: str) -> tuple[str, ...]:
-    """A name of a target or a group, and those of the groups that it is part of."""
+    """The names that mean a target or a group, and those of the groups that it is part of."""
     groups = (family.groups for family in families())
     found = next((group[group.index(name) :] for group in groups if name in group), None)
-    return (name, *family_of(parse_target(name)).groups) if found is None else found
+    return known_as(parse_target(name)) if found is None else found
 
 
 def merge_config(

@@ -98,6 +98,47 @@ config = { a = 1, b = 1, c = 1 }
     assert configs(manifest, "x86-64-v2")["M=1..16"] == {"a": 3, "b": 2, "c": 1}
 
 
+@pytest.mark.parametrize(
+    ("cpu", "bm"),
+    [
+        ("x86-64-v4", 3),
+        ("x86-64-v4+vnni", 4),
+        ("x86-64-v4+avx512fp16", 3),
+        ("x86-64-v4+avx512bf16+vnni", 5),
+        ("x86-64-v4+vnni+avx512bf16+avx512fp16", 5),
+        ("x86-64-v3+avxvnni", 2),
+    ],
+)
+def test_overrides_are_for_cpus_with_more_features_too(
+    project: Callable[..., Path], head: str, cpu: str, bm: int
+) -> None:
+    """Of several that fit, the one with the most features; a level is for itself."""
+    manifest = project(
+        """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+dims = { M = "dynamic" }
+config = { bM = 1 }
+[[kernel.override]]
+targets = ["x86-64-v4+vnni+avx512bf16"]
+config = { bM = 5 }
+[[kernel.override]]
+targets = ["x86-64-v4+vnni"]
+config = { bM = 4 }
+[[kernel.override]]
+targets = ["x86-64-v4"]
+config = { bM = 3 }
+[[kernel.override]]
+targets = ["x86-64-v3"]
+config = { bM = 2 }
+""",
+        head.replace("x86-64-v3", cpu),
+    )
+    (variant,) = [each for each in load_manifest(manifest).variants if each.target.level in cpu]
+    assert variant.config == {"bM": bm}
+
+
 def test_overrides_and_schedules_say_how_exact_variants_are(project: Callable[..., Path]) -> None:
     manifest = project(
         """
