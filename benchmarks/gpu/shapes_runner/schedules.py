@@ -79,7 +79,10 @@ def main() -> int:
     for name in itertools.chain.from_iterable(itertools.repeat(list(kernels), options.shapes)):
         if time.monotonic() > end:
             break
-        drawn = Drawn(family_of(name), name, next(shapes[name]))
+        dims = next(shapes[name], None)
+        if dims is None:
+            continue
+        drawn = Drawn(family_of(name), name, dims)
         report["kernels"][name]["times"].append(_timed(kernels[name], drawn, report["units"], costs))
     options.json.write_text(json.dumps(report))
     return 0
@@ -144,9 +147,11 @@ def _long_shapes(source: random.Random, within: tuple[int, int]) -> Iterator[dic
 def _product_shapes(
     source: random.Random, guards: dict[str, Any], bounds: _Bounds
 ) -> Iterator[dict[str, int]]:
-    """Within the bounds."""
+    """Within the bounds; none where the guards admit no such rows."""
     rows = guards.get("M", {})
     ends = max(rows.get("min", 1), bounds.rows[0]), min(rows.get("max", _MOST_ROWS), bounds.rows[1])
+    if ends[0] > ends[1]:
+        return
     across, along = (guards.get(name, {}).get("div", 1) for name in ("N", "K"))
     while True:
         m = log_uniform(source, *ends)
