@@ -95,20 +95,27 @@ def codes_of(W, j, unit, p):
 
 
 @T.macro
-def add_q4_0(W, j, unit, numbers, scale, starts, rows, sums):
-    """Adds the products of a unit of W's row ``j``, each lane to its own of ``sums``."""
-    floats = T.alloc_fragment((_PARTS,), "uint16")
-    for part in tuple(range(_PARTS)):
-        floats[part] = half_at(W, j, unit * _PARTS + part, 0)
-    for p in T.Parallel(WORDS):
-        step = float_of(floats[p // 4])
-        for i, m in enumerate(rows):
-            found = words("q4_0", W, j, numbers, m, unit, 0, p, (0, 1), starts[m, unit, p])
-            sums[i][p] = T.fma(T.cast(found, "float32") * step, scale[m, unit], sums[i][p])
+def add_q4_0(W, j, unit, count, numbers, scale, starts, rows, sums):
+    """Adds the products of ``count`` units of W's row ``j``, each lane to its own of ``sums``."""
+    steps = T.alloc_fragment((count * _PARTS,), "float32")
+    alone = len(rows) == 1
+    for part in T.Parallel(count * _PARTS):
+        unscaled = float_of(half_at(W, j, unit * _PARTS + part, 0))
+        steps[part] = unscaled * scale[rows[0], unit + part // _PARTS] if alone else unscaled
+    for u in tuple(range(count)):
+        for p in T.Parallel(WORDS):
+            step = steps[u * _PARTS + p // 4]
+            for i, m in enumerate(rows):
+                found = words("q4_0", W, j, numbers, m, unit + u, 0, p, (0, 1), starts[m, unit + u, p])
+                value = T.cast(found, "float32")
+                if alone:
+                    sums[i][p] = T.fma(value, step, sums[i][p])
+                else:
+                    sums[i][p] = T.fma(value * step, scale[m, unit + u], sums[i][p])
 
 
 @T.macro
-def add_q4_k(W, j, unit, numbers, scale, added, rows, sums):
+def add_q4_k(W, j, unit, count, numbers, scale, added, rows, sums):
     """As :func:`add_q4_0`; what the minima come to is taken off in eight of the lanes."""
     floats, steps = T.alloc_fragment((2,), "uint16"), T.alloc_fragment((WORDS,), "float32")
     for number in (0, 1):
@@ -252,13 +259,19 @@ def many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads):
 
 
 @tilec.jit(out_idx=[-1])
-def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, threads=128, unpacked=""):
-    """C = A @ W.T for ``bM`` rows of A at a time; K is a multiple of 128, for ``q4_k`` of 256. ``unpacked``:
-    by numbers of that type (:func:`many_rows`), ``"int8"`` by bytes (:func:`many_rows_by_bytes`)."""
+def linear_gguf(
+    M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, together=1, threads=128, unpacked=""
+):
+    """C = A @ W.T for ``bM`` rows of A at a time; K is a multiple of 128, for ``q4_k`` of 256. ``together``:
+    of how many times 128 weights of ``q4_0`` the steps become numbers at once; 4 fill a vector of 512 bits.
+    ``unpacked``: by numbers of that type (:func:`many_rows`), ``"int8"`` by bytes
+    (:func:`many_rows_by_bytes`)."""
     if unpacked == "int8":
         assert bK == RUN, f"bK = {bK}: bytes are multiplied {RUN} at a time"
         return many_rows_by_bytes(M, N, K, form, dtype, bM, bN, threads)
-    assert bK % UNITS[form] == 0, f"bK = {bK} is no multiple of {UNITS[form]}"
+    several = UNITS[form] * (1 if unpacked else together)
+    assert bK % several == 0, f"bK = {bK} is no multiple of {several}"
+    assert together == 1 or form == "q4_0", f"together = {together}: a block of {form} has steps of its own"
     if unpacked:
         return many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads)
     size, stored = SIZES[form]
@@ -281,6 +294,7 @@ def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, thr
         else:
             added = T.alloc_global((M, padded * runs * _PARTS), "float32")
         integers(A, numbers, scale, added, lambda plane, at: order(form, plane, at), _PARTS, offset)
+        operands = (numbers, scale, added)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
             total = T.alloc_fragment((bM, bN, WORDS), "float32")
             result = T.alloc_fragment((bM, bN), "float32")
@@ -289,12 +303,16 @@ def linear_gguf(M, N, K, form="q4_0", dtype="float16", bM=1, bN=64, bK=4096, thr
                 T.clear(total)
                 for ko in T.serial(T.ceildiv(K, bK)):
                     first, count = ko * units, T.min(units, K // UNITS[form] - ko * units)
+                    whole = T.min(units // together, K // several - ko * (units // together))
                     for column in T.serial(T.min(bN, N - bx * bN)):
                         sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         for own in sums:
                             T.clear(own)
-                        for s in T.serial(count):
-                            add(W, bx * bN + column, first + s, numbers, scale, added, rows, sums)
+                        for s in T.serial(whole):
+                            add(W, bx * bN + column, first + s * together, together, *operands, rows, sums)
+                        if together > 1:
+                            for s in T.serial(T.max(whole, 0) * together, count):
+                                add(W, bx * bN + column, first + s, 1, *operands, rows, sums)
                         for p in T.Parallel(WORDS):
                             for i, own in enumerate(sums):
                                 total[i, column, p] += own[p]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -120,6 +121,24 @@ def test_sum_on_aarch64(target: str, name: str) -> None:
 @pytest.mark.parametrize("name", SUMS)
 def test_words_of_bytes_take_one_instruction(name: str, target: str, instruction: str) -> None:
     value, wanted = SUMS[name]
+    assert (instruction in _code(TEXT.format(name=name, value=value), target)) == wanted
+
+
+@pytest.mark.parametrize(("target", "places"), [("x86-64-v4+vnni", {"2", "8"}), ("x86-64-v3", set())])
+def test_blocks_are_read_as_two_vectors(target: str, places: set[str]) -> None:
+    code = _code(TEXT.format(name="k", value=SUMS["nibbles"][0]), target)
+    assert set(re.findall(r'"int32x16", U\[T.Ramp\(.*? T.int64\((\d+)\), T.int64\(1\), 64\)', code)) == places
+
+
+def test_products_begin_with_what_is_read() -> None:
+    """What is computed is added at last: products do not wait for it."""
+    value = f"({_sum(NIBBLES, SIGNED)}) * 256 + ({_sum(UPPER, OTHER, 'Y[bx, p]')})"
+    code = _code(TEXT.format(name="k", value=value), "x86-64-v4+vnni")
+    begins = re.findall(r'vpdpbusd.512", ([^,]*)', code)
+    assert begins
+    assert all(begin.startswith(("Y[", "T.Broadcast(0")) for begin in begins), begins
+
+
+def _code(text: str, target: str) -> str:
     aim = parse_target(target)
-    code = tir_text(to_tir(lower(parse_kernel(TEXT.format(name=name, value=value)), aim), aim), aim, "k")
-    assert (instruction in code) == wanted
+    return tir_text(to_tir(lower(parse_kernel(text), aim), aim), aim, "k")

@@ -10,12 +10,13 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.digits import in_first_lane
+from tilec.backends.cpu.emit.neighbours import are_neighbours
 from tilec.backends.cpu.emit.pieces import places_of
+from tilec.backends.cpu.emit.windows import has_windows, words_of_two
 from tilec.backends.cpu.products.byte_words import Bytes, add_products, byte_form
 from tilec.backends.cpu.products.tir import index, span
 from tilec.ir.analysis.ranges import bounds, limits
-from tilec.ir.exprs import dtype_of, int_value, loads, same, transform, uses
-from tilec.lowering.emission.access import open_bounds
+from tilec.ir.exprs import dtype_of, loads, same, transform, uses
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, spread
 
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.backends.cpu.products.dot_forms import DotForm
 
 #: Bytes of a word.
 _WORD = 4
 _BYTES = ("int8", "uint8")
+#: Pieces of a vector that are joined by more instructions than two vectors are.
+_PIECES = 3
 
 
 def byte_products(expr: Expr, ctx: LaneContext) -> Expr | None:
@@ -37,7 +41,7 @@ def byte_products(expr: Expr, ctx: LaneContext) -> Expr | None:
     form = byte_form(ctx.target, ctx.width) if _may_be(expr, ctx) else None
     if form is None:
         return None
-    total, pending = None, list(_terms(expr))
+    first, others, pending = None, None, list(_terms(expr))
     words: list[tuple[Bytes, Bytes]] = []
     while pending:
         word = _word(pending[:_WORD], ctx)
@@ -45,16 +49,38 @@ def byte_products(expr: Expr, ctx: LaneContext) -> Expr | None:
             words.append(word)
             del pending[:_WORD]
             continue
-        term = spread(ctx.value(pending.pop(0)), ctx.width)
-        total = term if total is None else total + term
+        term = pending.pop(0)
+        value = spread(ctx.value(term), ctx.width)
+        if isinstance(term, TensorLoad):
+            first = _sum(first, value)
+        else:
+            others = _sum(others, value)
     if not words:
         return None
-    total = literal(0, "int32", ctx.width) if total is None else total
+    return _added(form, words, first, others, ctx)
+
+
+def _added(
+    form: DotForm,
+    words: Sequence[tuple[Bytes, Bytes]],
+    first: Expr | None,
+    others: Expr | None,
+    ctx: LaneContext,
+) -> Expr | None:
+    """The products of ``words`` and what is added to them. Products begin with what memory has (``first``):
+    they need not wait for ``others``, which take their time as well."""
+    begins, ends = (others, None) if first is None else (first, others)
+    total = literal(0, "int32", ctx.width) if begins is None else begins
     for left, right in words:
-        total = add_products(form, left, right, total, ctx.width)
-        if total is None:
+        made = add_products(form, left, right, total, ctx.width)
+        if made is None:
             return None
-    return total
+        total = made
+    return _sum(ends, total)
+
+
+def _sum(total: Expr | None, value: Expr) -> Expr:
+    return value if total is None else total + value
 
 
 def _may_be(expr: Expr, ctx: LaneContext) -> bool:
@@ -92,7 +118,7 @@ def _bytes(factors: Sequence[Expr], ctx: LaneContext) -> Bytes | None:
     assert ctx.lanes is not None
     if uses(forms[0], (ctx.lanes.var,)) or not all(same(form, forms[0]) for form in forms):
         return None
-    if not all(_are_words(column, ctx) for column in zip(*reads, strict=True)):
+    if not all(are_neighbours(column, ctx) for column in zip(*reads, strict=True)):
         return None
     low, high = bounds(forms[0], ctx.facts.analyzer)
     if not any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in _BYTES):
@@ -105,26 +131,6 @@ def _renamed(factor: Expr, names: Sequence[Expr]) -> Expr:
     """A factor that has names in place of its elements, in their order."""
     left = iter(names)
     return transform(factor, lambda node: next(left, None) if isinstance(node, TensorLoad) else None)
-
-
-def _are_words(elements: Sequence[TensorLoad], ctx: LaneContext) -> bool:
-    """Whether elements are neighbours inside of their buffer, in every lane."""
-    first = elements[0]
-    storage = ctx.storage(first.source)
-    if storage.layout is not None or storage.copies > 1 or int_value(storage.strides[-1]) != 1:
-        return False
-    return all(
-        load.source.same_as(first.source)
-        and _distance(first, load, ctx) == number
-        and open_bounds(load.source, tuple(load.indices), ctx) == []
-        for number, load in enumerate(elements)
-    )
-
-
-def _distance(first: TensorLoad, other: TensorLoad, ctx: LaneContext) -> int | None:
-    """How far two elements lie apart in a row; None in different rows."""
-    gaps = [int_value(ctx.facts.simplify(b - a)) for a, b in zip(first.indices, other.indices, strict=True)]
-    return None if any(gap != 0 for gap in gaps[:-1]) else gaps[-1]
 
 
 def _words(form: Expr, elements: dict[Expr, TensorLoad], ctx: LaneContext) -> Expr | None:
@@ -142,7 +148,8 @@ def _words(form: Expr, elements: dict[Expr, TensorLoad], ctx: LaneContext) -> Ex
 
 
 def _read(load: TensorLoad, ctx: LaneContext) -> Expr | None:
-    """The words of lanes that begin with an element, by as few vectors of equal length as they lie in."""
+    """The words of lanes that begin with an element, by as few vectors of equal length as they lie in, or by
+    two whole ones."""
     storage = ctx.storage(load.source)
     places = places_of(storage, tuple(load.indices), ctx)
     if places is None:
@@ -150,6 +157,11 @@ def _read(load: TensorLoad, ctx: LaneContext) -> Expr | None:
     ends = [lane for lane in range(1, ctx.width) if places[lane] - places[lane - 1] != _WORD]
     piece = math.gcd(ctx.width, *ends)
     start = storage.offset([in_first_lane(place, ctx) for place in load.indices])
+    joined = None
+    if _PIECES * piece <= ctx.width and has_windows(ctx.target):
+        joined = words_of_two(storage.data, start, places)
+    if joined is not None:
+        return tirx.reinterpret(f"{storage.dtype}x{_WORD * ctx.width}", joined)
     vectors = [
         tirx.BufferLoad(storage.data, [span(start + places[lane], _WORD * piece)])
         for lane in range(0, ctx.width, piece)

@@ -15,6 +15,7 @@ from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.float8 import decode_by_half
 from tilec.backends.cpu.emit.functions import named_call
+from tilec.backends.cpu.emit.joined_bytes import joined_bytes
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.never_nan import stays_number
 from tilec.backends.cpu.emit.operands import is_operand, rounded_operand
@@ -161,9 +162,11 @@ class LaneContext(Context):
 
     def faster(self, expr: Expr) -> Expr | None:
         """A quotient or remainder of lanes as that of the first one and numbers, where these are known; a sum
-        of products of bytes as one of words."""
+        of products of bytes as one of words; numbers of two bytes as read at once."""
         if isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)):
             return digits(expr, self)
+        if isinstance(expr, tirx.BitwiseOr):
+            return joined_bytes(expr, self)
         return byte_products(expr, self) if isinstance(expr, tirx.Add) else None
 
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
