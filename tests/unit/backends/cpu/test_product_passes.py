@@ -336,6 +336,24 @@ def test_vectors_along_k_take_words_of_the_target(target: str, dtype: str, along
 
 
 @pytest.mark.parametrize(
+    ("target", "dtype", "rows", "block"),
+    [
+        ("x86-64-v4+vnni", "int8", 8, (4, 4)),
+        ("x86-64-v4+vnni", "int8", 16, (8, 2)),
+        ("x86-64-v3+avxvnni", "int8", 8, (4, 2)),
+        ("x86-64-v4+avx512bf16", "bfloat16", 16, (4, 4)),
+    ],
+)
+def test_blocks_of_many_rows_add_an_offset_less_often(
+    target: str, dtype: str, rows: int, block: tuple[int, int]
+) -> None:
+    acc = "int32" if dtype == "int8" else "float32"
+    product = Product(dtype=dtype, acc=acc, out=acc, bM=rows, bN=128, trans_b=True)
+    (gemm,) = found(lowered(product, target=target), MicroGemm)
+    assert (gemm.block.form, (gemm.block.rows, gemm.block.cols)) == ("across", block)
+
+
+@pytest.mark.parametrize(
     ("sizes", "read", "asked"),
     [
         ({"bM": 16, "bK": 1024}, "As", True),

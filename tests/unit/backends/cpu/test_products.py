@@ -31,6 +31,9 @@ PRODUCTS = {
     "across_float16": Product(dtype="float16", bM=8, N=128, trans_b=True),
     "across_bfloat16": Product(dtype="bfloat16", bM=8, N=64, K=40, trans_b=True),
     "across_int8": Product(dtype="int8", acc="int32", out="int32", bM=8, N=64, trans_b=True),
+    "across_int8_many": Product(
+        dtype="int8", acc="int32", out="int32", M=29, bM=16, N=96, K=144, trans_b=True
+    ),
     "across_int8_deep": Product(dtype="int8", acc="int32", out="int32", bM=4, K=200, trans_b=True),
     "across_uint8": Product(dtype="uint8", acc="int32", out="int32", bM=1, K=75, bK=25, trans_b=True),
     "across_bfloat16_deep": Product(

@@ -129,14 +129,15 @@ class _Forward(StagedOperands):
             return _less_deep(gemm, depth)
         if depth is None or not inside or not (across or _is_worth_columns(gemm, moved)):
             return _less_deep(_narrower(gemm, columns), depth)
-        block = across_block(self.target, dot) if across else self._low_block(gemm)
+        rows = static(gemm.a.region.extent[gemm.a.row])
+        block = across_block(self.target, dot, rows) if across else self._low_block(gemm)
         return replace(gemm, b=moved, columns=columns, depth=depth, block=block)
 
     def _in_tile(self, gemm: MicroGemm) -> MicroGemm:
         """``gemm`` on a ``b`` that is made on chip, which so few rows read as it is there."""
         rows = static(gemm.a.region.extent[gemm.a.row])
         if rows <= rows_of_a_step(gemm) and suits_vectors_along_k(gemm, gemm.b, self.target):
-            return replace(gemm, block=across_block(self.target, dot_of(gemm, gemm.b, self.target)))
+            return replace(gemm, block=across_block(self.target, dot_of(gemm, gemm.b, self.target), rows))
         low = self._low_block(gemm)
         return replace(gemm, block=low) if gemm.block.form == "fma" and rows <= low.rows else gemm
 
