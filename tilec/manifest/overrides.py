@@ -73,21 +73,21 @@ class Rule:
         return self.targets is not None and not any(names.isdisjoint(each) for each in self._known_as)
 
     @cached_property
-    def _known_as(self) -> tuple[tuple[str, ...], ...]:
+    def _known_as(self) -> tuple[Collection[str], ...]:
         return tuple(map(_and_groups, self.targets or ()))
 
 
 @lru_cache(maxsize=256)
-def known_as(target: Target) -> tuple[str, ...]:
+def known_as(target: Target) -> frozenset[str]:
     """The names by which overrides mean a target: its own, those of CPUs of its level with fewer features,
     and those of its groups."""
-    counts = range(len(target.features), 0, -1)
-    less = [each for count in counts for each in itertools.combinations(target.features, count)]
-    names = (parse_target("+".join((target.level, *each))).name for each in (*less, ()) if target.level)
-    return tuple(dict.fromkeys((target.name, *names, *family_of(target).groups)))
+    counts = range(len(target.features) + 1)
+    some = itertools.chain.from_iterable(itertools.combinations(target.features, n) for n in counts)
+    names = (parse_target("+".join((target.level, *each))).name for each in some)
+    return frozenset((*names, *family_of(target).groups))
 
 
-def _and_groups(name: str) -> tuple[str, ...]:
+def _and_groups(name: str) -> Collection[str]:
     """The names that mean a target or a group, and those of the groups that it is part of."""
     groups = (family.groups for family in families())
     found = next((group[group.index(name) :] for group in groups if name in group), None)

@@ -10,9 +10,9 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.digits import in_first_lane
 from tilec.backends.cpu.emit.neighbours import are_neighbours
-from tilec.backends.cpu.emit.pieces import places_of
+from tilec.backends.cpu.emit.pieces import elements_of, places_of
 from tilec.backends.cpu.emit.windows import WORDS, halves_of_windows, has_windows
-from tilec.backends.cpu.products.tir import index, span
+from tilec.backends.cpu.products.tir import span
 from tilec.ir.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def _each(data: Var, first: Expr, places: Sequence[int]) -> Expr:
     """The numbers that begin ``places`` behind ``first``, one after the other."""
     own = sorted(set(places))
     numbers = [tirx.reinterpret("uint16", tirx.BufferLoad(data, [span(first + place, 2)])) for place in own]
-    copies = -(-len(places) // len(own))  # a shuffle has no more lanes than it takes
-    return tirx.Shuffle(numbers * copies, [index(own.index(place)) for place in places])
+    return elements_of(numbers, own, places)
 
 
 def _pair(expr: Expr) -> tuple[TensorLoad, TensorLoad] | None:

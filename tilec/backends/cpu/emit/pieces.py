@@ -42,9 +42,7 @@ def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> 
             return None
         runs = [(place, 1) for place in own]
     vectors = [tirx.BufferLoad(storage.data, [span(first + start, count)]) for start, count in runs]
-    order = [start + number for start, count in runs for number in range(count)]
-    copies = -(-len(places) // len(order))  # a shuffle has no more lanes than it takes
-    return tirx.Shuffle(vectors * copies, [order.index(place) for place in places])
+    return elements_of(vectors, [start + number for start, count in runs for number in range(count)], places)
 
 
 def places_of(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> list[int] | None:
@@ -56,6 +54,12 @@ def places_of(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> li
             return None
         total = [place + step * (factor or 0) for place, step in zip(total, steps, strict=True)]
     return total
+
+
+def elements_of(vectors: Sequence[Expr], held: Sequence[int], places: Sequence[int]) -> Expr:
+    """The elements at ``places``, one a lane, of ``vectors``, which have those at ``held`` side by side."""
+    copies = -(-len(places) // len(held))  # a shuffle has no more lanes than it takes
+    return tirx.Shuffle([*vectors] * copies, [held.index(place) for place in places])
 
 
 def _is_even(places: list[int]) -> bool:

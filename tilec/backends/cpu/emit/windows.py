@@ -37,7 +37,7 @@ def words_of_two(data: Var, first: Expr, places: Sequence[int]) -> Expr | None:
     starts = _starts(places)
     if starts is None:
         return None
-    vectors = [whole(data, first + start) for start in starts]
+    vectors = [_whole(data, first + start) for start in starts]
     order = [_place(place, starts) for place in places]
     return tirx.Shuffle(vectors, [index(at) for at in order])
 
@@ -50,7 +50,7 @@ def halves_of_windows(data: Var, first: Expr, places: Sequence[int]) -> Expr | N
     if not _PAIR <= len(starts) <= 2 * _PAIR or any(place % _HALF for place in places):
         return None
     owners = [next(at for at, start in enumerate(starts) if _has(start, place)) for place in places]
-    vectors = [whole(data, first + start) for start in starts]
+    vectors = [_whole(data, first + start) for start in starts]
     halves = []
     for pair in range(0, len(starts), _PAIR):
         own = [
@@ -85,7 +85,7 @@ def _has(start: int, place: int) -> bool:
     return start <= place <= start + _SIZE - _HALF
 
 
-def whole(data: Var, at: Expr) -> Expr:
+def _whole(data: Var, at: Expr) -> Expr:
     """The 16 words of the vector at ``at``."""
     return tirx.reinterpret(f"int32x{WORDS}", tirx.BufferLoad(data, [span(at, _SIZE)]))
 
