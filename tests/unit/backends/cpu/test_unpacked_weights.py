@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tilec.language.frontend.elaborate import load_entry
 from tilec.manifest import KernelPlan, Variant, load_manifest
 from tilec.portable.nearness import near
 from tilec.targets import parse_target
+from tilec.trials.comparison import default_tolerance
 
 TARGET = "x86-64-v4+vnni+avx512bf16+amx"
 MANIFESTS = Path(__file__).parents[4] / "manifests"
@@ -30,7 +32,13 @@ KERNELS = {
     "linear_q4_0": "llm",
     "linear_q4_k": "llm",
 }
-FAST = ("linear_packed_w4a16_bfloat16", "linear_w4a16_g32")
+BY_BYTES = {"linear_packed_w4a16": 9}
+"""Kernels whose rows from this number to 16 are multiplied as bytes."""
+PRODUCTS = (
+    *((name, 33, "tdpbf16ps") for name in KERNELS),
+    *((name, 16, "tdpbusd") for name in BY_BYTES),
+)
+FAST = [case for case in PRODUCTS if case[0] in {"linear_packed_w4a16_bfloat16", "linear_w4a16_g32"}]
 SHAPES = ((16, 64, 256), (17, 70, 512), (75, 33, 768))
 
 
@@ -50,20 +58,25 @@ def served(name: str, rows: int) -> Variant:
 
 @parametrized("name", KERNELS, fast=("linear_packed_w4a16_bfloat16", "linear_q4_0"))
 def test_sixteen_rows_and_more_are_multiplied_by_the_unit(name: str) -> None:
-    assert all("unpacked" not in served(name, rows).config for rows in (1, 8, 15))
-    assert all(served(name, rows).config["unpacked"] == "bfloat16" for rows in (16, 33, 64, 4096))
+    by_bytes = range(BY_BYTES.get(name, 17), 17)
+    assert all("unpacked" not in served(name, rows).config for rows in (1, 8, 15) if rows not in by_bytes)
+    assert all(served(name, rows).config["unpacked"] == "int8" for rows in by_bytes)
+    by_unit = [rows for rows in (16, 17, 33, 64, 4096) if rows not in by_bytes]
+    assert all(served(name, rows).config["unpacked"] == "bfloat16" for rows in by_unit)
 
 
-@parametrized("name", KERNELS, fast=FAST)
-def test_weights_are_multiplied_as_exactly_as_the_manifest_says(name: str) -> None:
-    variant, rng = served(name, 16), np.random.default_rng(0)
+@parametrized(("name", "rows", "product"), PRODUCTS, fast=FAST)
+def test_weights_are_multiplied_as_exactly_as_the_manifest_says(name: str, rows: int, product: str) -> None:
+    variant, rng = served(name, rows), np.random.default_rng(0)
     kernel = elaborate_variant(variant).kernel
     with emulated_tiles():
         built = Library({"k": kernel}, as_here(parse_target(TARGET)))
     products = built.images["k"].launches[1].products
-    assert products == ("tdpbf16ps",)
+    assert products == (product,)
     entry = plan(name).entry
     reference, inputs = (load_entry(source, variant.base) for source in (entry.reference, entry.inputs))
+    dtypes = (str(param.buffer.ty.dtype) for param in kernel.params)
+    tolerance = replace(default_tolerance(dtypes), **variant.tolerance)
     for m, n, k in SHAPES:
         dims = {"M": m, "N": n, "K": k}
         types = [numpy_dtype(str(param.buffer.ty.dtype)) for param in kernel.params]
@@ -71,4 +84,4 @@ def test_weights_are_multiplied_as_exactly_as_the_manifest_says(name: str) -> No
         result = np.full((m, n), np.nan, types[-1])
         built.run("k", [*given, result], dims)
         expected, found = reference(*given).astype(np.float64), result.astype(np.float64)
-        assert near(found, expected, variant.tolerance["rtol"], variant.tolerance["atol"]).all()
+        assert near(found, expected, tolerance.rtol, tolerance.atol).all()
