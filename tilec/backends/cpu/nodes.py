@@ -142,10 +142,11 @@ class MicroGemm(Stmt):
     (row, column) counted from the start of ``c``'s region. It reads and writes the buffers in ``registers``
     at that element alone; they exist per register block and never reach memory. A ``c`` outside of
     ``registers`` is loaded before and stored after. Where ``last`` does not hold, sums are stored to ``c`` in
-    place of running ``body``, and loaded by a later product; None: it holds always. ``loss``: why the plain
-    multiply-adds ("fma") are not faster instructions."""
+    place of running ``body``, and loaded by a later product; None: it holds always. ``band`` is the tile that
+    holds the rows of ``a`` of one register block at a time (`bands`); None: they are read where they lie.
+    ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
 
-    syntax = "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=, last=)"
+    syntax = "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=, last=, band=)"
 
     a: Matrix
     b: Matrix
@@ -159,6 +160,7 @@ class MicroGemm(Stmt):
     body: Block = ()
     registers: Scratch[tuple[Buffer, ...]] = ()
     last: Expr | None = None
+    band: Scratch[Buffer | None] = None
     loss: Aside[Loss | None] = None
 
     @property

@@ -258,13 +258,42 @@ def test_products_of_few_rows_with_the_weights_of_an_expert_read_them_in_place()
     [
         (Product(bM=16, bN=256), True),
         (Product(bM=1, bN=256), False),
-        (Product(bM=128, bN=256), False),
+        (Product(bM=128, bN=256), True),
+        (Product(bM=128, bN=64), False),
+        (Product(bM=256, bN=256), False),
         (Product(bM=16, N=64), False),
     ],
-    ids=["in_place", "one_row", "packed", "panel"],
+    ids=["in_place", "one_row", "many_rows", "packed", "bands", "panel"],
 )
 def test_blocks_ask_for_the_columns_of_the_next_one(product: Product, asks: bool) -> None:
     assert ("B" in _asked_of(code(product))) == asks
+
+
+def test_several_blocks_of_rows_share_in_asking() -> None:
+    """Each asks for half of the next columns' lines in the second cache, and for its own in the first."""
+    trip = re.findall(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)', code(Product(bM=16, bN=64)))
+    assert trip[:12] == ["2"] * 4 + ["3"] * 8
+    assert set(re.findall(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)', code(Product(bM=8)))) == {
+        "3"
+    }
+
+
+@pytest.mark.parametrize(
+    ("product", "band"),
+    [
+        (Product(bM=256, bN=256, bK=64), (8, 64 + 16)),
+        (Product(bM=256, bN=256, bK=64, dtype="float16"), (8, 64 + 16)),
+        (Product(bM=256, bN=128, bK=64), None),
+        (Product(bM=128, bN=256, bK=64), None),
+        (Product(bM=256, bN=256, bK=1024), None),
+        (Product(bM=256, bN=256, bK=64, trans_a=True), None),
+    ],
+    ids=["many", "float16", "few_columns", "few_rows", "deep", "trans_a"],
+)
+def test_many_rows_meet_many_columns_by_bands(product: Product, band: tuple[int, int] | None) -> None:
+    (gemm,) = found(lowered(product), MicroGemm)
+    assert (None if gemm.band is None else tuple(map(int, gemm.band.shape))) == band
+    assert band is None or gemm.a.region.buffer.name == "A"
 
 
 @pytest.mark.parametrize(
@@ -293,8 +322,9 @@ def _asked_of(text: str) -> list[str]:
 )
 def test_the_last_columns_are_read_by_a_mask(target: str, function: str | None) -> None:
     text = code(Product(bM=4, bN=128), target)
-    assert function in text if function is not None else "tilec_first" not in text
-    assert "tilec_first" not in code(Product(bM=4, N=128, bN=128), target)
+    masked = re.compile(r'"tilec_first\w+", T\.address_of\(B')
+    assert function in text if function is not None else not masked.search(text)
+    assert not masked.search(code(Product(bM=4, N=128, bN=128), target))
 
 
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "x86-64-v2"])

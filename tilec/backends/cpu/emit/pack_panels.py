@@ -42,7 +42,7 @@ class _Panels:
         return sequence(
             tirx.Bind(self.columns, trips_of(self._value(self.stmt.columns))),
             tirx.Bind(rows, trips_of(self._value(self.stmt.rows))),
-            loop(rows, lambda k: loop(whole, lambda panel: self._whole(panel, k))),
+            loop(whole, lambda panel: loop(rows, lambda k: self._whole(panel, k))),
             tirx.IfThenElse(rest > 0, loop(rows, lambda k: self._part(whole, k, rest)), None),
         )
 

@@ -16,6 +16,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
+from tilec.backends.cpu.products.bands import has_bands
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.staged_operands import (
     StagedOperands,
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
-_FEW_ROWS = 64
+#: Rows of ``a`` up to which a row-major ``b`` is read in place, and more where the tile has so many blocks of
+#: columns that the next ones may be asked for in time.
+_FEW_ROWS, _MORE_ROWS, _MANY_BLOCKS = 64, 128, 8
 
 #: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
 _FEW_PANELS = 4
@@ -193,8 +195,12 @@ def _narrower(gemm: MicroGemm, columns: int | Expr) -> MicroGemm:
 
 def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
     """Whether reading ``a`` in place beats copying it: always where K steps may then be merged or it is read
-    a few times, often where a matrix unit, which knows its K ahead, does; otherwise the copy is cheap, and
-    avoids rows whose distance makes them fight for the same cache lines."""
+    a few times or by bands, often where a matrix unit, which knows its K ahead, does; otherwise the copy is
+    cheap, and avoids rows whose distance makes them fight for the same cache lines. So it is where the next
+    columns of ``b`` are asked for in between, which leaves no registers for rows at a distance that is known
+    at run time."""
+    if has_bands(gemm, moved):
+        return True
     buffer = moved.region.buffer
     side_by_side = moved.side_by_side
     if gemm.block.form == "across":
@@ -206,11 +212,12 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
         return side_by_side and whole and static(gemm.columns) <= gemm.block.cols
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
-    if gemm.b.region.buffer.scope().startswith("global"):
+    asks = gemm.reads_rows and gemm.block.rows > 1
+    if gemm.b.region.buffer.scope().startswith("global") and not asks:
         return True
     if moved.row != len(buffer.shape) - 2 or len(buffer.strides):
         return False
-    if static(gemm.c.extent[-1]) <= _FEW_PANELS * gemm.block.cols:
+    if static(gemm.c.extent[-1]) <= _FEW_PANELS * gemm.block.cols and not asks:
         return True
     pitch = int_value(buffer.shape[-1])
     return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
@@ -240,7 +247,9 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
         return False
     if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
         return False
-    return static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS or is_panel(region.buffer)
+    is_wide = static(gemm.c.extent[-1]) >= _MANY_BLOCKS * gemm.block.cols
+    few = _MORE_ROWS if is_wide else _FEW_ROWS
+    return static(gemm.a.region.extent[gemm.a.row]) <= few or is_panel(region.buffer)
 
 
 def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:

@@ -1,5 +1,5 @@
 """Operands that stay on chip get the form that microkernels read: ``b`` in panels, both in the type computed
-in.
+in; products that read ``a`` by bands get the tile for these.
 
 A tile that one Copy fills and only products read is filled in that form at once. Any other is brought into it
 right before the product. What takes vectors apart reads the source itself where the whole tile lies inside,
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tvm.ir import Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
+from tilec.backends.cpu.products.bands import band_of, has_bands
 from tilec.backends.cpu.products.packing import (
     Packing,
     a_packing,
@@ -122,8 +123,11 @@ class _Packer(ScopedRewrite):
         return any(self.facts.prove(start + part <= size) is True for part in minima(count))
 
     def _product(self, gemm: MicroGemm) -> list[Stmt]:
-        a, before_a = self._operand(gemm, gemm.a, a_packing(gemm, staged=False))
         b, before_b = self._operand(gemm, gemm.b, b_packing(gemm, staged=False))
+        if has_bands(gemm, gemm.a):
+            band = band_of(gemm)
+            return [Alloc(band), *before_b, replace(gemm, b=b, band=band)]
+        a, before_a = self._operand(gemm, gemm.a, a_packing(gemm, staged=False))
         return [*before_a, *before_b, replace(gemm, a=a, b=b)]
 
     def _operand(self, gemm: MicroGemm, matrix: Matrix, packing: Packing | None) -> tuple[Matrix, list[Stmt]]:

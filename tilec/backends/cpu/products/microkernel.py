@@ -1,6 +1,7 @@
 """TIR of a `MicroGemm`: loops over panels and row blocks around a K loop whose accumulators are registers.
 
-Columns go outermost, so that one panel of ``b`` stays in the first cache levels while the rows of ``a`` pass.
+Columns go outermost, so that one panel of ``b`` stays in the first cache levels while the rows of ``a`` pass;
+by bands rows do, and panels pass (`bands`).
 Rows and columns that fill no whole block are done by narrower blocks of the next powers of two.
 """
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.across_tile import AcrossTile
+from tilec.backends.cpu.products.bands import Bands
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.matrix_forms import MATRIX_FORMS
 from tilec.backends.cpu.products.matrix_tile import MatrixTile
@@ -26,6 +28,10 @@ from tilec.lowering.analysis.regions import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+
+#: What is done for a block of rows or columns, from its first one on.
+_Part: TypeAlias = Callable[["RegisterBlock", "Expr"], tirx.Stmt]
 
 
 class Epilogue(Protocol):
@@ -42,12 +48,7 @@ class Epilogue(Protocol):
 
 def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> tirx.Stmt:
     """The statement that computes ``gemm``; ``fused_multiply`` where the target has an FMA instruction."""
-    builder = _Builder(gemm, memory, fused_multiply, epilogue)
-    columns, shared = int_value(gemm.columns), builder.shared()
-    if columns is None:
-        return sequence(*shared, builder.limited_columns())
-    parts = [builder.columns(block, start, count) for block, start, count in column_blocks(gemm, columns)]
-    return sequence(*shared, *parts)
+    return _Builder(gemm, memory, fused_multiply, epilogue).product()
 
 
 def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock, int, int]]:
@@ -72,11 +73,24 @@ class _Builder:
         self.memory = memory
         self.fused_multiply = fused_multiply
         self.epilogue = epilogue
+        self.bands = None if gemm.band is None else Bands(gemm, gemm.band, memory)
         self.offset: Var | None = None
         self.whole = True
         self.rest: Expr | None = None
 
-    def shared(self) -> list[tirx.Stmt]:
+    def product(self) -> tirx.Stmt:
+        """All blocks of columns, each over all rows; by bands the other way round."""
+        shared = self._shared()
+        if self.bands is not None:
+            return sequence(*shared, self._rows(self.gemm.block, partial(self._band, self.bands)))
+        return sequence(*shared, *self._columns(lambda block, col: self._rows(block, _at(self._block, col))))
+
+    def _band(self, bands: Bands, rows: RegisterBlock, row: Expr) -> tirx.Stmt:
+        """One band, which meets all columns."""
+        parts = self._columns(lambda block, col: self._block(replace(block, rows=rows.rows), row, col))
+        return sequence(bands.filled(row, rows.rows), *parts)
+
+    def _shared(self) -> list[tirx.Stmt]:
         """What all columns have in common: what the form's offset adds to rows."""
         block = self.gemm.block
         across = block.form == "across"
@@ -88,37 +102,41 @@ class _Builder:
         self.offset = offsets.table
         return [offsets.fill()]
 
-    def columns(self, block: RegisterBlock, start: int, count: int) -> tirx.Stmt:
-        """``count`` blocks side by side, each over all rows."""
-        if count == 1:
-            return self._rows(block, index(start))
-        return loop(count, lambda j: self._rows(block, j * block.cols + start))
+    def _columns(self, part: _Part) -> list[tirx.Stmt]:
+        """``part`` for all blocks of columns, each with its first column."""
+        self.whole, self.rest = True, None
+        columns = int_value(self.gemm.columns)
+        if columns is None:
+            return self._limited_columns(part)
+        return [
+            _side_by_side(block, start, count, part)
+            for block, start, count in column_blocks(self.gemm, columns)
+        ]
 
-    def limited_columns(self) -> tirx.Stmt:
+    def _limited_columns(self, part: _Part) -> list[tirx.Stmt]:
         """As many blocks as the run-time number of columns takes: whole panels; or whole blocks, and then one
         that reads no more than there is or a narrower one per power of two."""
         block, limit = self.gemm.block, tirx.Var("columns", "int32")
         bind = tirx.Bind(limit, trips_of(self.gemm.columns))
         if self.gemm.b.panel is not None:
-            return sequence(bind, *self._panels(block, limit))
+            return [bind, *self._panels(block, limit, part)]
         if self._reads_parts(block):
-            return sequence(bind, *self._parts(block, limit))
+            return [bind, *self._parts(block, limit, part)]
         whole = tirx.truncdiv(limit, index(block.cols))
-        parts = [loop(whole, lambda j: self._rows(block, j * block.cols))]
+        parts = [loop(whole, lambda j: part(block, j * block.cols))]
         for width in _powers_below(block.cols):
-            part = partial(self._rows, _narrow(block, width))
-            parts.append(_tail(width, whole * block.cols, limit, part))
-        return sequence(bind, *parts)
+            parts.append(_tail(width, whole * block.cols, limit, partial(part, _narrow(block, width))))
+        return [bind, *parts]
 
-    def _panels(self, block: RegisterBlock, limit: Var) -> list[tirx.Stmt]:
+    def _panels(self, block: RegisterBlock, limit: Var, part: _Part) -> list[tirx.Stmt]:
         """Whole panels; of the last one only the first vector where that holds all of its columns."""
         count = tirx.truncdiv(limit, index(block.cols))
         rest, start = limit - count * block.cols, count * block.cols
-        parts = [loop(count, lambda j: self._rows(block, j * block.cols))]
+        parts = [loop(count, lambda j: part(block, j * block.cols))]
         self.whole = False
-        last = self._rows(block, start)
+        last = part(block, start)
         if block.vectors > 1:
-            first = self._rows(_narrow(block, block.lanes), start)
+            first = part(_narrow(block, block.lanes), start)
             last = tirx.IfThenElse(rest > block.lanes, last, first)
         return [*parts, tirx.IfThenElse(rest > 0, last, None)]
 
@@ -132,60 +150,46 @@ class _Builder:
             and self.memory.has_first(self.gemm.b.region.buffer)
         )
 
-    def _parts(self, block: RegisterBlock, limit: Var) -> list[tirx.Stmt]:
+    def _parts(self, block: RegisterBlock, limit: Var, part: _Part) -> list[tirx.Stmt]:
         """Whole blocks; behind them one of the fewest vectors, a power of two, that have all columns."""
         count = tirx.truncdiv(limit, index(block.cols))
         start = count * block.cols
-        parts = [loop(count, lambda j: self._rows(block, j * block.cols))]
+        parts = [loop(count, lambda j: part(block, j * block.cols))]
         self.whole, self.rest = False, limit - start
-        last, width = self._rows(block, start), block.cols
+        last, width = part(block, start), block.cols
         while width > block.lanes:
             width //= 2
-            last = tirx.IfThenElse(self.rest > width, last, self._rows(_narrow(block, width), start))
+            last = tirx.IfThenElse(self.rest > width, last, part(_narrow(block, width), start))
         return [*parts, tirx.IfThenElse(self.rest > 0, last, None)]
 
-    def _rows(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
-        """All rows of one column block: whole row blocks, then one block of what is left, or one for every
-        power of two in it."""
+    def _rows(self, block: RegisterBlock, part: _Part) -> tirx.Stmt:
+        """``part`` for all blocks of rows, each with its first row: whole ones, then one block of what is
+        left, or one for every power of two in it."""
         rows = int_value(self.gemm.rows)
         if rows is not None:
-            return self._static_rows(block, col, rows)
+            return _static_rows(block, rows, part)
         limit = tirx.Var("rows", "int32")
         whole = tirx.truncdiv(limit, index(block.rows))
-        parts = [loop(whole, lambda i: self._block(block, i * block.rows, col))]
+        parts = [loop(whole, lambda i: part(block, i * block.rows))]
         done = whole * block.rows
         exact = self.whole or self.rest is not None
         if exact and block == self.gemm.block and block.form not in MATRIX_FORMS:
-            parts += [
-                self._rest(replace(block, rows=rest), done, limit, col) for rest in range(1, block.rows)
-            ]
+            parts += [_rest(replace(block, rows=rest), done, limit, part) for rest in range(1, block.rows)]
         else:
             for size in _powers_below(block.rows):
-                part = partial(self._block, replace(block, rows=size), col=col)
-                parts.append(_tail(size, done, limit, part))
+                parts.append(_tail(size, done, limit, partial(part, replace(block, rows=size))))
         value = trips_of(self.gemm.rows)
         return sequence(tirx.Bind(limit, value), *parts)
 
-    def _rest(self, block: RegisterBlock, done: Expr, limit: Expr, col: Expr) -> tirx.Stmt:
-        """``block`` behind ``done`` rows, where exactly its rows are left."""
-        return tirx.IfThenElse(limit - done == block.rows, self._block(block, done, col), None)
-
-    def _static_rows(self, block: RegisterBlock, col: Expr, rows: int) -> tirx.Stmt:
-        whole = rows // block.rows
-        parts = [loop(whole, lambda i: self._block(block, i * block.rows, col))] if whole else []
-        done = whole * block.rows
-        for size in _powers_below(block.rows):
-            if (rows - whole * block.rows) & size:
-                parts.append(self._block(replace(block, rows=size), index(done), col))
-                done += size
-        return sequence(*parts)
-
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block from its first row and column: start value, K loop, write back, epilogue."""
+        gemm = self.gemm if self.bands is None else self.bands.at(row)
         registers = _tile_kind(block.form)(
-            self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset, self.rest
+            gemm, self.memory, self.fused_multiply, block, row, col, self.offset, self.rest
         )
-        parts = [tirx.AllocBuffer(registers.data), registers.start(), registers.multiply()]
+        asked = None if self.bands is None else self.bands.asked(row, col, block)
+        parts = [tirx.AllocBuffer(registers.data), registers.start(), *([] if asked is None else [asked])]
+        parts.append(registers.multiply())
         finish = self._finish(block, row, col, registers.data)
         if self.gemm.last is not None:
             return sequence(*parts, tirx.IfThenElse(self.gemm.last, finish, registers.write_back()))
@@ -194,17 +198,47 @@ class _Builder:
         return sequence(*parts, *([finish] if finish is not None else []))
 
     def _finish(self, block: RegisterBlock, row: Expr, col: Expr, sums: Var) -> tirx.Stmt | None:
-        """The epilogue of a block, behind asking for what that of the next rows will touch, where there are
+        """The epilogue of a block, behind asking for what that of the next one will touch, where there is
         such: those of another tile may be at work on another core. In front of the K loop that made loops
         which read ``a`` in place take up to 1.9 times as long on a Xeon of model 207."""
         finish = self.epilogue.emit(row, col, block, sums, self.whole)
         if finish is None or not block.rows == self.gemm.block.rows > 1:
             return finish
-        following = row + block.rows
-        ahead = self.epilogue.ahead(following, col, block)
-        if ahead is None:
-            return finish
-        return sequence(tirx.IfThenElse(following < trips_of(self.gemm.rows), ahead, None), finish)
+        if self.bands is None:
+            next_row, next_col, is_one = row + block.rows, col, row + block.rows < trips_of(self.gemm.rows)
+        else:
+            next_row, next_col, is_one = row, col + block.cols, col + block.cols < trips_of(self.gemm.columns)
+        ahead = self.epilogue.ahead(next_row, next_col, block)
+        return finish if ahead is None else sequence(tirx.IfThenElse(is_one, ahead, None), finish)
+
+
+def _at(block: Callable[[RegisterBlock, Expr, Expr], tirx.Stmt], col: Expr) -> _Part:
+    """Blocks from a column on, by their first row."""
+    return lambda part, row: block(part, row, col)
+
+
+def _side_by_side(block: RegisterBlock, start: int, count: int, part: _Part) -> tirx.Stmt:
+    """``count`` blocks from column ``start`` on."""
+    if count == 1:
+        return part(block, index(start))
+    return loop(count, lambda j: part(block, j * block.cols + start))
+
+
+def _static_rows(block: RegisterBlock, rows: int, part: _Part) -> tirx.Stmt:
+    """``part`` for a known number of rows."""
+    whole = rows // block.rows
+    parts = [loop(whole, lambda i: part(block, i * block.rows))] if whole else []
+    done = whole * block.rows
+    for size in _powers_below(block.rows):
+        if (rows - whole * block.rows) & size:
+            parts.append(part(replace(block, rows=size), index(done)))
+            done += size
+    return sequence(*parts)
+
+
+def _rest(block: RegisterBlock, done: Expr, limit: Expr, part: _Part) -> tirx.Stmt:
+    """``part`` for ``block`` behind ``done`` rows, where exactly its rows are left."""
+    return tirx.IfThenElse(limit - done == block.rows, part(block, done), None)
 
 
 def _tile_kind(form: str) -> type[RegisterTile]:

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 #: on Zen 4 and 5 and on Intel's cores from Skylake on (https://uops.info, VFMADD231PS).
 _UNDER_WAY = 8
 
+#: K steps from a prefetch out of the second cache to the products that it is for.
+_NEAR = 4
+#: Where a prefetch brings a line: the second cache.
+_SECOND = 2
+
 
 class Memory(Protocol):
     """How a microkernel reaches the buffers of the tile IR. Indices are scalar TIR expressions in range."""
@@ -169,11 +174,14 @@ class RegisterTile:
         ]
 
     def _steps(self, k: Expr, count: int) -> tirx.Stmt:
-        """``count`` consecutive K steps from ``k``."""
+        """``count`` consecutive K steps from ``k``. What they ask for comes first: compilers keep loads and
+        prefetches in order, and one between two steps would keep elements of all of them in registers."""
         ahead = self.block.ahead
         if ahead == 1 or count % ahead or not self.gemm.a.side_by_side:
-            return unrolled(count, lambda u: self._products(k + u, lambda r: self._a(r, k + u, 1), u))
-        return sequence(*(self._by_lane(k, u // ahead * ahead, u % ahead) for u in range(count)))
+            steps = unrolled(count, lambda u: self._products(k + u, lambda r: self._a(r, k + u, 1), u))
+        else:
+            steps = sequence(*(self._by_lane(k, u // ahead * ahead, u % ahead) for u in range(count)))
+        return sequence(*self._asked(k, count), steps) if self._runs_ahead() else steps
 
     def _by_lane(self, k: Expr, first: int, number: int) -> tirx.Stmt:
         """Step ``number`` of those whose elements of ``a`` are read together at ``first`` from ``k`` on."""
@@ -191,9 +199,7 @@ class RegisterTile:
             left = spread(a(r), self.block.lanes)
             return put(self.data, at, self._multiply_add(left, self._b(k, v), old))
 
-        if not self._runs_ahead():
-            return each_vector(self.block, multiplied)
-        return sequence(self._fetched(k), each_vector(self.block, multiplied))
+        return each_vector(self.block, multiplied)
 
     def _runs_ahead(self) -> bool:
         """Whether the next block's columns are asked for while this one is computed: those of a ``b`` that is
@@ -202,14 +208,26 @@ class RegisterTile:
         whole = self.rest is None and self.block.cols == self.gemm.block.cols
         return whole and self.block.rows > 1 and self.gemm.reads_rows
 
-    def _fetched(self, k: Expr) -> tirx.Stmt:
-        """Asks for row ``k`` of ``b`` in the next block of columns, a cache line at a time."""
+    def _asked(self, k: Expr, count: int) -> list[tirx.Stmt]:
+        """Asks for the rows of ``b`` of ``count`` steps in the next block of columns. Several blocks of rows
+        share in that, each of them by half of a trip: a core has room for so many lines under way, and the
+        first block would wait for all of them. They come to the second cache, and from there, a few steps
+        ahead of their products, to the first."""
+        if static(self.gemm.a.region.extent[self.gemm.a.row]) <= self.gemm.block.rows:
+            return [self._row_of_b(k + u, self.block.cols) for u in range(count)]
+        nearer = [self._row_of_b(k + (_NEAR + u), 0) for u in range(count)]
+        half = count // 2
+        turn = tirx.truncmod(tirx.truncdiv(self.row, index(self.gemm.block.rows)), index(2))
+        return [self._row_of_b(k + turn * half + u, self.block.cols, _SECOND) for u in range(half)] + nearer
+
+    def _row_of_b(self, k: Expr, behind: int, near: int = 3) -> tirx.Stmt:
+        """Asks for row ``k`` of ``b`` in the block of columns ``behind`` the own, by the ends of its lines:
+        where rows begin inside of one, the block before has asked for the first."""
         b, line = self.gemm.b, CACHE_LINE // element_bytes(str(self.gemm.b.region.buffer.dtype))
 
         def asked(number: Expr) -> tirx.Stmt:
-            place = element(b, k, self.col + (self.block.cols + number * line))
-            where = self.memory.address(b.region.buffer, place)
-            return prefetch(where)
+            place = element(b, k, self.col + (behind + number * line + (line - 1)))
+            return prefetch(self.memory.address(b.region.buffer, place), near=near)
 
         return unrolled(-(-self.block.cols // line), asked)
 

@@ -26,9 +26,10 @@ def index(value: Expr | int) -> Expr:
     return value if dtype_of(value) == INDEX else tirx.Cast(INDEX, value)
 
 
-def prefetch(address: Expr, *, write: bool = False) -> tirx.Stmt:
-    """Asks for the cache line at ``address`` in the first cache, for writing where ``write`` says so."""
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), 3, 1))
+def prefetch(address: Expr, *, write: bool = False, near: int = 3) -> tirx.Stmt:
+    """Asks for the cache line at ``address``, for writing where ``write`` says so, in the first cache;
+    ``near`` 2: in the second."""
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), near, 1))
 
 
 def trips_of(value: Expr | int) -> Expr:
