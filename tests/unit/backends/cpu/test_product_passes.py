@@ -283,12 +283,13 @@ def test_several_blocks_of_rows_share_in_asking() -> None:
     [
         (Product(bM=256, bN=256, bK=64), (8, 64 + 16)),
         (Product(bM=256, bN=256, bK=64, dtype="float16"), (8, 64 + 16)),
+        (Product(bM=256, bN=256, bK=64, dtype="int8", acc="int32", out="int32"), (8, 64 + 32)),
         (Product(bM=256, bN=128, bK=64), None),
         (Product(bM=128, bN=256, bK=64), None),
         (Product(bM=256, bN=256, bK=1024), None),
         (Product(bM=256, bN=256, bK=64, trans_a=True), None),
     ],
-    ids=["many", "float16", "few_columns", "few_rows", "deep", "trans_a"],
+    ids=["many", "float16", "int8", "few_columns", "few_rows", "deep", "trans_a"],
 )
 def test_many_rows_meet_many_columns_by_bands(product: Product, band: tuple[int, int] | None) -> None:
     (gemm,) = found(lowered(product), MicroGemm)

@@ -30,6 +30,10 @@ PRODUCTS = {
     "bands_pinned": Product(M=141, bM=144, N=320, bN=320, K=75, bK=75),
     "bands_float16": Product(dtype="float16", bM=136, bN=256, bK=40, out="float16", epilogue=STAGED),
     "bands_trans_b": Product(dtype="bfloat16", trans_b=True, bM=136, bN=256, bK=40),
+    "bands_int8": Product(dtype="int8", acc="int32", out="int32", trans_b=True, bM=136, bN=256, bK=40),
+    "bands_uint8_int8": Product(
+        dtype="uint8", b_dtype="int8", acc="int32", out="int32", M=61, N=300, K=75, bM=136, bN=256, bK=80
+    ),
     "across": Product(bM=16, N=128, trans_b=True, epilogue=BIAS_RESIDUAL),
     "across_pinned": Product(M=3, bM=4, N=96, bN=24, K=64, trans_b=True),
     "across_staged_a": Product(bM=1, N=64, trans_b=True, bK=24),

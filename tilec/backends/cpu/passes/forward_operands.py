@@ -17,6 +17,7 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
 from tilec.backends.cpu.products.bands import has_bands
+from tilec.backends.cpu.products.dot_forms import DOT_FORMS
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.staged_operands import (
     StagedOperands,
@@ -180,8 +181,10 @@ class _Forward(StagedOperands):
 
 
 def _less_deep(gemm: MicroGemm, depth: int | Expr | None) -> MicroGemm:
-    """``gemm`` on staged tiles without the K beyond their sources, where its form takes any K."""
-    return gemm if depth is None or gemm.block.form != "fma" else replace(gemm, depth=depth)
+    """``gemm`` on staged tiles without the K beyond their sources, where its form takes any K: the last word
+    of one has zeros behind it."""
+    takes_any = gemm.block.form == "fma" or gemm.block.form in DOT_FORMS
+    return replace(gemm, depth=depth) if depth is not None and takes_any else gemm
 
 
 def _same_count(count: int | Expr, other: int | Expr) -> bool:

@@ -10,11 +10,14 @@ ran at 0.81 of the core's peak from a copy of the whole tile, at 0.90 from bands
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, element
+from tilec.backends.cpu.products.dot_forms import DOT_FORMS
+from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.tir import (
     CACHE_LINE,
     index,
@@ -26,7 +29,9 @@ from tilec.backends.cpu.products.tir import (
 )
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Region
+from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert, element_bytes
+from tilec.lowering.math.vectors import with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -50,20 +55,33 @@ def has_bands(gemm: MicroGemm, a: Matrix) -> bool:
     """Whether ``gemm`` reads its first operand ``a``, which lies in a tensor, by bands."""
     rows, depth = (int_value(a.region.extent[axis]) for axis in (a.row, a.col))
     columns, block = int_value(gemm.c.extent[-1]), gemm.block
-    if block.form != "fma" or rows is None or depth is None or columns is None:
+    if (
+        not (block.form == "fma" or block.form in DOT_FORMS)
+        or rows is None
+        or depth is None
+        or columns is None
+    ):
         return False
     if not a.side_by_side or not a.region.buffer.scope().startswith("global"):
         return False
-    fits = block.rows * depth * element_bytes(gemm.computed) <= _BAND_BYTES
+    fits = block.rows * depth * element_bytes(_held(gemm, a)) <= _BAND_BYTES
     return fits and rows > _MANY_ROWS and columns >= _MANY_BLOCKS * block.cols
 
 
 def band_of(gemm: MicroGemm) -> Var:
     """The tile for the bands of a product: rows are a cache line longer than K, so that they start in
     different sets of a cache."""
-    depth = int_value(gemm.a.region.extent[gemm.a.col]) or 0
-    shape = (gemm.block.rows, depth + CACHE_LINE // element_bytes(gemm.computed))
-    return tirx.decl_buffer(shape, gemm.computed, f"{gemm.a.region.buffer.name}_band", scope="shared.dyn")
+    held, depth = _held(gemm, gemm.a), static(gemm.a.region.extent[gemm.a.col])
+    shape = (gemm.block.rows, depth + CACHE_LINE // element_bytes(held))
+    return tirx.decl_buffer(shape, held, f"{gemm.a.region.buffer.name}_band", scope="shared.dyn")
+
+
+def _held(gemm: MicroGemm, a: Matrix) -> str:
+    """The type of a band's elements: the one that is multiplied, or the bits of words."""
+    form, dtype = word_form(gemm.block.form), str(a.region.buffer.dtype)
+    if form is None:
+        return gemm.computed
+    return f"uint{8 * element_bytes(dtype)}" if form.holds(dtype) else form.stored
 
 
 class Bands:
@@ -73,36 +91,49 @@ class Bands:
         self.gemm = gemm
         self.band = band
         self.memory = memory
+        self.form = word_form(gemm.block.form)
 
     def filled(self, row: Expr, rows: int) -> tirx.Stmt:
-        """Copies ``rows`` rows from ``row`` on: by vectors, then the rest of K one by one."""
-        lanes, depth = self.gemm.block.lanes, trips_of(self.gemm.depth)
+        """Copies ``rows`` rows from ``row`` on: by vectors, then the rest of K one by one, with zeros behind
+        it that complete a word."""
+        held, depth = str(self.band.dtype), trips_of(self.gemm.depth)
+        lanes = self.gemm.block.lanes * (1 if self.form is None else 4 // element_bytes(held))
         whole = tirx.truncdiv(depth, index(lanes))
         vectors = loop(whole, lambda v: unrolled(rows, lambda r: self._copied(row, r, v * lanes, lanes)))
         if (int_value(depth) or 1) % lanes == 0:
             return vectors
         done = whole * lanes
         rest = loop(depth - done, lambda k: unrolled(rows, lambda r: self._copied(row, r, done + k, 1)))
-        return sequence(vectors, rest)
+        return sequence(vectors, rest, *self._completed(depth, rows))
+
+    def _completed(self, depth: Expr, rows: int) -> list[tirx.Stmt]:
+        """Zeros from ``depth`` on to the end of a word."""
+        if self.form is None:
+            return []
+        group, zero = index(self.form.group), tirx.const(0, str(self.band.dtype))
+        behind = tirx.truncmod(group - tirx.truncmod(depth, group), group)
+        cleared = partial(self.memory.store, self.band, value=zero)
+        return [loop(behind, lambda k: unrolled(rows, lambda r: cleared((r, depth + k))))]
 
     def _copied(self, row: Expr, r: Expr, k: Expr, lanes: int) -> tirx.Stmt:
-        value = self.memory.load(self.gemm.a.region.buffer, element(self.gemm.a, row + r, k), lanes)
-        return self.memory.store(self.band, (r, k), convert(value, self.gemm.computed))
+        a, held = self.gemm.a.region.buffer, str(self.band.dtype)
+        place = element(self.gemm.a, row + r, k)
+        if self.form is not None and self.form.holds(str(a.dtype)):
+            return self.memory.store(self.band, (r, k), self.memory.word(a, place, with_lanes(held, lanes)))
+        return self.memory.store(self.band, (r, k), convert(self.memory.load(a, place, lanes), held))
 
     def at(self, row: Expr) -> MicroGemm:
         """The product whose ``a`` is the band that starts at ``row``."""
-        extents = tuple(int_value(size) or 0 for size in self.band.shape)
-        region = Region(self.band, (-row, index(0)), extents)
+        region = Region(self.band, (-row, index(0)), tuple(map(static, self.band.shape)))
         return replace(self.gemm, a=Matrix(region, 0, 1))
 
     def asked(self, row: Expr, col: Expr, block: RegisterBlock) -> tirx.Stmt | None:
         """Asks for a part of the band behind the one that starts at ``row``: all blocks of columns together
         ask for all of it."""
-        size = element_bytes(str(self.gemm.a.region.buffer.dtype))
-        line, depth = CACHE_LINE // size, int_value(self.gemm.a.region.extent[self.gemm.a.col]) or 0
-        columns = int_value(self.gemm.c.extent[-1]) or 1
         if block.cols != self.gemm.block.cols or block.rows != self.gemm.block.rows:
             return None
+        line = CACHE_LINE // element_bytes(str(self.gemm.a.region.buffer.dtype))
+        depth, columns = static(self.gemm.a.region.extent[self.gemm.a.col]), static(self.gemm.c.extent[-1])
         each = -(-depth * block.cols // (columns * line)) * line
         first = tirx.truncdiv(col, index(block.cols)) * each
         places = [(r, first + k) for r in range(block.rows) for k in range(0, each, line)]

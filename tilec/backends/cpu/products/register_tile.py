@@ -159,7 +159,7 @@ class RegisterTile:
 
     def _static_depth(self) -> list[tirx.Stmt]:
         unroll = self.block.unroll
-        steps = static(self.gemm.depth) // (self.form.group if self.form is not None else 1)
+        steps = -(-static(self.gemm.depth) // (self.form.group if self.form is not None else 1))
         trips, rest = divmod(steps, unroll)
         parts = [loop(trips, lambda k: self._steps(k * unroll, unroll))] if trips else []
         return [*parts, *([self._steps(index(trips * unroll), rest)] if rest else [])]
@@ -167,8 +167,11 @@ class RegisterTile:
     def _dynamic_depth(self) -> list[tirx.Stmt]:
         unroll, limit = self.block.unroll, tirx.Var("depth", INDEX)
         trips = tirx.truncdiv(limit, index(unroll))
+        steps = trips_of(self.gemm.depth)
+        if self.form is not None:
+            steps = tirx.truncdiv(steps + (self.form.group - 1), index(self.form.group))
         return [
-            tirx.Bind(limit, trips_of(self.gemm.depth)),
+            tirx.Bind(limit, steps),
             loop(trips, lambda k: self._steps(k * unroll, unroll)),
             loop(limit - trips * unroll, lambda k: self._steps(trips * unroll + k, 1)),
         ]
