@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import Library
+from tvm import tirx
 
 from tilec.backends.cpu.codegen.objects import tir_text
+from tilec.backends.cpu.emit.first_lanes import lanes_that_exist
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.text.parser import parse_kernel
@@ -78,3 +80,15 @@ def test_sums_of_what_is_looked_up_are_vectors() -> None:
     y = np.zeros(1, np.float32)
     Library({"summed": SUMMED}, "x86-64-v3").run("summed", [x, at, y], {"n": 100})
     assert y[0] == 5050
+
+
+def test_functions_that_share_an_intrinsic_declare_it_once() -> None:
+    """As those that look up a tile and a tensor do, whose places have two types."""
+    functions: dict[str, str] = {}
+    base, exists = tirx.Var("base", "handle"), tirx.Broadcast(tirx.const(True, "bool"), 8)
+    for index in ("int32", "int64"):
+        at = tirx.Broadcast(tirx.const(0, index), 8)
+        lanes_that_exist(base, at, exists, "int32", functions)
+    text = "\n".join(functions.values())
+    assert text.count("declare <8 x i32> @llvm.masked.gather.v8i32.v8p0") == 1
+    assert text.count("define ") == 2
