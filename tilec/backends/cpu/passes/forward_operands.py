@@ -164,7 +164,7 @@ class _Forward(StagedOperands):
         if int_value(gemm.clear) == 1:
             return across
         adds = int_value(gemm.clear) == 0 and gemm.c.buffer not in self.filled
-        return adds and (across or gemm.block.form == "fma")
+        return adds and (across or _takes_any(gemm))
 
     def _limit(self, count: int | Expr, matrix: Matrix, axis: int) -> int | Expr | None:
         """``count`` cut to what the source has on ``axis``; None where it may start below zero."""
@@ -183,8 +183,12 @@ class _Forward(StagedOperands):
 def _less_deep(gemm: MicroGemm, depth: int | Expr | None) -> MicroGemm:
     """``gemm`` on staged tiles without the K beyond their sources, where its form takes any K: the last word
     of one has zeros behind it."""
-    takes_any = gemm.block.form == "fma" or gemm.block.form in DOT_FORMS
-    return replace(gemm, depth=depth) if depth is not None and takes_any else gemm
+    return replace(gemm, depth=depth) if depth is not None and _takes_any(gemm) else gemm
+
+
+def _takes_any(gemm: MicroGemm) -> bool:
+    """Whether the form of a product takes any K and any columns of its tiles."""
+    return gemm.block.form == "fma" or gemm.block.form in DOT_FORMS
 
 
 def _same_count(count: int | Expr, other: int | Expr) -> bool:
