@@ -216,7 +216,7 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
         return side_by_side and int_value(depth) is not None and _suits_tiles(gemm, buffer)
     if (form := word_form(gemm.block.form)) is not None:
         whole = int_value(depth) is not None and form.holds(str(buffer.dtype))
-        return side_by_side and whole and static(gemm.columns) <= gemm.block.cols
+        return side_by_side and whole and static(gemm.c.extent[-1]) <= gemm.block.cols
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
     asks = gemm.reads_rows and gemm.block.rows > 1
