@@ -271,11 +271,9 @@ def test_blocks_ask_for_the_columns_of_the_next_one(product: Product, asks: bool
 
 def test_several_blocks_of_rows_share_in_asking() -> None:
     """Each asks for half of the next columns' lines in the second cache, and for its own in the first."""
-    trip = re.findall(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)', code(Product(bM=16, bN=64)))
-    assert trip[:12] == ["2"] * 4 + ["3"] * 8
-    assert set(re.findall(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)', code(Product(bM=8)))) == {
-        "3"
-    }
+    cache_of = re.compile(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)')
+    assert cache_of.findall(code(Product(bM=16, bN=64)))[:12] == ["2"] * 4 + ["3"] * 8
+    assert set(cache_of.findall(code(Product(bM=8)))) == {"3"}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.select_microkernel import across_block, low_block
-from tilec.backends.cpu.products.bands import has_bands
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS
-from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.bands import MANY_BLOCKS, MANY_ROWS, has_bands
+from tilec.backends.cpu.products.forms import takes_any, word_form
 from tilec.backends.cpu.products.staged_operands import (
     StagedOperands,
     dot_of,
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Rows of ``a`` up to which a row-major ``b`` is read in place, and more where the tile has so many blocks of
-#: columns that the next ones may be asked for in time.
-_FEW_ROWS, _MORE_ROWS, _MANY_BLOCKS = 64, 128, 8
+#: Rows of ``a`` up to which a row-major ``b`` is read in place; where the tile has many blocks of columns, so
+#: that the next ones may be asked for in time, it is up to as many as have no bands.
+_FEW_ROWS = 64
 
 #: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
 _FEW_PANELS = 4
@@ -164,7 +163,7 @@ class _Forward(StagedOperands):
         if int_value(gemm.clear) == 1:
             return across
         adds = int_value(gemm.clear) == 0 and gemm.c.buffer not in self.filled
-        return adds and (across or _takes_any(gemm))
+        return adds and (across or takes_any(gemm.block.form))
 
     def _limit(self, count: int | Expr, matrix: Matrix, axis: int) -> int | Expr | None:
         """``count`` cut to what the source has on ``axis``; None where it may start below zero."""
@@ -181,14 +180,8 @@ class _Forward(StagedOperands):
 
 
 def _less_deep(gemm: MicroGemm, depth: int | Expr | None) -> MicroGemm:
-    """``gemm`` on staged tiles without the K beyond their sources, where its form takes any K: the last word
-    of one has zeros behind it."""
-    return replace(gemm, depth=depth) if depth is not None and _takes_any(gemm) else gemm
-
-
-def _takes_any(gemm: MicroGemm) -> bool:
-    """Whether the form of a product takes any K and any columns of its tiles."""
-    return gemm.block.form == "fma" or gemm.block.form in DOT_FORMS
+    """``gemm`` on staged tiles without the K beyond their sources, where its form takes any K."""
+    return replace(gemm, depth=depth) if depth is not None and takes_any(gemm.block.form) else gemm
 
 
 def _same_count(count: int | Expr, other: int | Expr) -> bool:
@@ -254,8 +247,8 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
         return False
     if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
         return False
-    is_wide = static(gemm.c.extent[-1]) >= _MANY_BLOCKS * gemm.block.cols
-    few = _MORE_ROWS if is_wide else _FEW_ROWS
+    is_wide = static(gemm.c.extent[-1]) >= MANY_BLOCKS * gemm.block.cols
+    few = MANY_ROWS if is_wide else _FEW_ROWS
     return static(gemm.a.region.extent[gemm.a.row]) <= few or is_panel(region.buffer)
 
 

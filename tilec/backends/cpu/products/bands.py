@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, element
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS
-from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.forms import group_of, takes_any, word_form
 from tilec.backends.cpu.products.tir import (
     CACHE_LINE,
+    SECOND,
     index,
     loop,
     prefetch,
@@ -39,33 +39,25 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.products.register_tile import Memory
 
 #: Blocks of columns from which on a band is read often enough to pay for its copy.
-_MANY_BLOCKS = 8
+MANY_BLOCKS = 8
 
-#: Rows of a tile from which on panels of ``b`` are read often enough to be better in the second cache.
-_MANY_ROWS = 128
+#: Rows of a tile above which panels of ``b`` are read often enough to be better in the second cache.
+MANY_ROWS = 128
 
 #: Bytes of a band: a third of the first cache of most cores.
 _BAND_BYTES = 16 * 1024
-
-#: Where a prefetch brings a line: the second cache.
-_SECOND = 2
 
 
 def has_bands(gemm: MicroGemm, a: Matrix) -> bool:
     """Whether ``gemm`` reads its first operand ``a``, which lies in a tensor, by bands."""
     rows, depth = (int_value(a.region.extent[axis]) for axis in (a.row, a.col))
     columns, block = int_value(gemm.c.extent[-1]), gemm.block
-    if (
-        not (block.form == "fma" or block.form in DOT_FORMS)
-        or rows is None
-        or depth is None
-        or columns is None
-    ):
+    if rows is None or depth is None or columns is None or not takes_any(block.form):
         return False
     if not a.side_by_side or not a.region.buffer.scope().startswith("global"):
         return False
     fits = block.rows * depth * element_bytes(_held(gemm, a)) <= _BAND_BYTES
-    return fits and rows > _MANY_ROWS and columns >= _MANY_BLOCKS * block.cols
+    return fits and rows > MANY_ROWS and columns >= MANY_BLOCKS * block.cols
 
 
 def band_of(gemm: MicroGemm) -> Var:
@@ -92,12 +84,12 @@ class Bands:
         self.band = band
         self.memory = memory
         self.form = word_form(gemm.block.form)
+        self.group = group_of(gemm.block.form)
 
     def filled(self, row: Expr, rows: int) -> tirx.Stmt:
         """Copies ``rows`` rows from ``row`` on: by vectors, then the rest of K one by one, with zeros behind
         it that complete a word."""
-        held, depth = str(self.band.dtype), trips_of(self.gemm.depth)
-        lanes = self.gemm.block.lanes * (1 if self.form is None else 4 // element_bytes(held))
+        depth, lanes = trips_of(self.gemm.depth), self.gemm.block.lanes * self.group
         whole = tirx.truncdiv(depth, index(lanes))
         vectors = loop(whole, lambda v: unrolled(rows, lambda r: self._copied(row, r, v * lanes, lanes)))
         if (int_value(depth) or 1) % lanes == 0:
@@ -108,9 +100,9 @@ class Bands:
 
     def _completed(self, depth: Expr, rows: int) -> list[tirx.Stmt]:
         """Zeros from ``depth`` on to the end of a word."""
-        if self.form is None:
+        if self.group == 1:
             return []
-        group, zero = index(self.form.group), tirx.const(0, str(self.band.dtype))
+        group, zero = index(self.group), tirx.const(0, str(self.band.dtype))
         behind = tirx.truncmod(group - tirx.truncmod(depth, group), group)
         cleared = partial(self.memory.store, self.band, value=zero)
         return [loop(behind, lambda k: unrolled(rows, lambda r: cleared((r, depth + k))))]
@@ -127,18 +119,18 @@ class Bands:
         region = Region(self.band, (-row, index(0)), tuple(map(static, self.band.shape)))
         return replace(self.gemm, a=Matrix(region, 0, 1))
 
-    def asked(self, row: Expr, col: Expr, block: RegisterBlock) -> tirx.Stmt | None:
+    def asked(self, row: Expr, col: Expr, block: RegisterBlock) -> list[tirx.Stmt]:
         """Asks for a part of the band behind the one that starts at ``row``: all blocks of columns together
         ask for all of it."""
         if block.cols != self.gemm.block.cols or block.rows != self.gemm.block.rows:
-            return None
+            return []
         line = CACHE_LINE // element_bytes(str(self.gemm.a.region.buffer.dtype))
         depth, columns = static(self.gemm.a.region.extent[self.gemm.a.col]), static(self.gemm.c.extent[-1])
         each = -(-depth * block.cols // (columns * line)) * line
         first = tirx.truncdiv(col, index(block.cols)) * each
         places = [(r, first + k) for r in range(block.rows) for k in range(0, each, line)]
-        return sequence(*(self._line(row + (block.rows + r), k) for r, k in places))
+        return [self._line(row + (block.rows + r), k) for r, k in places]
 
     def _line(self, row: Expr, k: Expr) -> tirx.Stmt:
         where = self.memory.address(self.gemm.a.region.buffer, element(self.gemm.a, row, k))
-        return prefetch(where, near=_SECOND)
+        return prefetch(where, near=SECOND)

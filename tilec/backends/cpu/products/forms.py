@@ -19,6 +19,18 @@ def word_form(name: str) -> DotForm | None:
     return next((family[name] for family in _FAMILIES if name in family), None)
 
 
+def takes_any(name: str) -> bool:
+    """Whether the form of a `RegisterBlock` takes any K and any columns of its tiles: the last word along K
+    has zeros behind it."""
+    return name == "fma" or name in DOT_FORMS
+
+
+def group_of(name: str) -> int:
+    """Elements along K that one step of a form takes."""
+    form = word_form(name)
+    return 1 if form is None else form.group
+
+
 def word_forms(target: Target, a: str, b: str, c: str) -> tuple[DotForm, ...]:
     """The forms for operands of types ``a`` and ``b`` into ``c``, the fastest first; none where plain
     multiply-adds serve."""

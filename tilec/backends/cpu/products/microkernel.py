@@ -83,7 +83,9 @@ class _Builder:
         shared = self._shared()
         if self.bands is not None:
             return sequence(*shared, self._rows(self.gemm.block, partial(self._band, self.bands)))
-        return sequence(*shared, *self._columns(lambda block, col: self._rows(block, _at(self._block, col))))
+        return sequence(
+            *shared, *self._columns(lambda block, col: self._rows(block, partial(self._block, col=col)))
+        )
 
     def _band(self, bands: Bands, rows: RegisterBlock, row: Expr) -> tirx.Stmt:
         """One band, which meets all columns."""
@@ -187,9 +189,8 @@ class _Builder:
         registers = _tile_kind(block.form)(
             gemm, self.memory, self.fused_multiply, block, row, col, self.offset, self.rest
         )
-        asked = None if self.bands is None else self.bands.asked(row, col, block)
-        parts = [tirx.AllocBuffer(registers.data), registers.start(), *([] if asked is None else [asked])]
-        parts.append(registers.multiply())
+        asked = [] if self.bands is None else self.bands.asked(row, col, block)
+        parts = [tirx.AllocBuffer(registers.data), registers.start(), *asked, registers.multiply()]
         finish = self._finish(block, row, col, registers.data)
         if self.gemm.last is not None:
             return sequence(*parts, tirx.IfThenElse(self.gemm.last, finish, registers.write_back()))
@@ -210,11 +211,6 @@ class _Builder:
             next_row, next_col, is_one = row, col + block.cols, col + block.cols < trips_of(self.gemm.columns)
         ahead = self.epilogue.ahead(next_row, next_col, block)
         return finish if ahead is None else sequence(tirx.IfThenElse(is_one, ahead, None), finish)
-
-
-def _at(block: Callable[[RegisterBlock, Expr, Expr], tirx.Stmt], col: Expr) -> _Part:
-    """Blocks from a column on, by their first row."""
-    return lambda part, row: block(part, row, col)
 
 
 def _side_by_side(block: RegisterBlock, start: int, count: int, part: _Part) -> tirx.Stmt:

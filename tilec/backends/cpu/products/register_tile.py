@@ -10,10 +10,12 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
 from tilec.backends.cpu.products.dot_forms import DotForm, dot
-from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.forms import group_of, word_form
 from tilec.backends.cpu.products.tir import (
     CACHE_LINE,
+    FIRST,
     INDEX,
+    SECOND,
     get,
     index,
     loop,
@@ -38,8 +40,6 @@ _UNDER_WAY = 8
 
 #: K steps from a prefetch out of the second cache to the products that it is for.
 _NEAR = 4
-#: Where a prefetch brings a line: the second cache.
-_SECOND = 2
 
 
 class Memory(Protocol):
@@ -159,7 +159,7 @@ class RegisterTile:
 
     def _static_depth(self) -> list[tirx.Stmt]:
         unroll = self.block.unroll
-        steps = -(-static(self.gemm.depth) // (self.form.group if self.form is not None else 1))
+        steps = -(-static(self.gemm.depth) // group_of(self.block.form))
         trips, rest = divmod(steps, unroll)
         parts = [loop(trips, lambda k: self._steps(k * unroll, unroll))] if trips else []
         return [*parts, *([self._steps(index(trips * unroll), rest)] if rest else [])]
@@ -167,11 +167,9 @@ class RegisterTile:
     def _dynamic_depth(self) -> list[tirx.Stmt]:
         unroll, limit = self.block.unroll, tirx.Var("depth", INDEX)
         trips = tirx.truncdiv(limit, index(unroll))
-        steps = trips_of(self.gemm.depth)
-        if self.form is not None:
-            steps = tirx.truncdiv(steps + (self.form.group - 1), index(self.form.group))
+        group = group_of(self.block.form)
         return [
-            tirx.Bind(limit, steps),
+            tirx.Bind(limit, tirx.truncdiv(trips_of(self.gemm.depth) + (group - 1), index(group))),
             loop(trips, lambda k: self._steps(k * unroll, unroll)),
             loop(limit - trips * unroll, lambda k: self._steps(trips * unroll + k, 1)),
         ]
@@ -221,9 +219,9 @@ class RegisterTile:
         nearer = [self._row_of_b(k + (_NEAR + u), 0) for u in range(count)]
         half = count // 2
         turn = tirx.truncmod(tirx.truncdiv(self.row, index(self.gemm.block.rows)), index(2))
-        return [self._row_of_b(k + turn * half + u, self.block.cols, _SECOND) for u in range(half)] + nearer
+        return [self._row_of_b(k + turn * half + u, self.block.cols, SECOND) for u in range(half)] + nearer
 
-    def _row_of_b(self, k: Expr, behind: int, near: int = 3) -> tirx.Stmt:
+    def _row_of_b(self, k: Expr, behind: int, near: int = FIRST) -> tirx.Stmt:
         """Asks for row ``k`` of ``b`` in the block of columns ``behind`` the own, by the ends of its lines:
         where rows begin inside of one, the block before has asked for the first."""
         b, line = self.gemm.b, CACHE_LINE // element_bytes(str(self.gemm.b.region.buffer.dtype))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: Type of loop variables: tiles are small, and LLVM widens them where an address needs it.
 INDEX = "int32"
 
+#: Where a prefetch may bring a line: the first cache, the second one.
+FIRST, SECOND = 3, 2
+
 #: Bytes of a cache line of the processors here.
 CACHE_LINE = 64
 
@@ -26,9 +29,8 @@ def index(value: Expr | int) -> Expr:
     return value if dtype_of(value) == INDEX else tirx.Cast(INDEX, value)
 
 
-def prefetch(address: Expr, *, write: bool = False, near: int = 3) -> tirx.Stmt:
-    """Asks for the cache line at ``address``, for writing where ``write`` says so, in the first cache;
-    ``near`` 2: in the second."""
+def prefetch(address: Expr, *, write: bool = False, near: int = FIRST) -> tirx.Stmt:
+    """Asks for the cache line at ``address`` in the cache ``near``, for writing where ``write`` says so."""
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), near, 1))
 
 
