@@ -113,13 +113,14 @@ class PackWords(Stmt):
 
     ``src`` has all of these; its rows are a build-time multiple of the word's ``group``. Elements are
     converted first, as the word form ``form`` has them; words have the type of ``dst``. ``columns`` are
-    packed; None: all."""
+    packed, and of these as many ``rows``, whole words; None: all."""
 
     src: Matrix
     dst: Writes[Region]
     lanes: int
     form: str
     columns: int | Expr | None = None
+    rows: int | Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)

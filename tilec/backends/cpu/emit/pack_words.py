@@ -47,15 +47,17 @@ class _Words:
         self.stmt = stmt
         self.ctx = ctx
         self.form = cast("DotForm", word_form(stmt.form))
-        self.depth = static(extent[stmt.src.row]) // self.form.group
-        self.columns = self._count(stmt)
+        panels = 1 if stmt.src.panel is None else static(extent[stmt.src.panel])
+        rows = self._count(stmt.rows, static(extent[stmt.src.row]))
+        group = self.form.group
+        self.depth = rows // group if isinstance(rows, int) else tirx.truncdiv(rows, index(group))
+        self.columns = self._count(stmt.columns, static(extent[stmt.src.col]) * panels)
 
-    def _count(self, stmt: PackWords) -> int | Expr:
-        """Columns to pack."""
-        if stmt.columns is not None:
-            return trips_of(stmt.columns if isinstance(stmt.columns, int) else self.ctx.value(stmt.columns))
-        extent, panel = stmt.src.region.extent, stmt.src.panel
-        return static(extent[stmt.src.col]) * (1 if panel is None else static(extent[panel]))
+    def _count(self, given: int | Expr | None, most: int) -> int | Expr:
+        """Rows or columns to pack: what is ``given`` of all."""
+        if given is None or isinstance(given, int):
+            return most if given is None else given
+        return trips_of(self.ctx.value(given))
 
     def interleaved(self) -> tirx.Stmt:
         """Vectors along the columns, then columns that fill none, ``group`` rows at a time."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tvm import tirx
 from tvm.ir import Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.backends.cpu.products.bands import band_of, has_bands
+from tilec.backends.cpu.products.dot_forms import DOT_FORMS
 from tilec.backends.cpu.products.packing import (
     Packing,
     a_packing,
@@ -26,10 +28,10 @@ from tilec.backends.cpu.products.packing import (
     part_of_panels,
     whole_region,
 )
-from tilec.ir.exprs import all_of, int_value
+from tilec.ir.exprs import all_of, dtype_of, int_value
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Region, Stmt, walk
-from tilec.lowering.analysis.regions import is_whole, minima
+from tilec.lowering.analysis.regions import is_whole, minima, static
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import users
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
@@ -59,9 +61,10 @@ class _Packer(ScopedRewrite):
         super().__init__(kernel, launch)
         self.staged: dict[Var, Packing] = {}
         used = users(launch.body)
+        everywhere = {*launch.block_vars, *(dim.var for dim in kernel.dims if dim.var is not None)}
         for stmt in walk(launch.body):
             if isinstance(stmt, Alloc) and stmt.buffer in used:
-                packing = _staged(stmt.buffer, used[stmt.buffer])
+                packing = _staged(stmt.buffer, used[stmt.buffer], everywhere)
                 if packing is not None:
                     self.staged[stmt.buffer] = packing
 
@@ -89,11 +92,11 @@ class _Packer(ScopedRewrite):
         return pack(packing, source, copy) if panels is None else [replace(panels, loc=copy.loc)]
 
     def _rearranged(self, copy: Copy, source: Matrix | None, packing: Packing) -> list[Stmt]:
-        """A tile that is taken apart: its source is, where that has all of it."""
+        """A tile that is taken apart: its source is, where that has all that is read of it."""
         staged = [copy, *pack(packing, packing.source, copy)]
         if source is None or not _has_runs(source, packing):
             return staged
-        outside = self._open_ends(copy.src)
+        outside = self._open_ends(_read(source, packing))
         if outside is None:
             return staged
         direct = pack(packing, source, copy)
@@ -140,6 +143,14 @@ class _Packer(ScopedRewrite):
         return packing.matrix, [Alloc(packing.buffer), *pack(packing, packing.source, gemm)]
 
 
+def _read(source: Matrix, packing: Packing) -> Region:
+    """What products read of the source of a packing."""
+    extents = list(source.region.extent)
+    if packing.counts is not None and source.panel is None:
+        extents[source.row], extents[source.col] = packing.counts
+    return replace(source.region, extent=tuple(extents))
+
+
 def _without_unused(body: Block, tiles: Mapping[Var, Packing]) -> Block:
     """``body`` without those of ``tiles`` that nothing names."""
     used = users(body)
@@ -161,8 +172,9 @@ def _has_runs(source: Matrix, packing: Packing) -> bool:
     return last in (own.row, own.col) and axis == len(source.region.start) - 1
 
 
-def _staged(tile: Var, users_of_tile: list[Stmt]) -> Packing | None:
-    """The packing for a tile that one whole Copy fills and the same operand of products reads."""
+def _staged(tile: Var, users_of_tile: list[Stmt], everywhere: set[Var]) -> Packing | None:
+    """The packing for a tile that one whole Copy fills and the same operand of products reads; all statements
+    know the names ``everywhere``."""
     copies = [user for user in users_of_tile if isinstance(user, Copy)]
     products = [user for user in users_of_tile if isinstance(user, MicroGemm)]
     if len(copies) != 1 or not products or len(copies) + len(products) != len(users_of_tile):
@@ -175,18 +187,38 @@ def _staged(tile: Var, users_of_tile: list[Stmt]) -> Packing | None:
         return None
     if _source_matrix(copies[0], first) is None:
         return None
-    return replace(first, counts=_counts(tile, products[0], copies[0]) if len(products) == 1 else None)
+    if len(products) > 1:
+        return first
+    return replace(first, counts=_counts(tile, products[0], everywhere | _known(copies[0])))
 
 
-def _counts(tile: Var, gemm: MicroGemm, copy: Copy) -> tuple[int | Expr, int | Expr] | None:
-    """Rows and columns of ``tile`` that its only product reads, where its Copy can tell them. Other forms
-    than "fma" may read beyond."""
-    if gemm.block.form != "fma":
+def _known(copy: Copy) -> set[Var]:
+    """Names that stand where a Copy does."""
+    return _names(*copy.src.start, *copy.src.buffer.shape)
+
+
+def _counts(tile: Var, gemm: MicroGemm, known: set[Var]) -> tuple[int | Expr, int | Expr] | None:
+    """Rows and columns of ``tile`` that its only product reads, where that reads it whole and names that are
+    ``known`` tell them: of words whole ones, and whole panels. Other forms may read beyond."""
+    form, is_a = DOT_FORMS.get(gemm.block.form), gemm.a.region.buffer.same_as(tile)
+    if form is None and gemm.block.form != "fma":
         return None
-    is_a = gemm.a.region.buffer.same_as(tile)
-    counts = (gemm.rows, gemm.depth) if is_a else (gemm.depth, gemm.columns)
-    known = _names(*copy.src.start, *copy.src.buffer.shape)
+    if not is_whole((gemm.a if is_a else gemm.b).region):
+        return None
+    depth, columns = gemm.depth, gemm.columns
+    if form is not None:
+        depth = _whole(depth, form.group, static(gemm.b.region.extent[gemm.b.row]))
+        columns = _whole(columns, form.panel(gemm.block), static(gemm.c.extent[-1]))
+    counts = (gemm.rows, depth) if is_a else (depth, columns)
     return counts if _names(*counts) <= known else None
+
+
+def _whole(count: int | Expr, size: int, most: int) -> int | Expr:
+    """``count`` up to a multiple of ``size``, ``most`` at most."""
+    if isinstance(count, int):
+        return min(-(-count // size) * size, most)
+    step = tirx.const(size, dtype_of(count))
+    return tirx.min(tirx.floordiv(count + (size - 1), step) * step, tirx.const(most, dtype_of(count)))
 
 
 def _names(*exprs: int | Expr) -> set[Var]:

@@ -173,8 +173,9 @@ def _packed(packing: Packing, matrix: Matrix) -> list[Stmt]:
     if packing.panel is None:
         return [_rows(packing, matrix)]
     if packing.words is not None:
-        form = packing.words
-        return [PackWords(matrix, packing.matrix.region, packing.lanes, form.name)]
+        rows, columns = packing.counts or (None, None)
+        form = packing.words.name
+        return [PackWords(matrix, packing.matrix.region, packing.lanes, form, columns, rows)]
     if packing.transposes:
         return _transposed(packing, matrix)
     depth, columns = _extents(packing)
