@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, inlined, substitute
+from tilec.ir.hints import Hints
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -17,6 +18,7 @@ from tilec.ir.nodes import (
     Copy,
     Fill,
     For,
+    If,
     Launch,
     Parallel,
     Pipelined,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 _ROWS, _THREADS = 8, 128
 #: Tasks that a product is parted into on a CPU, as many as usual servers have cores.
 HOST_TASKS = 32
+#: Sums of 32 bits leave from registers.
+_OF_REGISTERS = Hints(disable_tma=True)
 _NOTE = "as many blocks as the device runs share the K of few tiles; a launch behind adds their sums up"
 
 
@@ -58,7 +62,8 @@ class Places(Protocol):
 @dataclass(frozen=True)
 class Parted:
     """A product: its launch, the ``loop`` along K that adds to ``sums``, the ``epilogue`` behind it, the
-    values of ``names``; how many ``parts`` its tiles have, and the ``places`` of their sums."""
+    values of ``names``; how many ``parts`` its tiles have, and the ``places`` of their sums. ``kept``: what
+    holds of a row, by the epilogue's first variable, of which anything is kept; None for all."""
 
     launch: Launch
     loop: For | Pipelined
@@ -67,6 +72,7 @@ class Parted:
     names: Mapping[Var, Expr]
     parts: Expr
     places: Places
+    kept: Expr | None = None
 
     # ---- the launch that multiplies ----
 
@@ -78,8 +84,7 @@ class Parted:
         ends = [loop.start + after * trips // self.parts for after in (part, part + 1)]
         named, place = self.places.of(part, launch.block_vars)
         before = launch.body[: launch.body.index(loop)]
-        stored = Copy(self.sums, self._box(place, self.sums.extent))
-        body = (*named, *before, replace(loop, start=ends[0], stop=ends[1]), stored)
+        body = (*named, *before, replace(loop, start=ends[0], stop=ends[1]), self._stored(place))
         made = replace(
             launch,
             grid=(*launch.grid, self.parts),
@@ -89,8 +94,17 @@ class Parted:
         )
         return with_notes(made, [_NOTE])
 
-    def _box(self, place: tuple[Expr, Expr, Expr], extent: Sequence[int | Expr]) -> Region:
-        return Region(self.places.buffer, place, (tirx.const(1, "int32"), *extent))
+    def _stored(self, place: tuple[Expr, Expr, Expr]) -> Stmt:
+        """Sums to their place in the workspace."""
+        if self.kept is None:
+            extent = (tirx.const(1, "int32"), *self.sums.extent)
+            return Copy(self.sums, Region(self.places.buffer, place, extent))
+        i, j = (tirx.Var(name, "int32") for name in ("i", "j"))
+        tile, row, column = place
+        read = tirx.BufferLoad(self.sums.buffer, [i, j])
+        store = Store(self.places.buffer, (tile, row + i, column + j), read)
+        kept = substitute(self.kept, {self.epilogue.vars[0]: i})
+        return Parallel((i, j), tuple(self.sums.buffer.shape), (If(kept, (store,)),), _OF_REGISTERS)
 
     # ---- the launch that adds ----
 
@@ -113,12 +127,18 @@ class Parted:
         named, (place, first, column) = self.places.of(part, own)
         row = first + (slab * held.shape[0] + i)
         stored = tirx.BufferLoad(self.places.buffer, [place, row, column + j])
-        loop = Parallel(
-            (i, j), tuple(held.shape), (Store(held, (i, j), tirx.BufferLoad(held, [i, j]) + stored),)
-        )
+        store = Store(held, (i, j), tirx.BufferLoad(held, [i, j]) + stored)
+        loop = Parallel((i, j), tuple(held.shape), self._of_kept(store, own, slab * held.shape[0] + i))
         inside = Assume(place < self.places.buffer.shape[0])
         zero, one = (tirx.const(number, dtype_of(self.parts)) for number in (0, 1))
         return For("serial", part, zero, self.parts, one, (*named, inside, loop))
+
+    def _of_kept(self, store: Store, own: list[Var], row: Expr) -> Block:
+        """A store, where the row of the tile is one that is kept."""
+        if self.kept is None:
+            return (store,)
+        places = {**dict(zip(self.launch.block_vars, own, strict=True)), self.epilogue.vars[0]: row}
+        return (If(substitute(self.kept, places), (store,)),)
 
     def _finished(self, held: Var, own: list[Var], slab: Var) -> Stmt:
         """What a tile's sums go through, of these rows."""

@@ -7,7 +7,7 @@ launch more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
@@ -18,10 +18,11 @@ from tvm import tirx
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.match import Match, match
+from tilec.backends.cuda.warp_roles.epilogue import bounds
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Stmt
+from tilec.ir.exprs import dtype_of, inlined, same
+from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.options import NO_ROLES
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
@@ -103,7 +104,18 @@ def _product(launch: Launch, found: Match, target: Target) -> Parted:
     held = tirx.decl_buffer(shape, str(sums.dtype), f"{sums.name}_parts", scope="global.workspace")
     parts = _parts(launch, trips, paired, units)
     places = _Tiles(held, launch)
-    return Parted(launch, found.loop, found.gemm.c, found.tail[0], found.names, parts, places)
+    kept = _kept(found.tail[0], found.names)
+    return Parted(launch, found.loop, found.gemm.c, found.tail[0], found.names, parts, places, kept)
+
+
+def _kept(epilogue: Parallel, names: Mapping[Var, Expr]) -> Expr | None:
+    """The test of a row of a tile behind which an epilogue stores nothing; None where there is no such one.
+    Rows that are outside take room in the workspace, and no time."""
+    row = epilogue.vars[0]
+    stores = [stmt for stmt in walk(epilogue.body) if isinstance(stmt, (Store, Atomic))]
+    tests = [next((index < extent for index, extent in bounds(store, row)), None) for store in stores]
+    first, *others = [None if test is None else inlined(test, names) for test in tests]
+    return first if all(each is not None and same(each, first) for each in others) else None
 
 
 def _check(launch: Launch, found: Match) -> None:

@@ -27,7 +27,7 @@ from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, 
 from tilec.backends.cuda.warp_roles.neighbours import Column, reads_pairs
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.stores import ends_rows
-from tilec.ir.exprs import all_of, dtype_of, uses
+from tilec.ir.exprs import all_of, dtype_of, loads, uses
 from tilec.ir.nodes import Atomic, Bind, Stmt, Store
 from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.passes.expand_copies import cast_to
@@ -47,9 +47,12 @@ _AHEAD = 8
 
 def emit_elements(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
     """Elements of whole tiles without a test: with one for each, 64 pairs are 30 KB of instructions, which
-    take longer to come than to run."""
+    take longer to come than to run. Pairs test their rows, once each, in either form: a tile need be whole
+    along its columns alone."""
     condition, body = conditioned(stmt.body)
     ends, rest = _ends(stmt, body, condition, ctx)
+    if _row_by_row(replace(stmt, body=body), condition, ctx):
+        ends, rest = [end for end in ends if uses(end, stmt.vars[1:])], condition
     if not ends:
         _elements(stmt, body, condition, ctx, lane)
         return
@@ -72,10 +75,15 @@ def _ends(
     last = body[-1]
     if not isinstance(last, (Store, Atomic)) or last.buffer in ctx.held:
         return [], condition
-    found = [] if condition is None or not ends_rows(condition, stmt.vars) else [condition]
+    found = [] if condition is None or not _ends_along(condition, stmt.vars) else [condition]
     rest = None if found else condition
     ends = ctx.ends(last.buffer, last.indices)
     return found + [end for end in ends if isinstance(end, tirx.LT) and _grows(end.a, stmt.vars)], rest
+
+
+def _ends_along(condition: Expr, loop_vars: Sequence[Var]) -> bool:
+    """Whether a condition is a bound of the rows or of the columns alone."""
+    return any(ends_rows(condition, order) for order in (loop_vars, loop_vars[::-1]))
 
 
 def _grows(index: Expr, loop_vars: Sequence[Var]) -> bool:
@@ -129,13 +137,14 @@ def _pairs_of_row(
 ) -> None:
     """The pairs of a row, under what is to be tested of it, once."""
     tests = [] if condition is None else [condition]
-    if all(isinstance(inner, Bind) for inner in stmt.body[:-1]):
+    if _stores_last(stmt):
         tests += [each for each in ctx.tests(last.buffer, last.indices) if not uses(each, stmt.vars[1:])]
     if not tests:
         _pairs(stmt, last, ctx, lane, registers, ahead)
         return
     first, test = registers[0], all_of(tests)
-    with ctx.scope(element(stmt, ctx, lane, first)), ctx.loaded_from(ahead.of([first])[first], 0):
+    loaded = ahead.of([first])[first] if any(True for _ in loads(test)) else []
+    with ctx.scope(element(stmt, ctx, lane, first)), ctx.loaded_from(loaded, 0):
         leaves = let("row_leaves", ctx.value(test, first))
     with when(leaves), ctx.facts.assume(test):
         _pairs(stmt, last, ctx, lane, registers, ahead)
@@ -170,6 +179,18 @@ def _in_pairs(last: Store | Atomic, stmt: TileStore, condition: Expr | None, ctx
     if condition is not None and uses(condition, stmt.vars[1:]):
         return False
     return vector_width(last.buffer, last.indices, stmt.vars[1], 2, ctx.facts) == 2
+
+
+def _row_by_row(stmt: TileStore, condition: Expr | None, ctx: TileContext) -> bool:
+    """Whether elements leave in pairs whose rows are tested once each."""
+    last = stmt.body[-1]
+    leaves = isinstance(last, (Store, Atomic)) and _in_pairs(last, stmt, condition, ctx)
+    return leaves and _stores_last(stmt)
+
+
+def _stores_last(stmt: TileStore) -> bool:
+    """Whether nothing is stored in front of the last statement."""
+    return all(isinstance(inner, Bind) for inner in stmt.body[:-1])
 
 
 def pair_values(

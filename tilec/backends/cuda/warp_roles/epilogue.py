@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -10,7 +11,7 @@ from tvm.ir import Call
 from tilec.backends.cuda.warp_roles.neighbours import stays_in_pairs
 from tilec.backends.cuda.warp_roles.tma import TENSORS
 from tilec.backends.cuda.warp_roles.unfit import about, need
-from tilec.ir.exprs import dtype_of, int_value, loads, substitute, walk
+from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses, walk
 from tilec.ir.nodes import Atomic, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.uses import written_in
@@ -103,6 +104,13 @@ def call_name(node: Expr) -> str | None:
 def moves_by_one(index: Expr, var: Var) -> bool:
     """Whether ``index`` grows by one with ``var``."""
     return int_value(sym.Analyzer().simplify(substitute(index, {var: var + 1}) - index)) == 1
+
+
+def bounds(store: Store | Atomic, var: Var) -> Iterator[tuple[Expr, Expr]]:
+    """The indices of a store that grow by one with ``var``, and the extents of their axes."""
+    for index, extent in zip(store.indices, store.buffer.shape, strict=True):
+        if uses(index, (var,)) and moves_by_one(index, var):
+            yield index, extent
 
 
 def one_plus_erf(expr: Expr) -> Expr | None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.vectors import divides
-from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
+from tilec.backends.cuda.warp_roles.epilogue import bounds, moves_by_one
 from tilec.ir.exprs import dtype_of, substitute, uses
 from tilec.ir.nodes import Bind, If, Parallel, Store, walk
+from tilec.lowering.analysis.scopes import conditioned
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -69,21 +70,31 @@ def _is_one(load: TmaLoad, facts: Facts) -> bool:
 
 
 def _drops(loop: Parallel, axis: int, start: Expr, extent: Expr, facts: Facts) -> bool:
-    """Whether all that a loop stores lies beyond its tensor where the row lies beyond the load's."""
+    """Whether all that a loop stores lies beyond its tensor, or is left out, where the row lies beyond the
+    load's."""
     if not all(isinstance(stmt, (Bind, If, Store)) for stmt in walk(loop.body)):
         return False
-    stores = [stmt for stmt in walk(loop.body) if isinstance(stmt, Store)]
+    var = loop.vars[axis]
+    condition, body = conditioned(loop.body)
+    tested = [] if condition is None else list(_tested(condition, var))
     return all(
-        any(_ends_with(place, limit, start, extent, facts) for place, limit in _rows(store, loop.vars[axis]))
-        for store in stores
+        any(_ends_with(_at_zero(index, var), limit, start, extent, facts) for index, limit in found)
+        for store in walk(body)
+        if isinstance(store, Store)
+        for found in [[*tested, *bounds(store, var)]]
     )
 
 
-def _rows(store: Store, var: Var) -> Iterator[tuple[Expr, Expr]]:
-    """Where the indices that are a start plus ``var`` start, and the extents of their axes."""
-    for index, extent in zip(store.indices, store.buffer.shape, strict=True):
-        if uses(index, (var,)) and moves_by_one(index, var):
-            yield substitute(index, {var: tirx.const(0, dtype_of(var))}), extent
+def _tested(condition: Expr, var: Var) -> Iterator[tuple[Expr, Expr]]:
+    """What a condition says of ``var``: an index that grows by one with it, and what that is less than."""
+    if isinstance(condition, tirx.And):
+        yield from (each for part in (condition.a, condition.b) for each in _tested(part, var))
+    if isinstance(condition, tirx.LT) and moves_by_one(condition.a, var) and not uses(condition.b, (var,)):
+        yield condition.a, condition.b
+
+
+def _at_zero(index: Expr, var: Var) -> Expr:
+    return substitute(index, {var: tirx.const(0, dtype_of(var))})
 
 
 def _ends_with(place: Expr, limit: Expr, start: Expr, extent: Expr, facts: Facts) -> bool:
