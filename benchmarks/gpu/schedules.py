@@ -6,12 +6,18 @@
 
 ``--costs`` has costs that are fitted to old times lie in the folder, so that there ``--within 1.35`` leaves
 out what they tell for slow. What `tilec fit` writes is manifests/llm.schedules.toml, from which
-manifests/llm.toml takes the schedules of its 16-bit products. Lists for up to 16 rows, and for rows that TMA
-does not take, are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seeds 21, 31, 32, 41
-and 42, of rows that TMA does not take seed 22), by
+manifests/llm.toml takes the schedules of its 16-bit products. Lists for few rows
+are fitted to times of the library's own variants (balance.py has their seeds), variants_few_h200.json and
+variants_h200.json, by
 
-    --kernel matmul_float16 --part matmul_16_few:M=1..16:5
-    --kernel linear_bfloat16 --part linear_16_few:M=1..16:5
+    --kernel matmul_float16 --gain 0.0003 --part matmul_16_few:M=1..16:5
+    --kernel linear_bfloat16 --gain 0.0003 --part linear_16_few:M=1..16:7
+    --kernel linear_int8 --gain 0.0003 --part int8_aligned_few:M=1..64:7
+
+without the shapes of seed 941, which came behind, and the times of matmul_bfloat16 by the name
+matmul_float16; matmul_16_few has a tile of matmul_16_some beside these, by its cost. Lists for rows that TMA
+does not take are fitted to schedules_h200.json, times on an H200 of 21 November 2026 (seed 22), by
+
     --kernel linear_ragged_bfloat16 --part linear_16_ragged_few:M=1..16:6
     --part linear_16_ragged_some:M=17..64:6
 

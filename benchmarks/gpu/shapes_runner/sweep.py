@@ -22,7 +22,7 @@ KERNELS = {
     **dict.fromkeys(("linear_packed_w4a16", "linear_packed_w8a16"), "quantised"),
 }
 SIZES = ((4096, 4096), (6144, 6144))
-_BY_ROW = ("A", "C", "a_scale")
+BY_ROW = ("A", "C", "a_scale")
 _REPLAYS, _TURNS, _CHECKS = 5, 9, 3
 
 
@@ -66,7 +66,7 @@ class _Timer:
     def _replay(self, rows: int) -> Callable[[], float]:
         """Microseconds of one call, by one replay of a graph that goes through all sets."""
         sets = [
-            {key: value[:rows] if key in _BY_ROW else value for key, value in each.items()}
+            {key: value[:rows] if key in BY_ROW else value for key, value in each.items()}
             for each in self._sets
         ]
         self._run(sets[0])
