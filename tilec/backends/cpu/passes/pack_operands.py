@@ -144,9 +144,9 @@ class _Packer(ScopedRewrite):
 
 
 def _read(source: Matrix, packing: Packing) -> Region:
-    """What products read of the source of a packing."""
+    """What packing reads of its source: of words what is counted, of others whole vectors."""
     extents = list(source.region.extent)
-    if packing.counts is not None and source.panel is None:
+    if packing.counts is not None and packing.words is not None and source.panel is None:
         extents[source.row], extents[source.col] = packing.counts
     return replace(source.region, extent=tuple(extents))
 
