@@ -49,7 +49,7 @@ SHARED = (
     *("portable/loader.py", "errors.py", "packages.py", "dtypes.py", "spelling.py", "ir/interp/values.py"),
     *("trials/comparison.py", "portable/guarded.py", "portable/nearness.py", "portable/timing.py"),
     *("portable/graphs.py", "portable/devices/base.py"),
-    *("portable/devices/gpu.py", "portable/devices/cuda.py"),
+    *("portable/devices/gpu.py", "portable/devices/cuda.py", "costs.py", "sizes.py", "capacity.py"),
 )
 _SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 _ALIGN = 64

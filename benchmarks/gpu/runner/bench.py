@@ -86,13 +86,14 @@ def _copy(kernel: Any, row: Row) -> Contestant:
     return Contestant("copy", lambda i: kernel(X=held[i][0], Y=held[i][1]), pairs)
 
 
-def runner(kernel: Any, row: Row) -> Callable[[dict[str, Any]], None]:
-    """Calls the kernel on a set of inputs; dims that no tensor shows come from the row."""
+def runner(kernel: Any, row: Row, variant: int | None = None) -> Callable[[dict[str, Any]], None]:
+    """Calls the kernel, or the variant with that id, on a set of inputs; dims that no tensor shows come from
+    the row."""
     taken = [param["name"] for param in kernel.metadata["params"]]
     free = {dim: row.dims[dim] for dim, binds in kernel._binds.items() if not binds}
 
     def run(tensors: dict[str, Any]) -> None:
-        kernel(**{name: tensors[name] for name in taken if name in tensors}, **free)
+        kernel(**{name: tensors[name] for name in taken if name in tensors}, **free, variant=variant)
 
     return run
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import random
 import sys
 import time
@@ -26,12 +25,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from bench import distance, input_sets, wanted
+from bench import distance, input_sets, runner, wanted
 from draw import LONG, Drawn, drawn_attention, family_of, log_uniform
 from rows.row import Row
 from timing import events
 from work import row_of
 
+from tilec.costs import cost
 from tilec.portable.loader import LaunchError, load
 
 HERE = Path(__file__).resolve().parent
@@ -171,16 +171,9 @@ class _Costs:
 
     def dear(self, drawn: Drawn, units: int) -> set[int]:
         """The numbers of those that cost more at a shape."""
-        names = {
-            "ceil": math.ceil,
-            "waves": lambda blocks: math.ceil(blocks / units),
-            "rounds": lambda blocks: blocks / units,
-            "min": min,
-            "max": max,
-            **drawn.dims,
-        }
-        costs = {int(n): eval(text, names) for n, text in self._texts.get(drawn.kernel, {}).items()}
-        return {number for number, cost in costs.items() if cost > self._within * min(costs.values())}
+        texts = self._texts.get(drawn.kernel, {})
+        costs = {int(number): cost(text, drawn.dims, units) for number, text in texts.items()}
+        return {number for number, each in costs.items() if each > self._within * min(costs.values())}
 
 
 def _timed(parts: list[Any], drawn: Drawn, units: int, costs: _Costs | None) -> dict[str, Any]:
@@ -190,8 +183,6 @@ def _timed(parts: list[Any], drawn: Drawn, units: int, costs: _Costs | None) -> 
     row = replace(row_of(drawn), sets=0)
     sets = input_sets(row)
     expected = wanted(row, sets[0])[0]
-    names = [param["name"] for param in parts[0].metadata["params"]]
-    free = {dim: row.dims[dim] for dim, binds in parts[0]._binds.items() if not binds}
     output = row.outputs[0]
     found: dict[str, Any] = {
         "dims": drawn.dims,
@@ -205,10 +196,7 @@ def _timed(parts: list[Any], drawn: Drawn, units: int, costs: _Costs | None) -> 
             continue
         if "bM" in variant["config"] and not _is_worth_it(drawn.dims, variant["config"], units):
             continue
-
-        def run(tensors: dict[str, Any], kernel: Any = kernel, chosen: int = variant["id"]) -> None:
-            kernel(**{name: tensors[name] for name in names}, **free, variant=chosen)
-
+        run = runner(kernel, row, variant["id"])
         sets[0][output].fill_(float("nan"))
         try:
             run(sets[0])

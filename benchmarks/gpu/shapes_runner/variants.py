@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from bench import distance, input_sets, wanted
+from bench import distance, input_sets, runner, wanted
 from draw import Drawn, log_uniform
 from sweep import BY_ROW, KERNELS
 from timing import events
 from work import row_of
 
+from tilec.costs import cost
 from tilec.portable.loader import LaunchError, load
 
 HERE = Path(__file__).resolve().parent
@@ -37,32 +38,14 @@ _SIZES = (
 )
 _ENDS = (16, 32, 48, 64, 96, 128, 144, 152, 160, 184, 192, 224)
 _ROWS = sorted(
-    {
-        1,
-        2,
-        4,
-        5,
-        7,
-        12,
-        15,
-        47,
-        50,
-        59,
-        60,
-        66,
-        126,
-        254,
-        *_ENDS,
-        *(end + 1 for end in _ENDS),
-        *range(8, 257, 8),
-    }
+    {*(1, 2, 4, 5, 7, 12, 15, 47, 50, 59, 60, 66, 126, 254)}
+    | {*_ENDS, *(end + 1 for end in _ENDS), *range(8, 257, 8)}
 )
 _RANDOM_ROWS = ((1, 16), (17, 64), (65, 128), (129, 1024))
 _DRAWN, _WEIGHTS = (256, 20000), 120_000_000
 #: What of a config says how bytes are kept, and not which schedule it is.
 _ASIDE = ("pdl", "evict_first", "evict_last", "constant")
 _BATCH_US, _CALLS, _REPLAYS = 700.0, 48, 4
-_FUNCTIONS = {"ceil": math.ceil, "min": min, "max": max}
 
 
 def main() -> int:
@@ -131,9 +114,10 @@ class _Timer:
         for count in rows:
             mine = [{key: t[:count] if key in BY_ROW else t for key, t in each.items()} for each in sets]
             dims = _dims(count, weights)
+            row = replace(most, dims={**most.dims, **dims})
             found: dict[str, Any] = {"dims": dims, "us": {}, "wrong": []}
             for number in self._worth_it(dims):
-                call = self._call(number, {**most.dims, **dims})
+                call = runner(self._kernel, row, self._variants[number]["id"])
                 try:
                     call(mine[0])
                 except LaunchError:
@@ -145,29 +129,14 @@ class _Timer:
 
     def _worth_it(self, dims: Mapping[str, int]) -> list[int]:
         """The numbers of variants that admit a shape and may be its best."""
-        names = {**_FUNCTIONS, "waves": self._waves, "rounds": lambda blocks: blocks / self._units, **dims}
         admitted = [n for n, variant in enumerate(self._variants) if _admits(variant["guards"], dims)]
         guards = [_but_rows(self._variants[number]) for number in admitted]
         costs = {
-            number: eval(self._variants[number]["cost"] or "1", names)
+            number: cost(self._variants[number]["cost"] or "1", dims, self._units)
             for number, others in zip(admitted, guards, strict=True)
             if others == guards[0]
         }
-        return [number for number, cost in costs.items() if cost <= self._within * min(costs.values())]
-
-    def _waves(self, blocks: float) -> int:
-        return math.ceil(blocks / self._units)
-
-    def _call(self, number: int, dims: Mapping[str, int]) -> Callable[[dict[str, Any]], None]:
-        kernel = self._kernel
-        names = [param["name"] for param in kernel.metadata["params"]]
-        free = {dim: dims[dim] for dim, binds in kernel._binds.items() if not binds}
-        chosen = self._variants[number]["id"]
-
-        def call(tensors: dict[str, Any]) -> None:
-            kernel(**{name: tensors[name] for name in names}, **free, variant=chosen)
-
-        return call
+        return [number for number, each in costs.items() if each <= self._within * min(costs.values())]
 
 
 def _dims(rows: int, weights: tuple[int, int]) -> dict[str, int]:

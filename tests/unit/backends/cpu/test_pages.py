@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import re
 
 import numpy as np
 import pytest
 from compiled import Library
+from memory_ends import at_the_end
 
 from tilec.backends.cpu.codegen.objects import tir_text
 from tilec.backends.pipeline import lower
@@ -43,18 +42,6 @@ with launch(1, threads=(128, 1, 1)) as (b,):
         gemm(s[0:+8, 0:+32], v[0:+32, 0:+32], o[0:+8, 0:+32], clear=False)
     copy(o[0:+8, 0:+32], Y[0:+8, 0:+32])
 """
-
-
-def at_the_end(values: np.ndarray) -> np.ndarray:
-    """A copy behind whose last element no memory may be read."""
-    size = mmap.PAGESIZE
-    memory = np.frombuffer(mmap.mmap(-1, 2 * size), np.uint8)
-    last = ctypes.c_void_p(memory.ctypes.data + size)
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    assert protect(last, ctypes.c_size_t(size), 0) == 0
-    copied = memory[size - values.nbytes : size].view(values.dtype)
-    copied[:] = values
-    return copied
 
 
 @pytest.fixture(scope="module")

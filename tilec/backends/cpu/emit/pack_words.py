@@ -55,9 +55,9 @@ class _Words:
 
     def _count(self, given: int | Expr | None, most: int) -> int | Expr:
         """Rows or columns to pack: what is ``given`` of all."""
-        if given is None or isinstance(given, int):
-            return most if given is None else given
-        return trips_of(self.ctx.value(given))
+        if given is None:
+            return most
+        return given if isinstance(given, int) else trips_of(self.ctx.value(given))
 
     def interleaved(self) -> tirx.Stmt:
         """Vectors along the columns, then columns that fill none, ``group`` rows at a time."""

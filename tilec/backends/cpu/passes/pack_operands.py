@@ -189,12 +189,8 @@ def _staged(tile: Var, users_of_tile: list[Stmt], everywhere: set[Var]) -> Packi
         return None
     if len(products) > 1:
         return first
-    return replace(first, counts=_counts(tile, products[0], everywhere | _known(copies[0])))
-
-
-def _known(copy: Copy) -> set[Var]:
-    """Names that stand where a Copy does."""
-    return _names(*copy.src.start, *copy.src.buffer.shape)
+    known = everywhere | _names(*copies[0].src.start, *copies[0].src.buffer.shape)
+    return replace(first, counts=_counts(tile, products[0], known))
 
 
 def _counts(tile: Var, gemm: MicroGemm, known: set[Var]) -> tuple[int | Expr, int | Expr] | None:

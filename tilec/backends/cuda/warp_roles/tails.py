@@ -8,15 +8,16 @@ tile along an axis gets boxes that end with the tensor, and the rows behind hold
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.vectors import divides
-from tilec.backends.cuda.warp_roles.epilogue import bounds, moves_by_one
-from tilec.ir.exprs import dtype_of, substitute, uses
+from tilec.backends.cuda.warp_roles.epilogue import bounds
+from tilec.backends.cuda.warp_roles.stores import ends_rows
+from tilec.ir.exprs import conjuncts, dtype_of, substitute, uses
 from tilec.ir.nodes import Bind, If, Parallel, Store, walk
 from tilec.lowering.analysis.scopes import conditioned
 
@@ -76,25 +77,17 @@ def _drops(loop: Parallel, axis: int, start: Expr, extent: Expr, facts: Facts) -
         return False
     var = loop.vars[axis]
     condition, body = conditioned(loop.body)
-    tested = [] if condition is None else list(_tested(condition, var))
+    tests = () if condition is None else conjuncts(condition)
+    tested = [(each.a, each.b) for each in tests if isinstance(each, tirx.LT) and ends_rows(each, (var,))]
+    at_zero = {var: tirx.const(0, dtype_of(var))}
     return all(
-        any(_ends_with(_at_zero(index, var), limit, start, extent, facts) for index, limit in found)
+        any(
+            _ends_with(substitute(index, at_zero), limit, start, extent, facts)
+            for index, limit in (*tested, *bounds(store, var))
+        )
         for store in walk(body)
         if isinstance(store, Store)
-        for found in [[*tested, *bounds(store, var)]]
     )
-
-
-def _tested(condition: Expr, var: Var) -> Iterator[tuple[Expr, Expr]]:
-    """What a condition says of ``var``: an index that grows by one with it, and what that is less than."""
-    if isinstance(condition, tirx.And):
-        yield from (each for part in (condition.a, condition.b) for each in _tested(part, var))
-    if isinstance(condition, tirx.LT) and moves_by_one(condition.a, var) and not uses(condition.b, (var,)):
-        yield condition.a, condition.b
-
-
-def _at_zero(index: Expr, var: Var) -> Expr:
-    return substitute(index, {var: tirx.const(0, dtype_of(var))})
 
 
 def _ends_with(place: Expr, limit: Expr, start: Expr, extent: Expr, facts: Facts) -> bool:
