@@ -168,53 +168,59 @@ def words(form, W, j, numbers, m, unit, half, p, planes, start=0):
 @T.macro
 def unpack_tile(form, W, tile, first, ko):
     """The weights of ``tile`` (`quantised_unpacked.product`), in their own order."""
-    (size, stored), (rows, depth) = SIZES[form], tile.shape
-    blocks = T.alloc_shared((rows, depth // size, stored), "uint8")
-    T.copy(W[first, ko * (depth // size), 0], blocks)
-    unpack_blocks(form, blocks, tile)
+    (N, blocks, _), (rows, depth) = W.shape, tile.shape
+    units = depth // UNITS[form]
+    for j in T.serial(T.min(rows, N - first)):
+        for s in T.serial(T.min(units, blocks * SIZES[form][0] // UNITS[form] - ko * units)):
+            unpack_unit(form, W, first + j, ko * units + s, tile, j, s * UNITS[form])
 
 
 @T.macro
 def unpack_blocks(form, blocks, tile):
     """The weights of ``blocks`` (rows, blocks of a row, bytes of a block) as ``tile`` (rows, K)."""
     rows, depth = tile.shape
-    half, parts = order(form, 1, 0), depth // PART
+    for j in T.serial(rows):
+        for s in range(depth // UNITS[form]):
+            unpack_unit(form, blocks, j, s, tile, j, s * UNITS[form])
+
+
+@T.macro
+def unpack_unit(form, W, j, unit, tile, row, column):
+    """The weights of a unit of W's row ``j`` as those of a row of ``tile`` from ``column`` on."""
+    half, parts = order(form, 1, 0), UNITS[form] // PART
     floats = T.alloc_fragment((2, parts // PARTS[form]), "uint16")
     packed = T.alloc_fragment((2, parts // 4), "uint32")
     codes = T.view(packed, (2, parts), "uint8")
-    for j in T.serial(rows):
-        for s in range(depth // UNITS[form]):
-            stored_steps(form, blocks, j, s, s, floats, packed)
-        for pair in range(depth // (2 * half)):
-            block, start = (pair, 2) if form == "q4_0" else (pair // 4, 16 + pair % 4 * half)
-            for plane in range(2):
-                step, offset = step_of(form, floats, codes, pair if form == "q4_0" else 2 * pair + plane)
-                for at in T.Parallel(half):
-                    byte = T.cast(blocks[j, block, start + at], "int32")
-                    number = T.cast(byte >> 4 if plane else byte & 15, "float32")
-                    tile[j, pair * 2 * half + plane * half + at] = T.fma(number, step, -offset)
+    stored_steps(form, W, j, unit, 0, floats, packed)
+    for pair in range(UNITS[form] // (2 * half)):
+        block, start = (unit * _PARTS + pair, 2) if form == "q4_0" else (unit, 16 + pair * half)
+        parts_of = (pair, pair) if form == "q4_0" else (2 * pair, 2 * pair + 1)
+        (step, offset), (other, another) = (step_of(form, floats, codes, part) for part in parts_of)
+        for at in T.Parallel(half):
+            byte = T.cast(W[j, block, start + at], "int32")
+            low, high = T.cast(byte & 15, "float32"), T.cast(byte >> 4, "float32")
+            tile[row, column + pair * 2 * half + at] = T.fma(low, step, -offset)
+            tile[row, column + pair * 2 * half + half + at] = T.fma(high, other, -another)
 
 
 @T.macro
 def unpack_integers(form, W, tile, steps, first, run):
     """The weights of ``tile`` and their steps (`quantised_unpacked.product_of_integers`), in their own order;
     of ``q4_k`` their minima, too."""
-    (size, stored), rows, runs = SIZES[form], tile.shape[0], UNITS[form] // RUN
-    half, part = order(form, 1, 0), run % runs
-    blocks = T.alloc_shared((rows, UNITS[form] // size, stored), "uint8")
-    T.copy(W[first, run // runs * (UNITS[form] // size), 0], blocks)
-    for j in T.serial(rows):
+    (rows, _), N, runs, half = tile.shape, W.shape[0], UNITS[form] // RUN, order(form, 1, 0)
+    part, first_block = run % runs, run // runs * (UNITS[form] // SIZES[form][0])
+    for j in T.serial(T.min(rows, N - first)):
         for at in T.Parallel(RUN):
             block, place = byte_of(form, 0, part, at // (2 * half) * half + at % half)
-            byte = blocks[j, block, place]
+            byte = W[first + j, first_block + block, place]
             tile[j, at] = T.if_then_else(at // half % 2 == 1, byte >> T.uint8(4), byte & T.uint8(15))
     for j, group in T.Parallel(rows, _PARTS):
         if form == "q4_0":
-            steps[j, group] = float_of(half_at(blocks, j, group, 0))
+            steps[j, group] = float_of(half_at(W, first + j, first_block + group, 0))
         else:
             for number in (0, 1):
-                code = codes_of(blocks, j, 0, number * 8 + part * _PARTS + group)
-                d = float_of(half_at(blocks, j, 0, 2 * number))
+                code = codes_of(W, first + j, first_block, number * 8 + part * _PARTS + group)
+                d = float_of(half_at(W, first + j, first_block, 2 * number))
                 steps[j, number * _PARTS + group] = T.cast(code, "float32") * d
 
 
@@ -253,7 +259,7 @@ def many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads):
         """C = A @ W.T, W in blocks of 4-bit weights as GGUF files have them."""
         ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
         in_order(A, ordered, lambda at: at)
-        product(ordered, C, lambda *at: unpack_tile(form, W, *at), unpacked, bM, bN, bK, threads)
+        product(ordered, K, C, lambda *at: unpack_tile(form, W, *at), unpacked, bM, bN, bK, threads)
 
     return main
 

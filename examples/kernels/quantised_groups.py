@@ -42,21 +42,18 @@ def unpack_tile(W, scales, tile, first, ko, group):
     """The weights of ``tile`` (`quantised_unpacked.product`): half of each 128 by the lower halves of bytes,
     then the others. Four bytes in a row are of one quarter of the 128."""
     (rows, depth), half = tile.shape, RUN // 2
-    packed = T.alloc_shared((rows, depth // 2), "uint8")
-    groups = T.alloc_shared((rows, depth // group), scales.dtype)
-    T.copy(W[first, ko * (depth // 2)], packed)
-    T.copy(scales[first, ko * (depth // group)], groups)
-    for j in T.serial(rows):
-        for run in range(depth // RUN):
-            steps = T.alloc_fragment((WORDS,), "float32")
+    N, runs, own = W.shape[0], W.shape[1] // half, depth // RUN
+    for j in T.serial(T.min(rows, N - first)):
+        for r in T.serial(T.min(own, runs - ko * own)):
+            run, steps = ko * own + r, T.alloc_fragment((WORDS,), "float32")
             for p in T.Parallel(WORDS):
-                steps[p] = T.cast(groups[j, (run * RUN + p // 4 * 32) // group], "float32")
+                steps[p] = T.cast(scales[first + j, (run * RUN + p // 4 * 32) // group], "float32")
             for part in range(half // WORDS):
                 for p in T.Parallel(WORDS):
-                    byte = T.cast(packed[j, run * half + part * WORDS + p], "int32")
+                    byte = T.cast(W[first + j, run * half + part * WORDS + p], "int32")
                     for plane in range(2):
                         number = (byte >> 4 if plane else byte & 15) - 8
-                        at = run * RUN + plane * half + part * WORDS + p
+                        at = r * RUN + plane * half + part * WORDS + p
                         tile[j, at] = T.cast(number, "float32") * steps[p]
 
 
@@ -77,7 +74,7 @@ def many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads):
         """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
         ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
         in_order(A, ordered, order)
-        product(ordered, C, lambda *at: unpack_tile(W, scales, *at, group), unpacked, bM, bN, bK, threads)
+        product(ordered, K, C, lambda *at: unpack_tile(W, scales, *at, group), unpacked, bM, bN, bK, threads)
 
     return main
 
@@ -86,17 +83,13 @@ def many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads):
 def unpack_integers(W, scales, tile, steps, first, run):
     """The weights of ``tile`` and their steps (`quantised_unpacked.product_of_integers`): of each 32 along
     K the lower halves of 16 bytes, then the others."""
-    rows, groups = steps.shape
-    packed = T.alloc_shared((rows, RUN // 2), "uint8")
-    given = T.alloc_shared((rows, groups), scales.dtype)
-    T.copy(W[first, run * (RUN // 2)], packed)
-    T.copy(scales[first, run * groups], given)
-    for j in T.serial(rows):
+    (rows, groups), N = steps.shape, W.shape[0]
+    for j in T.serial(T.min(rows, N - first)):
         for at in T.Parallel(RUN):
-            byte = packed[j, byte_at(at)]
+            byte = W[first + j, run * (RUN // 2) + byte_at(at)]
             tile[j, at] = T.if_then_else(at // WORDS % 2 == 1, byte >> FOUR, byte & FIFTEEN)
     for j, group in T.Parallel(rows, groups):
-        steps[j, group] = T.cast(given[j, group], "float32")
+        steps[j, group] = T.cast(scales[first + j, run * groups + group], "float32")
 
 
 def byte_at(at):

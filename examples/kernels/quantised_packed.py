@@ -103,20 +103,18 @@ def few_rows(M, N, K, bits, dtype, bM, bN, bK, threads):
 def unpack_tile(W, scales, tile, first, ko, bits):
     """The weights of ``tile`` (`quantised_unpacked.product`): of 4 bits, half of each 128 by the lower halves
     of bytes, then the others."""
-    (rows, depth), each = tile.shape, per_byte(bits)
+    (rows, depth), each, (runs, N) = tile.shape, per_byte(bits), scales.shape
     groups, width = depth // GROUP, GROUP // each
-    packed = T.alloc_shared((rows, depth // each), stored_type(bits))
-    steps = T.alloc_shared((groups, rows), scales.dtype)
-    T.copy(W[first, ko * (depth // each)], packed)
-    T.copy(scales[ko * groups, first], steps)
-    for j in T.serial(rows):
-        for g in range(groups):
-            step = T.cast(steps[g, j], "float32")
+    steps = T.alloc_fragment((groups, rows), "float32")
+    for g, j in T.Parallel(groups, rows):
+        steps[g, j] = T.cast(scales[ko * groups + g, first + j], "float32")
+    for j in T.serial(T.min(rows, N - first)):
+        for g in T.serial(T.min(groups, runs - ko * groups)):
             for at in T.Parallel(width):
-                byte = T.cast(packed[j, g * width + at], "int32")
+                byte = T.cast(W[first + j, (ko * groups + g) * width + at], "int32")
                 for plane in range(each):
                     number = byte if bits == 8 else (byte >> 4 if plane else byte & 15) - 8
-                    tile[j, g * GROUP + plane * width + at] = T.cast(number, "float32") * step
+                    tile[j, g * GROUP + plane * width + at] = T.cast(number, "float32") * steps[g, j]
 
 
 def many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads):
@@ -138,9 +136,8 @@ def many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads):
         """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
         ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
         in_order(A, ordered, order)
-        product(
-            ordered, C, lambda *place: unpack_tile(W, scales, *place, bits), unpacked, bM, bN, bK, threads
-        )
+        sizes = (unpacked, bM, bN, bK, threads)
+        product(ordered, K, C, lambda *place: unpack_tile(W, scales, *place, bits), *sizes)
 
     return main
 
@@ -149,12 +146,10 @@ def many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads):
 def unpack_integers(W, scales, tile, steps, first, run, bits):
     """The weights of ``tile`` and their steps (`quantised_unpacked.product_of_integers`), in the order of
     :func:`unpack_tile`."""
-    rows, width = tile.shape[0], GROUP // per_byte(bits)
-    packed = T.alloc_shared((rows, width), stored_type(bits))
-    T.copy(W[first, run * width], packed)
-    for j in T.serial(rows):
+    rows, width, N = tile.shape[0], GROUP // per_byte(bits), W.shape[0]
+    for j in T.serial(T.min(rows, N - first)):
         for at in T.Parallel(GROUP):
-            byte = packed[j, at % width]
+            byte = W[first + j, run * width + at % width]
             if bits == 8:
                 tile[j, at] = T.reinterpret(byte, "uint8") ^ T.uint8(128)
             else:

@@ -27,10 +27,10 @@ def in_order(A, ordered, order):
 
 
 @T.macro
-def product(A, C, unpack, dtype, bM, bN, bK, threads):
-    """A launch that computes C = A @ W.T for A (M, a multiple of bK). ``unpack(tile, first, ko)`` writes the
-    weights of rows ``first`` to first + bN and of step ``ko`` of K into ``tile`` (bN, bK), which is of
-    ``dtype``: numbers, whatever lies behind N and K."""
+def product(A, K, C, unpack, dtype, bM, bN, bK, threads):
+    """A launch that computes C = A @ W.T for A (M, K and zeros to a multiple of bK). ``unpack(tile, first,
+    ko)`` writes the weights of rows ``first`` to first + bN and of step ``ko`` of K into ``tile`` (bN, bK),
+    which is of ``dtype``; those behind N and K it leaves as they are, which are numbers."""
     (M, N), depth = C.shape, A.shape[1]
     with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
         rows = T.alloc_shared((bM, bK), dtype)
@@ -39,6 +39,8 @@ def product(A, C, unpack, dtype, bM, bN, bK, threads):
         T.clear(acc)
         for ko in T.serial(depth // bK):
             T.copy(A[by * bM, ko * bK], rows)
+            if bx * bN + bN > N or ko * bK + bK > K:
+                T.clear(tile)
             unpack(tile, bx * bN, ko)
             T.gemm(tile, rows, acc, transpose_B=True)
         for j, i in T.Parallel(bN, bM):

@@ -32,10 +32,10 @@ KERNELS = {
     "linear_q4_0": "llm",
     "linear_q4_k": "llm",
 }
-BY_BYTES = {"linear_packed_w4a16": 9}
-"""Kernels whose rows from this number to 16 are multiplied as bytes."""
+BY_BYTES = {"linear_packed_w4a16": range(9, 17)}
+"""Rows of kernels that are multiplied as bytes."""
 PRODUCTS = (
-    *((name, 33, "tdpbf16ps") for name in KERNELS),
+    *((name, at, "tdpbf16ps") for name in KERNELS for at in (9, 33) if at not in BY_BYTES.get(name, ())),
     *((name, 16, "tdpbusd") for name in BY_BYTES),
 )
 FAST = [case for case in PRODUCTS if case[0] in {"linear_packed_w4a16_bfloat16", "linear_w4a16_g32"}]
@@ -57,11 +57,11 @@ def served(name: str, rows: int) -> Variant:
 
 
 @parametrized("name", KERNELS, fast=("linear_packed_w4a16_bfloat16", "linear_q4_0"))
-def test_sixteen_rows_and_more_are_multiplied_by_the_unit(name: str) -> None:
-    by_bytes = range(BY_BYTES.get(name, 17), 17)
-    assert all("unpacked" not in served(name, rows).config for rows in (1, 8, 15) if rows not in by_bytes)
+def test_five_rows_and_more_are_multiplied_by_the_unit(name: str) -> None:
+    by_bytes = BY_BYTES.get(name, ())
+    assert all("unpacked" not in served(name, rows).config for rows in (1, 2, 4))
     assert all(served(name, rows).config["unpacked"] == "int8" for rows in by_bytes)
-    by_unit = [rows for rows in (16, 17, 33, 64, 4096) if rows not in by_bytes]
+    by_unit = [rows for rows in (5, 8, 9, 16, 17, 64, 4096) if rows not in by_bytes]
     assert all(served(name, rows).config["unpacked"] == "bfloat16" for rows in by_unit)
 
 
