@@ -198,9 +198,9 @@ def unpack_unit(form, W, j, unit, tile, row, column):
         (step, offset), (other, another) = (step_of(form, floats, codes, part) for part in parts_of)
         for at in T.Parallel(half):
             byte = T.cast(W[j, block, start + at], "int32")
-            low, high = T.cast(byte & 15, "float32"), T.cast(byte >> 4, "float32")
-            tile[row, column + pair * 2 * half + at] = T.fma(low, step, -offset)
-            tile[row, column + pair * 2 * half + half + at] = T.fma(high, other, -another)
+            start_of_pair = column + pair * 2 * half
+            tile[row, start_of_pair + at] = T.fma(T.cast(byte & 15, "float32"), step, -offset)
+            tile[row, start_of_pair + half + at] = T.fma(T.cast(byte >> 4, "float32"), other, -another)
 
 
 @T.macro

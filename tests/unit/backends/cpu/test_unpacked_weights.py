@@ -7,10 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 from breadth import parametrized
 from compiled import Library
 from tile_unit import as_here, emulated_tiles
 
+from tilec.backends.cpu.codegen.objects import tir_text
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.build.dispatch import Server
 from tilec.build.frontend import elaborate_variant
 from tilec.ir.interp.values import numpy_dtype
@@ -63,6 +67,16 @@ def test_five_rows_and_more_are_multiplied_by_the_unit(name: str) -> None:
     assert all(served(name, rows).config["unpacked"] == "int8" for rows in by_bytes)
     by_unit = [rows for rows in (5, 8, 9, 16, 17, 64, 4096) if rows not in by_bytes]
     assert all(served(name, rows).config["unpacked"] == "bfloat16" for rows in by_unit)
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [("linear_packed_w4a16_bfloat16", True), ("linear_q4_k", True), ("linear_w4a16_g32", False)],
+)
+def test_tables_of_weights_that_share_a_step_are_rounded(name: str, rounds: bool) -> None:
+    target = parse_target(TARGET)
+    lowered = to_tir(lower(elaborate_variant(served(name, 33)).kernel, target), target)
+    assert ("permvar.hi.256" in tir_text(lowered, target, "k")) == rounds
 
 
 @parametrized(("name", "rows", "product"), PRODUCTS, fast=FAST)

@@ -1,4 +1,5 @@
-"""Rounding to bfloat16 what only products read, by one instruction.
+"""Rounding to bfloat16 what only products read, by one instruction; of what lanes look up the table is
+rounded, and looked up by words of 16 bits (`vpermw`).
 
 `vcvtneps2bf16` rounds to nearest even whatever the modes of a thread are, keeps NaN quiet, and takes denormal
 numbers as zeros (Intel SDM, VCVTNEPS2BF16), which bfloat16 otherwise keeps. The instructions that multiply
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.small_tables import looked_up
 from tilec.backends.cpu.nodes import MicroGemm, PackWords
 from tilec.backends.cpu.products.forms import word_form
 from tilec.ir.exprs import loads
 from tilec.ir.nodes import Alloc, Fill, Store, walk
 from tilec.ir.traits import buffers, expressions
+from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from tilec.ir.nodes import Block, Stmt
 
+_LOOK_UP = "llvm.x86.avx512.permvar.hi.256"
 #: Lanes to the intrinsic of as many.
 _ROUNDS = {16: "llvm.x86.avx512bf16.cvtneps2bf16.512", 8: "llvm.x86.avx512bf16.cvtneps2bf16.256"}
 
@@ -41,7 +45,11 @@ def is_operand(alloc: Alloc, rest: Block) -> bool:
 def rounded_operand(value: Expr, functions: dict[str, str]) -> Expr | None:
     """The bits of float32 lanes in such a tile; None where no instruction has as many. The function that
     rounds goes into ``functions``: its text by its name."""
-    lanes = lanes_of(value)
+    found, lanes = looked_up(value), lanes_of(value)
+    if found is not None:
+        table, at = found
+        words = (rounded_operand(table, functions), convert(at, "int16"))
+        return tirx.call_llvm_pure_intrin(f"uint16x{lanes}", _LOOK_UP, *words)
     if lanes not in _ROUNDS:
         return None
     name = f"tilec_vcvtneps2bf16_{lanes}"

@@ -9,10 +9,12 @@ bits.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
+from tvm.target import codegen
 
 from tilec.ir.analysis.ranges import SHORT, as_written, bounds
 from tilec.ir.exprs import dtype_of, int_value, loads, operands, rebuild, same, transform, walk
@@ -42,6 +44,19 @@ def with_tables(expr: Expr, ctx: LaneContext) -> Expr:
     if ctx.width != _SIZE or ctx.target.vector_bits != 512 or any(_is_let(node) for node in walk(expr)):
         return expr
     return _replaced(expr, False, ctx)
+
+
+def looked_up(value: Expr) -> tuple[Expr, Expr] | None:
+    """The table and the places of lanes that are looked up (`with_tables`); None for others."""
+    if not isinstance(value, Call) or getattr(value.op, "name", "") != "tirx.call_llvm_pure_intrin":
+        return None
+    instruction, *parts = value.args
+    return (parts[0], parts[1]) if int_value(instruction) == _instruction() else None
+
+
+@lru_cache(maxsize=1)
+def _instruction() -> int:
+    return int(codegen.llvm_lookup_intrinsic_id(_LOOK_UP))
 
 
 def _replaced(expr: Expr, fused: bool, ctx: LaneContext) -> Expr:
