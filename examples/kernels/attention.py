@@ -41,7 +41,8 @@ def attention(
 
     Causal: query i sees keys up to i + Sk - Sq (the last query sees the last key). Where D is a run-time
     value, it is at most ``width`` (a guard of the manifest). With ``blocks``, heads that share a key head
-    stand in one tile and the keys are split until there are so many blocks: for few queries.
+    stand in one tile and the keys are split until there are so many blocks, with 1 not at all: for few
+    queries.
     """
 
     @T.prim_func

@@ -3,9 +3,9 @@
 Scores of the block's queries meet the keys block by block; a running maximum and sum per query keep the
 softmax exact, and no score leaves the block. `attend_block` has the queries of one head against all keys.
 `attend_in_parts` is for few queries: the query heads that share a key head stand in one tile, so that keys
-are read once for all of them, and the keys are split among blocks, which leave their part of the output with
-its maximum and sum in the workspace, where a second launch joins them (split-K for attention, known as flash
-decoding).
+are read once for all of them, and the keys may be split among blocks, which leave their part of the output
+with its maximum and sum in the workspace, where a second launch joins them (split-K for attention, known as
+flash decoding).
 """
 
 from __future__ import annotations
@@ -108,22 +108,27 @@ def parts_of_keys(rows, Hkv, B, Sk, bM, bN, blocks):
     return T.max(T.min(T.min(blocks // T.max(others, 1), T.ceildiv(Sk, bN)), MOST_PARTS), 1)
 
 
+def heads_of(head, shape):
+    """The query heads of a key head: the most that share one, the first, and how many share this one."""
+    _, _, H, Hkv, _, _ = shape
+    first = T.ceildiv(head * H, Hkv)
+    return T.ceildiv(H, Hkv), first, T.ceildiv((head + 1) * H, Hkv) - first
+
+
 @T.macro
-def attend_part(Q, K, V, parts, tops, sums, keys, padded, bx, y, b, splits, shape, causal, dtype, tiles):
-    """Part y % splits of ``keys`` keys and the query heads of key head y // splits, one tile of their rows.
+def attend_part(Q, K, V, leave, keys, padded, bx, head, s, b, splits, shape, causal, dtype, tiles):
+    """Part s of ``splits`` of ``keys`` keys and the query heads of key head ``head``, one tile of their rows;
+    ``leave(o, top, total)`` stores what comes of it.
 
     Row r of a key head is query r // group of its head r % group, where ``group`` is the most query heads
     that share a key head. ``padded``: rows of V behind the keys may hold anything."""
-    Sq, Sk, H, Hkv, D, width = shape
+    Sq, Sk, _, _, D, width = shape
     bM, bN, num_stages = tiles
     scale = inverse_root(D) * LOG2_E
     Qs, Ks, Vs = (T.alloc_shared((r, width), dtype) for r in (bM, bN, bN))
     S, o, top, old, total, part = state(bM, bN, width)
     P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
-    group = T.ceildiv(H, Hkv)
-    head, s = y // splits, y % splits
-    first_head = T.ceildiv(head * H, Hkv)
-    heads = T.ceildiv((head + 1) * H, Hkv) - first_head
+    group, first_head, heads = heads_of(head, shape)
     span = T.ceildiv(T.ceildiv(keys, splits), bN) * bN
     first = s * span
     end = T.min(first + span, keys)
@@ -153,11 +158,34 @@ def attend_part(Q, K, V, parts, tops, sums, keys, padded, bx, y, b, splits, shap
         if dtype != "float32":
             T.copy(S, P)
         T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+    leave(o, top, total)
+
+
+@T.macro
+def leave_part(parts, tops, sums, o, top, total, bx, y, b):
+    """Stores a tile of part y in the workspace."""
+    bM, width = o.shape
     for i, d in T.Parallel(bM, width):
         parts[b, y, bx * bM + i, d] = o[i, d]
     for i in T.Parallel(bM):
         tops[b, bx * bM + i, y] = top[i]
         sums[b, bx * bM + i, y] = total[i]
+
+
+@T.macro
+def leave_whole(O, L, o, top, total, bx, head, b, shape):
+    """Stores a tile that has met all keys."""
+    Sq, (bM, width), scale = shape[0], o.shape, inverse_root(shape[4]) * LOG2_E
+    group, first_head, heads = heads_of(head, shape)
+    for i, d in T.Parallel(bM, width):
+        r = bx * bM + i
+        if (r % group < heads) & (r // group < Sq):
+            O[b, r // group, first_head + r % group, d] = o[i, d] / T.max(total[i], SMALLEST)
+    if L is not None:
+        for i in T.Parallel(bM):
+            r = bx * bM + i
+            if (r % group < heads) & (r // group < Sq):
+                L[b, first_head + r % group, r // group] = (top[i] * scale + T.log2(total[i])) / LOG2_E
 
 
 @T.macro
@@ -199,20 +227,33 @@ def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
 
 @T.macro
 def attend_in_parts(Q, K, V, O, L, lengths, B, shape, causal, dtype, tiles, threads, blocks):
-    """Both launches: parts of the keys until there are ``blocks`` blocks, and what joins them.
+    """Parts of the keys until there are ``blocks`` blocks, and a launch that joins them; with 1 all keys in
+    one part, which nothing joins.
 
     ``lengths`` are those of the keys of each sequence, behind which rows of V may hold anything; None where
     all of them count."""
     Sq, Sk, H, Hkv, _, width = shape
     bM, bN, _ = tiles
     rows = Sq * T.ceildiv(H, Hkv)
-    splits = parts_of_keys(rows, Hkv, B, Sk, bM, bN, blocks)
-    parts = T.alloc_global((B, Hkv * splits, rows, width), "float32")
-    tops = T.alloc_global((B, rows, Hkv * splits), "float32")
-    sums = T.alloc_global((B, rows, Hkv * splits), "float32")
     padded = lengths is not None
-    with T.Kernel(T.ceildiv(rows, bM), Hkv * splits, B, threads=threads) as (bx, y, b):
-        keys = T.min(lengths[b], Sk) if padded else Sk
-        attend_part(Q, K, V, parts, tops, sums, keys, padded, bx, y, b, splits, shape, causal, dtype, tiles)
-    with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
-        join_parts(parts, tops, sums, O, L, query, h, b, splits, shape)
+    how = (shape, causal, dtype, tiles)
+    if blocks == 1:
+        with T.Kernel(T.ceildiv(rows, bM), Hkv, B, threads=threads) as (bx, head, b):
+            keys = T.min(lengths[b], Sk) if padded else Sk
+            attend_part(
+                *(Q, K, V, lambda *found: leave_whole(O, L, *found, bx, head, b, shape)),
+                *(keys, padded, bx, head, 0, b, 1, *how),
+            )
+    else:
+        splits = parts_of_keys(rows, Hkv, B, Sk, bM, bN, blocks)
+        parts = T.alloc_global((B, Hkv * splits, rows, width), "float32")
+        tops = T.alloc_global((B, rows, Hkv * splits), "float32")
+        sums = T.alloc_global((B, rows, Hkv * splits), "float32")
+        with T.Kernel(T.ceildiv(rows, bM), Hkv * splits, B, threads=threads) as (bx, y, b):
+            keys = T.min(lengths[b], Sk) if padded else Sk
+            attend_part(
+                *(Q, K, V, lambda *found: leave_part(parts, tops, sums, *found, bx, y, b)),
+                *(keys, padded, bx, y // splits, y % splits, b, splits, *how),
+            )
+        with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
+            join_parts(parts, tops, sums, O, L, query, h, b, splits, shape)
