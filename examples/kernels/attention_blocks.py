@@ -108,11 +108,17 @@ def parts_of_keys(rows, Hkv, B, Sk, bM, bN, blocks):
     return T.max(T.min(T.min(blocks // T.max(others, 1), T.ceildiv(Sk, bN)), MOST_PARTS), 1)
 
 
+def first_of(head, shape):
+    """The first query head of a key head."""
+    _, _, H, Hkv, _, _ = shape
+    return T.ceildiv(head * H, Hkv)
+
+
 def heads_of(head, shape):
     """The query heads of a key head: the most that share one, the first, and how many share this one."""
     _, _, H, Hkv, _, _ = shape
-    first = T.ceildiv(head * H, Hkv)
-    return T.ceildiv(H, Hkv), first, T.ceildiv((head + 1) * H, Hkv) - first
+    first = first_of(head, shape)
+    return T.ceildiv(H, Hkv), first, first_of(head + 1, shape) - first
 
 
 @T.macro
@@ -208,7 +214,7 @@ def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
     scale = inverse_root(D) * LOG2_E
     group = T.ceildiv(H, Hkv)
     head = h * Hkv // H
-    row = query * group + h - T.ceildiv(head * H, Hkv)
+    row = query * group + h - first_of(head, shape)
     top, total = (T.alloc_fragment((MOST_PARTS,), "float32") for _ in range(2))
     highest, whole = (T.alloc_fragment((1,), "float32") for _ in range(2))
     o, joined = T.alloc_fragment((MOST_PARTS, width), "float32"), T.alloc_fragment((width,), "float32")
