@@ -29,7 +29,8 @@ _BUILT = Path("dist/cpu-bench")
 _MANIFEST = _ROOT / "manifests/llm.toml"
 sys.path.insert(0, str(_RUNNER))
 
-from table import KERNELS  # noqa: E402 (beside the runner, which knows no tilec)
+from options import parser as runner_parser  # noqa: E402 (beside the runner, which knows no tilec)
+from table import KERNELS  # noqa: E402
 
 
 def main() -> None:
@@ -42,6 +43,7 @@ def main() -> None:
         help="CPU targets; default: those of this machine's level that kernels name and it runs",
     )
     options, rest = parser.parse_known_args()
+    runner_parser(None).parse_args(rest)
     targets = options.target or own_targets()
     if options.out is not None:
         return write_folder(options.out, targets)

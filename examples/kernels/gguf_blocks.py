@@ -10,7 +10,7 @@ bits (``quantised_bytes.py``).
 from __future__ import annotations
 
 import numpy as np
-from quantised_bytes import RUN, WORDS, dot4, integers
+from quantised_bytes import PIECE, RUN, WORDS, dot4, integers
 from quantised_unpacked import in_order, product, product_of_integers
 from tile_math import f32
 
@@ -277,13 +277,14 @@ def linear_gguf(
         return many_rows_by_bytes(M, N, K, form, dtype, bM, bN, threads)
     several = UNITS[form] * (1 if unpacked else together)
     assert bK % several == 0, f"bK = {bK} is no multiple of {several}"
+    assert bK % min(bK, PIECE) == 0, f"bK = {bK} is no multiple of {PIECE}"
     assert together == 1 or form == "q4_0", f"together = {together}: a block of {form} has steps of its own"
     if unpacked:
         return many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads)
     size, stored = SIZES[form]
-    units, runs = bK // UNITS[form], UNITS[form] // RUN
+    units, runs, pieces = min(bK, PIECE) // UNITS[form], UNITS[form] // RUN, max(1, bK // PIECE)
     #: Units of K and what the last tile lacks, whose activations are 0.
-    padded = T.ceildiv(K, bK) * units
+    padded = T.ceildiv(K, bK) * pieces * units
     add, offset = (add_q4_0, 8) if form == "q4_0" else (add_q4_k, 0)
 
     @T.prim_func
@@ -307,10 +308,11 @@ def linear_gguf(
             for mo in T.serial(T.ceildiv(M, bM)):
                 rows = [T.max(T.min(mo * bM + i, M - 1), 0) for i in range(bM)]
                 T.clear(total)
-                for ko in T.serial(T.ceildiv(K, bK)):
-                    first, count = ko * units, T.min(units, K // UNITS[form] - ko * units)
-                    whole = T.min(units // together, K // several - ko * (units // together))
-                    for column in T.serial(T.min(bN, N - bx * bN)):
+                for tile, column in T.grid(T.ceildiv(K, bK), T.min(bN, N - bx * bN)):
+                    for piece in T.serial(T.min(pieces, T.ceildiv(K - tile * bK, PIECE))):
+                        ko = tile * pieces + piece
+                        first, count = ko * units, T.min(units, K // UNITS[form] - ko * units)
+                        whole = T.min(units // together, K // several - ko * (units // together))
                         sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         for own in sums:
                             T.clear(own)

@@ -14,6 +14,8 @@ import tilec.language as T
 WORDS = 16
 #: Activations that share a step.
 RUN = 128
+#: Weights of a row that are taken in a loop of a known length; a row of a tile may have several of these.
+PIECE = 4096
 #: The largest integer that an activation becomes, by its bytes: the upper one, rounded, is at most 127.
 LARGEST = {1: 127, 2: 127 * 256}
 #: Runs that a task brings into integers.

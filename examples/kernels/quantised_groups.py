@@ -8,7 +8,7 @@ each; scales (N, K / group), those of a row side by side. Activations become int
 from __future__ import annotations
 
 import numpy as np
-from quantised_bytes import LARGEST, RUN, WORDS, dot4, integers
+from quantised_bytes import LARGEST, PIECE, RUN, WORDS, dot4, integers
 from quantised_packed import pack, stored, unpack, weight
 from quantised_unpacked import in_order, product, product_of_integers
 from tile_math import f32
@@ -140,17 +140,18 @@ def linear_groups(
     numbers of a type as exact (``unpacked``, :func:`many_rows`), those of 8 bits by products of tiles of
     bytes (``unpacked="int8"``, :func:`many_rows_by_bytes`); K is a multiple of 128."""
     assert bK % RUN == 0, f"bK = {bK} is no multiple of {RUN}"
+    assert bK % min(bK, PIECE) == 0, f"bK = {bK} is no multiple of {PIECE}"
     if unpacked == "int8":
         assert bK == RUN, f"bK = {bK}: bytes are multiplied {RUN} at a time"
         return many_rows_by_bytes(M, N, K, group, activations // 8, dtype, bM, bN, threads)
     if unpacked:
         return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
-    runs, parts = bK // RUN, RUN // group
+    runs, parts, pieces = min(bK, PIECE) // RUN, RUN // group, max(1, bK // PIECE)
     #: Whether a run has one step: several are brought to float32 together, and what the offset of the weights
     #: comes to is added up there, a number for a run in place of one for each lane.
     shared = parts == 1
     assert not shared or runs % WORDS == 0, f"bK = {bK} is no multiple of {RUN * WORDS}"
-    padded = T.ceildiv(K, bK)
+    padded = T.ceildiv(K, bK) * pieces
 
     def order(plane, at):
         return weight(at * 2 + plane, 4)
@@ -180,9 +181,9 @@ def linear_groups(
             for mo in T.serial(T.ceildiv(M, bM)):
                 rows = [T.max(T.min(mo * bM + i, M - 1), 0) for i in range(bM)]
                 T.clear(total)
-                for ko in T.serial(T.ceildiv(K, bK)):
-                    for column in T.serial(T.min(bN, N - bx * bN)):
-                        j = bx * bN + column
+                for tile, column in T.grid(T.ceildiv(K, bK), T.min(bN, N - bx * bN)):
+                    for piece in T.serial(T.min(pieces, T.ceildiv(K - tile * bK, PIECE))):
+                        ko, j = tile * pieces + piece, bx * bN + column
                         sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         less = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
                         for own in (*sums, *less):

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from table import GROUPS
+from options import parser
 
 HERE = Path(__file__).resolve().parent
 _COUNTS = ("TILEC_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -28,7 +28,7 @@ _COUNTS = ("TILEC_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_
 
 def main() -> None:
     """Prints a line for each row, then what they come to; with ``--json`` writes all of it."""
-    options = _options()
+    options = parser(__doc__).parse_args()
     found = []
     for threads in options.threads or sorted({1, len(os.sched_getaffinity(0))}):
         print(f"\n{threads} thread{'s' * (threads > 1)}; microseconds", flush=True)
@@ -37,20 +37,6 @@ def main() -> None:
         _print_summary(own)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--threads", type=int, action="append", help="default: 1, then all CPUs")
-    parser.add_argument("--only", action="append", choices=(*GROUPS, "random"), default=[])
-    parser.add_argument("--large", action="store_true", help="products of 4096^3, too")
-    parser.add_argument(
-        "--random", type=int, default=0, help="so many float32 products of random shapes, too"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
 
 
 def _measured(options: argparse.Namespace, threads: int) -> Iterator[dict[str, Any]]:

@@ -26,9 +26,11 @@ PRODUCTS = (
     (2048, 32, 2048),
     (1, 4096, 4096),
 )
-NARROW = ((1024, 1024, 1024), (16, 4096, 4096), (1, 4096, 4096))
-#: Rows, weights of 4096 columns that lie in the last cache.
-WEIGHTS = (*((rows, 4096, 4096) for rows in (1, 4, 16, 64)), (1, 14336, 4096))
+#: One row and weights that no cache holds, as in a model of many layers.
+FROM_MEMORY = (1, 28672, 8192)
+NARROW = ((1024, 1024, 1024), (16, 4096, 4096), (1, 4096, 4096), FROM_MEMORY)
+#: Weights that lie in the last cache of servers, whole and in part, and others.
+WEIGHTS = (*((rows, 4096, 4096) for rows in (1, 4, 16, 64)), (1, 14336, 4096), FROM_MEMORY)
 #: B, Sq, Sk, H, D.
 ATTENTION = (
     (1, 1024, 1024, 12, 64),

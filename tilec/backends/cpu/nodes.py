@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilec.backends.cpu.products.tir import FIRST
 from tilec.ir.exprs import int_value
 from tilec.ir.roads import Loss
 from tilec.ir.stmt import Aside, At, Block, Defines, Region, Scratch, Stmt, Updates, Writes
@@ -126,11 +127,12 @@ class PackWords(Stmt):
 @dataclass(frozen=True, eq=False)
 class AskAhead(Stmt):
     """Where there is an element at ``indices``, asks for the one at ``ahead``, whether there is one or not:
-    once for the lanes of a vector."""
+    once for the lanes of a vector, in the cache ``near`` (`products.tir`)."""
 
     buffer: Buffer
     indices: At[tuple[Expr, ...]]
     ahead: tuple[Expr, ...]
+    near: int = FIRST
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from compiled import Library
 from memory_ends import at_the_end
+from tvm import sym
 
 from tilec.backends.cpu.codegen.objects import tir_text
+from tilec.backends.cpu.nodes import AskAhead
+from tilec.backends.cpu.products.tir import SECOND
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.exprs import int_value
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import walk
 from tilec.ir.text.parser import parse_kernel
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target, runs_here
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "kernels"
 
 #: Four pages of eight rows a trip; the last trip has those that are left.
 KERNEL = """
@@ -65,3 +75,16 @@ def test_tiles_ask_for_the_next_ones(target: str) -> None:
     made_for = parse_target(target)
     text = tir_text(to_tir(lower(parse_kernel(KERNEL), made_for), made_for), made_for, "k")
     assert set(re.findall(r'llvm\.prefetch", T\.address_of\(([A-Z])', text)) >= {"K", "V"}
+
+
+def test_values_of_a_head_ask_for_those_of_the_next_block() -> None:
+    """Rows of a head are pieces of longer ones; blocks of 128 keys come last first."""
+    entry = load_entry("attention.py:attention", EXAMPLES)
+    names = ("B", "Sq", "Sk", "H", "Hkv", "q_batch", "q_row", "kv_batch", "kv_row")
+    dims = {**{name: Guard() for name in names}, "D": Guard(eq=64)}
+    kernel = elaborate(entry, name="kernel", dims=dims, args={}, config={"bM": 128, "bN": 128})
+    lowered = lower(kernel, parse_target("x86-64-v4"))
+    asked = [stmt for stmt in walk(lowered.body) if isinstance(stmt, AskAhead)]
+    assert {(str(stmt.buffer.name), stmt.near) for stmt in asked} == {("V", SECOND)}
+    further = (sym.Analyzer().simplify(stmt.ahead[1] - stmt.indices[1]) for stmt in asked)
+    assert {int_value(rows) for rows in further} == {-128}

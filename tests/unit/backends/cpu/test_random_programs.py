@@ -41,6 +41,11 @@ def test_program(seed, tmp_path):
     check(seed, "x86-64-v3", tmp_path)
 
 
+def test_rows_that_a_product_leaves_out_are_cleared_in_the_trip_that_clears(tmp_path):
+    """Seed 152: five rows of a tile of 32, ``clear_accum`` where a loop begins, and sums over all rows."""
+    check(152, "x86-64-v3", tmp_path)
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", MANY)
 def test_many_programs(seed, tmp_path):

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvm import sym
 
 import tilec
 import tilec.language as T
 from tilec.backends.cpu.codegen import objects
 from tilec.backends.cpu.nodes import AskAhead
+from tilec.backends.cpu.products.tir import SECOND
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.exprs import int_value
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import walk
 from tilec.language.frontend.elaborate import elaborate
@@ -127,3 +130,35 @@ def test_weights_that_a_loop_inside_chooses_are_not_asked_for():
     random = np.random.default_rng(3)
     w, x = random.uniform(1, 2, (9, 64)).astype(np.float32), random.uniform(1, 2, 9).astype(np.float32)
     np.testing.assert_allclose(weighted_by_hand(w, x), x @ w, rtol=1e-5)
+
+
+@tilec.jit
+def dots_by_hand(W, X, width=64):
+    N, K = T.const("N K")
+    W: T.Tensor[[N, K], T.float32]
+    X: T.Tensor[[K], T.float32]
+    Y = T.empty((N,), T.float32)
+    with T.Kernel(1, threads=32):
+        for row in T.serial(N):
+            total, result = T.alloc_fragment((width,), T.float32), T.alloc_fragment((1,), T.float32)
+            T.clear(total)
+            for block in T.serial(K // width):
+                for i in T.Parallel(width):
+                    total[i] += X[block * width + i] * W[row, block * width + i]
+            T.reduce_sum(total, result)
+            Y[row] = result[0]
+    return Y
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(1024, 8), (1088, 8), (16384, 1)])
+def test_weights_that_are_read_once_are_asked_for_32_kb_ahead(columns: int, rows: int):
+    dims = {"N": Guard(), "K": Guard(eq=columns)}
+    lowered = lower(
+        elaborate(dots_by_hand, name="kernel", dims=dims, args={}, config={}), parse_target("x86-64-v4")
+    )
+    (asked,) = (stmt for stmt in walk(lowered.body) if isinstance(stmt, AskAhead))
+    assert asked.near == SECOND
+    assert int_value(sym.Analyzer().simplify(asked.ahead[0] - asked.indices[0])) == rows
+    random = np.random.default_rng(3)
+    w, x = random.uniform(1, 2, (9, columns)).astype(np.float32), random.uniform(1, 2, columns)
+    np.testing.assert_allclose(dots_by_hand(w, x.astype(np.float32)), w @ x, rtol=1e-4)

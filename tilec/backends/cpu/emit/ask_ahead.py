@@ -32,7 +32,7 @@ def _emit_ask_ahead(stmt: AskAhead, ctx: LaneContext) -> tirx.Stmt | None:
     first = storage.offset([in_first_lane(index, ctx) for index in stmt.ahead])
     line = max(1, CACHE_LINE // element_bytes(storage.dtype))
     starts = range(0, max(places) + 1, line)
-    return sequence(*(prefetch(_address(storage.data, first + start)) for start in starts))
+    return sequence(*(prefetch(_address(storage.data, first + start), near=stmt.near) for start in starts))
 
 
 def _address(data: Var, at: Expr) -> Expr:

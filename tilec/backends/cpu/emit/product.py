@@ -114,6 +114,10 @@ class _Tiles:
         storage = self.ctx.storage(buffer)
         return storage.strides[axis] * element_bytes(storage.dtype)
 
+    def count(self, buffer: Var, axis: int) -> Expr:
+        """Elements along an axis."""
+        return self.ctx.value(self.ctx.storage(buffer).shape[axis])
+
     def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
         """Writes the lanes of ``value`` along the last index."""
         storage = self.ctx.storage(buffer)

@@ -255,17 +255,25 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
 def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:
     """``gemm``; where it clears, after a Fill of the rows that it leaves out, or of all where it leaves out
     columns."""
-    if int_value(gemm.clear) != 1:
+    rest = _left_out(gemm)
+    if rest is None or int_value(gemm.clear) == 0:
         return [gemm]
-    zero = tirx.const(0, str(gemm.c.buffer.dtype))
+    cleared = Fill(rest, tirx.const(0, str(gemm.c.buffer.dtype)), loc=gemm.loc)
+    if int_value(gemm.clear) == 1:
+        return [cleared, gemm]
+    return [If(gemm.clear, (cleared,), (), loc=gemm.loc), gemm]
+
+
+def _left_out(gemm: MicroGemm) -> Region | None:
+    """What of ``c`` a product leaves out, or more; None for nothing."""
     if not _same_count(gemm.columns, gemm.c.extent[-1]):
-        return [Fill(gemm.c, zero, loc=gemm.loc), gemm]
+        return gemm.c
     if _same_count(gemm.rows, gemm.c.extent[-2]):
-        return [gemm]
+        return None
     axis, first = len(gemm.c.start) - 2, trips_of(gemm.rows)
     start = (*gemm.c.start[:axis], gemm.c.start[axis] + first, gemm.c.start[-1])
     extent = (*gemm.c.extent[:axis], gemm.c.extent[axis] - first, gemm.c.extent[-1])
-    return [Fill(Region(gemm.c.buffer, start, extent), zero, loc=gemm.loc), gemm]
+    return Region(gemm.c.buffer, start, extent)
 
 
 def _without_unread(body: Block) -> Block:

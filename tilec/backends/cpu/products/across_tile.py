@@ -13,9 +13,11 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import element
 from tilec.backends.cpu.products.dot_forms import add_offset, dot
 from tilec.backends.cpu.products.forms import word_form
-from tilec.backends.cpu.products.register_tile import RegisterTile
+from tilec.backends.cpu.products.register_tile import AHEAD, RegisterTile
 from tilec.backends.cpu.products.tir import (
+    FIRST,
     INDEX,
+    SECOND,
     get,
     index,
     loop,
@@ -60,7 +62,7 @@ class AcrossTile(RegisterTile):
             tirx.Bind(depth, trips_of(self.gemm.depth)),
             tirx.AllocBuffer(self.sums),
             self._each(lambda at, r, c: put(self.sums, at * self.sums_wide, zero)),
-            loop(trips, lambda k: self._step(k * self.wide)),
+            self._whole_vectors(trips),
             *self._narrow_vectors(trips * self.wide, depth, done),
             *self._totals(),
             loop(depth - done, lambda k: self._rest(done + k)),
@@ -79,29 +81,46 @@ class AcrossTile(RegisterTile):
         cols = self.block.cols
         return unrolled(self.block.rows, lambda r: unrolled(cols, lambda c: body(r * cols + c, r, c)))
 
-    def _step(self, k: Expr) -> tirx.Stmt:
-        """``wide`` elements of K, behind asking for those of the next columns."""
-        step = self._vectors(k)
-        return sequence(self._fetched(k), step) if self._runs_ahead() else step
+    def _whole_vectors(self, trips: Expr) -> tirx.Stmt:
+        """``wide`` elements of K so many times, behind asking for those of other columns."""
+
+        def behind(asked: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+            return loop(trips, lambda k: sequence(asked(k * self.wide), self._vectors(k * self.wide)))
+
+        if not self._runs_ahead():
+            return loop(trips, lambda k: self._vectors(k * self.wide))
+        return tirx.IfThenElse(self._is_large(), behind(self._later_columns), behind(self._next_columns))
 
     def _runs_ahead(self) -> bool:
-        """Whether ``b`` is a tensor that several rows are multiplied by. Its next columns, which are rows of
-        memory, no prefetcher finds; one row alone reads as fast as it can."""
+        """Whether ``b`` is a tensor that a tile of several rows is multiplied by. Its columns are rows of
+        memory, several at a time: prefetchers follow them no further than a page."""
         has_next = self.block.cols == self.gemm.block.cols
         return has_next and self._most_rows() > 1 and self.gemm.b.region.buffer.scope().startswith("global")
 
     def _most_rows(self) -> int:
         return static(self.gemm.a.region.extent[self.gemm.a.row])
 
-    def _fetched(self, k: Expr) -> tirx.Stmt:
+    def _next_columns(self, k: Expr) -> tirx.Stmt:
         """Asks for the next columns at ``k``: one block of rows for all of them, several for a half each."""
-        cols, b = self.block.cols, self.gemm.b
+        cols = self.block.cols
         count = cols if self._most_rows() <= self.gemm.block.rows else cols // 2
         turn = tirx.truncmod(tirx.truncdiv(self.row, index(self.gemm.block.rows)), index(cols // count))
-        first = self.col + (cols + turn * count)
+        return self._asked_of(k, self.col + (cols + turn * count), count, FIRST)
+
+    def _later_columns(self, k: Expr) -> tirx.Stmt:
+        """Asks for the columns at ``k`` that lie `AHEAD` bytes behind, the next ones at least."""
+        b, cols = self.gemm.b, self.block.cols
+        pitch = tirx.max(tirx.Cast(INDEX, self.memory.pitch(b.region.buffer, b.col)), index(1))
+        first = self.col + tirx.max(tirx.truncdiv(index(AHEAD), pitch), index(cols))
+        return self._asked_of(k, first, cols, SECOND)
+
+    def _asked_of(self, k: Expr, first: Expr, count: int, near: int) -> tirx.Stmt:
+        """Asks for what ``count`` columns have at ``k``."""
+        b = self.gemm.b
 
         def asked(number: Expr) -> tirx.Stmt:
-            return prefetch(self.memory.address(b.region.buffer, element(b, k, first + number)))
+            place = element(b, k, first + number)
+            return prefetch(self.memory.address(b.region.buffer, place), near=near)
 
         return unrolled(count, asked)
 

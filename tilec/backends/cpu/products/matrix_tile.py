@@ -37,7 +37,7 @@ class MatrixTile(RegisterTile):
         return sequence(
             tirx.AllocBuffer(self.sums),
             self._each_pair(lambda r, c: put(self.sums, self._at(r, c), zero)),
-            *self._static_depth(),
+            *self._static_depth(self._words_from),
             unrolled(self._high, self._added),
         )
 
@@ -59,7 +59,7 @@ class MatrixTile(RegisterTile):
     def _at(self, r: Expr, c: Expr) -> Expr:
         return (r * self._wide + c) * _LANES
 
-    def _steps(self, k: Expr, count: int) -> tirx.Stmt:
+    def _words_from(self, k: Expr, count: int) -> tirx.Stmt:
         """``count`` words from ``k`` on."""
         return sequence(*(self._each_pair(partial(self._multiplied, k + number)) for number in range(count)))
 

@@ -38,8 +38,20 @@ if TYPE_CHECKING:
 #: on Zen 4 and 5 and on Intel's cores from Skylake on (https://uops.info, VFMADD231PS).
 _UNDER_WAY = 8
 
+#: Bytes that are read between asking for memory in the second cache and reading it, where a product has as
+#: little to do as with one row: docs/performance/cpu-2026-11-26.md.
+AHEAD = 65536
+
+#: Bytes of the least page.
+_PAGE = 4096
+
+#: Bytes of a tensor that caches may keep from one call to the next.
+_LARGE = 4 << 20
+
 #: K steps from a prefetch out of the second cache to the products that it is for.
 _NEAR = 4
+
+_Steps = Callable[..., tirx.Stmt]
 
 
 class Memory(Protocol):
@@ -62,6 +74,9 @@ class Memory(Protocol):
 
     def pitch(self, buffer: Var, axis: int) -> Expr:
         """Bytes from an element to the next along an axis."""
+
+    def count(self, buffer: Var, axis: int) -> Expr:
+        """Elements along an axis."""
 
     def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
         """Writes the lanes of ``value`` along the last index."""
@@ -136,9 +151,20 @@ class RegisterTile:
 
     def multiply(self) -> tirx.Stmt:
         """The K loop: ``unroll`` steps a trip, then the rest one by one."""
-        parts = self._static_depth() if int_value(self.gemm.depth) is not None else self._dynamic_depth()
         others = range(1, self.turns)
-        return sequence(*map(self._cleared, others), *parts, *map(self._added, others))
+        return sequence(*map(self._cleared, others), self._depth(), *map(self._added, others))
+
+    def _depth(self) -> tirx.Stmt:
+        """All steps; one row, which would ask as often as it multiplies, asks for large tensors alone."""
+        asks = self._runs_ahead()
+        if not asks or self.block.rows > 1:
+            return self._whole_depth(asks=asks)
+        return tirx.IfThenElse(self._is_large(), self._whole_depth(asks=True), self._whole_depth(asks=False))
+
+    def _whole_depth(self, *, asks: bool) -> tirx.Stmt:
+        steps = partial(self._steps, asks=asks)
+        whole = self._dynamic_depth if int_value(self.gemm.depth) is None else self._static_depth
+        return sequence(*whole(steps))
 
     def _cleared(self, number: int) -> tirx.Stmt:
         zero = literal(0, self.dtype, self.block.lanes)
@@ -157,24 +183,24 @@ class RegisterTile:
         """First element of one of the sums of vector ``v`` of row ``r``."""
         return number * self.block.rows * self.block.cols + lane(self.block, r, v)
 
-    def _static_depth(self) -> list[tirx.Stmt]:
+    def _static_depth(self, some: _Steps) -> list[tirx.Stmt]:
         unroll = self.block.unroll
         steps = -(-static(self.gemm.depth) // group_of(self.block.form))
         trips, rest = divmod(steps, unroll)
-        parts = [loop(trips, lambda k: self._steps(k * unroll, unroll))] if trips else []
-        return [*parts, *([self._steps(index(trips * unroll), rest)] if rest else [])]
+        parts = [loop(trips, lambda k: some(k * unroll, unroll))] if trips else []
+        return [*parts, *([some(index(trips * unroll), rest)] if rest else [])]
 
-    def _dynamic_depth(self) -> list[tirx.Stmt]:
+    def _dynamic_depth(self, some: _Steps) -> list[tirx.Stmt]:
         unroll, limit = self.block.unroll, tirx.Var("depth", INDEX)
         trips = tirx.truncdiv(limit, index(unroll))
         group = group_of(self.block.form)
         return [
             tirx.Bind(limit, tirx.truncdiv(trips_of(self.gemm.depth) + (group - 1), index(group))),
-            loop(trips, lambda k: self._steps(k * unroll, unroll)),
-            loop(limit - trips * unroll, lambda k: self._steps(trips * unroll + k, 1)),
+            loop(trips, lambda k: some(k * unroll, unroll)),
+            loop(limit - trips * unroll, lambda k: some(trips * unroll + k, 1)),
         ]
 
-    def _steps(self, k: Expr, count: int) -> tirx.Stmt:
+    def _steps(self, k: Expr, count: int, *, asks: bool) -> tirx.Stmt:
         """``count`` consecutive K steps from ``k``. What they ask for comes first: compilers keep loads and
         prefetches in order, and one between two steps would keep elements of all of them in registers."""
         ahead = self.block.ahead
@@ -182,7 +208,7 @@ class RegisterTile:
             steps = unrolled(count, lambda u: self._products(k + u, lambda r: self._a(r, k + u, 1), u))
         else:
             steps = sequence(*(self._by_lane(k, u // ahead * ahead, u % ahead) for u in range(count)))
-        return sequence(*self._asked(k, count), steps) if self._runs_ahead() else steps
+        return sequence(*self._asked(k, count), steps) if asks else steps
 
     def _by_lane(self, k: Expr, first: int, number: int) -> tirx.Stmt:
         """Step ``number`` of those whose elements of ``a`` are read together at ``first`` from ``k`` on."""
@@ -203,23 +229,45 @@ class RegisterTile:
         return each_vector(self.block, multiplied)
 
     def _runs_ahead(self) -> bool:
-        """Whether the next block's columns are asked for while this one is computed: those of a ``b`` that is
-        read where it lies, row by row in short pieces, which no prefetcher of a CPU follows. One row has no
-        time for that: it would ask as often as it multiplies."""
+        """Whether columns of ``b`` are asked for while others are multiplied: where it is read where it lies,
+        row by row in short pieces, which no prefetcher of a CPU follows."""
         whole = self.rest is None and self.block.cols == self.gemm.block.cols
-        return whole and self.block.rows > 1 and self.gemm.reads_rows
+        return whole and self.gemm.reads_rows and (self.block.rows > 1 or self._has_long_rows())
 
     def _asked(self, k: Expr, count: int) -> list[tirx.Stmt]:
         """Asks for the rows of ``b`` of ``count`` steps in the next block of columns. Several blocks of rows
         share in that, each of them by half of a trip: a core has room for so many lines under way, and the
         first block would wait for all of them. They come to the second cache, and from there, a few steps
-        ahead of their products, to the first."""
+        ahead of their products, to the first. One row asks for what it reads some tiles of K later."""
+        if self.block.rows == 1:
+            return [self._row_of_b(k + (self._later() + u), 0, SECOND) for u in range(count)]
         if static(self.gemm.a.region.extent[self.gemm.a.row]) <= self.gemm.block.rows:
             return [self._row_of_b(k + u, self.block.cols) for u in range(count)]
         nearer = [self._row_of_b(k + (_NEAR + u), 0) for u in range(count)]
         half = count // 2
         turn = tirx.truncmod(tirx.truncdiv(self.row, index(self.gemm.block.rows)), index(2))
         return [self._row_of_b(k + turn * half + u, self.block.cols, SECOND) for u in range(half)] + nearer
+
+    def _is_large(self) -> Expr:
+        """Whether ``b`` is more than caches keep of it from one call to the next."""
+        b = self.gemm.b.region.buffer
+        count, pitch = self.memory.count(b, 0), self.memory.pitch(b, 0)
+        return tirx.Cast("int64", count) * tirx.Cast("int64", pitch) > tirx.const(_LARGE, "int64")
+
+    def _has_long_rows(self) -> bool:
+        """Whether one row alone meets rows of ``b`` in pieces of a page or more: shorter ones would have as
+        many pages under way as rows."""
+        return self.gemm.block.rows == 1 and self._bytes_of_row() >= _PAGE
+
+    def _bytes_of_row(self) -> int:
+        """Those that a tile has of a row of ``b``."""
+        b = self.gemm.b.region
+        return static(b.extent[self.gemm.b.col]) * element_bytes(str(b.buffer.dtype))
+
+    def _later(self) -> int:
+        """Rows of ``b`` from those at hand to the first that are read `AHEAD` bytes later, whole tiles."""
+        rows = static(self.gemm.b.region.extent[self.gemm.b.row])
+        return rows * -(-AHEAD // (rows * self._bytes_of_row()))
 
     def _row_of_b(self, k: Expr, behind: int, near: int = FIRST) -> tirx.Stmt:
         """Asks for row ``k`` of ``b`` in the block of columns ``behind`` the own, by the ends of its lines:
