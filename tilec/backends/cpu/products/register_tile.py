@@ -40,7 +40,7 @@ _UNDER_WAY = 8
 
 #: Bytes that are read between asking for memory in the second cache and reading it, where a product has as
 #: little to do as with one row: docs/performance/cpu-2026-11-26.md.
-AHEAD = 65536
+AHEAD = 64 << 10
 
 #: Bytes of the least page.
 _PAGE = 4096
