@@ -54,6 +54,15 @@ def test_amx_is_three_features_of_the_processor():
         assert targets.target_of_flags("x86_64", AMX - {flag}).name == "x86-64-v4+vnni+avx512bf16"
 
 
+def test_zen4_is_told_by_an_instruction_that_one_maker_has():
+    target = targets.target_of_flags("x86_64", ZEN5 | {"clzero"})
+    assert (target.name, target.mattr) == (
+        "x86-64-v4+vnni+avx512bf16+zen4",
+        parse_target("x86-64-v4+vnni+avx512bf16").mattr,
+    )
+    assert not targets.target_of_flags("x86_64", (ZEN5 | {"clzero"}) - {"avx512_bf16"}).has("zen4")
+
+
 def test_features_of_a_lower_level_are_there_on_higher_ones(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     for flags, runs in ((AMX, True), (ZEN5, False)):

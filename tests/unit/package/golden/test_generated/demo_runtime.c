@@ -11,7 +11,7 @@ enum {
   MAX_CHOICES = 64,
   MAX_WORKERS = 1024,
   MOST_BLOCKS = 2146435071,
-  NUM_CPU_FEATURES = 8,
+  NUM_CPU_FEATURES = 9,
   CALLS_RUNTIME = 0,
 };
 #define DEVICE_FAMILIES
@@ -42,6 +42,9 @@ static const cpu_test cpu_tests_6[] = {
 static const cpu_test cpu_tests_7[] = {
   {.leaf = 0x7u, .subleaf = 1u, .word = 0u, .mask = 0x10u},
 };
+static const cpu_test cpu_tests_8[] = {
+  {.leaf = 0x80000008u, .subleaf = 0u, .word = 1u, .mask = 0x1u},
+};
 static const cpu_feature cpu_features[] = {
   {.bit = UINT64_C(1), .requires = UINT64_C(0), .xcr0 = 0, .permission = 0, .tests = cpu_tests_0, .num_tests = 2},
   {.bit = UINT64_C(2), .requires = UINT64_C(1), .xcr0 = 6, .permission = 0, .tests = cpu_tests_1, .num_tests = 3},
@@ -51,6 +54,7 @@ static const cpu_feature cpu_features[] = {
   {.bit = UINT64_C(32), .requires = UINT64_C(4), .xcr0 = 0, .permission = 0, .tests = cpu_tests_5, .num_tests = 1},
   {.bit = UINT64_C(64), .requires = UINT64_C(4), .xcr0 = 393216, .permission = 18, .tests = cpu_tests_6, .num_tests = 1},
   {.bit = UINT64_C(128), .requires = UINT64_C(2), .xcr0 = 0, .permission = 0, .tests = cpu_tests_7, .num_tests = 1},
+  {.bit = UINT64_C(256), .requires = UINT64_C(16), .xcr0 = 0, .permission = 0, .tests = cpu_tests_8, .num_tests = 1},
 };
 static const cpu_name cpu_names[] = {
   {.text = "x86-64-v2", .bit = UINT64_C(1), .needs = UINT64_C(1), .levels = UINT64_C(0)},
@@ -60,6 +64,7 @@ static const cpu_name cpu_names[] = {
   {.text = "vnni", .bit = UINT64_C(8), .needs = UINT64_C(15), .levels = UINT64_C(4)},
   {.text = "avx512bf16", .bit = UINT64_C(16), .needs = UINT64_C(23), .levels = UINT64_C(4)},
   {.text = "avx512fp16", .bit = UINT64_C(32), .needs = UINT64_C(39), .levels = UINT64_C(4)},
+  {.text = "zen4", .bit = UINT64_C(256), .needs = UINT64_C(279), .levels = UINT64_C(4)},
   {.text = "amx", .bit = UINT64_C(64), .needs = UINT64_C(71), .levels = UINT64_C(4)},
   {.text = NULL},
 };
