@@ -10,7 +10,7 @@ bits (``quantised_bytes.py``).
 from __future__ import annotations
 
 import numpy as np
-from quantised_bytes import PIECE, RUN, WORDS, dot4, integers
+from quantised_bytes import PIECE, RUN, WORDS, dot4, integers, pieces_of
 from quantised_unpacked import in_order, product, product_of_integers
 from tile_math import f32
 
@@ -277,12 +277,12 @@ def linear_gguf(
         return many_rows_by_bytes(M, N, K, form, dtype, bM, bN, threads)
     several = UNITS[form] * (1 if unpacked else together)
     assert bK % several == 0, f"bK = {bK} is no multiple of {several}"
-    assert bK % min(bK, PIECE) == 0, f"bK = {bK} is no multiple of {PIECE}"
+    wide, pieces = pieces_of(bK)
     assert together == 1 or form == "q4_0", f"together = {together}: a block of {form} has steps of its own"
     if unpacked:
         return many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads)
     size, stored = SIZES[form]
-    units, runs, pieces = min(bK, PIECE) // UNITS[form], UNITS[form] // RUN, max(1, bK // PIECE)
+    units, runs = wide // UNITS[form], UNITS[form] // RUN
     #: Units of K and what the last tile lacks, whose activations are 0.
     padded = T.ceildiv(K, bK) * pieces * units
     add, offset = (add_q4_0, 8) if form == "q4_0" else (add_q4_k, 0)

@@ -22,6 +22,13 @@ LARGEST = {1: 127, 2: 127 * 256}
 _RUNS = 8
 
 
+def pieces_of(bK):
+    """The weights of a piece of a row of ``bK``, and how many pieces it has."""
+    piece = min(bK, PIECE)
+    assert bK % piece == 0, f"bK = {bK} is no multiple of {PIECE}"
+    return piece, bK // piece
+
+
 def dot4(left, right):
     """The products of four bytes, added up: both are functions of the number of a byte in its word."""
     return sum(T.cast(left(byte), "int32") * T.cast(right(byte), "int32") for byte in range(4))

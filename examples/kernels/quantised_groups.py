@@ -8,7 +8,7 @@ each; scales (N, K / group), those of a row side by side. Activations become int
 from __future__ import annotations
 
 import numpy as np
-from quantised_bytes import LARGEST, PIECE, RUN, WORDS, dot4, integers
+from quantised_bytes import LARGEST, PIECE, RUN, WORDS, dot4, integers, pieces_of
 from quantised_packed import pack, stored, unpack, weight
 from quantised_unpacked import in_order, product, product_of_integers
 from tile_math import f32
@@ -140,13 +140,13 @@ def linear_groups(
     numbers of a type as exact (``unpacked``, :func:`many_rows`), those of 8 bits by products of tiles of
     bytes (``unpacked="int8"``, :func:`many_rows_by_bytes`); K is a multiple of 128."""
     assert bK % RUN == 0, f"bK = {bK} is no multiple of {RUN}"
-    assert bK % min(bK, PIECE) == 0, f"bK = {bK} is no multiple of {PIECE}"
+    wide, pieces = pieces_of(bK)
     if unpacked == "int8":
         assert bK == RUN, f"bK = {bK}: bytes are multiplied {RUN} at a time"
         return many_rows_by_bytes(M, N, K, group, activations // 8, dtype, bM, bN, threads)
     if unpacked:
         return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
-    runs, parts, pieces = min(bK, PIECE) // RUN, RUN // group, max(1, bK // PIECE)
+    runs, parts = wide // RUN, RUN // group
     #: Whether a run has one step: several are brought to float32 together, and what the offset of the weights
     #: comes to is added up there, a number for a run in place of one for each lane.
     shared = parts == 1

@@ -271,23 +271,20 @@ def test_blocks_ask_for_the_columns_of_the_next_one(product: Product, asks: bool
 
 def test_several_blocks_of_rows_share_in_asking() -> None:
     """Each asks for half of the next columns' lines in the second cache, and for its own in the first."""
-    cache_of = re.compile(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)')
-    assert cache_of.findall(code(Product(bM=16, bN=64)))[:12] == ["2"] * 4 + ["3"] * 8
-    assert set(cache_of.findall(code(Product(bM=8)))) == {"3"}
+    assert _caches_of(code(Product(bM=16, bN=64)))[:12] == ["2"] * 4 + ["3"] * 8
+    assert set(_caches_of(code(Product(bM=8)))) == {"3"}
 
 
 @pytest.mark.parametrize(("depth", "asks"), [(1024, False), (1040, True)])
 def test_one_row_asks_for_large_tensors_alone(depth: int, asks: bool) -> None:
     """Of more than 4 MiB, long before they are read, in the second cache."""
-    text = code(Product(bM=1, bN=1024, N=1024, K=depth))
-    caches = re.findall(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)', text)
+    caches = _caches_of(code(Product(bM=1, bN=1024, N=1024, K=depth)))
     assert set(caches) == ({"2"} if asks else set())
 
 
 @pytest.mark.parametrize(("depth", "cache"), [(1024, "3"), (1040, "2")])
 def test_columns_of_large_tensors_are_asked_for_in_the_second_cache(depth: int, cache: str) -> None:
-    text = code(Product(bM=4, bN=64, N=1024, K=depth, trans_b=True))
-    assert set(re.findall(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)', text)) == {cache}
+    assert set(_caches_of(code(Product(bM=4, bN=64, N=1024, K=depth, trans_b=True)))) == {cache}
 
 
 @pytest.mark.parametrize(("bN", "bK", "later"), [(1024, 16, 16), (2048, 8, 8), (1024, 4, 16)])
@@ -328,7 +325,12 @@ def test_blocks_ask_for_the_lines_of_the_next_ones_results(epilogue: str, tensor
 
 
 def test_one_row_asks_for_no_results() -> None:
-    assert "C" not in _asked_of(code(Product(bM=1, bN=64)))
+    assert not _asked_of(code(Product(bM=1, bN=64)))
+
+
+def _caches_of(text: str) -> list[str]:
+    """Where each prefetch of B in TIR brings its line."""
+    return re.findall(r'llvm\.prefetch", T\.address_of\(B.*?, 0, (\d), 1\)', text)
 
 
 def _asked_of(text: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
+from tilec.backends.cpu.products.tir import PAGE
 from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.accesses import Access, same_extents, tensor_reads
@@ -23,9 +24,6 @@ from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-#: Bytes of the least page, which is how far prefetchers look.
-_PAGE = 4096
 
 
 class AskForRows(LaunchPass):
@@ -107,4 +105,4 @@ def _one_in_a_page(count: int | Expr, item: Access, dtype: str) -> Expr:
 
 
 def _most(item: Access) -> int:
-    return _PAGE // element_bytes(str(item.buffer.dtype))
+    return PAGE // element_bytes(str(item.buffer.dtype))

@@ -15,6 +15,7 @@ from tilec.backends.cpu.products.tir import (
     CACHE_LINE,
     FIRST,
     INDEX,
+    PAGE,
     SECOND,
     get,
     index,
@@ -41,9 +42,6 @@ _UNDER_WAY = 8
 #: Bytes that are read between asking for memory in the second cache and reading it, where a product has as
 #: little to do as with one row: docs/performance/cpu-2026-11-26.md.
 AHEAD = 64 << 10
-
-#: Bytes of the least page.
-_PAGE = 4096
 
 #: Bytes of a tensor that caches may keep from one call to the next.
 _LARGE = 4 << 20
@@ -257,7 +255,7 @@ class RegisterTile:
     def _has_long_rows(self) -> bool:
         """Whether one row alone meets rows of ``b`` in pieces of a page or more: shorter ones would have as
         many pages under way as rows."""
-        return self.gemm.block.rows == 1 and self._bytes_of_row() >= _PAGE
+        return self.gemm.block.rows == 1 and self._bytes_of_row() >= PAGE
 
     def _bytes_of_row(self) -> int:
         """Those that a tile has of a row of ``b``."""

@@ -18,8 +18,8 @@ INDEX = "int32"
 #: Where a prefetch may bring a line: the first cache, the second one.
 FIRST, SECOND = 3, 2
 
-#: Bytes of a cache line of the processors here.
-CACHE_LINE = 64
+#: Bytes of a cache line of the processors here, and of the least page, which is how far prefetchers look.
+CACHE_LINE, PAGE = 64, 4096
 
 
 def index(value: Expr | int) -> Expr:
