@@ -27,8 +27,9 @@ def test_heads_of_any_width(name: str, target: str, guard: str) -> None:
     assert served
     for variant in served:
         beside = Beside(elaborate_variant(variant).kernel, variant.target, known_authors(shipped)[name])
+        queries = min(70, variant.dims["Sq"].max or 70)
         for width in WIDTHS[guard]:
-            dims = {"B": 1, "Sq": 70, "Sk": 137, "H": 2, "Hkv": 1, "D": width}
+            dims = {"B": 1, "Sq": queries, "Sk": 137, "H": 2, "Hkv": 1, "D": width}
             strides = {"q_row": 2 * width, "kv_row": width + 8}
-            dims |= {**strides, "q_batch": 70 * strides["q_row"], "kv_batch": 137 * strides["kv_row"]}
+            dims |= {**strides, "q_batch": queries * strides["q_row"], "kv_batch": 137 * strides["kv_row"]}
             assert beside.run(dims) == [], (variant.title, dims)
