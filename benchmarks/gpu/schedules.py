@@ -44,11 +44,11 @@ and, as rows are those of aligned copies where there are more of them,
     --kernel linear_bfloat16 --gain 0.0005 --part linear_16_ragged_more:M=65..1024:6
     --part "linear_16_ragged:M=>=1025:5"
 
-Those of 8-bit types, packed weights and attention are fitted to schedules_families_h200.json (seed 3,
+Those of 8-bit types and packed weights are fitted to schedules_families_h200.json (seed 3,
 of packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types, with ``--models``, seeds 51
 with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``, of 129 to 256 rows of scaled blocks seeds 61, with
 ``--models``, and 62, of linear_fp8 113 and 117, of the 22nd, and with ``--models`` 115, alone) and, but for
-scaled blocks, attention, `int8` and `int8_few`, to schedules_families_25_h200.json (its seeds are in
+scaled blocks, `int8` and `int8_few`, to schedules_families_25_h200.json (its seeds are in
 docs/performance/h200-2026-11-25.md; fp8 and int8_aligned to that alone), by
 
     --kernel linear_fp8_few --gain 0.0003 --part fp8_few:M=1..64:11
@@ -59,16 +59,15 @@ docs/performance/h200-2026-11-25.md; fp8 and int8_aligned to that alone), by
     --kernel linear_int8 --part int8_few:M=1..64:6 --part "int8:M=>=65:10"
     --kernel linear_fp8_blocks --part fp8_blocks_few:M=1..128:5 --part "fp8_blocks:M=>=129:7"
     --kernel linear_fp8_blocks_some --gain 0.001 --part fp8_blocks_some:M=129..256:9
-    --kernel attention_dense_d64_float16 --part "attention_64:Sq=>=1:5" (and _causal, and d128)
 
 without what added little (32 columns and a pair in fp8_blocks_some), with the tiles that large shapes had
-been tuned for in place of others like them (bands of 32 in fp8_blocks, attention), and with three or four
-tiles of attention. Tiles of 128 x 192 in fp8_blocks are fitted to 22 shapes of their own ("Wider tiles of
-scaled blocks" in docs/performance/random-shapes-h200-2026-11-21.md), each time as a share of what tiles of
-128 x 128 took in that run, times what their cost says; the term of K that is no multiple of 32 is theirs by
-bytes of a trip. Costs in int8 of tiles of 128 x 128 and pairs of 256 x 128 are fitted once more to
-schedules_rows_h200.json: times of the list itself after boxes of pairs and early starts changed (120 random
-shapes, and 41 numbers of rows at seven sizes). linear_16_few has one schedule of linear_16_some.
+been tuned for in place of others like them (bands of 32 in fp8_blocks). Tiles of 128 x 192 in fp8_blocks
+are fitted to 22 shapes of their own ("Wider tiles of scaled blocks" in
+docs/performance/random-shapes-h200-2026-11-21.md), each time as a share of what tiles of 128 x 128 took in
+that run, times what their cost says; the term of K that is no multiple of 32 is theirs by bytes of a trip.
+Costs in int8 of tiles of 128 x 128 and pairs of 256 x 128 are fitted once more to schedules_rows_h200.json:
+times of the list itself after boxes of pairs and early starts changed (120 random shapes, and 41 numbers of
+rows at seven sizes). linear_16_few has one schedule of linear_16_some.
 
 Those of `linear` for up to 128 rows and a K of any size are fitted to schedules_folds_h200.json, too (seeds
 231, 237, 239, 243 and 247), by
@@ -96,8 +95,7 @@ Rows of 4097 to 131072 columns have those that ship and clusters that hold all o
     python benchmarks/gpu/schedules.py --kernel "*_long*"
     python3 schedules.py --rows 1 512 --json times.json                   # on the machine with the GPU
 
-attention_256 and attention_causal_256 are two of six tiles, timed at 22 shapes (schedules_lists_h200.json,
-lists that shipped in the evening of the 22nd).
+Attention, whose schedules are those that ship, has a script of its own (attention.py).
 """
 
 from __future__ import annotations

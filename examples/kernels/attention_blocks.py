@@ -24,6 +24,9 @@ SMALLEST = 1e-30
 #: Among how many blocks the keys of a sequence are split at most: one block joins them.
 MOST_PARTS = 32
 
+#: Up to how many parts a block joins several rows, and how many results these have.
+FEW_PARTS, JOINED = 8, 512
+
 
 @T.macro
 def softmax_step(S, o, top, old, total, part, scale, bM, bN, D):
@@ -195,16 +198,18 @@ def leave_whole(O, L, o, top, total, bx, head, b, shape):
 
 
 @T.macro
-def weigh_parts(o, top, total, highest, whole, joined, scale, splits, D):
-    """``joined`` = the sum of ``splits`` parts by their own maxima, ``whole`` = the sum of their weights."""
-    T.reduce_max(top, highest, dim=0)
-    for s in T.Parallel(splits):
-        top[s] = T.exp2((top[s] - highest[0]) * scale)
-        total[s] = total[s] * top[s]
-    T.reduce_sum(total, whole, dim=0)
-    for s, d in T.Parallel(splits, D):
-        o[s, d] = o[s, d] * top[s]
-    T.reduce_sum(o, joined, dim=0)
+def weigh_parts(o, top, total, highest, whole, joined, scale):
+    """``joined`` = the sums of parts (rows, parts, columns) by their own maxima, ``whole`` = those of their
+    weights."""
+    rows, parts, D = o.shape
+    T.reduce_max(top, highest, dim=1)
+    for i, s in T.Parallel(rows, parts):
+        top[i, s] = T.exp2((top[i, s] - highest[i]) * scale)
+        total[i, s] = total[i, s] * top[i, s]
+    T.reduce_sum(total, whole, dim=1)
+    for i, s, d in T.Parallel(rows, parts, D):
+        o[i, s, d] = o[i, s, d] * top[i, s]
+    T.reduce_sum(o, joined, dim=1)
 
 
 @T.macro
@@ -215,20 +220,51 @@ def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
     group = T.ceildiv(H, Hkv)
     head = h * Hkv // H
     row = query * group + h - first_of(head, shape)
-    top, total = (T.alloc_fragment((MOST_PARTS,), "float32") for _ in range(2))
+    top, total = (T.alloc_fragment((1, MOST_PARTS), "float32") for _ in range(2))
     highest, whole = (T.alloc_fragment((1,), "float32") for _ in range(2))
-    o, joined = T.alloc_fragment((MOST_PARTS, width), "float32"), T.alloc_fragment((width,), "float32")
-    for s, d in T.Parallel(MOST_PARTS, width):
-        o[s, d] = T.if_then_else(s < splits, parts[b, head * splits + s, row, d], 0)
-    for s in T.Parallel(MOST_PARTS):
-        top[s] = T.if_then_else(s < splits, tops[b, row, head * splits + s], LOWEST)
-        total[s] = T.if_then_else(s < splits, sums[b, row, head * splits + s], 0)
-    weigh_parts(o, top, total, highest, whole, joined, scale, MOST_PARTS, width)
-    for d in T.Parallel(width):
-        O[b, query, h, d] = joined[d] / T.max(whole[0], SMALLEST)
+    o, joined = T.alloc_fragment((1, MOST_PARTS, width), "float32"), T.alloc_fragment((1, width), "float32")
+    for i, s, d in T.Parallel(1, MOST_PARTS, width):
+        o[i, s, d] = T.if_then_else(s < splits, parts[b, head * splits + s, row, d], 0)
+    for i, s in T.Parallel(1, MOST_PARTS):
+        top[i, s] = T.if_then_else(s < splits, tops[b, row, head * splits + s], LOWEST)
+        total[i, s] = T.if_then_else(s < splits, sums[b, row, head * splits + s], 0)
+    weigh_parts(o, top, total, highest, whole, joined, scale)
+    for i, d in T.Parallel(1, width):
+        O[b, query, h, d] = joined[i, d] / T.max(whole[i], SMALLEST)
     if L is not None:
         for i in T.Parallel(1):
             L[b, h, query] = (highest[i] * scale + T.log2(whole[i])) / LOG2_E
+
+
+@T.macro
+def join_rows(parts, tops, sums, O, L, bx, head, b, splits, shape):
+    """:func:`join_parts` for a tile of rows of a key head whose parts are at most `FEW_PARTS`."""
+    Sq, _, _, _, D, width = shape
+    bM = JOINED // width
+    scale = inverse_root(D) * LOG2_E
+    group, first_head, heads = heads_of(head, shape)
+    top, total = (T.alloc_fragment((bM, FEW_PARTS), "float32") for _ in range(2))
+    highest, whole = (T.alloc_fragment((bM,), "float32") for _ in range(2))
+    o, joined = T.alloc_fragment((bM, FEW_PARTS, width), "float32"), T.alloc_fragment((bM, width), "float32")
+    for i, s, d in T.Parallel(bM, FEW_PARTS, width):
+        r = bx * bM + i
+        counts = (r < Sq * group) & (s < splits)
+        o[i, s, d] = T.if_then_else(counts, parts[b, head * splits + s, r, d], 0)
+    for i, s in T.Parallel(bM, FEW_PARTS):
+        r = bx * bM + i
+        counts = (r < Sq * group) & (s < splits)
+        top[i, s] = T.if_then_else(counts, tops[b, r, head * splits + s], LOWEST)
+        total[i, s] = T.if_then_else(counts, sums[b, r, head * splits + s], 0)
+    weigh_parts(o, top, total, highest, whole, joined, scale)
+    for i, d in T.Parallel(bM, width):
+        r = bx * bM + i
+        if (r % group < heads) & (r // group < Sq):
+            O[b, r // group, first_head + r % group, d] = joined[i, d] / T.max(whole[i], SMALLEST)
+    if L is not None:
+        for i in T.Parallel(bM):
+            r = bx * bM + i
+            if (r % group < heads) & (r // group < Sq):
+                L[b, first_head + r % group, r // group] = (highest[i] * scale + T.log2(whole[i])) / LOG2_E
 
 
 @T.macro
@@ -261,5 +297,11 @@ def attend_in_parts(Q, K, V, O, L, lengths, B, shape, causal, dtype, tiles, thre
                 *(Q, K, V, lambda *found: leave_part(parts, tops, sums, *found, bx, y, b)),
                 *(keys, padded, bx, y // splits, y % splits, b, splits, *how),
             )
-        with T.Kernel(Sq, H, B, threads=128) as (query, h, b):
-            join_parts(parts, tops, sums, O, L, query, h, b, splits, shape)
+        few = splits <= FEW_PARTS
+        across = T.if_then_else(few, T.ceildiv(rows, JOINED // width), Sq)
+        with T.Kernel(across, T.if_then_else(few, Hkv, H), B, threads=128) as (bx, h, b):
+            T.pdl_sync()
+            if few:
+                join_rows(parts, tops, sums, O, L, bx, h, b, splits, shape)
+            else:
+                join_parts(parts, tops, sums, O, L, bx, h, b, splits, shape)

@@ -21,17 +21,17 @@ import tilec.language as T
 @T.macro
 def join_parts(parts, tops, sums, O, i, h, b, splits, D, scale):
     """Query head i of key head h of sequence b from what its parts left."""
-    top, total = T.alloc_fragment((splits,), "float32"), T.alloc_fragment((splits,), "float32")
-    highest, whole = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
-    o, joined = T.alloc_fragment((splits, D), "float32"), T.alloc_fragment((D,), "float32")
-    for s, d in T.Parallel(splits, D):
-        o[s, d] = parts[b, h, s, i, d]
-    for s in T.Parallel(splits):
-        top[s] = tops[b, h, s, i]
-        total[s] = sums[b, h, s, i]
-    weigh_parts(o, top, total, highest, whole, joined, scale, splits, D)
-    for d in T.Parallel(D):
-        O[b, h, i, d] = T.if_then_else(whole[0] > 0.0, joined[d] / whole[0], 0.0)
+    top, total = (T.alloc_fragment((1, splits), "float32") for _ in range(2))
+    highest, whole = (T.alloc_fragment((1,), "float32") for _ in range(2))
+    o, joined = T.alloc_fragment((1, splits, D), "float32"), T.alloc_fragment((1, D), "float32")
+    for r, s, d in T.Parallel(1, splits, D):
+        o[r, s, d] = parts[b, h, s, i, d]
+    for r, s in T.Parallel(1, splits):
+        top[r, s] = tops[b, h, s, i]
+        total[r, s] = sums[b, h, s, i]
+    weigh_parts(o, top, total, highest, whole, joined, scale)
+    for r, d in T.Parallel(1, D):
+        O[b, h, i, d] = T.if_then_else(whole[r] > 0.0, joined[r, d] / whole[r], 0.0)
 
 
 @tilec.jit(out_idx=[-1])

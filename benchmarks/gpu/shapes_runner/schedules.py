@@ -1,10 +1,11 @@
 """Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
 
     python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--columns N N] [--depth N N] [--models]
-                         [--within X] [--seconds N] [--kernel NAME]... [--json FILE]
+                         [--queries N N] [--within X] [--seconds N] [--kernel NAME]... [--json FILE]
 
 Kernels take turns at shapes, each with the schedules of NAME__2 and so on, too; ``--columns`` and ``--depth``
-are bounds of N and K of products. A schedule is left out at shapes where it would compute more than
+are bounds of N and K of products, ``--queries`` of what attention calls Sq, which is that of its keys where
+queries are hidden from some, if left out. A schedule is left out at shapes where it would compute more than
 `_MOST_WASTE` times the products asked for, or has both more than `_MOST_TILES` tiles of less than `_TALL`
 rows on top of each other and more than `_MOST_WAVES` tiles for a multiprocessor. With ``--within 1.5`` those
 with a cost in costs.json are left out where that is more than 1.5 times the least of all costs, too: more
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument(
         "--depth", type=int, nargs=2, default=_EXTENTS, help="the least K of products, and the most"
     )
+    parser.add_argument("--queries", type=int, nargs=2, help="the fewest and the most of attention")
     parser.add_argument("--models", action="store_true", help="N and K are sizes that models have")
     parser.add_argument("--within", type=float, help="leave out what costs so many times the least")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no shape is begun after these")
@@ -69,7 +71,7 @@ def main() -> int:
         kernels.setdefault(name.split("__")[0], []).append(kernel)
     kernels = {name: kernels[name] for name in options.kernel or kernels}
     report["kernels"] = {name: {"configs": _configs(parts), "times": []} for name, parts in kernels.items()}
-    bounds = _Bounds(options.rows, options.columns, options.depth, options.models)
+    bounds = _Bounds(options.rows, options.columns, options.depth, options.models, options.queries)
     shapes = {
         name: _shapes(name, parts[0], random.Random(f"{options.seed} {name}"), bounds)
         for name, parts in kernels.items()
@@ -93,26 +95,29 @@ def _configs(parts: list[Any]) -> list[dict[str, Any]]:
 
 
 class _Bounds(NamedTuple):
-    """The least and the most of M, N and K; with ``models`` N and K are sizes that models have."""
+    """The least and the most of M, N, K and Sq; with ``models`` N and K are sizes that models have."""
 
     rows: tuple[int, int]
     columns: tuple[int, int]
     depth: tuple[int, int]
     models: bool
+    queries: tuple[int, int] | None
 
 
 def _shapes(name: str, kernel: Any, source: random.Random, bounds: _Bounds) -> Iterator[dict[str, int]]:
     """Shapes that the guards of the schedules admit."""
     guards = kernel.metadata["variants"][0]["guards"]
     if family_of(name) == "attention":
-        return _attention_shapes(source, "causal" in name, guards["D"])
+        return _attention_shapes(source, "causal" in name, guards["D"], bounds.queries)
     if family_of(name) == "rows":
         return (_long_shapes if LONG in name else _row_shapes)(source, bounds.rows)
     return _product_shapes(source, guards, bounds)
 
 
-def _attention_shapes(source: random.Random, causal: bool, guard: dict[str, Any]) -> Iterator[dict[str, int]]:
-    """Heads of a size that the guard admits, side by side."""
+def _attention_shapes(
+    source: random.Random, causal: bool, guard: dict[str, Any], queries: tuple[int, int] | None
+) -> Iterator[dict[str, int]]:
+    """Heads of a size that the guard admits, side by side; so many queries, where that is asked for."""
     step = guard.get("div", 1)
     sizes = (
         [guard["eq"]] if "eq" in guard else range(guard["min"] // step * step + step, guard["max"] + 1, step)
@@ -120,11 +125,14 @@ def _attention_shapes(source: random.Random, causal: bool, guard: dict[str, Any]
     for each in drawn_attention(source):
         size = source.choice(sizes)
         dims = {**each.dims, "D": size}
+        if queries is not None:
+            dims["Sq"] = log_uniform(source, *queries)
         for name, heads, rows in (("q", "H", "Sq"), ("kv", "Hkv", "Sk")):
             dims[f"{name}_row"] = dims[heads] * size
             dims[f"{name}_batch"] = dims[rows] * dims[f"{name}_row"]
         operations = 4 * dims["B"] * dims["H"] * dims["Sq"] * dims["Sk"] * size
-        if ("causal" in each.kernel) == causal and operations <= _MOST_OPERATIONS:
+        fits = dims["Sq"] <= dims["Sk"] or not causal
+        if ("causal" in each.kernel) == causal and fits and operations <= _MOST_OPERATIONS:
             yield dims
 
 

@@ -144,6 +144,8 @@ ATTENTIONS = [
     Case("attention.py:attention_dense", ATTENTION | STRIDES | {"Sq": 13, "Sk": 9, "q_batch": 420}, HEADS,
          {"causal": True}, BLOCKS | {"blocks": 1}, "attention_dense_causal_reference",
          "attention_dense_inputs"),
+    Case("attention.py:attention_dense", ATTENTION | STRIDES | {"B": 1, "Sq": 3, "Sk": 77, "kv_batch": 2400},
+         HEADS, {}, BLOCKS | {"blocks": 64}, inputs="attention_dense_inputs"),
     Case("attention.py:attention", ATTENTION | STRIDES | {"H": 3}, HEADS, HALF, BLOCKS | {"blocks": 64},
          inputs="attention_inputs", rtol=4e-3),
     Case("attention.py:attention", ATTENTION | STRIDES | {"H": 3}, HEADS, HALF, BLOCKS | {"blocks": 1},

@@ -99,7 +99,8 @@ def annotate_min_blocks_per_sm(count: int) -> None:
 
 def pdl_sync() -> None:
     """Lets this launch begin before the one in front of it in its stream has ended, where the target can: it
-    waits for that end before it touches memory."""
+    waits for that end before it touches memory. One of the same kernel in front lets it as soon as it has
+    begun itself."""
     schedule("T.pdl_sync", "pdl", True)
 
 

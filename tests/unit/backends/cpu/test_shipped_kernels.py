@@ -35,9 +35,11 @@ def test_machine_code_computes_what_the_reference_says(index):
 
 
 def test_no_loop_of_a_shipped_kernel_is_scalar():
+    """But for heads in one tile, which are for GPUs: logs of their sums go to places of their own."""
     notes = {
         (index, note)
         for index in range(len(CASES))
+        if "blocks" not in CASES[index].config
         for launch in library().images[f"case{index}"].launches
         for note in told(launch)
     }

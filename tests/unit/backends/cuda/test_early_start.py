@@ -75,6 +75,25 @@ def test_a_product_whose_trips_have_a_name_says_it_too():
     assert launch.loaded == "((K + 63) // 64) * 12288 // 1"
 
 
+def test_a_launch_lets_the_one_behind_it_begin():
+    names = ("B", "Sq", "Sk", "H", "Hkv", "q_batch", "q_row", "kv_batch", "kv_row")
+    entry = load_entry("attention.py:attention_dense", SHIPPED)
+    config = {"bM": 64, "bN": 64, "threads": 128, "blocks": 264}
+    kernel = elaborate(
+        entry,
+        name="kernel",
+        dims={**dict.fromkeys(names, Guard(div=8)), "D": Guard(eq=64)},
+        args={"dtype": "float16"},
+        config=config,
+    )
+    target = parse_target("sm_90a")
+    made = to_tir(lower(kernel, target), target)
+    multiplying, joining = cuda.source(made, target, "kernel").split("__global__")[-2:]
+    assert [launch.programmatic for launch in made.launches] == [False, True]
+    assert (NEXT in multiplying, WAIT in multiplying) == (True, False)
+    assert joining.index(NEXT) < joining.index(WAIT)
+
+
 def test_an_older_target_says_that_it_cannot():
     launch, text = compiled("elementwise.py:copy", "sm_80", pdl=True)
     assert not launch.programmatic
