@@ -80,8 +80,8 @@ def check_overrides(
     rules: Sequence[Rule],
     guards: Mapping[Target, Sequence[Mapping[str, Guard]]],
 ) -> None:
-    """Every override is for some variant, and no two are for the same ones; ``rules`` stand in the file's
-    order, ``guards`` are those of each target's variants."""
+    """Every override is for some variant, but of another manifest's kernels, and no two are for the same
+    ones; ``rules`` stand in the file's order, ``guards`` are those of each target's variants."""
     for number, rule in enumerate(rules):
         twin = next((one for one in rules[:number] if rule.means_the_same(one)), None)
         if twin is not None:
@@ -91,6 +91,8 @@ def check_overrides(
                 why=f"the other one is at line {twin.place.line}: which of both counts is easy to miss",
                 remedy="put the keys of both into one",
             )
+        if document.kernels is not None:
+            continue
         if any(rule.applies(target, dims) for target, choices in guards.items() for dims in choices):
             continue
         raise ManifestError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tilec.errors import InputError, ManifestError, Place
-from tilec.families import Family, families
+from tilec.families import Family, families, family_of
 from tilec.manifest.document import Document
 from tilec.manifest.model import Manifest
 from tilec.manifest.problems import suggestion
@@ -17,10 +18,17 @@ from tilec.targets import ARCHS, Host, Target, native_host, parse_host, parse_ta
 
 class Declared(NamedTuple):
     """``named``: group name, and every target's name, to the targets it stands for on one host; ``listed``:
-    the names that stand for some on any host of the manifest."""
+    the names that stand for some on any host of the manifest. ``lent``: the kernels are another manifest's,
+    and may be for other targets."""
 
     named: Mapping[str, tuple[Target, ...]]
     listed: frozenset[str]
+    lent: bool
+
+    @property
+    def all(self) -> tuple[Target, ...]:
+        """What [targets] lists for the host, each once."""
+        return tuple(dict.fromkeys(target for members in self.named.values() for target in members))
 
 
 def read_hosts(document: Document, manifest: Manifest) -> tuple[Host, ...]:
@@ -71,7 +79,7 @@ def declared_targets(document: Document, manifest: Manifest, hosts: Sequence[Hos
             place=document.place("targets"),
             remedy="remove one of the two",
         )
-    return Declared({**groups, **spelt}, frozenset({*spelt, *listed}))
+    return Declared({**groups, **spelt}, frozenset({*spelt, *listed}), document.kernels is not None)
 
 
 def _in_manifest(error: InputError, place: Place) -> ManifestError:
@@ -131,17 +139,34 @@ def _unlisted(name: str, declared: Declared, place: Place) -> str:
 
 def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Place) -> tuple[Target, ...]:
     """Targets of a kernel on one host, in the manifest's order, each once; none where they are all of other
-    hosts."""
+    hosts, or where kernels of another manifest are for none of these.
+
+    A CPU of [targets] that a kernel does not name has the code of the best that it does name and the CPU
+    runs, as if [targets] listed that, too."""
     every = [family.name for family in families()]
     chosen = every if names is None else target_names(names, declared, place)
-    found = tuple(dict.fromkeys(target for name in chosen for target in declared.named.get(name, ())))
-    if not found and declared.listed.isdisjoint(chosen):
+    found = dict.fromkeys(target for name in chosen for target in declared.named.get(name, ()))
+    asked = [target for target in map(_target, chosen) if target is not None]
+    for machine in declared.all:
+        best = None if machine in found else nearest((*found, *asked), machine)
+        if best is not None:
+            found[replace(best, triple=machine.triple)] = None
+    if not found and declared.listed.isdisjoint(chosen) and not declared.lent:
         raise ManifestError(
             f"{' and '.join(chosen)}: [targets] lists none of these",
             place=place,
             remedy="add them to [targets]",
         )
-    return found
+    return tuple(found)
+
+
+def nearest(targets: Iterable[Target], machine: Target) -> Target | None:
+    """Of CPU targets the best whose code every CPU of ``machine`` runs; None where there is none."""
+    if not family_of(machine).on_host:
+        return None
+    run = (each for each in targets if each.family == machine.family and each.arch == machine.arch)
+    fit = [each for each in run if not each.required_mask & ~machine.required_mask]
+    return max(fit, key=lambda each: each.rank, default=None)
 
 
 def with_chosen(manifest: Manifest, names: Sequence[str]) -> Manifest:
@@ -165,7 +190,7 @@ def _target(name: str) -> Target | None:
 def chosen_targets(path: Path, hosts: Collection[Declared], names: Sequence[str]) -> frozenset[Target]:
     """The targets of any host that `--target` options name; all of them without one."""
     if not names:
-        return frozenset(found for each in hosts for members in each.named.values() for found in members)
+        return frozenset(found for each in hosts for found in each.all)
     known = dict.fromkeys(name for each in hosts for name in each.named)
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:

@@ -24,6 +24,7 @@ from tilec.manifest.declared import (
     Declared,
     chosen_targets,
     declared_targets,
+    nearest,
     read_hosts,
     resolve_targets,
     target_names,
@@ -47,6 +48,9 @@ from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan, Variant
 from tilec.targets import Host, Target
+
+#: How many kernels a warning names.
+_FEW_NAMES = 5
 
 
 def load_manifest(
@@ -83,8 +87,11 @@ def load_manifests(
     every = {host: declared_targets(document, manifest, hosts, host) for host in hosts}
     expanded = {host: _expand(document, manifest, host, every[host], files, tuned) for host in hosts}
     check_backward(document, expanded[hosts[0]])
-    warnings = tuned.warnings(
-        path.parent, [each for made in expanded.values() for kernel in made for each in kernel.variants]
+    every_kernel = [kernel for made in expanded.values() for kernel in made]
+    _check_alike(document, expanded)
+    warnings = (
+        *tuned.warnings(path.parent, [each for kernel in every_kernel for each in kernel.variants]),
+        *_left_out(document, manifest, every_kernel),
     )
     chosen = chosen_targets(path, every.values(), targets)
     plans = tuple(
@@ -116,6 +123,33 @@ def _expand(
     return plans
 
 
+def _check_alike(document: Document, expanded: Mapping[Host, Sequence[KernelPlan]]) -> None:
+    """The libraries of a package have the same kernels on every host."""
+    of_hosts = {host: {kernel.name for kernel in kernels} for host, kernels in expanded.items()}
+    for host, names in of_hosts.items():
+        absent = next((name for each in of_hosts.values() for name in sorted(each - names)), None)
+        if absent is not None:
+            raise _no_target(absent, host, document.place("targets"))
+
+
+def _no_target(kernel: str, host: Host, place: Place) -> ManifestError:
+    return ManifestError(
+        f"kernel {kernel} has no target that {host.triple} runs",
+        place=place,
+        why="the libraries of a package have the same kernels on every host",
+        remedy="give it a target there, or a manifest without that host",
+    )
+
+
+def _left_out(document: Document, manifest: Manifest, kernels: Sequence[KernelPlan]) -> Iterator[str]:
+    """Which kernels of another manifest are for none of the targets."""
+    taken = {id(kernel.entry) for kernel in kernels}
+    names = [entry.name for entry in manifest.kernel if id(entry) not in taken]
+    if names:
+        which = f"{', '.join(names[:_FEW_NAMES])}{' and others' if len(names) > _FEW_NAMES else ''}"
+        yield f"{document.file}: {len(names)} of the kernels are for none of these targets: {which}"
+
+
 def _validate(document: Document) -> Manifest:
     try:
         return Manifest.model_validate(document.data)
@@ -140,14 +174,11 @@ def _expand_entry(
     check_dim_names(document, entry, at)
     check_model_dims(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
+    if not targets and declared.lent and declared.listed.isdisjoint(entry.targets or ()):
+        return
     if not targets:
-        raise ManifestError(
-            f"kernel {entry.name} has no target that {host.triple} runs",
-            place=document.place("kernel", at, "targets"),
-            why="the libraries of a package have the same kernels on every host",
-            remedy="give it a target there, or a manifest without that host",
-        )
-    rules = _rules(document, entry, at, declared, files)
+        raise _no_target(entry.name, host, document.place("kernel", at, "targets"))
+    rules = _rules(document, entry, at, declared, targets, files)
     guards = guard_choices(document, entry, at, targets, declared)
     check_overrides(document, at, rules, guards)
     for values in _combinations(entry.for_):
@@ -247,11 +278,15 @@ def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]
 
 
 def _rules(
-    document: Document, entry: Kernel, at: int, declared: Declared, files: ScheduleFiles
+    document: Document,
+    entry: Kernel,
+    at: int,
+    declared: Declared,
+    built: Sequence[Target],
+    files: ScheduleFiles,
 ) -> list[Rule]:
-    """The overrides for targets of this host."""
-    built = {target for members in declared.named.values() for target in members}
-    known = {name for target in built for name in known_as(target)}
+    """The overrides for targets of this host, and for those that are ``built``."""
+    known = {name for target in (*declared.all, *built) for name in known_as(target)}
     rules = []
     for number, override in enumerate(entry.override):
         place = document.place("kernel", at, "override", number, "targets")
@@ -306,7 +341,16 @@ def _select(plan: Plan, chosen: Collection[Target], kernels: Sequence[str]) -> P
             )
     kept = []
     for kernel in plan.kernels:
-        variants = tuple(variant for variant in kernel.variants if variant.target in chosen)
+        targets = _targets_for(chosen, {variant.target for variant in kernel.variants})
+        variants = tuple(variant for variant in kernel.variants if variant.target in targets)
         if variants and (not kernels or any(fnmatchcase(kernel.name, pattern) for pattern in kernels)):
             kept.append(replace(kernel, variants=variants))
     return replace(plan, kernels=tuple(kept))
+
+
+def _targets_for(chosen: Collection[Target], targets: Collection[Target]) -> frozenset[Target]:
+    """Of a kernel's targets those that are chosen, and what stands for CPUs that it has no code of their own
+    for."""
+    missing = [machine for machine in chosen if machine not in targets]
+    found = {nearest(targets, machine) for machine in missing}
+    return frozenset(each for each in targets if each in found or each in chosen)

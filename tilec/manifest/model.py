@@ -568,7 +568,8 @@ class Kernel(Table):
     targets: Names | None = Field(
         default=None,
         description="What of `[targets]` it is built for: names of targets, families (`cpu`, `cuda`, `hip`, "
-        "`metal`), or `gpu` for all but `cpu`. Default: all.",
+        "`metal`), or `gpu` for all but `cpu`. A CPU of `[targets]` that is not named gets the code of the best "
+        "named one that it runs. Default: all.",
         examples=['targets = ["cpu"]'],
     )
     dims: dict[StrictStr, GuardList] = Field(
@@ -639,7 +640,8 @@ class Manifest(Table):
     extends: StrictStr | None = Field(
         default=None,
         description="Another manifest, whose kernels stand in place of `kernel` tables: a package and "
-        "targets of its own for them. Tuned configs are those beside this file.",
+        "targets of its own for them. Kernels that are for none of these are left out, with a warning. Tuned "
+        "configs are those beside this file.",
         examples=['extends = "engine.toml"'],
     )
     package: Package = Field(description="The library.")

@@ -449,6 +449,75 @@ def test_a_manifest_takes_the_kernels_of_another(project: Callable[..., Path], t
     assert str(plan.kernels[0].place) == f"{tmp_path / 'further'}/../demo.toml:13: kernel[0].name"
 
 
+LISTED = """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+targets = ["x86-64-v3", "x86-64-v4", "x86-64-v4+vnni+amx"]
+
+[[kernel.override]]
+targets = ["x86-64-v4"]
+config = { a = 4 }
+
+[[kernel]]
+name = "of_gpus"
+source = "kernels/gemm.py:k"
+targets = ["gpu"]
+
+[[kernel.override]]
+config = { a = 1 }
+"""
+
+
+def lent(project: Callable[..., Path], tmp_path: Path, *cpu: str) -> Path:
+    """A manifest with these CPUs that has the kernels of another one."""
+    project(LISTED, GPUS[: GPUS.index("[[kernel]]")])
+    path = tmp_path / "cpus.toml"
+    names = ", ".join(f'"{name}"' for name in cpu)
+    path.write_text(
+        'edition = 1\nextends = "demo.toml"\n\n[package]\nname = "other"\n\n'
+        f'[targets]\ncpu = [{names}]\nhost = "x86_64-linux-gnu.2.17"\n'
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cpus", "code"),
+    [
+        (["x86-64-v2"], []),
+        (["x86-64-v3"], ["x86-64-v3"]),
+        (["x86-64-v4+vnni"], ["x86-64-v4"]),
+        (["x86-64-v3", "x86-64-v4+vnni"], ["x86-64-v3", "x86-64-v4"]),
+        (["x86-64-v4", "x86-64-v4+vnni"], ["x86-64-v4"]),
+        (["x86-64-v4+vnni+avx512bf16+amx"], ["x86-64-v4+vnni+amx"]),
+    ],
+)
+def test_a_cpu_has_the_best_code_that_a_kernel_names_for_it(
+    project: Callable[..., Path], tmp_path: Path, cpus: list[str], code: list[str]
+) -> None:
+    path = lent(project, tmp_path, *cpus)
+    if not code:
+        with pytest.raises(InputError) as caught:
+            load_manifest(path)
+        assert "leaves no variant" in caught.value.what
+        return
+    plan = load_manifest(path)
+    assert [variant.target.name for variant in plan.variants] == code
+    assert {variant.target.name: dict(variant.config) for variant in plan.variants}.get("x86-64-v4") in (
+        None,
+        {"a": 4},
+    )
+    assert plan.warnings == (f"{path}: 1 of the kernels are for none of these targets: of_gpus",)
+
+
+def test_a_cpu_that_is_chosen_has_it_too(project: Callable[..., Path]) -> None:
+    path = project(
+        LISTED, GPUS[: GPUS.index("[[kernel]]")].replace('"x86-64-v3"', '"x86-64-v3", "x86-64-v4"')
+    )
+    (variant,) = load_manifest(path, targets=["x86-64-v4+vnni+avx512bf16"]).variants
+    assert variant.target.name == "x86-64-v4"
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
