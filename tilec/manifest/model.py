@@ -568,8 +568,8 @@ class Kernel(Table):
     targets: Names | None = Field(
         default=None,
         description="What of `[targets]` it is built for: names of targets, families (`cpu`, `cuda`, `hip`, "
-        "`metal`), or `gpu` for all but `cpu`. A CPU of `[targets]` that is not named gets the code of the best "
-        "named one that it runs. Default: all.",
+        "`metal`), or `gpu` for all but `cpu`. A CPU of `[targets]` that is not named gets the code of the "
+        "best named one that it runs. Default: all.",
         examples=['targets = ["cpu"]'],
     )
     dims: dict[StrictStr, GuardList] = Field(
