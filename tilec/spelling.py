@@ -17,3 +17,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         by_letters.setdefault(one.casefold(), []).append(one)
     found = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=_LEAST)
     return by_letters[found[0]][0] if found else None
+
+
+def alike(name: str, known: Iterable[str], count: int) -> list[str]:
+    """So many of the known names, those that are most like ``name`` first."""
+    import difflib
+
+    return difflib.get_close_matches(name, list(known), n=count, cutoff=0.0)

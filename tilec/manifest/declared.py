@@ -148,7 +148,7 @@ def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Plac
     found = dict.fromkeys(target for name in chosen for target in declared.named.get(name, ()))
     asked = [target for target in map(_target, chosen) if target is not None]
     for machine in declared.all:
-        best = None if machine in found else nearest((*found, *asked), machine)
+        best = None if machine in found else best_on(machine, (*found, *asked))
         if best is not None:
             found[replace(best, triple=machine.triple)] = None
     if not found and declared.listed.isdisjoint(chosen) and not declared.lent:
@@ -160,7 +160,7 @@ def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Plac
     return tuple(found)
 
 
-def nearest(targets: Iterable[Target], machine: Target) -> Target | None:
+def best_on(machine: Target, targets: Iterable[Target]) -> Target | None:
     """Of CPU targets the best whose code every CPU of ``machine`` runs; None where there is none."""
     if not family_of(machine).on_host:
         return None

@@ -22,9 +22,9 @@ from tilec.manifest.checks import (
 )
 from tilec.manifest.declared import (
     Declared,
+    best_on,
     chosen_targets,
     declared_targets,
-    nearest,
     read_hosts,
     resolve_targets,
     target_names,
@@ -352,5 +352,5 @@ def _targets_for(chosen: Collection[Target], targets: Collection[Target]) -> fro
     """Of a kernel's targets those that are chosen, and what stands for CPUs that it has no code of their own
     for."""
     missing = [machine for machine in chosen if machine not in targets]
-    found = {nearest(targets, machine) for machine in missing}
+    found = {best_on(machine, targets) for machine in missing}
     return frozenset(each for each in targets if each in found or each in chosen)

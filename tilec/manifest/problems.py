@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from tilec.errors import ManifestError
 from tilec.manifest.document import Document, KeyPath, format_path
 from tilec.manifest.model import Manifest
-from tilec.spelling import nearest
+from tilec.spelling import alike, nearest
 
 _TYPES = {
     "string_type": "a string",
@@ -27,12 +27,18 @@ _TYPES = {
 }
 
 
+#: More names than these are told by those that are most alike, so many of them.
+_ALL, _ALIKE = 40, 12
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """A remedy: the nearest of the known names, and all of them."""
+    """A remedy: the nearest of the known names, and all of them, or of many those that are most like it."""
     names = list(known)
     near = nearest(name, names)
     hint = f'did you mean "{near}"? ' if near else ""
-    return f"{hint}known here: {', '.join(names) or 'nothing'}"
+    told = ", ".join(names if len(names) <= _ALL else alike(name, names, _ALIKE)) or "nothing"
+    others = f" and {len(names) - _ALIKE} others" if len(names) > _ALL else ""
+    return f"{hint}known here: {told}{others}"
 
 
 def manifest_error(document: Document, error: ValidationError) -> ManifestError:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from tilec.errors import ManifestError
 from tilec.manifest import load_manifest
 from tilec.manifest.model import Kernel, ModelLayers, Override, Package, Targets
+from tilec.manifest.problems import suggestion
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -460,3 +461,11 @@ def test_every_example_of_the_model_is_right() -> None:
                     Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
                 )
                 TypeAdapter(annotation, config=CONFIG).validate_python(parsed[field.alias or name])
+
+
+def test_of_many_names_those_that_are_most_alike_are_told():
+    names = [f"kernel_{number}" for number in range(60)]
+    many, few = suggestion("kernel_7x", names), suggestion("kernel_7x", names[:20])
+    assert many.startswith('did you mean "kernel_7"? known here: kernel_7, ')
+    assert many.endswith(" and 48 others")
+    assert few == f'did you mean "kernel_7"? known here: {", ".join(names[:20])}'
