@@ -143,8 +143,7 @@ def _no_target(kernel: str, host: Host, place: Place) -> ManifestError:
 
 def _left_out(document: Document, manifest: Manifest, kernels: Sequence[KernelPlan]) -> Iterator[str]:
     """Which kernels of another manifest are for none of the targets."""
-    taken = {id(kernel.entry) for kernel in kernels}
-    names = [entry.name for entry in manifest.kernel if id(entry) not in taken]
+    names = [entry.name for entry in manifest.kernel if not any(kernel.entry is entry for kernel in kernels)]
     if names:
         which = f"{', '.join(names[:_FEW_NAMES])}{' and others' if len(names) > _FEW_NAMES else ''}"
         yield f"{document.file}: {len(names)} of the kernels are for none of these targets: {which}"
