@@ -183,7 +183,7 @@ def leave_part(parts, tops, sums, o, top, total, bx, y, b):
 
 @T.macro
 def leave_whole(O, L, o, top, total, bx, head, b, shape):
-    """Stores a tile that has met all keys."""
+    """Stores a tile that has met all keys, with the maxima and sums of its rows."""
     Sq, (bM, width), scale = shape[0], o.shape, inverse_root(shape[4]) * LOG2_E
     group, first_head, heads = heads_of(head, shape)
     for i, d in T.Parallel(bM, width):
@@ -239,32 +239,22 @@ def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
 @T.macro
 def join_rows(parts, tops, sums, O, L, bx, head, b, splits, shape):
     """:func:`join_parts` for a tile of rows of a key head whose parts are at most `FEW_PARTS`."""
-    Sq, _, _, _, D, width = shape
-    bM = JOINED // width
-    scale = inverse_root(D) * LOG2_E
-    group, first_head, heads = heads_of(head, shape)
+    Sq, _, H, Hkv, D, width = shape
+    bM, scale, rows = JOINED // width, inverse_root(D) * LOG2_E, Sq * T.ceildiv(H, Hkv)
     top, total = (T.alloc_fragment((bM, FEW_PARTS), "float32") for _ in range(2))
     highest, whole = (T.alloc_fragment((bM,), "float32") for _ in range(2))
     o, joined = T.alloc_fragment((bM, FEW_PARTS, width), "float32"), T.alloc_fragment((bM, width), "float32")
     for i, s, d in T.Parallel(bM, FEW_PARTS, width):
         r = bx * bM + i
-        counts = (r < Sq * group) & (s < splits)
+        counts = (r < rows) & (s < splits)
         o[i, s, d] = T.if_then_else(counts, parts[b, head * splits + s, r, d], 0)
     for i, s in T.Parallel(bM, FEW_PARTS):
         r = bx * bM + i
-        counts = (r < Sq * group) & (s < splits)
+        counts = (r < rows) & (s < splits)
         top[i, s] = T.if_then_else(counts, tops[b, r, head * splits + s], LOWEST)
         total[i, s] = T.if_then_else(counts, sums[b, r, head * splits + s], 0)
     weigh_parts(o, top, total, highest, whole, joined, scale)
-    for i, d in T.Parallel(bM, width):
-        r = bx * bM + i
-        if (r % group < heads) & (r // group < Sq):
-            O[b, r // group, first_head + r % group, d] = joined[i, d] / T.max(whole[i], SMALLEST)
-    if L is not None:
-        for i in T.Parallel(bM):
-            r = bx * bM + i
-            if (r % group < heads) & (r // group < Sq):
-                L[b, first_head + r % group, r // group] = (highest[i] * scale + T.log2(whole[i])) / LOG2_E
+    leave_whole(O, L, joined, highest, whole, bx, head, b, shape)
 
 
 @T.macro
