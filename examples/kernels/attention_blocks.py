@@ -198,6 +198,22 @@ def leave_whole(O, L, o, top, total, bx, head, b, shape):
 
 
 @T.macro
+def bring_parts(parts, tops, sums, o, top, total, first, rows, head, b, splits):
+    """What the ``splits`` parts of key head ``head`` left of its rows from ``first`` on. There are ``rows``,
+    or None where the tile has no others; what it lacks counts for nothing."""
+    bM, most, width = o.shape
+    for i, s, d in T.Parallel(bM, most, width):
+        r = first + i
+        counts = s < splits if rows is None else (r < rows) & (s < splits)
+        o[i, s, d] = T.if_then_else(counts, parts[b, head * splits + s, r, d], 0)
+    for i, s in T.Parallel(bM, most):
+        r = first + i
+        counts = s < splits if rows is None else (r < rows) & (s < splits)
+        top[i, s] = T.if_then_else(counts, tops[b, r, head * splits + s], LOWEST)
+        total[i, s] = T.if_then_else(counts, sums[b, r, head * splits + s], 0)
+
+
+@T.macro
 def weigh_parts(o, top, total, highest, whole, joined, scale):
     """``joined`` = the sums of parts (rows, parts, columns) by their own maxima, ``whole`` = those of their
     weights."""
@@ -223,11 +239,7 @@ def join_parts(parts, tops, sums, O, L, query, h, b, splits, shape):
     top, total = (T.alloc_fragment((1, MOST_PARTS), "float32") for _ in range(2))
     highest, whole = (T.alloc_fragment((1,), "float32") for _ in range(2))
     o, joined = T.alloc_fragment((1, MOST_PARTS, width), "float32"), T.alloc_fragment((1, width), "float32")
-    for i, s, d in T.Parallel(1, MOST_PARTS, width):
-        o[i, s, d] = T.if_then_else(s < splits, parts[b, head * splits + s, row, d], 0)
-    for i, s in T.Parallel(1, MOST_PARTS):
-        top[i, s] = T.if_then_else(s < splits, tops[b, row, head * splits + s], LOWEST)
-        total[i, s] = T.if_then_else(s < splits, sums[b, row, head * splits + s], 0)
+    bring_parts(parts, tops, sums, o, top, total, row, None, head, b, splits)
     weigh_parts(o, top, total, highest, whole, joined, scale)
     for i, d in T.Parallel(1, width):
         O[b, query, h, d] = joined[i, d] / T.max(whole[i], SMALLEST)
@@ -244,15 +256,7 @@ def join_rows(parts, tops, sums, O, L, bx, head, b, splits, shape):
     top, total = (T.alloc_fragment((bM, FEW_PARTS), "float32") for _ in range(2))
     highest, whole = (T.alloc_fragment((bM,), "float32") for _ in range(2))
     o, joined = T.alloc_fragment((bM, FEW_PARTS, width), "float32"), T.alloc_fragment((bM, width), "float32")
-    for i, s, d in T.Parallel(bM, FEW_PARTS, width):
-        r = bx * bM + i
-        counts = (r < rows) & (s < splits)
-        o[i, s, d] = T.if_then_else(counts, parts[b, head * splits + s, r, d], 0)
-    for i, s in T.Parallel(bM, FEW_PARTS):
-        r = bx * bM + i
-        counts = (r < rows) & (s < splits)
-        top[i, s] = T.if_then_else(counts, tops[b, r, head * splits + s], LOWEST)
-        total[i, s] = T.if_then_else(counts, sums[b, r, head * splits + s], 0)
+    bring_parts(parts, tops, sums, o, top, total, bx * bM, rows, head, b, splits)
     weigh_parts(o, top, total, highest, whole, joined, scale)
     leave_whole(O, L, joined, highest, whole, bx, head, b, shape)
 

@@ -27,18 +27,14 @@ def starts_early(launch: Launch, target: Target) -> bool:
     return is_asked(launch) and has_tma(target)
 
 
-def lets_next_start(kernel: Kernel, launch: Launch, target: Target) -> bool:
-    """Whether the launch of the kernel behind this one starts early: it may as soon as this one has begun,
-    as it waits for this one's end."""
-    behind = kernel.launches[kernel.launches.index(launch) + 1 :]
-    return bool(behind) and starts_early(behind[0], target)
-
-
 def wait_for_predecessor() -> list[tirx.Stmt]:
     """`WAIT` as statements: the next launch may start, and this one waits until all in front have ended."""
     return [tirx.Evaluate(instruction(step)()) for step in WAIT]
 
 
-def release_successor() -> list[tirx.Stmt]:
-    """The next launch may start."""
-    return [tirx.Evaluate(instruction(WAIT[0])())]
+def release_successor(kernel: Kernel, launch: Launch, target: Target) -> list[tirx.Stmt]:
+    """Where the launch of the kernel behind this one starts early, it may as soon as this one has begun: it
+    waits for this one's end."""
+    behind = kernel.launches[kernel.launches.index(launch) + 1 :]
+    lets = bool(behind) and starts_early(behind[0], target)
+    return [tirx.Evaluate(instruction(WAIT[0])())] if lets else []

@@ -40,7 +40,6 @@ from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import (
     is_asked,
-    lets_next_start,
     release_successor,
     starts_early,
     wait_for_predecessor,
@@ -128,7 +127,7 @@ class _Entry:
         with ctx.facts.remember(_has_blocks(self.launch)):
             body = ctx.block(self.launch.body)
         early = starts_early(self.launch, self.target)
-        waits = wait_for_predecessor() if early else self._releases()
+        waits = wait_for_predecessor() if early else release_successor(self.kernel, self.launch, self.target)
         inside = [*setup, *pool, *binds, *_near(ctx), *waits, *([body] if body is not None else [])]
         code: tirx.Stmt = tirx.AttrStmt(
             tirx.const(0), "pragma_unroll_explicit", tirx.const(0), sequence(inside)
@@ -162,9 +161,6 @@ class _Entry:
             entry_registers=entry_registers(self.launch),
             blocks_per_unit=int(self._walks),
         )
-
-    def _releases(self) -> list[tirx.Stmt]:
-        return release_successor() if lets_next_start(self.kernel, self.launch, self.target) else []
 
     @property
     def _walks(self) -> bool:
