@@ -146,7 +146,8 @@ def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Plac
     every = [family.name for family in families()]
     chosen = every if names is None else target_names(names, declared, place)
     found = dict.fromkeys(target for name in chosen for target in declared.named.get(name, ()))
-    asked = [target for target in map(_target, chosen) if target is not None]
+    groups = {group for family in families() for group in family.groups}
+    asked = [parse_target(name) for name in chosen if name not in groups]
     for machine in declared.all:
         best = None if machine in found else best_on(machine, (*found, *asked))
         if best is not None:

@@ -86,13 +86,10 @@ def load_manifests(
     files = ScheduleFiles(document.folder)
     every = {host: declared_targets(document, manifest, hosts, host) for host in hosts}
     expanded = {host: _expand(document, manifest, host, every[host], files, tuned) for host in hosts}
+    left_out = _left_out(document, manifest, expanded)
     check_backward(document, expanded[hosts[0]])
-    every_kernel = [kernel for made in expanded.values() for kernel in made]
-    _check_alike(document, expanded)
-    warnings = (
-        *tuned.warnings(path.parent, [each for kernel in every_kernel for each in kernel.variants]),
-        *_left_out(document, manifest, every_kernel),
-    )
+    variants = [each for made in expanded.values() for kernel in made for each in kernel.variants]
+    warnings = (*tuned.warnings(path.parent, variants), *left_out)
     chosen = chosen_targets(path, every.values(), targets)
     plans = tuple(
         _select(Plan(path, manifest, host, made, warnings, hosts), chosen, kernels)
@@ -123,30 +120,26 @@ def _expand(
     return plans
 
 
-def _check_alike(document: Document, expanded: Mapping[Host, Sequence[KernelPlan]]) -> None:
-    """The libraries of a package have the same kernels on every host."""
-    of_hosts = {host: {kernel.name for kernel in kernels} for host, kernels in expanded.items()}
-    for host, names in of_hosts.items():
-        absent = next((name for each in of_hosts.values() for name in sorted(each - names)), None)
-        if absent is not None:
-            raise _no_target(absent, host, document.place("targets"))
-
-
-def _no_target(kernel: str, host: Host, place: Place) -> ManifestError:
-    return ManifestError(
-        f"kernel {kernel} has no target that {host.triple} runs",
-        place=place,
-        why="the libraries of a package have the same kernels on every host",
-        remedy="give it a target there, or a manifest without that host",
-    )
-
-
-def _left_out(document: Document, manifest: Manifest, kernels: Sequence[KernelPlan]) -> Iterator[str]:
-    """Which kernels of another manifest are for none of the targets."""
-    names = [entry.name for entry in manifest.kernel if not any(kernel.entry is entry for kernel in kernels)]
-    if names:
-        which = f"{', '.join(names[:_FEW_NAMES])}{' and others' if len(names) > _FEW_NAMES else ''}"
-        yield f"{document.file}: {len(names)} of the kernels are for none of these targets: {which}"
+def _left_out(
+    document: Document, manifest: Manifest, expanded: Mapping[Host, Sequence[KernelPlan]]
+) -> tuple[str, ...]:
+    """Of another manifest's kernels those that are for none of the targets, as a line for the user. Raises
+    ManifestError for a kernel that is for targets of some hosts alone."""
+    names = []
+    for at, entry in enumerate(manifest.kernel):
+        without = [host for host, made in expanded.items() if not any(each.entry is entry for each in made)]
+        if len(without) == len(expanded):
+            names.append(entry.name)
+        elif without:
+            raise ManifestError(
+                f"kernel {entry.name} has no target that {without[0].triple} runs",
+                place=document.place("kernel", at, "targets"),
+                why="the libraries of a package have the same kernels on every host",
+                remedy="give it a target there, or a manifest without that host",
+            )
+    which = f"{', '.join(names[:_FEW_NAMES])}{' and others' if len(names) > _FEW_NAMES else ''}"
+    told = f"{document.file}: {len(names)} of the kernels are for none of these targets: {which}"
+    return (told,) if names else ()
 
 
 def _validate(document: Document) -> Manifest:
@@ -173,10 +166,8 @@ def _expand_entry(
     check_dim_names(document, entry, at)
     check_model_dims(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
-    if not targets and declared.lent and declared.listed.isdisjoint(entry.targets or ()):
+    if not targets:  # a kernel of other hosts, or of another manifest's targets: `_left_out`
         return
-    if not targets:
-        raise _no_target(entry.name, host, document.place("kernel", at, "targets"))
     rules = _rules(document, entry, at, declared, targets, files)
     guards = guard_choices(document, entry, at, targets, declared)
     check_overrides(document, at, rules, guards)

@@ -36,9 +36,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = nearest(name, names)
     hint = f'did you mean "{near}"? ' if near else ""
-    told = ", ".join(names if len(names) <= _ALL else alike(name, names, _ALIKE)) or "nothing"
-    others = f" and {len(names) - _ALIKE} others" if len(names) > _ALL else ""
-    return f"{hint}known here: {told}{others}"
+    told = names if len(names) <= _ALL else alike(name, names, _ALIKE)
+    others = f" and {len(names) - len(told)} others" if len(told) < len(names) else ""
+    return f"{hint}known here: {', '.join(told) or 'nothing'}{others}"
 
 
 def manifest_error(document: Document, error: ValidationError) -> ManifestError:
