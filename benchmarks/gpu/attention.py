@@ -19,14 +19,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import tomlkit
 from balanced import balanced, mean_loss, scaled
 from bundle import SHIPPED_MANIFEST
 
-from tilec.build.schedules.features import Features
 from tilec.build.schedules.fit import Times, fit
+from tilec.manifest.guards import parse_guard
 
 HERE = Path(__file__).resolve().parent
 LISTS = SHIPPED_MANIFEST.with_name("llm.schedules.toml")
@@ -107,7 +107,7 @@ def _fit(name: str, schedules: Any, files: Sequence[Mapping[str, Any]]) -> None:
     if not times:
         print(f"{name}: not timed")
         return
-    made = [cast("Features", Terms(dict(each["config"]), "causal" in name)) for each in schedules]
+    made = [Terms(dict(each["config"]), "causal" in name) for each in schedules]
     fits = [fit(each, number, times, units) for number, each in enumerate(made)]
     before = [str(each["cost"]) for each in schedules]
     costs = [old if new is None else new for new, old in zip(fits, before, strict=True)]
@@ -135,8 +135,7 @@ def _key(config: Mapping[str, Any]) -> str:
 
 
 def _admits(schedule: Any, dims: Mapping[str, int]) -> bool:
-    most = schedule.get("dims", {}).get("Sq")
-    return most is None or dims["Sq"] <= int(str(most).split("..")[1])
+    return all(parse_guard(str(guard)).admits(dims[name]) for name, guard in schedule.get("dims", {}).items())
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tilec.build.schedules.features import HELD, Features
+from tilec.build.schedules.features import HELD
 from tilec.costs import cost
 
 if TYPE_CHECKING:
@@ -47,7 +47,17 @@ class Times:
         return min(self.us.values())
 
 
-def fit(features: Features, number: int, times: Sequence[Times], units: int) -> str | None:
+class Terms(Protocol):
+    """What a cost is a sum of, such as `features.Features`."""
+
+    def terms(self, held: int) -> tuple[str, ...]:
+        """The texts whose factors are fitted, for so many blocks on a multiprocessor."""
+
+    def cost(self, held: int, factors: Sequence[float]) -> str:
+        """The sum with such factors."""
+
+
+def fit(features: Terms, number: int, times: Sequence[Times], units: int) -> str | None:
     """The cost of schedule ``number`` on a device of so many multiprocessors; None where too few shapes
     tell."""
     told = [at for at, each in enumerate(times) if number in each.us]
@@ -108,7 +118,7 @@ def _of_size(matrix: np.ndarray, wanted: np.ndarray, size: int) -> tuple[float, 
 
 
 def few(
-    features: Mapping[int, Features],
+    features: Mapping[int, Terms],
     told: Sequence[Times],
     judged: Sequence[Times],
     units: int,
