@@ -24,6 +24,7 @@ from typing import Any
 import tomlkit
 from balanced import balanced, mean_loss, scaled
 from bundle import SHIPPED_MANIFEST
+from terms import Sum
 
 from tilec.build.schedules.fit import Times, fit
 from tilec.manifest.guards import parse_guard
@@ -48,8 +49,8 @@ _BYTES = "(B * Sq * H * D * 4e-06 + B * Sk * Hkv * D * 4e-06)"
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What the cost of a schedule is made of; for `fit`."""
+class Terms(Sum):
+    """What the cost of a schedule is made of."""
 
     config: Mapping[str, int]
     causal: bool
@@ -62,12 +63,6 @@ class Terms:
             return ("1", f"rounds({tiles}) * {trips}", longest, "rounds(B * Sq * H)", _BYTES)
         waves = f"waves({tiles})" if held == 1 else f"waves({tiles} / {held})"
         return ("1", waves, f"{waves} * {trips}", f"rounds({tiles})", f"rounds({tiles}) * {trips}", _BYTES)
-
-    def cost(self, held: int, factors: Sequence[float]) -> str:
-        """The sum of `terms` with such factors; those of 0 are left out."""
-        told = zip(factors, self.terms(held), strict=True)
-        parts = [f"{factor:.4g}" + ("" if term == "1" else f" * {term}") for factor, term in told if factor]
-        return " + ".join(parts) or "0"
 
     @property
     def _tiles(self) -> str:

@@ -82,20 +82,7 @@ for 32, in examples/cpp/llama/schedules.toml, are fitted to schedules_packed_h20
     --kernel linear_packed_w4a16_parts --gain 0.001 --part packed_few:M=1..16:7
     --part packed_some:M=17..64:6 --part "packed:M=>=65:6"
 
-Rows that begin anywhere have each schedule with `phase` and without it, and some with it alone
-(schedules_phase_h200.json, seeds 233, 241 and 251); lists `..._phase` of manifests/llm.rows.toml hold the
-faster:
-
-    python benchmarks/gpu/schedules.py --kernel "softmax_*" --kernel "rmsnorm_*"
-    python3 schedules.py --rows 64 16384 --json times.json                # on the machine with the GPU
-
-Rows of 4097 to 131072 columns have those that ship and clusters that hold all of a row, by `split_row` and by
-`parts` of the kernels (not timed yet):
-
-    python benchmarks/gpu/schedules.py --kernel "*_long*"
-    python3 schedules.py --rows 1 512 --json times.json                   # on the machine with the GPU
-
-Attention, whose schedules are those that ship, has a script of its own (attention.py).
+Attention and rows have scripts of their own (attention.py, rows.py).
 """
 
 from __future__ import annotations
@@ -173,11 +160,16 @@ def _parts(kernel: dict[str, Any]) -> Iterator[dict[str, Any]]:
     (override,) = kernel["override"]
     lists = override["schedules"]
     schedules = [each for text in ([lists] if isinstance(lists, str) else lists) for each in _listed(text)]
-    for number, first in enumerate(range(0, len(schedules), CAPACITY.max_choices), start=1):
+    open_ones = [each for each in schedules if "dims" not in each]
+    most = CAPACITY.max_choices - 1
+    for number, first in enumerate(range(0, len(schedules), most), start=1):
+        listed = schedules[first : first + most]
+        if all("dims" in each for each in listed):  # a library has an answer for every call
+            listed = [*listed, *open_ones[:1]]
         part = copy.deepcopy(kernel)
         part["name"] += f"__{number}" if number > 1 else ""
         part["source"] = f"{(HERE / file).resolve()}:{function}"
-        part["override"] = [{**override, "schedules": schedules[first : first + CAPACITY.max_choices]}]
+        part["override"] = [{**override, "schedules": listed}]
         yield part
 
 

@@ -3,7 +3,8 @@
 A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in; a
 cluster of ``parts`` blocks holds so many times ``bN``. Columns behind these are read again for each pass over
 the row; ``one_chunk`` promises that there are none (a guard of the manifest), which halves the registers.
-With ``reread`` a block holds nothing and reads its rows for each step: for CPUs, whose caches have them.
+With ``reread`` a block holds nothing and reads its rows for each step: for CPUs, whose caches have them;
+with ``keep_row`` and ``one_chunk`` it holds one row in shared memory.
 Where a thread has few of them, gains and biases are then asked for together with the row. Statistics are
 float32, and the variance is one of centred values, so large means cost no digits; blocks of a cluster centre
 what they hold on means of their own, and meet once. Row strides are arguments, so that a slice can be
@@ -19,6 +20,8 @@ import tilec.language as T
 
 #: Elements of a thread up to which it has registers for gains and biases of them.
 FEW = 16
+#: Elements of a row in shared memory that a thread takes at a time.
+LOT = 8
 
 
 @T.macro
@@ -177,6 +180,42 @@ def statistics_of_all(X, R, H, x, mean, scale, row, part, rows, N, width, parts,
     T.reduce_sum(sums, scale, dim=1)
 
 
+@T.macro
+def normalise_kept(X, G, B, Y, row, part, N, width, parts, threads, eps, centred):
+    """:func:`normalise_any` of a row without further columns, held in shared memory: all of it is under way
+    at once, without registers, and blocks of few threads hold much."""
+    lot = min(width, LOT * threads)
+    x = T.alloc_shared((width,), X.dtype)
+    sums = T.alloc_fragment((1, lot), "float32")
+    mean, scale = [T.alloc_fragment((1,), "float32") for _ in range(2)]
+    first = part * width
+    T.copy(X[row, first], x, prefer_instruction="cp_async")
+    T.clear(mean)
+    if centred:
+        T.clear(sums)
+        for c in T.serial(width // lot):
+            for i, j in T.Parallel(1, lot):
+                sums[i, j] = sums[i, j] + T.cast(x[c * lot + j], "float32")
+        T.reduce_sum(sums, mean, dim=1)
+        divide(mean, T.max(own_columns(N, width, part, parts), 1.0), 1)
+    T.clear(sums)
+    for c in T.serial(width // lot):
+        for i, j in T.Parallel(1, lot):
+            apart = T.cast(x[c * lot + j], "float32") - mean[i]
+            apart = T.if_then_else(first + c * lot + j < N, apart, 0.0) if centred else apart
+            sums[i, j] = sums[i, j] + apart * apart
+    T.reduce_sum(sums, scale, dim=1)
+    if parts > 1 and centred:
+        join_parts(mean, scale, N, width, part, parts, 1)
+    elif parts > 1:
+        add_parts(scale, part, parts, 1)
+    invert_roots(scale, 1, N, eps)
+    for c in T.serial(width // lot):
+        for i, j in T.Parallel(1, lot):
+            value = (T.cast(x[c * lot + j], "float32") - mean[i]) * scale[i] * G[first + c * lot + j]
+            Y[row + i, first + c * lot + j] = value if B is None else value + B[first + c * lot + j]
+
+
 def own_columns(N, width, part, parts):
     """How many of N columns the block ``part`` of a cluster has, in float32."""
     rounds = N // (width * parts)
@@ -248,11 +287,13 @@ def normalise_in_place(X, R, G, B, H, Y, row, rows, N, eps, centred):
 
 
 @T.macro
-def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, reread, threads):
+def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, reread, keep_row, threads):
     """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block."""
     pinned = isinstance(N, int) and parts == 1
     held = (pinned or one_chunk) and rows * (N if pinned else bN) <= FEW * threads
-    if reread:
+    if keep_row and one_chunk:
+        normalise_kept(X, G, B, Y, n // parts, n % parts, N, bN, parts, threads, eps, centred)
+    elif reread:
         normalise_in_place(X, R, G, B, H, Y, n * rows, rows, N, eps, centred)
     elif pinned:
         normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, held)
@@ -278,6 +319,7 @@ def rmsnorm(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    keep_row: bool = False,
     threads: int = 128,
 ):
     """Y = X / rms(X) * G per row."""
@@ -286,7 +328,9 @@ def rmsnorm(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
+        rows_of(
+            X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, keep_row, threads
+        )
     return Y
 
 
@@ -312,7 +356,7 @@ def rmsnorm_residual(
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
+        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, False, threads)
     return Y, H
 
 
@@ -328,6 +372,7 @@ def layernorm(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    keep_row: bool = False,
     threads: int = 128,
 ):
     """Y = (X - mean) / std * G + B per row."""
@@ -337,7 +382,9 @@ def layernorm(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
+        rows_of(
+            X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, keep_row, threads
+        )
     return Y
 
 
@@ -364,7 +411,7 @@ def layernorm_residual(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
+        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, False, threads)
     return Y
 
 

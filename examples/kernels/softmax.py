@@ -1,6 +1,6 @@
-"""Softmax over rows, in the factory form, four ways: rows of any length by running maxima and sums, rows
+"""Softmax over rows, in the factory form, five ways: rows of any length by running maxima and sums, rows
 that fit a fragment in one pass, rows that a block, or a cluster of blocks, holds as far as its registers go,
-and long rows of known length kept in shared memory."""
+or in shared memory, and there long rows of known length in one block."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import tilec.language as T
 
 #: Neighbouring columns of a long row that share a running maximum.
 RUN = 8
+#: Elements of a row in shared memory that a thread takes at a time.
+LOT = 8
 #: Where running maxima start: finite, so that a lot or a chunk without columns, or with -inf alone, gives
 #: zeros and no NaN.
 LOWEST = -3.0e38
@@ -184,6 +186,35 @@ def scale_of_parts(top, total, scale, part, parts, rows):
 
 
 @T.macro
+def kept(X, Y, row, part, N, bN, parts, threads, dtype):
+    """:func:`held` of a row without further columns, in shared memory: all of it is under way at once,
+    without registers, and blocks of few threads hold much. The powers of all are taken twice."""
+    lot = min(bN, LOT * threads)
+    x = T.alloc_shared((bN,), dtype)
+    some = T.alloc_fragment((1, lot), "float32")
+    top, total, scale = [T.alloc_fragment((1,), "float32") for _ in range(3)]
+    first = part * bN
+    T.copy(X[row, first], x, prefer_instruction="cp_async")
+    T.fill(some, LOWEST)
+    for c in T.serial(bN // lot):
+        for i, j in T.Parallel(1, lot):
+            value = T.cast(x[c * lot + j], "float32")
+            some[i, j] = T.max(some[i, j], T.if_then_else(first + c * lot + j < N, value, LOWEST))
+    T.reduce_max(some, top, dim=1)
+    T.clear(some)
+    for c in T.serial(bN // lot):
+        for i, j in T.Parallel(1, lot):
+            power = T.exp2((T.cast(x[c * lot + j], "float32") - top[i]) * LOG2_E)
+            some[i, j] = some[i, j] + T.if_then_else(first + c * lot + j < N, power, 0.0)
+    T.reduce_sum(some, total, dim=1)
+    scale_of_all(top, total, scale, part, parts, 1)
+    for c in T.serial(bN // lot):
+        for i, j in T.Parallel(1, lot):
+            power = T.exp2((T.cast(x[c * lot + j], "float32") - top[i]) * LOG2_E)
+            Y[row + i, first + c * lot + j] = power * scale[i]
+
+
+@T.macro
 def take_chunk(x, w, v, high, old, sums, c, N, lots, bN):
     """Takes a chunk of a row into running maxima and sums, one per lot of RUN columns in all chunks."""
     for g, k in T.Parallel(lots, RUN):
@@ -248,8 +279,8 @@ def softmax(
     with ``cut`` by loops over its own columns alone, which costs a CPU nothing.
     ``keep_row`` does that for longer rows, where N is compiled in and a row fits shared memory; a block then
     takes one row, and powers are rounded to ``dtype`` once more than otherwise. ``parts``: clusters of so
-    many blocks (1: blocks) hold ``bN`` columns each, 16-bit ones as they are with ``one_chunk`` and
-    ``as_stored``.
+    many blocks (1: blocks) hold ``bN`` columns each; with ``one_chunk`` and ``as_stored`` 16-bit ones as they
+    are, with ``one_chunk`` and ``keep_row`` those of one row in shared memory.
     """
 
     @T.prim_func
@@ -259,7 +290,9 @@ def softmax(
             clusters = {"cluster_dims": parts} if parts > 1 else {}
             with T.Kernel(T.ceildiv(M, rows) * parts, threads=threads, **clusters) as n:
                 row, part = n // parts * rows, n % parts
-                if one_chunk and as_stored and dtype != "float32":
+                if one_chunk and keep_row:
+                    kept(X, Y, n // parts, part, N, bN, parts, threads, dtype)
+                elif one_chunk and as_stored and dtype != "float32":
                     held_as_stored(X, Y, row, part, N, rows, bN, parts, dtype)
                 else:
                     held(X, Y, row, part, N, rows, bN, parts, one_chunk)

@@ -19,8 +19,8 @@ ROWS = (
     *("softmax_float16", "rmsnorm_bfloat16", "rmsnorm_residual_bfloat16", "silu_mul_bfloat16"),
     *("layernorm", "cumsum"),
 )
-#: What the name of a kernel has beside that of one of these, whose rows are longer than a block holds.
-LONG = "_long"
+#: What the name of a kernel has beside that of one of these, whose rows are whole vectors.
+EVEN = "_even"
 QUANTISED = ("linear_fp8", "linear_fp8_blocks", "linear_int8", "linear_packed_w4a16", "linear_packed_w8a16")
 #: Of four shapes three have sizes that are multiples of this.
 _USUAL_MULTIPLE = 8
@@ -104,7 +104,7 @@ def family_of(kernel: str) -> str:
     """The family that draws a kernel."""
     if kernel.startswith("attention"):
         return "attention"
-    if kernel.replace(LONG, "") in ROWS:
+    if kernel.replace(EVEN, "") in ROWS:
         return "rows"
     return "quantised" if kernel.startswith(QUANTISED) else "products"
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 from bench import distance, input_sets, runner, wanted
-from draw import LONG, Drawn, drawn_attention, family_of, log_uniform
+from draw import EVEN, Drawn, drawn_attention, family_of, log_uniform
 from rows.row import Row
 from timing import events
 from work import row_of
@@ -39,9 +39,11 @@ HERE = Path(__file__).resolve().parent
 _MOST_BYTES, _MOST_OPERATIONS, _MOST_ROWS = 1 << 30, 1 << 40, 16384
 _MOST_WASTE, _MOST_TILES, _MOST_WAVES, _TALL = 4, 64, 4, 128
 _SIZES = (1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 11008, 12288, 14336, 16384, 28672)
-#: Columns of rows and of long ones, N and K of products, and elements of 16 bits of a vector.
-_COLUMNS, _LONG_COLUMNS, _EXTENTS, _VECTOR = (257, 16384), (4097, 131072), (128, 32768), 8
-_BATCH_US, _MOST_CALLS, _REPLAYS = 1000.0, 64, 3
+#: Columns of rows, N and K of products, and elements of 16 bits of a vector.
+_COLUMNS, _EXTENTS, _VECTOR = (257, 131072), (128, 32768), 8
+#: What a call of a variant says whose guards it does not meet.
+_OTHER_SHAPES = "TILEC_ERR_NO_VARIANT"
+_BATCH_US, _MOST_CALLS, _REPLAYS, _DIGITS = 1000.0, 64, 3, 3
 
 
 def main() -> int:
@@ -50,9 +52,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=100)
     parser.add_argument("--rows", type=int, nargs=2, default=(1, _MOST_ROWS), help="the fewest and the most")
-    parser.add_argument(
-        "--columns", type=int, nargs=2, default=_EXTENTS, help="the least N of products, and the most"
-    )
+    parser.add_argument("--columns", type=int, nargs=2, help="the least N of products and rows, and the most")
     parser.add_argument(
         "--depth", type=int, nargs=2, default=_EXTENTS, help="the least K of products, and the most"
     )
@@ -98,7 +98,7 @@ class _Bounds(NamedTuple):
     """The least and the most of M, N, K and Sq; with ``models`` N and K are sizes that models have."""
 
     rows: tuple[int, int]
-    columns: tuple[int, int]
+    columns: tuple[int, int] | None
     depth: tuple[int, int]
     models: bool
     queries: tuple[int, int] | None
@@ -110,7 +110,7 @@ def _shapes(name: str, kernel: Any, source: random.Random, bounds: _Bounds) -> I
     if family_of(name) == "attention":
         return _attention_shapes(source, "causal" in name, guards["D"], bounds.queries)
     if family_of(name) == "rows":
-        return (_long_shapes if LONG in name else _row_shapes)(source, bounds.rows)
+        return _row_shapes(source, bounds, EVEN in name)
     return _product_shapes(source, guards, bounds)
 
 
@@ -136,19 +136,12 @@ def _attention_shapes(
             yield dims
 
 
-def _row_shapes(source: random.Random, within: tuple[int, int]) -> Iterator[dict[str, int]]:
-    """Rows that begin anywhere, of a length that has schedules with `phase` and without."""
+def _row_shapes(source: random.Random, bounds: _Bounds, are_even: bool) -> Iterator[dict[str, int]]:
+    """Rows that are whole vectors, or that begin anywhere."""
+    step = _VECTOR if are_even else 1
     while True:
-        m, n = log_uniform(source, *within), log_uniform(source, *_COLUMNS)
-        if n % _VECTOR and 8 * m * n <= _MOST_BYTES:
-            yield {"M": m, "N": n}
-
-
-def _long_shapes(source: random.Random, within: tuple[int, int]) -> Iterator[dict[str, int]]:
-    """Rows of any length that a cluster holds."""
-    while True:
-        m, n = log_uniform(source, *within), log_uniform(source, *_LONG_COLUMNS)
-        if 8 * m * n <= _MOST_BYTES:
+        m, n = log_uniform(source, *bounds.rows), log_uniform(source, *(bounds.columns or _COLUMNS), step)
+        if (n % _VECTOR == 0) == are_even and 8 * m * n <= _MOST_BYTES:
             yield {"M": m, "N": n}
 
 
@@ -163,7 +156,10 @@ def _product_shapes(
     across, along = (guards.get(name, {}).get("div", 1) for name in ("N", "K"))
     while True:
         m = log_uniform(source, *ends)
-        n, k = log_uniform(source, *bounds.columns, across), log_uniform(source, *bounds.depth, along)
+        n, k = (
+            log_uniform(source, *(bounds.columns or _EXTENTS), across),
+            log_uniform(source, *bounds.depth, along),
+        )
         if bounds.models:
             n, k = source.choice(_SIZES), source.choice(_SIZES)
         if 2 * (m * k + n * k + 2 * m * n) <= _MOST_BYTES and 2 * m * n * k <= _MOST_OPERATIONS:
@@ -209,11 +205,12 @@ def _timed(parts: list[Any], drawn: Drawn, units: int, costs: _Costs | None) -> 
         try:
             run(sets[0])
         except LaunchError as problem:
-            found.setdefault("refused", {})[number] = str(problem)
+            if problem.name != _OTHER_SHAPES:
+                found.setdefault("refused", {})[number] = str(problem)
             continue
         if not distance(sets[0][output], expected) < row.rtol:
             found["wrong"].append(number)
-        found["us"][number] = _time(run, sets)
+        found["us"][number] = round(_time(run, sets), _DIGITS)
     best = min(found["us"].values())
     print(drawn.dims, f"best {best:.1f}, peer {found['peer']}, wrong {found['wrong']}", flush=True)
     return found

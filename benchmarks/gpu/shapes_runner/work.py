@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from draw import LONG, Drawn
+from draw import EVEN, Drawn
 from rows import attention, epilogue, gemm, memory, quantised
 from rows.row import Row
 
@@ -34,7 +34,7 @@ def _attention(kernel: str, dims: dict[str, int]) -> Row:
 
 
 def _rows(kernel: str, dims: dict[str, int]) -> Row:
-    name, dtype = kernel.replace(LONG, "").removesuffix(f"_{_dtype(kernel)}"), _dtype(kernel)
+    name, dtype = kernel.replace(EVEN, "").removesuffix(f"_{_dtype(kernel)}"), _dtype(kernel)
     if name == "scale_add":
         return memory.scale_add(dtype, dims["M"] * dims["N"])
     made: Row = getattr(memory, name)(dtype, dims["M"], dims["N"])

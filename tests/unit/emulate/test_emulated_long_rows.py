@@ -6,9 +6,13 @@ import pytest
 from breadth import diagonal, parametrized
 from emulated import SM90A, Beside, kernel_of
 from shipped import MANIFESTS, known_authors, variants
+from told import told
 
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.build.frontend import elaborate_variant
 from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
 
 NORMS = ("rmsnorm_bfloat16", "rmsnorm_residual_float32", "layernorm", "layernorm_residual")
 TARGETS = ("sm_80", "sm_90a")
@@ -87,3 +91,37 @@ def test_rows_whose_ends_are_cut_off_whole_vectors(name: str, parts: int) -> Non
     beside = Beside(kernel, SM90A, known_authors(shipped)[name.split()[0]])
     for width, more in ((5, 0), (columns - 3, 0), (columns - 3, 8), (columns, 1)):
         assert beside.run({"M": 3, "N": width, "ldx": width + more}) == [], (width, more)
+
+
+#: Kernels that keep a row in shared memory, in two lots to a block.
+KEPT = {
+    "layernorm": ("norm.py:layernorm", {}),
+    "rmsnorm_float32": ("norm.py:rmsnorm", {}),
+    "rmsnorm_bfloat16": ("norm.py:rmsnorm", {"dtype": "bfloat16"}),
+    "softmax_float32": ("softmax.py:softmax", {}),
+    "softmax_float16": ("softmax.py:softmax", {"dtype": "float16"}),
+}
+
+
+def kept_rows(name: str, parts: int, step: int) -> Kernel:
+    """A kernel for rows that are multiples of ``step``."""
+    entry, args = KEPT[name]
+    dims = {"M": Guard(), "N": Guard(max=512 * parts, div=step), "ldx": Guard(div=step)}
+    config = {"bN": 512, "rows": 1, "parts": parts, "threads": 32}
+    return kernel_of(entry, dims, args, **config, one_chunk=True, keep_row=True)
+
+
+@pytest.mark.parametrize("step", [1, 8])
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("name", KEPT)
+def test_rows_in_shared_memory(name: str, parts: int, step: int) -> None:
+    [shipped, *_] = MANIFESTS
+    beside = Beside(kept_rows(name, parts, step), SM90A, known_authors(shipped)[name])
+    for width in (8, 512 * parts - step, 512 * parts):
+        assert beside.run({"M": 3, "N": width, "ldx": width + step}) == [], width
+
+
+@pytest.mark.parametrize(("name", "step", "size"), [("softmax_float16", 8, 16), ("layernorm", 1, 4)])
+def test_rows_come_without_registers(name: str, step: int, size: int) -> None:
+    launch = to_tir(lower(kept_rows(name, 4, step), SM90A), SM90A).launches[0]
+    assert any(f"cp.async of {size} bytes, up to its first reader" in line for line in told(launch))

@@ -6,10 +6,11 @@ import pytest
 from test_cuda_passes import SM80, shipped
 from told import losses, told
 
+from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel
+from tilec.ir.nodes import Kernel, walk
 from tilec.ir.text.parser import parse_kernel
 
 ROTARY = {"tokens": Guard(), "H": Guard(), "D": Guard(eq=64), "S": Guard(),
@@ -73,3 +74,12 @@ def test_one_element_a_thread_is_no_vector():
     launch = to_tir(lower(parse_kernel(tile_text(*text, threads=128)), SM80), SM80).launches[0]
     why = "x is read element by element: the loop has no two elements for every thread"
     assert any(why in line for line in told(launch))
+
+
+@pytest.mark.parametrize(("row", "vector"), [(32, 4), (33, 1)])
+def test_lanes_have_neighbours_of_a_tensor_that_are_no_vectors(row, vector):
+    """Whatever a tile allows: with four elements for each, lanes would store to four times as many lines."""
+    text = tile_text("for i, j in parallel(32, 32):", f"    y[i * {row} + j] = s[i, j]")
+    (launch,) = lower(parse_kernel(text), SM80).launches
+    *_, loop = (stmt for stmt in walk(launch.body) if isinstance(stmt, ThreadLoop))
+    assert loop.vector == vector

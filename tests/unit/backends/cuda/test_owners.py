@@ -107,3 +107,11 @@ def test_copies_and_shifted_elements_have_no_owner():
     assert owner(access, loop, WARPS, {}) is None
     loop, access = case((1, 1024), 8, 64)
     assert owner(access, loop, WARPS, {}) is None
+
+
+def test_a_base_may_be_what_blocks_and_trips_add_up_to():
+    block = tirx.Var("b", "int32")
+    for base, is_owned in ((block % 4 * 4096 + TRIP * 1024, True), (block % 4 * 512 + TRIP * 1024, False)):
+        loop, _ = case((1, 1024), 8, 0)
+        access = Access(TILE, (VARS[0], base + VARS[1]), False)
+        assert (owner(access, loop, WARPS, {}) is not None) == is_owned, base

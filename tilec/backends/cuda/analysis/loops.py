@@ -298,13 +298,14 @@ class _Widths(ScopedRewrite):
     def _width(self, stmt: Parallel, limit: int) -> int:
         """The widest vector of accesses of tensors that move along the last variable. Where there are none,
         that of tiles, as far as none of them moves more than one access does: lanes then meet no bank
-        twice."""
+        twice. Single elements of tensors are neighbours of lanes, whatever tiles allow."""
         items = [item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1])]
         memory = [item for item in items if item.buffer.scope().startswith(("global", "shared.dyn"))]
+        outside = [item for item in memory if item.buffer.scope().startswith("global")]
+        memory = outside or memory
         widths = {item: self._vector(item, stmt, limit) for item in memory}
-        outside = [widths[item] for item in memory if item.buffer.scope().startswith("global")]
-        if max(outside, default=1) > 1:
-            return max(outside)
+        if outside and max(widths.values()) > 1:
+            return max(widths.values())
         wide = [item for item in items if item.is_write or widths.get(item, 1) > 1]
         limit = min(limit, WIDEST // max((element_bytes(str(item.buffer.dtype)) for item in wide), default=1))
         halves = any(item.is_write and str(item.buffer.dtype) in PAIRED for item in items)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 from tvm.ir import Var
+from tvm.sym import Analyzer
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.ir.exprs import int_value, linear_in, loads, substitute, uses
-from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, walk
 from tilec.lowering.analysis.accesses import Access
@@ -82,12 +83,14 @@ def _axes(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list
 
 
 def _is_multiple(base: Expr, extent: int) -> bool:
-    """Whether ``base`` is a sum of multiples of ``extent``."""
-    names = list(dict.fromkeys(node for node in walk_expr(base) if isinstance(node, Var)))
-    parts = linear_in(base, names) if names else [base]
-    return bool(parts) and all(
-        (value := int_value(part)) is not None and value % extent == 0 for part in parts
-    )
+    """Whether ``base`` is known for a multiple of ``extent``."""
+    found = _analyzer().modular_set(base)
+    return bool(found.coeff % extent == 0 and found.base % extent == 0)
+
+
+@cache
+def _analyzer() -> Analyzer:
+    return Analyzer()
 
 
 def _covers(found: Sequence[tuple[Spread, ...]], warps: int) -> bool:

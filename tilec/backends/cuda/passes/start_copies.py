@@ -29,10 +29,10 @@ _OTHERS = (*PRODUCTS, LaneMma, Group)
 
 
 class StartCopies(Pass):
-    """In: copies of whole shared tiles, by 16 bytes, with other statements between them and their first
-    readers, outside of pipelined loops and in launches without products. Out: AsyncCopies, each a group that
-    is complete where a statement first uses its tile: all of them are under way at once, and no register
-    holds what comes."""
+    """In: copies of whole shared tiles, by 16 bytes or as their author asks, with other statements between
+    them and their first readers, outside of pipelined loops and in launches without products. Out:
+    AsyncCopies, each a group that is complete where a statement first uses its tile: all of them are under
+    way at once, and no register holds what comes."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its copies started."""
@@ -67,17 +67,21 @@ class _Starter(ScopedRewrite):
             width = self._width(load)
         if not isinstance(load, CopyLoad) or not width:
             return super().stmt(stmt)
-        how = f"cp.async of {WHOLE_BYTES} bytes, up to its first reader"
+        size = width * element_bytes(str(load.tile.dtype))
+        how = f"cp.async of {size} bytes, up to its first reader"
         self._roads.append(road_of(stmt, "cp.async", how))
         self._roads += said(stmt, load.stmt.hints, "cp.async", width)
         return [load.asynchronous(width, {}, {}, self.facts), CommitGroup()]
 
     def _width(self, load: CopyLoad) -> int:
-        """Elements that one cp.async moves; 0 where that is not 16 bytes, or the author wants none."""
-        if load.stmt.hints.prefer_instruction == "sync":
+        """Elements that one cp.async moves; 0 where that is not 16 bytes and the author asks for none, or
+        wants none."""
+        asked = load.stmt.hints.prefer_instruction
+        if asked == "sync":
             return 0
         width = async_elements(load, {}, self.facts, None)
-        return width if width * element_bytes(str(load.tile.dtype)) == WHOLE_BYTES else 0
+        is_whole = width * element_bytes(str(load.tile.dtype)) == WHOLE_BYTES
+        return width if is_whole or asked == "cp_async" else 0
 
     def _with_waits(self, block: Block) -> Block:
         """Waits for groups, the oldest first: up to the last one that a statement meets."""
