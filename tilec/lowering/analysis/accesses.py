@@ -56,6 +56,20 @@ def updates_atomically(block: Block, buffer: Var) -> bool:
     return any(isinstance(stmt, Atomic) and stmt.buffer.same_as(buffer) for stmt in walk(block))
 
 
+def updated_in_place(body: Block) -> set[Var]:
+    """The buffers of which an iteration reads one element before it writes that element, and no other."""
+    found = set()
+    for position, stmt in enumerate(body):
+        if not isinstance(stmt, Store):
+            continue
+        items = [item for item in accesses(body) if item.buffer.same_as(stmt.buffer)]
+        later = [item for item in accesses(body[position + 1 :]) if item.buffer.same_as(stmt.buffer)]
+        alone = sum(item.is_write for item in items) == 1 and not later
+        if alone and all(same_all(item.indices, stmt.indices) for item in items):
+            found.add(stmt.buffer)
+    return found
+
+
 def conflicts(first: Sequence[Access], second: Sequence[Access]) -> set[Var]:
     """The buffers that both touch and at least one writes."""
     written = [{item.buffer for item in side if item.is_write} for side in (first, second)]

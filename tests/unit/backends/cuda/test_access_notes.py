@@ -71,6 +71,8 @@ def test_interleaved_pairs_say_so():
 def test_one_element_a_thread_is_no_vector():
     text = ("for i in parallel(128):", "    y[i] = x[i]")
     assert tile_notes(*text, threads=128) == [], "there is nothing to change"
+    update = ("for j in parallel(32):", "    s[0, j] = s[0, j] + 1.0")
+    assert tile_notes(*update) == [], "an element in its place is no other one"
     launch = to_tir(lower(parse_kernel(tile_text(*text, threads=128)), SM80), SM80).launches[0]
     why = "x is read element by element: the loop has no two elements for every thread"
     assert any(why in line for line in told(launch))

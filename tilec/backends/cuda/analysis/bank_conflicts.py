@@ -14,6 +14,7 @@ from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.mma import ROWS
 from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm, WarpgroupProduct
+from tilec.errors import EvalError
 from tilec.ir.exprs import loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
@@ -111,8 +112,11 @@ def _loop_conflicts(
             or any(next(loads(index), None) is not None for index in indices)
         ):
             continue
-        here = _evaluated(indices, dict(zip(loop.vars, values, strict=True)))
-        after = _evaluated(indices, dict(zip(loop.vars, [*values[:-1], values[-1] + 1], strict=True)))
+        try:
+            here = _evaluated(indices, dict(zip(loop.vars, values, strict=True)))
+            after = _evaluated(indices, dict(zip(loop.vars, [*values[:-1], values[-1] + 1], strict=True)))
+        except EvalError:  # divisors and shifts are not all defined where other variables are 0
+            continue
         if any(np.any(index < 0) or np.any(index >= extent)
                for index, extent in zip(here, tile.shape, strict=True)):  # fmt: skip
             continue

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm.ir import Var
 
+from tilec.errors import EvalError
 from tilec.ir.exprs import linear_in, loads, walk
 from tilec.ir.interp.expressions import Compiler, State
 
@@ -22,7 +23,7 @@ _MOST = 2**18
 def distinct(indices: Sequence[Expr], variables: Sequence[Var], extents: Sequence[int]) -> bool:
     """Whether no two values of ``variables``, which run from 0 to ``extents``, have the same ``indices``:
     those of a tile seen under another shape, such as i * 32 + j. False for indices that read memory or mix
-    the variables with others, and for more than 2**18 values."""
+    the variables with others or divide by 0, and for more than 2**18 values."""
     if math.prod(extents) > _MOST:
         return False
     own = [_own(index, variables) for index in indices]
@@ -33,7 +34,10 @@ def distinct(indices: Sequence[Expr], variables: Sequence[Var], extents: Sequenc
         state.scalars[compiler.number(var)] = np.asarray(axis, np.int64)
     place = np.zeros(tuple(extents), np.int64)
     for part in own:
-        values = np.asarray(compiler(part)(state)).astype(np.int64)
+        try:
+            values = np.asarray(compiler(part)(state)).astype(np.int64)
+        except EvalError:  # a divisor is 0 for some of them
+            return False
         place = place * (np.ptp(values) + 1) + (values - values.min())
     return bool(len(np.unique(place)) == place.size)
 

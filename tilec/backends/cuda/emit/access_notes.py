@@ -13,7 +13,12 @@ from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
 from tilec.ir.exprs import int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
 from tilec.ir.roads import Loss, Road
-from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.accesses import (
+    Access,
+    accesses,
+    updated_in_place,
+    updates_atomically,
+)
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
 
@@ -99,8 +104,10 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str
     if any(uses(row, (var,)) for row in rows):
         return "neighbours are in different rows", "let the last variable of the loop move the last index"
     linear = linear_in(index, [var])
-    if next(loads(index), None) is not None or not linear:
+    if next(loads(index), None) is not None:
         return "where it is follows from values that are read", "look up whole rows, not elements of them"
+    if not linear:
+        return "its place is no linear function of the loop's last variable", ""
     step = int_value(linear[0])
     if step != 1:
         apart = f"neighbours are {step if step is not None else 'an unknown number of'} elements apart"
@@ -116,5 +123,7 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str
 
 
 def _is_mixed(item: Access, stmt: ThreadLoop) -> bool:
+    if updates_atomically(stmt.body, item.buffer):
+        return False
     kinds = {other.is_write for other in accesses(stmt.body) if other.buffer.same_as(item.buffer)}
-    return len(kinds) == 2
+    return len(kinds) == 2 and item.buffer not in updated_in_place(stmt.body)

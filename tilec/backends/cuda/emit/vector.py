@@ -27,11 +27,11 @@ from tilec.backends.cuda.emit.vector_moves import (
 )
 from tilec.backends.cuda.limits import added_at_once, has_tma
 from tilec.backends.cuda.nodes import RemoteStore, ThreadLoop
-from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
+from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, uses
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Atomic, Bind, Block, For, If, Stmt, Store, walk
 from tilec.ir.traits import expressions
-from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place
 from tilec.lowering.analysis.uses import reads_behind_writes, written_in
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import guarded, learn_binding, sequence
@@ -423,17 +423,3 @@ def _depth(load: TensorLoad, ctx: DeviceContext) -> int:
     """How many reads one after the other lead to the place of a read."""
     inner = (each for index in load.indices for each in loads(ctx.facts.inline(index)))
     return max((1 + _depth(each, ctx) for each in inner), default=0)
-
-
-def updated_in_place(body: Block) -> set[Var]:
-    """The buffers of which an iteration reads one element before it writes that element, and no other."""
-    found = set()
-    for position, stmt in enumerate(body):
-        if not isinstance(stmt, Store):
-            continue
-        items = [item for item in accesses(body) if item.buffer.same_as(stmt.buffer)]
-        later = [item for item in accesses(body[position + 1 :]) if item.buffer.same_as(stmt.buffer)]
-        alone = sum(item.is_write for item in items) == 1 and not later
-        if alone and all(same_all(item.indices, stmt.indices) for item in items):
-            found.add(stmt.buffer)
-    return found

@@ -8,9 +8,23 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.interference import are_apart
 from tilec.backends.cuda.analysis.loops import is_line, long_variables, loop_extents, one_to_one, written_out
+from tilec.backends.cuda.analysis.trips import Around
 from tilec.ir.exprs import dtype_of, same
-from tilec.ir.nodes import Alloc, Block, For, Launch, Parallel, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    For,
+    Launch,
+    Parallel,
+    Stmt,
+    Store,
+    children,
+    walk,
+    with_children,
+)
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import Access, accesses
@@ -27,23 +41,30 @@ if TYPE_CHECKING:
 class SerialiseCollisions(LaunchPass):
     """In: Parallel loops of constant extents. Out: the same, where loops of which an iteration may read what
     another one writes have become serial in the variables that can make them meet. Atomic updates and
-    accumulations that `ReduceAccumulations` took apart are no such case."""
+    accumulations that `ReduceAccumulations` took apart are no such case, nor are loops whose places are all
+    known while compiling, and none of them shared."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch without iterations that race."""
         roads: list[Road] = []
-        body = _block(launch.body, roads)
+        body = _block(launch.body, (), roads)
         return with_roads(replace(launch, body=body), roads)
 
 
-def _block(block: Block, roads: list[Road]) -> Block:
-    return tuple(_stmt(stmt, roads) for stmt in block)
+def _block(block: Block, around: Around, roads: list[Road]) -> Block:
+    made: list[Stmt] = []
+    for stmt in block:
+        made.append(_stmt(stmt, around, roads))
+        if isinstance(stmt, Bind):
+            around = (*around, stmt)
+    return tuple(made)
 
 
-def _stmt(stmt: Stmt, roads: list[Road]) -> Stmt:
+def _stmt(stmt: Stmt, around: Around, roads: list[Road]) -> Stmt:
     if not isinstance(stmt, Parallel):
-        return with_children(stmt, [_block(inner, roads) for inner in children(stmt)])
-    shared = colliding(stmt)
+        inside = (*around, stmt) if isinstance(stmt, For) else around
+        return with_children(stmt, [_block(inner, inside, roads) for inner in children(stmt)])
+    shared = colliding(stmt, around)
     if not shared:
         return stmt
     items = [item for item in accesses(stmt.body) if item.buffer in shared]
@@ -56,7 +77,7 @@ def _stmt(stmt: Stmt, roads: list[Road]) -> Stmt:
     return _serial(stmt, meeting)
 
 
-def colliding(loop: Parallel) -> list[Var]:
+def colliding(loop: Parallel, around: Around) -> list[Var]:
     """The buffers that a loop writes at elements which several iterations may have in common: those that it
     reads, and fragments, where the last iteration has to win."""
     inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
@@ -73,7 +94,7 @@ def colliding(loop: Parallel) -> list[Var]:
         and store.buffer.scope() not in PER_THREAD
         and not one_to_one(written_out(store.indices, loop), long_variables(loop), loop)
     }
-    return list(found)
+    return [buffer for buffer in found if not are_apart(loop, buffer, around)]
 
 
 def _keeps_apart(var: Var, items: Sequence[Access], loop: Parallel) -> bool:
