@@ -4,7 +4,6 @@ alone: the runner of a GPU bundle uses it too."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tilec.portable.devices.base import Device, DeviceArray
 
@@ -59,7 +58,7 @@ def aligned(size: int) -> np.ndarray:
 
 def window(block: np.ndarray, shape: tuple[int, ...], steps: list[int], dtype: np.dtype) -> np.ndarray:
     """An array over bytes; ``steps`` are its strides in bytes."""
-    return np.asarray(as_strided(block.view(dtype), shape, steps))
+    return np.asarray(np.ndarray(shape, dtype, block, strides=steps))
 
 
 class OnDevice(DeviceArray):

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tilec.build.schedules.examine import Examined
 from tilec.errors import TuneError
@@ -278,4 +277,5 @@ def _chosen(count: int) -> np.ndarray:
 
 
 def _view(flat: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(as_strided(flat, shape, [stride * flat.itemsize for stride in strides]))
+    steps = [stride * flat.itemsize for stride in strides]
+    return np.asarray(np.ndarray(shape, flat.dtype, flat.view(np.uint8), strides=steps))

@@ -35,9 +35,9 @@ class Storage:
         steps = strides or tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
         reach = 1 + sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))
         size = 0 if 0 in shape else reach * dtype.itemsize
-        memory = np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)), np.uint8).view(dtype)
+        memory = np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)), np.uint8)
         widths = [step * dtype.itemsize for step in steps]
-        return cls(np.lib.stride_tricks.as_strided(memory, shape, widths))
+        return cls(np.ndarray(shape, dtype, memory, strides=widths))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -202,15 +202,19 @@ __forceinline__ float tilec_max_NaN_f32(float a, float b) {
 __forceinline__ unsigned long tilec_mul_wide_u32(unsigned a, unsigned b) { return (unsigned long)a * b; }
 """
 
-#: Functions that the types below name and that nothing here computes.
-MISSING = ("cosf", "sinf", "tanf", "tanhf", "erff", "exp10f", "log10f")
+#: A function that the types below name and that nothing here computes, and those that stand behind the types
+#: where code calls them (`functions.py`).
+MISSING = ("erff",)
+_LATER = ("cosf", "sinf", "tanf", "tanhf", "exp10f", "log10f")
+#: What a header ends with.
+END = "/* functions of C that are called */\n"
 _BASE = (
     NAMES
     + _LANGUAGE
     + _LANES
     + MATH
     + INSTRUCTIONS
-    + "".join(f"__device__ float {name}(float);\n" for name in MISSING)
+    + "".join(f"__device__ float {name}(float);\n" for name in (*MISSING, *_LATER))
 )
 _PARTS = {
     "cuda": "",
@@ -224,4 +228,4 @@ _PARTS = {
 
 def header(tags: Iterable[str]) -> str:
     """The header for TVM's ``tags``. UnsupportedError for a tag whose types tilec does not write."""
-    return joined(_BASE, _PARTS, tags)
+    return joined(_BASE, _PARTS, tags) + END

@@ -10,7 +10,8 @@ import re
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
-from tilec.backends.hip.codegen.header import INSTRUCTIONS, MISSING
+from tilec.backends.hip.codegen.functions import needed
+from tilec.backends.hip.codegen.header import END, INSTRUCTIONS, MISSING
 from tilec.backends.hip.copies.emit import PIECES, lane_copy
 from tilec.errors import UnsupportedError
 
@@ -69,6 +70,8 @@ _OWN = {
 def amd_text(text: str) -> str:
     """The C++ for AMD GPUs of CUDA C++. UnsupportedError for what is left of NVIDIA's assembly, and for a
     function of the C library that nothing here computes."""
+    head, end, body = text.partition(END)
+    text = head + end + needed(body) + body
     foreign = text
     for theirs, own in _OWN.items():
         foreign = foreign.replace(theirs, "")

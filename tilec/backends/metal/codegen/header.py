@@ -99,7 +99,7 @@ inline uint tilec_ld_relaxed_gpu_b32(device const uint* at) {
 _MATH = "".join(
     f"inline float {name}f(float x) {{ return precise::{name}(x); }}\n"
     for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sinh", "cosh",
-                 "asin", "acos", "atan", "sqrt", "rsqrt")
+                 "asin", "acos", "atan", "asinh", "acosh", "atanh", "sqrt", "rsqrt")
 ) + "".join(
     f"inline float {name}f(float x) {{ return {name}(x); }}\n" for name in ("fabs", "floor", "ceil", "trunc",
                                                                            "rint", "round")
@@ -109,6 +109,24 @@ _MATH = "".join(
 ) + r"""inline float powf(float a, float b) { return precise::pow(a, b); }
 inline float atan2f(float a, float b) { return precise::atan2(a, b); }
 inline float fmaf(float a, float b, float c) { return fma(a, b, c); }
+inline float nearbyintf(float x) { return rint(x); }
+inline float log1pf(float x) {
+  float sum = 1.0f + x, apart = sum - 1.0f;
+  if (!(fabs(x) < 16777216.0f)) return precise::log(sum);
+  return apart == 0.0f ? x : precise::log(sum) * (x / apart);
+}
+inline float hypotf(float x, float y) {
+  float a = fmax(fabs(x), fabs(y)), b = fmin(fabs(x), fabs(y)), part = b / a;
+  if (a == 0.0f || a == as_type<float>(0x7f800000u)) return a;
+  return x != x || y != y ? x + y : a * precise::sqrt(fma(part, part, 1.0f));
+}
+inline float nextafterf(float x, float to) {
+  if (x != x || to != to) return x + to;
+  if (x == to) return to;
+  uint word = as_type<uint>(x);
+  if (x == 0.0f) return as_type<float>((as_type<uint>(to) & 0x80000000u) | 1u);
+  return as_type<float>((x < to) == (x > 0.0f) ? word + 1u : word - 1u);
+}
 inline float __fdividef(float a, float b) { return a / b; }
 """  # fmt: skip
 

@@ -1,0 +1,58 @@
+"""Scalar functions in Metal source, run on this machine beside the interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from emulated import Beside
+from metal_source import TARGET, OnMetal
+
+import tilec.language as T
+from tilec.ir.guards import Guard
+from tilec.language.frontend.elaborate import elaborate
+
+ONE = """exp exp2 exp10 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sqrt
+rsqrt erf sigmoid floor ceil trunc nearbyint round abs""".split()
+TWO = "pow fmod atan2 hypot copysign nextafter".split()
+
+
+def applied(one: str, dtype: str, M=None):
+    """A function of one number, or of two that are the same."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M,), dtype), Y: T.Tensor((M,), dtype)):
+        with T.Kernel(T.ceildiv(M, 128), threads=64) as b:
+            for i in T.Parallel(128):
+                x = X[b * 128 + i]
+                Y[b * 128 + i] = getattr(T, one)(*([x] if one in ONE else [x, 1.5 - x]))
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", [*ONE, *TWO])
+def test_functions(name: str, dtype: str, tmp_path: Path) -> None:
+    if (name, dtype) == ("nextafter", "float16"):
+        pytest.skip("the neighbour of a half is one of float32, which is that half again")
+    args = {"one": name, "dtype": dtype}
+    kernel = elaborate(applied, name="kernel", dims={"M": Guard()}, args=args, config={})
+    assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
+
+
+def stored(dtype: str, M=None):
+    """Numbers as ``dtype`` has them."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M,), "float32"), Y: T.Tensor((M,), dtype)):
+        with T.Kernel(T.ceildiv(M, 128), threads=64) as b:
+            for i in T.Parallel(128):
+                Y[b * 128 + i] = X[b * 128 + i]
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_conversions_to_8_bits(dtype: str, tmp_path: Path) -> None:
+    kernel = elaborate(stored, name="kernel", dims={"M": Guard()}, args={"dtype": dtype}, config={})
+    assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
