@@ -110,6 +110,31 @@ def test_powers_of_two_in_a_byte():
     agree(main, a, x, expected=[powers, a, rounded, np.full(8, 129, np.uint8)], rtol=0, atol=0)
 
 
+def test_casts_round_to_numbers_of_small_dtypes():
+    """What is cast is computed with as elements of the dtype are."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((8,), "float32"),
+        C: T.Tensor((8,), "float32"),
+        D: T.Tensor((8,), "float8_e8m0fnu"),
+        E: T.Tensor((8,), "float32"),
+        F: T.Tensor((8,), "int32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                C[i] = T.cast(X[i], "float8_e8m0fnu")
+                D[i] = T.cast(X[i], "float8_e8m0fnu")
+                E[i] = T.cast(X[i], "float4_e2m1fn")
+                F[i] = T.cast(X[i] * 3, "int4")
+
+    x = np.array([1, 0.25, 3, 1.4, 2.6, 5.1, 0.7, 100], np.float32)
+    powers = np.array([127, 125, 129, 127, 128, 129, 126, 134], np.uint8)
+    fours = np.array([1, 0, 3, 1.5, 3, 6, 0.5, 6], np.float32)
+    whole = np.array([3, 0, -7, 4, 7, -1, 2, -4], np.int32)
+    agree(main, x, expected=[2.0 ** (powers.astype(np.float32) - 127), powers, fours, whole], rtol=0, atol=0)
+
+
 def test_numbers_fill_half_bytes():
     @T.prim_func
     def main(A: T.Tensor((2, 8), "int4"), B: T.Tensor((2, 8), "float4_e2m1fn")):

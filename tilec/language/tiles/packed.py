@@ -7,9 +7,7 @@ Copies between buffers of one such dtype move bytes.
 
 from __future__ import annotations
 
-import itertools
 import math
-import struct
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
@@ -19,12 +17,12 @@ from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.tiles.vector_memory import of_vectors
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import tirx_function
 from tilec.language.values.operands import cast_value, expression
 from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import element_of
+from tilec.language.values.small_numbers import FLOAT4, decoded, encoded
 from tilec.language.values.value import Value
 
 if TYPE_CHECKING:
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 _BYTE, _WORD = make_dtype("uint8"), make_dtype("uint32")
 _EXPONENTS = make_dtype("float8_e8m0fnu")
-#: The magnitudes of float4_e2m1fn.
-_FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def memory_type(kind: make_dtype) -> make_dtype:
@@ -126,26 +122,13 @@ class _ExponentElement(Element):
     @property
     def expr(self) -> Expr:
         """The power of two as float32."""
-        from tilec.ir.small_floats import power
-
-        return power(super().expr)
+        found: Expr = decoded(Value(super().expr), _EXPONENTS).expr
+        return found
 
     def store(self, value: Any) -> None:
         """Write the nearest power of two, the larger one in the middle; NaN for what is negative or no
         number."""
-        single = cast_value(value, make_dtype("float32"))
-        bits = Value(tirx_function("reinterpret")("uint32", single.expr))
-        nearest = apply(">>", apply("+", bits, cast_value(0x400000, _WORD)), cast_value(23, _WORD))
-        byte = apply("min", nearest, cast_value(254, _WORD))
-        number = apply("<=", bits, cast_value(0x7F800000, _WORD))
-        negative_zero = apply("==", bits, cast_value(0x80000000, _WORD))
-        byte = _chosen(negative_zero, 0, _chosen(number, byte, cast_value(255, _WORD)))
-        super().store(cast_value(byte, _BYTE))
-
-
-def _chosen(cond: Any, yes: Any, no: Any) -> Value:
-    left = cast_value(yes, _WORD)
-    return Value(tirx_function("Select")(cond.expr, left.expr, no.expr))
+        super().store(encoded(value, _EXPONENTS))
 
 
 class Packed(InBytes):
@@ -160,7 +143,7 @@ class Packed(InBytes):
         if not self.dtype.row.is_float:
             return (int(value) & 15) * 17
         magnitude = abs(float(value))
-        code = min(range(8), key=lambda each: (abs(_FLOAT4[each] - magnitude), each % 2))
+        code = min(range(8), key=lambda each: (abs(FLOAT4[each] - magnitude), each % 2))
         return (code | (8 if math.copysign(1, value) < 0 else 0)) * 17
 
     def bytes_of(self, box: Box) -> Box:
@@ -207,7 +190,7 @@ class _PackedElement(Element):
     @property
     def expr(self) -> Expr:
         """The number that the four bits are."""
-        found: Expr = _decoded(self.bits(), self._place[0].dtype).expr
+        found: Expr = decoded(self.bits(), self._place[0].dtype).expr
         return found
 
     def bits(self) -> Value:
@@ -238,51 +221,18 @@ class _PackedElement(Element):
                 remedy="put both into a uint8 and store that, or use T.copy",
             )
         kept = apply("&", Value(super().expr), apply("^", apply("<<", _byte(15), self._shift), _byte(255)))
-        super().store(apply("|", kept, apply("<<", _encoded(value, view.dtype), self._shift)))
+        super().store(apply("|", kept, apply("<<", _bits(value, view.dtype), self._shift)))
 
 
 def _byte(value: Any) -> Value:
     return cast_value(value, _BYTE)
 
 
-def _decoded(bits: Value, kind: make_dtype) -> Value:
-    from tilec.ir.small_floats import float4
-
-    if kind == "uint4":
-        return bits
-    if kind == "int4":
-        signed = cast_value(bits, make_dtype("int8"))
-        eight = cast_value(8, make_dtype("int8"))
-        return apply("-", apply("^", signed, eight), eight)  # type: ignore[no-any-return]
-    return Value(float4(bits.expr))
-
-
-def _encoded(value: Any, kind: make_dtype) -> Value:
+def _bits(value: Any, kind: make_dtype) -> Value:
     """The four bits of a number; those of an element of the same dtype are taken as they are."""
     if isinstance(value, _PackedElement) and value.place[0].dtype == kind:
         return value.bits()
-    if not kind.row.is_float:
-        return apply("&", cast_value(cast_value(value, make_dtype("int32")), _BYTE), _byte(15))  # type: ignore[no-any-return]
-    return _nearest_small_float(cast_value(value, make_dtype("float32")))
-
-
-def _nearest_small_float(value: Value) -> Value:
-    """The nearest float4_e2m1fn, ties to an even code, the largest for what is larger and for no number: PTX
-    ISA, cvt.rn.satfinite.e2m1x2."""
-    bits = Value(tirx_function("reinterpret")("uint32", value.expr))
-    magnitude = apply("&", bits, cast_value(0x7FFFFFFF, _WORD))  # in the order of the numbers
-    code: Any = _byte(0)
-    for place, (low, high) in enumerate(itertools.pairwise(_FLOAT4)):
-        middle = cast_value(_bits_of((low + high) / 2), _WORD)
-        code = apply("+", code, _byte(apply(">=" if place % 2 else ">", magnitude, middle)))
-    infinite = cast_value(_bits_of(math.inf), _WORD)
-    sign = apply("&", apply("<=", magnitude, infinite), apply("!=", apply(">>", bits, 31), 0))
-    return apply("|", code, apply("<<", _byte(sign), _byte(3)))  # type: ignore[no-any-return]
-
-
-def _bits_of(number: float) -> int:
-    """A float32 as an integer."""
-    return int(struct.unpack("<I", struct.pack("<f", number))[0])
+    return encoded(value, kind)
 
 
 def _is_even(value: Any) -> bool:

@@ -18,6 +18,7 @@ from tilec.language.values.operators import absolute, apply
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import is_dtype_like
+from tilec.language.values.small_numbers import SMALL_NUMBERS, rounded
 from tilec.language.values.value import Value, Vector, is_number, is_symbolic, resolve
 from tilec.language.values.vectors import lanewise, reinterpret_bits
 
@@ -271,8 +272,9 @@ def likely(cond: Any) -> Any:
 
 
 def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None) -> Any:
-    """``value`` as ``dtype``, by the store rules. ``sat=False``: what is too large for an 8-bit float becomes
-    infinity or NaN. ``round``: "rn", "rz", "rp" and "rm" are accepted and round to nearest."""
+    """``value`` as ``dtype``, by the store rules; of a dtype that nothing computes with (float8_e8m0fnu,
+    or of four bits) the number as it is computed with. ``sat=False``: what is too large for an 8-bit float
+    becomes infinity or NaN. ``round``: "rn", "rz", "rp" and "rm" are accepted and round to nearest."""
     if round == "rs" or rbits is not None:
         raise unsupported("T.cast with stochastic rounding", remedy="leave round and rbits out")
     if round not in ("", "rn", "rz", "rp", "rm"):
@@ -282,7 +284,7 @@ def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any =
     kind = make_dtype(dtype)
     if not sat and kind in _OVERFLOW:
         return _unsaturated(value, kind)
-    return _cast(value, kind)
+    return rounded(value, kind) if kind in SMALL_NUMBERS else _cast(value, kind)
 
 
 #: 8-bit float -> the float32 from which on it overflows, and the bits that it then has.
