@@ -8,7 +8,11 @@ from collections.abc import Collection
 #: asm("name %0, %1, 0x5;" : "=f"(result) : "f"(first));
 _INSTRUCTION = re.compile(
     r'asm(?: volatile)?\("(?P<name>[a-z][\w.]*) %0, (?P<operands>[^";]*);" : '
-    r'"[=+]\w"\((?P<result>\w+)\)(?: : (?P<given>"\w"\(.*\)))?\);'
+    r'"[=+]\w"\((?P<result>\w+)\)(?: : (?P<given>"\w"\([^;]*\)))?(?: : "memory")?\);'
+)
+#: asm volatile("name [%0], %1;" : : "l"(at), "r"(value) : "memory");
+_STORE = re.compile(
+    r'asm volatile\("(?P<name>st\.[\w.]*) \[%0\], %1;" : : (?P<given>"\w"\([^;]*\)) : "memory"\);'
 )
 _GIVEN = re.compile(r'"\w"\(')
 _WAITS = re.compile(r'asm volatile\("cp\.async\.(?:commit_group|wait_group \d+|wait_all);"[^;]*\);')
@@ -20,8 +24,9 @@ def function_of(instruction: str) -> str:
 
 
 def computed(text: str, known: Collection[str]) -> str:
-    """``text`` with a call of `function_of` for each instruction that gives one value, where that is among
-    the ``known`` functions. Copies are there when they have been issued, so that nothing waits for them."""
+    """``text`` with a call of `function_of` for each instruction that gives one value or stores one, where
+    that is among the ``known`` functions. Copies are there when they have been issued, so that nothing waits
+    for them."""
 
     def call(found: re.Match[str]) -> str:
         function = function_of(found["name"])
@@ -34,7 +39,11 @@ def computed(text: str, known: Collection[str]) -> str:
         ]
         return f"{found['result']} = {function}({', '.join(operands)});"
 
-    return _WAITS.sub("", _INSTRUCTION.sub(call, text))
+    def store(found: re.Match[str]) -> str:
+        function = function_of(found["name"])
+        return f"{function}({', '.join(_operands(found['given']))});" if function in known else found[0]
+
+    return _WAITS.sub("", _STORE.sub(store, _INSTRUCTION.sub(call, text)))
 
 
 def _operands(text: str) -> list[str]:

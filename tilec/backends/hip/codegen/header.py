@@ -144,6 +144,8 @@ __forceinline__ float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
 __forceinline__ float fminf(float a, float b) { return __builtin_fminf(a, b); }
 __forceinline__ float max(float a, float b) { return __builtin_fmaxf(a, b); }
 __forceinline__ float min(float a, float b) { return __builtin_fminf(a, b); }
+__forceinline__ double max(double a, double b) { return __builtin_fmax(a, b); }
+__forceinline__ double min(double a, double b) { return __builtin_fmin(a, b); }
 __forceinline__ int max(int a, int b) { return a > b ? a : b; }
 __forceinline__ int min(int a, int b) { return a < b ? a : b; }
 __forceinline__ long max(long a, long b) { return a > b ? a : b; }
@@ -202,6 +204,57 @@ __forceinline__ float tilec_max_NaN_f32(float a, float b) {
 __forceinline__ unsigned long tilec_mul_wide_u32(unsigned a, unsigned b) { return (unsigned long)a * b; }
 """
 
+_CELLS = {
+    "u8": ("char", "short"),
+    "b16": ("short", "short"),
+    "b32": ("int", "int"),
+    "b64": ("long long",) * 2,
+}
+#: Atomic updates, relaxed and seen by the whole device, as CUDA's are; each gives what a cell held.
+ATOMICS = (
+    r"""
+#ifdef __HIP__
+#define TILEC_ATOMIC(name, ...) __hip_atomic_##name(__VA_ARGS__, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)
+#define TILEC_LOAD(at) TILEC_ATOMIC(load, at)
+#define TILEC_STORE(at, value) TILEC_ATOMIC(store, at, value)
+#define TILEC_SWAP(at, held, made) \
+  __hip_atomic_compare_exchange_strong(at, &held, made, __ATOMIC_RELAXED, __ATOMIC_RELAXED, \
+                                       __HIP_MEMORY_SCOPE_AGENT)
+#else
+#define TILEC_ATOMIC(name, ...) __scoped_atomic_##name(__VA_ARGS__, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE)
+#define TILEC_LOAD(at) TILEC_ATOMIC(load_n, at)
+#define TILEC_STORE(at, value) TILEC_ATOMIC(store_n, at, value)
+#define TILEC_SWAP(at, held, made) \
+  __scoped_atomic_compare_exchange_n(at, &held, made, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED, \
+                                     __MEMORY_SCOPE_DEVICE)
+#endif
+__forceinline__ long long __double_as_longlong(double value) { return __builtin_bit_cast(long long, value); }
+__forceinline__ void __threadfence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+"""
+    + "".join(
+        f"__forceinline__ {kind} atomic{name}({kind}* at, {kind} value) {{\n"
+        f"  return TILEC_ATOMIC(fetch_{name.lower()}, at, value);\n}}\n"
+        for name, kinds in (
+            ("Add", ("int", "unsigned", "unsigned long long", "float", "double")),
+            *((name, ("int", "unsigned", "long long", "unsigned long long")) for name in ("Max", "Min")),
+            ("Or", ("int", "unsigned", "unsigned long long")),
+        )
+        for kind in kinds
+    )
+    + "".join(
+        f"__forceinline__ {kind} atomicCAS({kind}* at, {kind} held, {kind} made) {{\n"
+        "  TILEC_SWAP(at, held, made);\n  return held;\n}\n"
+        for kind in ("unsigned short", "unsigned", "unsigned long long")
+    )
+    + "".join(
+        f"__forceinline__ unsigned {register} tilec_ld_relaxed_gpu_{name}(const void* at) {{\n"
+        f"  return TILEC_LOAD((unsigned {cell}*)at);\n}}\n"
+        f"__forceinline__ void tilec_st_relaxed_gpu_{name}(void* at, unsigned {register} value) {{\n"
+        f"  TILEC_STORE((unsigned {cell}*)at, (unsigned {cell})value);\n}}\n"
+        for name, (cell, register) in _CELLS.items()
+    )
+)
+
 #: A function that the types below name and that nothing here computes, and those that stand behind the types
 #: where code calls them (`functions.py`).
 MISSING = ("erff",)
@@ -214,6 +267,7 @@ _BASE = (
     + _LANES
     + MATH
     + INSTRUCTIONS
+    + ATOMICS
     + "".join(f"__device__ float {name}(float);\n" for name in (*MISSING, *_LATER))
 )
 _PARTS = {

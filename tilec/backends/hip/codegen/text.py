@@ -11,7 +11,7 @@ from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
 from tilec.backends.hip.codegen.functions import needed
-from tilec.backends.hip.codegen.header import END, INSTRUCTIONS, MISSING
+from tilec.backends.hip.codegen.header import ATOMICS, END, INSTRUCTIONS, MISSING
 from tilec.backends.hip.copies.emit import PIECES, lane_copy
 from tilec.errors import UnsupportedError
 
@@ -22,7 +22,7 @@ _SHARED = re.compile(
 #: The text of a function with assembly in it.
 _LEFT = re.compile(r"(\w+)\([^()]*\) \{[^{}]*\basm\b")
 #: What stands for instructions of PTX.
-_FUNCTIONS = frozenset(re.findall(r"\b(tilec_\w+)\(", INSTRUCTIONS))
+_FUNCTIONS = frozenset(re.findall(r"\b(tilec_\w+)\(", INSTRUCTIONS + ATOMICS))
 #: The C++ type of so many bytes.
 _WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
 
