@@ -3,13 +3,13 @@
     python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--columns N N] [--depth N N] [--models]
                          [--queries N N] [--within X] [--seconds N] [--kernel NAME]... [--json FILE]
 
-Kernels take turns at shapes, each with the schedules of NAME__2 and so on, too; ``--columns`` and ``--depth``
-are bounds of N (of rows, too) and K of products, ``--queries`` of what attention calls Sq, which is that of its keys where
-queries are hidden from some, if left out. A schedule is left out at shapes where it would compute more than
-`_MOST_WASTE` times the products asked for, or has both more than `_MOST_TILES` tiles of less than `_TALL`
-rows on top of each other and more than `_MOST_WAVES` tiles for a multiprocessor. With ``--within 1.5`` those
-with a cost in costs.json are left out where that is more than 1.5 times the least of all costs, too: more
-shapes in the same time.
+Kernels take turns at shapes, each with the schedules of NAME__2 and so on, too; ``--columns`` and
+``--depth`` are bounds of N (of rows, too) and K of products, ``--queries`` of what attention calls Sq,
+which is that of its keys where queries are hidden from some, if left out. A schedule is left out at
+shapes where it would compute more than `_MOST_WASTE` times the products asked for, or has both more than
+`_MOST_TILES` tiles of less than `_TALL` rows on top of each other and more than `_MOST_WAVES` tiles for a
+multiprocessor. With ``--within 1.5`` those with a cost in costs.json are left out where that is more than
+1.5 times the least of all costs, too: more shapes in the same time.
 """
 
 from __future__ import annotations
