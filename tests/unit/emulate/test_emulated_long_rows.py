@@ -111,9 +111,11 @@ def kept_rows(name: str, parts: int, step: int) -> Kernel:
     return kernel_of(entry, dims, args, **config, one_chunk=True, keep_row=True)
 
 
-@pytest.mark.parametrize("step", [1, 8])
-@pytest.mark.parametrize("parts", [1, 4])
-@pytest.mark.parametrize("name", KEPT)
+@parametrized(
+    ("name", "parts", "step"),
+    [(name, parts, step) for name in KEPT for parts in (1, 4) for step in (1, 8)],
+    fast=diagonal(tuple(KEPT), (1, 4), (8, 1)),
+)
 def test_rows_in_shared_memory(name: str, parts: int, step: int) -> None:
     [shipped, *_] = MANIFESTS
     beside = Beside(kept_rows(name, parts, step), SM90A, known_authors(shipped)[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from breadth import diagonal, parametrized
 from emulated import Beside
 from metal_source import TARGET, OnMetal
 
@@ -15,6 +16,7 @@ from tilec.language.frontend.elaborate import elaborate
 ONE = """exp exp2 exp10 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sqrt
 rsqrt erf sigmoid floor ceil trunc nearbyint round abs""".split()
 TWO = "pow fmod atan2 hypot copysign nextafter".split()
+DTYPES = ("float32", "float16")
 
 
 def applied(one: str, dtype: str, M=None):
@@ -30,8 +32,11 @@ def applied(one: str, dtype: str, M=None):
     return main
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("name", [*ONE, *TWO])
+@parametrized(
+    ("name", "dtype"),
+    [(name, dtype) for name in (*ONE, *TWO) for dtype in DTYPES],
+    fast=diagonal((*ONE, *TWO), DTYPES)[::3],
+)
 def test_functions(name: str, dtype: str, tmp_path: Path) -> None:
     if (name, dtype) == ("nextafter", "float16"):
         pytest.skip("the neighbour of a half is one of float32, which is that half again")

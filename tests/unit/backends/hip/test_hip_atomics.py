@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.backends.base import backend_of
@@ -16,6 +16,7 @@ from tilec.targets import parse_target
 
 WHOLE = ("int32", "uint32", "int64", "uint64")
 REAL = ("float32", "float64", "float16", "bfloat16")
+CHIPS, ORDERS = ("gfx942", "gfx1100"), ("relaxed", "seq_cst")
 
 
 def updates(dtype: str, order: str, M=None):
@@ -41,9 +42,11 @@ def updates(dtype: str, order: str, M=None):
     return main
 
 
-@pytest.mark.parametrize("order", ["relaxed", "seq_cst"])
-@pytest.mark.parametrize("dtype", [*WHOLE, *REAL])
-@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+@parametrized(
+    ("chip", "dtype", "order"),
+    [(chip, dtype, order) for chip in CHIPS for dtype in (*WHOLE, *REAL) for order in ORDERS],
+    fast=diagonal(CHIPS, (*WHOLE, *REAL), ORDERS),
+)
 def test_updates(chip: str, dtype: str, order: str) -> None:
     target = parse_target(chip)
     kernel = elaborate(
