@@ -14,7 +14,6 @@ the others were drawn before this script was: three in four of them have 1 to 64
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from typing import Any
 import tomlkit
 from balanced import balanced, mean_loss, scaled
 from bundle import SHIPPED_MANIFEST
-from terms import Sum
+from terms import Sum, asked
 
 from tilec.build.schedules.fit import Times, fit
 from tilec.manifest.guards import parse_guard
@@ -83,11 +82,7 @@ class Terms(Sum):
 
 def main() -> None:
     """Prints a line for each list."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("times", type=Path, nargs="*", default=[TIMES])
-    parser.add_argument("--list", dest="lists", action="append", choices=sorted(TIMED_AS))
-    parser.add_argument("--write", action="store_true", help=f"change {LISTS.name}")
-    options = parser.parse_args()
+    options = asked(__doc__.splitlines()[0], TIMED_AS, LISTS, TIMES)
     document = tomlkit.parse(LISTS.read_text())
     files = [json.loads(path.read_text()) for path in options.times]
     for name in options.lists or TIMED_AS:

@@ -17,7 +17,6 @@ Those that ship come of times on an H200 of 25 November 2026: variants_h200.json
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 import tomlkit
 from balanced import balanced, mean_loss, scaled
 from bundle import SHIPPED_MANIFEST
+from terms import asked
 
 from tilec.build.schedules.fit import Times
 from tilec.manifest.guards import parse_guard
@@ -69,11 +69,7 @@ SERVES = {
 
 def main() -> None:
     """Prints a line for each list."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("times", type=Path, nargs="+")
-    parser.add_argument("--list", dest="lists", action="append", choices=sorted(SERVES))
-    parser.add_argument("--write", action="store_true", help=f"change {LISTS.name}")
-    options = parser.parse_args()
+    options = asked(__doc__.splitlines()[0], SERVES, LISTS)
     document = tomlkit.parse(LISTS.read_text())
     fresh = [json.loads(path.read_text()) for path in options.times]
     for name in options.lists or SERVES:

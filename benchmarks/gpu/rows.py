@@ -11,7 +11,6 @@ they are fitted to rows_h200.json, times on an H200 of 26 November 2026.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
@@ -23,7 +22,7 @@ from typing import Any
 import tomlkit
 from balanced import balanced, scaled
 from bundle import SHIPPED_MANIFEST
-from terms import Sum
+from terms import Sum, asked
 
 from tilec.build.schedules.fit import Times, few
 from tilec.costs import cost
@@ -81,11 +80,7 @@ def _blocks(config: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Prints a line for each list."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("times", type=Path, nargs="*", default=[TIMES])
-    parser.add_argument("--list", dest="lists", action="append", choices=sorted(TIMED_AS))
-    parser.add_argument("--write", action="store_true", help=f"change {LISTS.name}")
-    options = parser.parse_args()
+    options = asked(__doc__.splitlines()[0], TIMED_AS, LISTS, TIMES)
     document = tomlkit.parse(LISTS.read_text())
     files = [json.loads(path.read_text()) for path in options.times]
     units = int(files[0]["units"])
@@ -110,8 +105,8 @@ class Told:
             found = file["kernels"].get(kernel, {"configs": [], "times": []})
             numbers = [self._number(config) for config in found["configs"]]
             for each in found["times"]:
-                right = (int(old) for old in each["us"] if int(old) not in each.get("wrong", ()))
-                us = {numbers[old]: float(each["us"][str(old)]) for old in right}
+                told, wrong = each["us"].items(), each.get("wrong", ())
+                us = {numbers[int(old)]: float(time) for old, time in told if int(old) not in wrong}
                 self.times.append(Times(each["dims"], us))
 
     def _number(self, config: dict[str, Any]) -> int:

@@ -1,9 +1,11 @@
-"""What costs that the scripts here fit have in common."""
+"""What the scripts here that fit and balance costs have in common."""
 
 from __future__ import annotations
 
+import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 
 class Sum(ABC):
@@ -18,3 +20,13 @@ class Sum(ABC):
         told = zip(factors, self.terms(held), strict=True)
         parts = [f"{factor:.4g}" + ("" if term == "1" else f" * {term}") for factor, term in told if factor]
         return " + ".join(parts) or "0"
+
+
+def asked(what: str, names: Collection[str], changed: Path, times: Path | None = None) -> argparse.Namespace:
+    """The options of a script that does ``what`` to the lists ``names`` of the file ``changed``: ``times``,
+    without which there are files to be given; ``lists``; ``write``."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("times", type=Path, nargs="*" if times else "+", default=[times] if times else None)
+    parser.add_argument("--list", dest="lists", action="append", choices=sorted(names))
+    parser.add_argument("--write", action="store_true", help=f"change {changed.name}")
+    return parser.parse_args()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +147,11 @@ def inlined(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
 def uses(expr: Expr, variables: object) -> bool:
     """Whether ``expr`` mentions one of ``variables`` (a container of Var)."""
     return any(isinstance(node, Var) and node in variables for node in walk(expr))  # type: ignore[operator]
+
+
+def variables_of(exprs: Iterable[Expr]) -> list[Var]:
+    """The variables that expressions mention, each once."""
+    return list(dict.fromkeys(node for expr in exprs for node in walk(expr) if isinstance(node, Var)))
 
 
 def linear_in(expr: Expr, variables: Sequence[Var]) -> list[Expr]:

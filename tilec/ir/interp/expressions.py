@@ -5,7 +5,7 @@ A value is a NumPy scalar, or an array that broadcasts over the iteration grid o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,15 @@ class State:
 
 
 Value = Callable[[State], Any]
+
+
+def value_of(expr: Expr, values: Mapping[Var, Any]) -> Any:
+    """``expr`` where its variables have these values, NumPy's numbers or arrays that broadcast. Raises
+    EvalError."""
+    compiler, state = Compiler(), State()
+    for var, value in values.items():
+        state.scalars[compiler.number(var)] = value
+    return compiler(expr)(state)
 
 
 class Compiler:

@@ -28,7 +28,7 @@ from tilec.language.values.value import Value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_BYTE, _WORD = make_dtype("uint8"), make_dtype("uint32")
+_BYTE = make_dtype("uint8")
 _EXPONENTS = make_dtype("float8_e8m0fnu")
 
 

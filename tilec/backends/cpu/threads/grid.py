@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.errors import TilecError
 from tilec.ir.exprs import conjuncts, walk
-from tilec.ir.interp.expressions import Compiler, State
+from tilec.ir.interp.expressions import value_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -70,18 +70,18 @@ class ThreadGrid:
         names = {node for node in nodes if isinstance(node, Var)}
         if not names <= {*self.vars, *loops} or any(isinstance(node, TensorLoad) for node in nodes):
             return None
-        compiler, state = Compiler(), State()
+        known = {}
         numbers = np.arange(self.count).reshape(-1, *[1] * len(loops))
         for var, extent in zip(self.vars, self.extents, strict=True):
-            state.scalars[compiler.number(var)] = (numbers % extent).astype(np.int32)
+            known[var] = (numbers % extent).astype(np.int32)
             numbers = numbers // extent
         for axis, (var, span) in enumerate(loops.items()):
             shape = [-1 if place == axis + 1 else 1 for place in range(len(loops) + 1)]
             values = np.asarray(list(span), np.dtype(str(var.ty.dtype)))
-            state.scalars[compiler.number(var)] = values.reshape(shape)
+            known[var] = values.reshape(shape)
         try:
             with np.errstate(all="ignore"):
-                found: Any = compiler(expr)(state)
+                found: Any = value_of(expr, known)
         except TilecError:
             return None
         shape = [self.count, *map(len, loops.values())]

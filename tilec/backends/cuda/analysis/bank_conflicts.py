@@ -15,9 +15,8 @@ from tilec.backends.cuda.analysis.mma import ROWS
 from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm, WarpgroupProduct
 from tilec.errors import EvalError
-from tilec.ir.exprs import loads
-from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.interp.expressions import Compiler, State
+from tilec.ir.exprs import loads, variables_of
+from tilec.ir.interp.expressions import value_of
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import bank_conflicts, element_at
 from tilec.ir.nodes import Alloc, Copy, Launch, Parallel, Region, Stmt, walk
@@ -129,10 +128,5 @@ def _loop_conflicts(
 
 def _evaluated(indices: Sequence[Expr], values: Mapping[Var, np.ndarray]) -> list[np.ndarray]:
     """Indices where the variables of a loop have these values, and all others are 0."""
-    compiler = Compiler()
-    state = State()
-    for index in indices:
-        for node in walk_expr(index):
-            if isinstance(node, Var):
-                state.scalars[compiler.number(node)] = values.get(node, np.zeros(WARP, np.int32))
-    return [np.broadcast_to(np.asarray(compiler(index)(state), np.int64), _LANES.shape) for index in indices]
+    known = dict.fromkeys(variables_of(indices), np.zeros(WARP, np.int32)) | dict(values)
+    return [np.broadcast_to(np.asarray(value_of(index, known), np.int64), _LANES.shape) for index in indices]

@@ -10,8 +10,8 @@ import numpy as np
 from tvm.ir import Var
 
 from tilec.errors import EvalError
-from tilec.ir.exprs import linear_in, loads, walk
-from tilec.ir.interp.expressions import Compiler, State
+from tilec.ir.exprs import linear_in, loads, variables_of, walk
+from tilec.ir.interp.expressions import value_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -29,13 +29,12 @@ def distinct(indices: Sequence[Expr], variables: Sequence[Var], extents: Sequenc
     own = [_own(index, variables) for index in indices]
     if any(part is None for part in own):
         return False
-    compiler, state = Compiler(), State()
-    for var, axis in zip(variables, np.ogrid[tuple(slice(0, extent) for extent in extents)], strict=True):
-        state.scalars[compiler.number(var)] = np.asarray(axis, np.int64)
+    axes = np.ogrid[tuple(slice(0, extent) for extent in extents)]
+    known = {var: np.asarray(axis, np.int64) for var, axis in zip(variables, axes, strict=True)}
     place = np.zeros(tuple(extents), np.int64)
     for part in own:
         try:
-            values = np.asarray(compiler(part)(state)).astype(np.int64)
+            values = np.asarray(value_of(part, known)).astype(np.int64)
         except EvalError:  # a divisor is 0 for some of them
             return False
         place = place * (np.ptp(values) + 1) + (values - values.min())
@@ -46,8 +45,7 @@ def _own(index: Expr, variables: Sequence[Var]) -> Expr | None:
     """What an index adds for ``variables`` alone; None where other names do more than to move all of them."""
     if next(loads(index), None) is not None:
         return None
-    names = dict.fromkeys(node for node in walk(index) if isinstance(node, Var))
-    others = [name for name in names if not any(name.same_as(var) for var in variables)]
+    others = [name for name in variables_of([index]) if not any(name.same_as(var) for var in variables)]
     if not others:
         return index
     linear = linear_in(index, others)

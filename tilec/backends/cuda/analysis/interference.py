@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilec.backends.cuda.analysis.loops import loop_extents
-from tilec.backends.cuda.analysis.trips import Around, names_in, trips, without_names
+from tilec.backends.cuda.analysis.owners import spelled
+from tilec.backends.cuda.analysis.trips import trips
 from tilec.errors import EvalError
-from tilec.ir.exprs import conjuncts, loads
-from tilec.ir.interp.expressions import Compiler, State
-from tilec.ir.nodes import Bind, Block, For, If, Parallel, children
+from tilec.ir.exprs import conjuncts, loads, variables_of
+from tilec.ir.interp.expressions import value_of
+from tilec.ir.nodes import If, children
 from tilec.lowering.analysis.accesses import accesses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Block, For, Parallel
 
 #: More accesses, of all iterations in all trips, are not looked at.
 _MOST = 2**22
@@ -34,60 +37,53 @@ class _Touch:
     is_write: bool
 
 
-def are_apart(loop: Parallel, buffer: Var, around: Around) -> bool:
+def are_apart(loop: Parallel, buffer: Var, around: Sequence[For], names: Mapping[Var, Expr]) -> bool:
     """Whether no iteration of ``loop`` touches an element of ``buffer`` that another one writes. False where
-    places are read from memory, or follow from what a call says. ``around``: what binds names outside."""
-    touches = list(_touches(loop.body, buffer, around, ()))
-    places = [index for each in touches for index in each.indices]
-    if any(next(loads(place), None) is not None for place in places):
+    places are read from memory, or follow from what a call says. ``around``: the serial loops that it stands
+    in, outermost first; ``names``: what stands for names (`bound_names`)."""
+    known = {*loop.vars, *(each.var for each in around)}
+    touches = list(_touches(loop.body, buffer, names, known, ()))
+    if any(next(loads(index), None) is not None for each in touches for index in each.indices):
         return False
-    outer = [stmt.var for stmt in around if isinstance(stmt, For)]
-    known = {*loop.vars, *outer}
-    touches = [_Touch(each.indices, _told(each.conds, known), each.is_write) for each in touches]
-    used = [expr for each in touches for expr in (*each.indices, *each.conds)]
-    found = trips([name for name in names_in(used) if name not in loop.vars], around)
+    used = variables_of(expr for each in touches for expr in (*each.indices, *each.conds))
+    found = trips([var for var in used if var not in loop.vars], around, names)
     size = math.prod(loop_extents(loop)) * len(touches)
     if found is None or len(found) * size > _MOST:
         return False
     return all(_are_apart(touches, loop, values) for values in found)
 
 
-def _touches(block: Block, buffer: Var, around: Around, conds: Sequence[Expr]) -> Iterator[_Touch]:
-    """All accesses of ``buffer``, without the names that are bound around them."""
+def _touches(
+    block: Block, buffer: Var, names: Mapping[Var, Expr], known: set[Var], conds: tuple[Expr, ...]
+) -> Iterator[_Touch]:
+    """All accesses of ``buffer``, under conditions that follow from variables that are ``known``."""
     for stmt in block:
         inner = children(stmt)
-        own = accesses((stmt,)) if not inner else ()
-        for item in own:
+        for item in accesses((stmt,)) if not inner else ():
             if item.buffer.same_as(buffer):
-                indices = tuple(without_names(index, around) for index in item.indices)
-                yield _Touch(indices, tuple(conds), item.is_write)
-        if isinstance(stmt, Bind):
-            around = (*around, stmt)
-        inside = (*around, stmt) if isinstance(stmt, For) else around
+                indices = tuple(spelled(index, names) for index in item.indices)
+                yield _Touch(indices, conds, item.is_write)
         for number, part in enumerate(inner):
             held = conds
             if isinstance(stmt, If) and number == 0:
-                held = [*conds, *(without_names(cond, around) for cond in conjuncts(stmt.cond))]
-            yield from _touches(part, buffer, inside, held)
+                tests = (spelled(cond, names) for cond in conjuncts(stmt.cond))
+                held = (*conds, *(test for test in tests if _is_told(test, known)))
+            yield from _touches(part, buffer, names, known, held)
 
 
-def _told(conds: Sequence[Expr], known: set[Var]) -> tuple[Expr, ...]:
-    """The conditions that follow from names that are known."""
-    return tuple(cond for cond in conds if next(loads(cond), None) is None and set(names_in([cond])) <= known)
+def _is_told(cond: Expr, known: set[Var]) -> bool:
+    return next(loads(cond), None) is None and set(variables_of([cond])) <= known
 
 
-def _are_apart(touches: Sequence[_Touch], loop: Parallel, values: Mapping[Var, int]) -> bool:
+def _are_apart(touches: Sequence[_Touch], loop: Parallel, values: Mapping[Var, np.int64]) -> bool:
     """The same in one trip."""
-    compiler, state, extents = Compiler(), State(), loop_extents(loop)
-    for var, value in values.items():
-        state.scalars[compiler.number(var)] = np.asarray(value, np.int64)
+    extents = loop_extents(loop)
     grid = np.indices(tuple(extents)).reshape(len(extents), -1)
-    for var, axis in zip(loop.vars, grid, strict=True):
-        state.scalars[compiler.number(var)] = axis
+    known = {**values, **dict(zip(loop.vars, grid, strict=True))}
     count = grid.shape[1]
 
     def evaluated(expr: Expr) -> np.ndarray:
-        return np.broadcast_to(np.asarray(compiler(expr)(state)), (count,))
+        return np.broadcast_to(np.asarray(value_of(expr, known)), (count,))
 
     where, who, written = [], [], []
     try:

@@ -38,7 +38,7 @@ def owner(item: Access, loop: ThreadLoop, warps: int, names: Mapping[Var, Expr])
     another loop could share. ``names``: the values of the names that indices use (`bound_names`)."""
     found = []
     for index in item.indices:
-        axes = _axes(_spelled(index, names), loop.vars, loop.extents)
+        axes = _axes(spelled(index, names), loop.vars, loop.extents)
         found.append(tuple((loop.extents[axis], thread_terms(loop.layout, axis)) for axis in axes))
     return tuple(found) if _covers(found, warps) else None
 
@@ -54,7 +54,7 @@ def bound_names(block: Block) -> dict[Var, Expr]:
     }
 
 
-def _spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
+def spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
     """``index`` without names that are bound."""
     while uses(index, tuple(names)):
         index = substitute(index, names)

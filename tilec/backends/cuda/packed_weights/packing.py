@@ -14,7 +14,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import loads, transform
-from tilec.ir.interp.expressions import Compiler, State
+from tilec.ir.interp.expressions import value_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -105,11 +105,7 @@ def _meaning(number: Expr, load: TensorLoad, column: Var, depth: int) -> tuple[i
 
 def evaluated(expr: Expr, values: dict[Var, np.ndarray], *shape: int) -> np.ndarray:
     """An integer expression over arrays of its variables."""
-    compiler, state = Compiler(), State()
-    function = compiler(expr)
-    for var, array in values.items():
-        state.scalars[compiler.number(var)] = array
-    return np.broadcast_to(np.asarray(function(state)), shape).astype(np.int64)
+    return np.broadcast_to(np.asarray(value_of(expr, values)), shape).astype(np.int64)
 
 
 def _lane_places(first: np.ndarray, depth: int) -> tuple[int, tuple[tuple[Place, Place], ...]]:

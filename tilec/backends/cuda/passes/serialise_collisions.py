@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,10 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.interference import are_apart
 from tilec.backends.cuda.analysis.loops import is_line, long_variables, loop_extents, one_to_one, written_out
-from tilec.backends.cuda.analysis.trips import Around
+from tilec.backends.cuda.analysis.owners import bound_names
 from tilec.ir.exprs import dtype_of, same
 from tilec.ir.nodes import (
     Alloc,
-    Bind,
     Block,
     For,
     Launch,
@@ -32,7 +31,7 @@ from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
 
 #: Memory of one thread, where iterations on different threads would not meet.
@@ -47,37 +46,32 @@ class SerialiseCollisions(LaunchPass):
     def launch(self, launch: Launch) -> Launch:
         """The launch without iterations that race."""
         roads: list[Road] = []
-        body = _block(launch.body, (), roads)
+        body = _block(launch.body, (), bound_names(launch.body), roads)
         return with_roads(replace(launch, body=body), roads)
 
 
-def _block(block: Block, around: Around, roads: list[Road]) -> Block:
-    made: list[Stmt] = []
-    for stmt in block:
-        made.append(_stmt(stmt, around, roads))
-        if isinstance(stmt, Bind):
-            around = (*around, stmt)
-    return tuple(made)
+def _block(block: Block, around: Sequence[For], names: Mapping[Var, Expr], roads: list[Road]) -> Block:
+    return tuple(_stmt(stmt, around, names, roads) for stmt in block)
 
 
-def _stmt(stmt: Stmt, around: Around, roads: list[Road]) -> Stmt:
+def _stmt(stmt: Stmt, around: Sequence[For], names: Mapping[Var, Expr], roads: list[Road]) -> Stmt:
     if not isinstance(stmt, Parallel):
         inside = (*around, stmt) if isinstance(stmt, For) else around
-        return with_children(stmt, [_block(inner, inside, roads) for inner in children(stmt)])
-    shared = colliding(stmt, around)
+        return with_children(stmt, [_block(inner, inside, names, roads) for inner in children(stmt)])
+    shared = [buffer for buffer in colliding(stmt) if not are_apart(stmt, buffer, around, names)]
     if not shared:
         return stmt
     items = [item for item in accesses(stmt.body) if item.buffer in shared]
     meeting = [var for var in long_variables(stmt) if not _keeps_apart(var, items, stmt)]
-    names = " and ".join(str(var.name) for var in meeting)
+    which = " and ".join(str(var.name) for var in meeting)
     what = " and ".join(str(buffer.name) for buffer in shared)
     why = f"its iterations share elements of {what}"
     loss = Loss("vectors", why, "write each element in one iteration, or add by T.reduce_sum or T.atomic_add")
-    roads.append(road_of(stmt, "serial", f"the loop over {names} is serial", loss))
+    roads.append(road_of(stmt, "serial", f"the loop over {which} is serial", loss))
     return _serial(stmt, meeting)
 
 
-def colliding(loop: Parallel, around: Around) -> list[Var]:
+def colliding(loop: Parallel) -> list[Var]:
     """The buffers that a loop writes at elements which several iterations may have in common: those that it
     reads, and fragments, where the last iteration has to win."""
     inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
@@ -94,7 +88,7 @@ def colliding(loop: Parallel, around: Around) -> list[Var]:
         and store.buffer.scope() not in PER_THREAD
         and not one_to_one(written_out(store.indices, loop), long_variables(loop), loop)
     }
-    return [buffer for buffer in found if not are_apart(loop, buffer, around)]
+    return list(found)
 
 
 def _keeps_apart(var: Var, items: Sequence[Access], loop: Parallel) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from tilec.backends.hip.codegen.header import powers
+
 #: Each function and those before it that it calls, by name.
 FUNCTIONS: dict[str, str] = {}
 
@@ -31,8 +33,7 @@ def needed(body: str) -> str:
     return "".join(text for name, text in FUNCTIONS.items() if name in names)
 
 
-for _name in ("round", "nearbyint"):
-    _builtin = "rint" if _name == "nearbyint" else _name
+for _name, _builtin in (("round", "round"), ("nearbyint", "rint")):
     _function(f"__forceinline__ float {_name}f(float x) {{ return __builtin_{_builtin}f(x); }}")
 
 _function("__forceinline__ float copysignf(float x, float sign) { return __builtin_copysignf(x, sign); }")
@@ -72,15 +73,7 @@ __forceinline__ float hypotf(float x, float y) {
 }
 """)
 
-_function(r"""
-__forceinline__ float exp10f(float x) {
-  float product = x * 0x1.a934f0p+1f, whole = __builtin_rintf(product);
-  float rest = __builtin_fmaf(x, 0x1.a934f0p+1f, -whole);
-  rest = __builtin_fmaf(x, 0x1.2f346ep-24f, rest);
-  float power = __builtin_amdgcn_ldexpf(__builtin_amdgcn_exp2f(rest), int(whole));
-  return x < -46.0f ? 0.0f : x > 39.0f ? __builtin_inff() : power;
-}
-""")
+_function(powers("exp10f", "0x1.a934f0p+1f", "0x1.2f346ep-24f", -46.0, 39.0))
 
 _function("__forceinline__ float log10f(float x) { return logf(x) * 0x1.bcb7b2p-2f; }")
 

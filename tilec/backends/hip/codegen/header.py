@@ -131,9 +131,24 @@ template <typename T> __forceinline__ T __shfl_sync(unsigned, T value, int lane,
 }
 """
 
+
+def powers(name: str, high: str, low: str, least: float, most: float) -> str:
+    """The function of powers of a number: ``high`` and ``low`` add up to its logarithm to base 2; powers are
+    0 below ``least`` and infinite above ``most``."""
+    return f"""__forceinline__ float {name}(float x) {{
+  float product = x * {high}, whole = __builtin_rintf(product);
+  float rest = __builtin_fmaf(x, {high}, -whole);
+  rest = __builtin_fmaf(x, {low}, rest);
+  float power = __builtin_amdgcn_ldexpf(__builtin_amdgcn_exp2f(rest), int(whole));
+  return x < {least}f ? 0.0f : x > {most}f ? __builtin_inff() : power;
+}}
+"""
+
+
 #: Functions of float32. exp splits x log2(e) into a whole and a rest, whose power the device has; log2 of
 #: what is below the normal numbers is that of 2^24 times as much.
-MATH = r"""
+MATH = (
+    r"""
 __forceinline__ float fabsf(float x) { return __builtin_fabsf(x); }
 __forceinline__ float floorf(float x) { return __builtin_floorf(x); }
 __forceinline__ float ceilf(float x) { return __builtin_ceilf(x); }
@@ -154,14 +169,9 @@ __forceinline__ float sqrtf(float x) { return __builtin_sqrtf(x); }
 __forceinline__ float rsqrtf(float x) { return __builtin_amdgcn_rsqf(x); }
 __forceinline__ float __fdividef(float a, float b) { return a * __builtin_amdgcn_rcpf(b); }
 __forceinline__ float exp2f(float x) { return __builtin_amdgcn_exp2f(x); }
-__forceinline__ float expf(float x) {
-  float product = x * 0x1.715476p+0f, whole = __builtin_rintf(product);
-  float rest = __builtin_fmaf(x, 0x1.715476p+0f, -whole);
-  rest = __builtin_fmaf(x, 0x1.4ae0c0p-26f, rest);
-  float power = __builtin_amdgcn_ldexpf(__builtin_amdgcn_exp2f(rest), int(whole));
-  return x < -104.0f ? 0.0f : x > 89.0f ? __builtin_inff() : power;
-}
-__forceinline__ float log2f(float x) {
+"""
+    + powers("expf", "0x1.715476p+0f", "0x1.4ae0c0p-26f", -104.0, 89.0)
+    + r"""__forceinline__ float log2f(float x) {
   bool small = x < 0x1p-126f;
   float found = __builtin_amdgcn_logf(small ? x * 0x1p24f : x);
   return small ? found - 24.0f : found;
@@ -173,6 +183,7 @@ __forceinline__ float logf(float x) {
   return __builtin_isfinite(found) ? high + low : found;
 }
 """
+)
 
 #: Instructions of PTX that compute, by their names with "_" for "."; floats of 16 bits are rounded to
 #: nearest, ties to even, and a NaN stays one.
