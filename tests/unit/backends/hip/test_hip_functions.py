@@ -47,6 +47,14 @@ TWO: dict[str, tuple[Callable[..., Any], tuple[float, float], tuple[float, float
     "copysign": (np.copysign, (-10, 10), (-10, 10), 0),
 }
 
+#: Types of whole numbers: in C, and in ctypes.
+INTEGERS = {
+    "int32": ("int", ctypes.c_int32),
+    "uint32": ("unsigned", ctypes.c_uint32),
+    "int64": ("long", ctypes.c_int64),
+    "uint64": ("unsigned long", ctypes.c_uint64),
+}
+
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
@@ -57,6 +65,11 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         f"{{ for (int i = 0; i < n; i++) out[i] = {name}f(x[i]{', y[i]' * (number > 1)}); }}"
         for names, number in ((ONE, 1), ((*TWO, "nextafter"), 2))
         for name in names
+    ]
+    doors += [
+        f'extern "C" {kind} {name}_{dtype}({kind} x, {kind} y) {{ return {name}(x, y); }}'
+        for dtype, (kind, _) in INTEGERS.items()
+        for name in ("min", "max")
     ]
     body = "\n".join(doors)
     source.write_text(f"{HOST}\n#define __noinline__ static\nnamespace {{{MATH}{needed(body)}\n{body}}}")
@@ -72,6 +85,16 @@ def computed(host: ctypes.CDLL, name: str, x: Any, y: Any = 0.0) -> np.ndarray:
         out.size, *(each.ctypes.data_as(ctypes.c_void_p) for each in (*arrays, out))
     )
     return out
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_bounds_of_whole_numbers(host: ctypes.CDLL, dtype: str) -> None:
+    info = np.iinfo(dtype)
+    for name, kept in (("min", min), ("max", max)):
+        door = getattr(host, f"{name}_{dtype}")
+        door.argtypes, door.restype = [INTEGERS[dtype][1]] * 2, INTEGERS[dtype][1]
+        for pair in ((info.min, info.max), (info.max, 3), (7, 7)):
+            assert door(*pair) == kept(pair)
 
 
 def spread(low: float, high: float, seed: int, count: int = 20000) -> np.ndarray:

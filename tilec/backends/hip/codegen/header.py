@@ -161,11 +161,13 @@ __forceinline__ float max(float a, float b) { return __builtin_fmaxf(a, b); }
 __forceinline__ float min(float a, float b) { return __builtin_fminf(a, b); }
 __forceinline__ double max(double a, double b) { return __builtin_fmax(a, b); }
 __forceinline__ double min(double a, double b) { return __builtin_fmin(a, b); }
-__forceinline__ int max(int a, int b) { return a > b ? a : b; }
-__forceinline__ int min(int a, int b) { return a < b ? a : b; }
-__forceinline__ long max(long a, long b) { return a > b ? a : b; }
-__forceinline__ long min(long a, long b) { return a < b ? a : b; }
-__forceinline__ float sqrtf(float x) { return __builtin_sqrtf(x); }
+"""
+    + "".join(
+        f"__forceinline__ {kind} {name}({kind} a, {kind} b) {{ return a {sign} b ? a : b; }}\n"
+        for kind in ("int", "unsigned", "long", "unsigned long")
+        for name, sign in (("max", ">"), ("min", "<"))
+    )
+    + r"""__forceinline__ float sqrtf(float x) { return __builtin_sqrtf(x); }
 __forceinline__ float rsqrtf(float x) { return __builtin_amdgcn_rsqf(x); }
 __forceinline__ float __fdividef(float a, float b) { return a * __builtin_amdgcn_rcpf(b); }
 __forceinline__ float exp2f(float x) { return __builtin_amdgcn_exp2f(x); }
