@@ -185,6 +185,22 @@ with launch((n + 31) // 32, threads=(128, 1, 1)) as (bx,):
         z[p] = x[p] > 0.5
 """
 
+NAMED_FLOATS = """
+kernel("named_floats")
+n = dim(int32)
+x = tensor(float32, (n,), ("n",), access="in")
+alpha = scalar(float32)
+y = tensor(float32, (n,), ("n",), access="out")
+z = tensor(float32, (n,), ("n",), access="out")
+with launch((n + 31) // 32, threads=(128, 1, 1)) as (bx,):
+    for i in parallel(32):
+        p = bx * 32 + i
+        c = cast(float32, p) * alpha
+        d = (cast(float32, i) + alpha) / alpha
+        y[p] = c * c + exp2((cast(float32, i - 40)) * alpha)
+        z[p] = if_then_else(c > x[p], d * alpha, d - c)
+"""
+
 GUARDED = """
 kernel("guarded")
 n = dim(int32)

@@ -20,7 +20,7 @@ from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import Storage, compute_type, convert, decode, encode, rounded
 from tilec.lowering.emission.values import lazy_choice, lower_value
-from tilec.lowering.math.vectors import lanes_of, with_lanes
+from tilec.lowering.math.vectors import lanes_of, with_lanes, without_range
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -106,7 +106,7 @@ class Context(ABC):
 
     def bind(self, var: Var, value: Expr) -> tirx.Stmt:
         """Gives a TIR value the name of ``var``."""
-        return tirx.Bind(self.define(var, value), value)
+        return tirx.Bind(self.define(var, value), without_range(value))
 
     def computed_once(self, value: Expr) -> Expr:
         """A value that is about to get a name: what a family's tools would compute again at each use of the

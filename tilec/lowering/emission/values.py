@@ -16,7 +16,7 @@ from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
 from tilec.lowering.emission.divisions import DIVISIONS, division
 from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
-from tilec.lowering.math.vectors import lanes_of, spread, with_lanes
+from tilec.lowering.math.vectors import lanes_of, spread, with_lanes, without_range
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
@@ -158,7 +158,7 @@ def _let(expr: Expr, ctx: Context) -> Expr:
     value = lower_value(expr.value, ctx)
     with ctx.scope():
         var = ctx.define(expr.var, value)
-        return tirx.Let(var, value, lower_value(expr.body, ctx))
+        return tirx.Let(var, without_range(value), lower_value(expr.body, ctx))
 
 
 def _reinterpret(expr: Call, ctx: Context) -> Expr:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tvm import ir as tvm_ir
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
+
+from tilec.ir.exprs import operands
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
+
+
+#: Floats, and integers of as many bits.
+_BITS = {"float16": "uint16", "float32": "uint32", "float64": "uint64"}
 
 
 def lanes_of(expr: Expr) -> int:
@@ -31,6 +38,32 @@ def spread(value: Expr, lanes: int) -> Expr:
 def literal(value: float, dtype: str, lanes: int = 1) -> Expr:
     """A constant in every lane."""
     return spread(tirx.const(value, dtype), lanes)
+
+
+def without_range(value: Expr) -> Expr:
+    """A value that is about to get a name, such that TVM's analyzer sees no range in it: it fails on products
+    and quotients of a float that comes from a variable of a loop, whose range it knows, and another
+    variable."""
+    dtype = str(value.ty.dtype)
+    element, _, _ = dtype.partition("x")
+    if element not in _BITS or not _has_range(value):
+        return value
+    return tirx.reinterpret(dtype, tirx.reinterpret(with_lanes(_BITS[element], lanes_of(value)), value))
+
+
+def _has_range(expr: Expr) -> bool:
+    """Whether a float comes from an integer's variable; the analyzer knows nothing of loads and calls."""
+    if isinstance(expr, (TensorLoad, tvm_ir.Call)):
+        return False
+    if isinstance(expr, tirx.Cast) and "int" in str(expr.value.ty.dtype):
+        return _has_variable(expr.value)
+    return any(_has_range(part) for part in operands(expr))
+
+
+def _has_variable(expr: Expr) -> bool:
+    if isinstance(expr, (TensorLoad, tvm_ir.Call)):
+        return False
+    return isinstance(expr, (Var, tirx.Ramp)) or any(_has_variable(part) for part in operands(expr))
 
 
 class Vectors:
@@ -59,7 +92,7 @@ class Vectors:
         if isinstance(value, Var):
             return value
         var = tirx.Var(name, str(value.ty.dtype))
-        self._bindings.append((var, value))
+        self._bindings.append((var, without_range(value)))
         return var
 
     def close(self, result: Expr) -> Expr:

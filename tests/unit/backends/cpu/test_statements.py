@@ -27,6 +27,7 @@ CASES = {
     "reduce_columns": [{"M": m} for m in (1, 5, 9)],
     "accumulate": [{"n": n} for n in (*TAILS, 64, 100)],
     "masked": [{"n": n} for n in TAILS],
+    "named_floats": [{"n": n} for n in TAILS],
     "hidden": [{"n": n} for n in (1, 15, 16, 17, 32, 37, 48)],
     "guarded": [{"n": n} for n in TAILS],
     "gather": [{"T": t, "V": 11, "H": h} for t, h in ((1, 1), (4, 32), (7, 45))],
