@@ -260,6 +260,13 @@ def test_minus_infinity_is_kept():
     assert "inf" in str(value)
 
 
+def test_numbers_that_expressions_come_to_are_compared():
+    def made(a, b):
+        return T.if_then_else(b % 1 == 0, 1.0, 2.0) + T.if_then_else(b % 1 != 0, 10.0, 20.0)
+
+    assert evaluate(made, a=X)[0] == 21.0
+
+
 def test_equality_is_never_a_python_bool():
     def check(a, b):
         assert not isinstance(a == b, bool)

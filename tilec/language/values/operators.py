@@ -176,7 +176,7 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
         raise
     except Exception as error:  # TVM reports operand errors in many classes
         raise operand_error(symbol, _types(left, right), right, error) from error
-    if symbol in ("==", "!="):
+    if hasattr(result, "asobject"):  # == and != of anything but two numbers
         result = result.asobject()
     return Value(result, text=_text(symbol, left, right))
 
