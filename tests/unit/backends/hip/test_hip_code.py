@@ -29,6 +29,9 @@ HOST = """
 #define __builtin_amdgcn_exp2f __builtin_exp2f
 #define __builtin_amdgcn_logf __builtin_log2f
 #define __builtin_amdgcn_ldexpf __builtin_ldexpf
+#define __builtin_amdgcn_fractf(x) ((x) - __builtin_floorf(x))
+#define __builtin_amdgcn_sinf(x) __builtin_sinf((x) * 6.2831853f)
+#define __builtin_amdgcn_cosf(x) __builtin_cosf((x) * 6.2831853f)
 #define __builtin_amdgcn_rcpf(x) (1.0f / (x))
 #define __builtin_amdgcn_rsqf(x) (1.0f / __builtin_sqrtf(x))
 """

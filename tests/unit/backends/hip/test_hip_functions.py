@@ -38,6 +38,14 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[float, float], float]] = {
     "asinh": (np.arcsinh, (-1e6, 1e6), 6e-7),
     "acosh": (np.arccosh, (1.0001, 1e6), 2e-6),
     "atanh": (np.arctanh, (-0.9999, 0.9999), 6e-7),
+    "__exp": (np.exp, (-20, 20), 3e-6),
+    "__exp10": (lambda x: 10.0**x, (-8, 8), 3e-6),
+    "__log": (np.log, (2, 1e6), 3e-7),
+    "__log2": (np.log2, (2, 1e6), 3e-7),
+    "__log10": (np.log10, (2, 1e6), 3e-7),
+    "__sin": (np.sin, (0.5, 2.5), 5e-6),
+    "__cos": (np.cos, (-1, 1), 5e-6),
+    "__tan": (np.tan, (0.3, 1.2), 5e-6),
 }
 TWO: dict[str, tuple[Callable[..., Any], tuple[float, float], tuple[float, float], float]] = {
     "pow": (np.power, (1e-6, 1e6), (-6, 6), 2e-7),
@@ -47,6 +55,8 @@ TWO: dict[str, tuple[Callable[..., Any], tuple[float, float], tuple[float, float
     "copysign": (np.copysign, (-10, 10), (-10, 10), 0),
 }
 
+#: Functions that count bits, of numbers of which type.
+COUNTS = {"__popc": "unsigned", "__clz": "unsigned", "__popcll": "unsigned long", "__clzll": "unsigned long"}
 #: Types of whole numbers: in C, and in ctypes.
 INTEGERS = {
     "int32": ("int", ctypes.c_int32),
@@ -70,6 +80,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         f'extern "C" {kind} {name}_{dtype}({kind} x, {kind} y) {{ return {name}(x, y); }}'
         for dtype, (kind, _) in INTEGERS.items()
         for name in ("min", "max")
+    ]
+    doors += [
+        f'extern "C" int count_{name}({kind} x) {{ return {name}(x); }}' for name, kind in COUNTS.items()
     ]
     body = "\n".join(doors)
     source.write_text(f"{HOST}\n#define __noinline__ static\nnamespace {{{MATH}{needed(body)}\n{body}}}")
@@ -97,6 +110,16 @@ def test_bounds_of_whole_numbers(host: ctypes.CDLL, dtype: str) -> None:
             assert door(*pair) == kept(pair)
 
 
+@pytest.mark.parametrize("name", COUNTS)
+def test_bits_are_counted(host: ctypes.CDLL, name: str) -> None:
+    bits = 64 if name.endswith("ll") else 32
+    door = getattr(host, f"count_{name}")
+    door.argtypes = [ctypes.c_uint64 if bits == 64 else ctypes.c_uint32]
+    for value in (0, 1, 3, 1 << 31, 0x12345678, (1 << bits) - 1):
+        set_bits = value.bit_count()
+        assert door(value) == (set_bits if "popc" in name else bits - value.bit_length()), value
+
+
 def spread(low: float, high: float, seed: int, count: int = 20000) -> np.ndarray:
     """Numbers between the two, evenly and by their logarithms."""
     rng = np.random.default_rng(seed)
@@ -115,7 +138,7 @@ def test_functions_of_one_number(host: ctypes.CDLL, name: str) -> None:
         edges = np.float32([0.0, -0.0, INF, -INF, NAN, 3.0, -3.0])
         wanted = function(edges.astype(np.float64)).astype(np.float32)
     found = computed(host, name, edges)
-    assert np.allclose(found, wanted, rtol=1e-6, equal_nan=True), (found, wanted)
+    assert np.allclose(found, wanted, rtol=max(rtol, 1e-6), equal_nan=True), (found, wanted)
 
 
 @pytest.mark.parametrize("name", TWO)

@@ -1,5 +1,5 @@
-"""C's functions of float32 for AMD GPUs, which have no library without ROCm: what stands behind the header
-where code calls one of them.
+"""C's functions of float32, and CUDA's of integers, for AMD GPUs, which have no library without ROCm: what
+stands behind the header where code calls one of them.
 
 Sines of up to 1e5 take quarter turns off in three parts (Cody and Waite, Software manual for the elementary
 functions, 1980), larger ones by the bits of 2 / pi that count (Payne and Hanek, Radian reduction for
@@ -37,6 +37,39 @@ for _name, _builtin in (("round", "round"), ("nearbyint", "rint")):
     _function(f"__forceinline__ float {_name}f(float x) {{ return __builtin_{_builtin}f(x); }}")
 
 _function("__forceinline__ float copysignf(float x, float sign) { return __builtin_copysignf(x, sign); }")
+
+for _type, _suffix in (("unsigned", ""), ("unsigned long", "ll")):
+    _count = "l" * len(_suffix[:1])
+    _function(
+        f"__forceinline__ int __popc{_suffix}({_type} value) {{ return __builtin_popcount{_count}(value); }}"
+    )
+    _function(
+        f"__forceinline__ int __clz{_suffix}({_type} value) "
+        f"{{ return value ? __builtin_clz{_count}(value) : int(8 * sizeof(value)); }}"
+    )
+
+# By the instructions alone, as CUDA's of these names are. Sines are of turns.
+_TURNS, _LOG2_E, _LOG2_10, _LN_2, _LG_2 = 0.15915494, 1.4426950, 3.3219281, 0.69314718, 0.30103000
+for _name, _text in {
+    "__expf": f"__builtin_amdgcn_exp2f(x * {_LOG2_E}f)",
+    "__exp10f": f"__builtin_amdgcn_exp2f(x * {_LOG2_10}f)",
+    "__logf": f"__builtin_amdgcn_logf(x) * {_LN_2}f",
+    "__log2f": "__builtin_amdgcn_logf(x)",
+    "__log10f": f"__builtin_amdgcn_logf(x) * {_LG_2}f",
+    "__sinf": f"__builtin_amdgcn_sinf(__builtin_amdgcn_fractf(x * {_TURNS}f))",
+    "__cosf": f"__builtin_amdgcn_cosf(__builtin_amdgcn_fractf(x * {_TURNS}f))",
+    "__tanf": "__sinf(x) * __builtin_amdgcn_rcpf(__cosf(x))",
+    "__fsqrt_rn": "__builtin_sqrtf(x)",
+    "__frcp_rn": "1.0f / x",
+    "__frsqrt_rn": "(float)(1.0 / __builtin_sqrt((double)x))",
+}.items():
+    _function(f"__forceinline__ float {_name}(float x) {{ return {_text}; }}")
+for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/")):
+    _function(
+        f"__forceinline__ float __f{_name}_rn(float a, float b) {{\n"
+        f"#pragma clang fp contract(off)\n  return a {_sign} b;\n}}"
+    )
+_function("__forceinline__ float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }")
 
 _function(r"""
 __forceinline__ float nextafterf(float x, float to) {

@@ -34,7 +34,17 @@ inline uint __dp4a(uint a, uint b, uint sum) {
          uint(left.w) * right.w;
 }
 inline int __clz(int value) { return int(clz(uint(value))); }
+inline float __expf(float x) { return fast::exp(x); }
+inline float __exp10f(float x) { return fast::exp10(x); }
+inline float __logf(float x) { return fast::log(x); }
+inline float __log2f(float x) { return fast::log2(x); }
+inline float __log10f(float x) { return fast::log10(x); }
+inline float __sinf(float x) { return fast::sin(x); }
+inline float __cosf(float x) { return fast::cos(x); }
+inline float __tanf(float x) { return fast::tan(x); }
+inline int __clzll(long value) { return int(clz(ulong(value))); }
 inline int __popc(uint value) { return int(popcount(value)); }
+inline int __popcll(ulong value) { return int(popcount(value)); }
 """
 
 #: Barriers, shuffles, votes; lanes exchange words, and wider values are two of them.
