@@ -83,6 +83,7 @@ def test_nvrtc_is_kept_from_the_drivers_cache(monkeypatch: pytest.MonkeyPatch) -
         return int(compile_program(program, count, options))
 
     monkeypatch.setattr(compiler._library, "nvrtcCompileProgram", recorded)
+    monkeypatch.setattr("tilec.backends.cuda.codegen.compilers.apart", lambda work: work())
     compiler.compile(SOURCE, "sm_80", ["--no-cache"])
     compiler.compile(SOURCE, "sm_80")
     assert asked.count(b"--no-cache") == 2

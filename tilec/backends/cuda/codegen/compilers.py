@@ -17,10 +17,11 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
+from tilec.codegen.apart import Died, apart
 from tilec.disk import compilers_folders, full_disk, full_disks_said, says_full
 from tilec.errors import CompileError, EnvironmentError_, InputError
 from tilec.ir.nvcc_flags import device_flags
@@ -120,6 +121,16 @@ class Nvrtc:
 
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         """As `CudaCompiler.compile`."""
+        try:
+            return apart(partial(self._compiled, source, arch, flags))
+        except Died as problem:
+            raise CompileError(
+                f"{describe(self)} crashed",
+                why=f"it was ended by {problem} while it compiled for {arch}: a defect of that compiler",
+                remedy=_another(self),
+            ) from problem
+
+    def _compiled(self, source: str, arch: str, flags: Sequence[str]) -> Compiled:
         chosen = list(device_flags(flags).kept)
         if self.version >= _FIRST_WITH_CACHE and _WITHOUT_CACHE not in chosen:
             chosen.append(_WITHOUT_CACHE)
@@ -154,6 +165,14 @@ class Nvrtc:
             return
         name = self._library.nvrtcGetErrorString(status).decode()
         raise _refused("NVRTC", log or name)
+
+
+def _another(compiler: CudaCompiler) -> str:
+    """What to try where a version of NVRTC crashes."""
+    for major, wheel in _WHEELS.items():
+        if int(major) != compiler.version[0]:
+            return f"pip install {wheel} and set TILEC_NVRTC={major}, or set TILEC_NVCC to an nvcc"
+    return "set TILEC_NVCC to an nvcc"
 
 
 @lru_cache(maxsize=4)
