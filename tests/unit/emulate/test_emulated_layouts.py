@@ -14,6 +14,7 @@ import tilec.language as T
 from tilec.backends.base import backend_of
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.guards import Guard
 from tilec.ir.nodes import Alloc, Kernel, walk
 from tilec.ir.roads import Road
 from tilec.ir.text.parser import parse_kernel
@@ -241,3 +242,58 @@ def test_what_cannot_be_is_said_in_its_line(asked, why):
     assert why in road.loss.condition
     assert road.loss.remedy
     assert "annotate_layout" in linecache.getline(road.file, road.line)
+
+
+def groups(M, C):
+    """Rows in groups of 32 columns: each is divided by its largest element."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((M, C), "float16"), Y: T.Tensor((M, C), "float16"), S: T.Tensor((M, C // 32), "float32")
+    ):
+        with T.Kernel(T.ceildiv(M, 4), threads=64) as b:
+            x, top = T.alloc_fragment((4, C), "float32"), T.alloc_fragment((4, C // 32), "float32")
+            T.copy(X[b * 4, 0], x)
+            parts = T.view(x, (4, C // 32, 32))
+            T.reduce_absmax(parts, top, dim=2)
+            for i, j, k in T.Parallel(4, C // 32, 32):
+                Y[b * 4 + i, j * 32 + k] = parts[i, j, k] / T.max(top[i, j], 1e-3)
+            T.copy(top, S[b * 4, 0])
+
+    return main
+
+
+def heads(S, K):
+    """Sums of a product in parts of a column: what all heads of a query add up to."""
+
+    @T.prim_func
+    def main(Q: T.Tensor((64, K), "float16"), X: T.Tensor((S, K), "float16"), Y: T.Tensor((S, 4), "float32")):
+        with T.Kernel(T.ceildiv(S, 64), threads=128) as b:
+            q, x = T.alloc_shared((64, K), "float16"), T.alloc_shared((64, K), "float16")
+            sums, total = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 4), "float32")
+            T.copy(Q, q)
+            T.copy(X[b * 64, 0], x)
+            T.gemm(x, q, sums, transpose_B=True, clear_accum=True)
+            parts = T.reshape(sums, (64, 4, 16))
+            for i, j, k in T.Parallel(64, 4, 16):
+                parts[i, j, k] = T.max(parts[i, j, k], 0.0)
+            T.reduce_sum(parts, total, dim=2)
+            T.copy(total, Y[b * 64, 0])
+
+    return main
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("build", "pinned", "dims"),
+    [(groups, {"C": 256}, {"M": 5}), (groups, {"C": 96}, {"M": 3}), (heads, {"K": 64}, {"S": 70})],
+)
+def test_views_that_split_an_axis_are_in_registers(target, build, pinned, dims):
+    """The layout allows it: no tile of the author's or of the view's size goes through shared memory."""
+    (name,) = dims
+    guards = {name: Guard(), **{dim: Guard(eq=size) for dim, size in pinned.items()}}
+    kernel = elaborate(build, name="views", dims=guards, args={}, config={})
+    assert Beside(kernel, target).run({**dims, **pinned}) == []
+    (launch,) = lower(kernel, target).launches
+    tiles = [stmt.buffer.name for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
+    assert not [tile for tile in tiles if tile.endswith("_shared")]

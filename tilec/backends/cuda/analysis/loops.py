@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tvm import tirx
 from tvm.ir import Var
@@ -56,38 +57,49 @@ def loop_axis(index: Expr, loop: Parallel) -> int | None:
 
 
 class Line(NamedTuple):
-    """An index that is ``factor`` times the loop variable ``axis``, and ``offset``, which is less."""
+    """What an index has of the loop variable ``axis``: ``factor`` times it."""
 
     axis: int
     factor: int
-    offset: int
 
 
-def loop_line(index: Expr, loop: Parallel) -> Line | None:
-    """The line along a loop variable that an index is on; None for any other index."""
+#: The parts that an index is the sum of, each a multiple of all that those before it come to; none: an index
+#: of a dimension of one element. What is added to them is less than the first factor.
+Lines: TypeAlias = tuple[Line, ...]
+
+
+def loop_line(index: Expr, loop: Parallel) -> Lines | None:
+    """The parts that an index has of loop variables: one where it is on a line along a variable, several
+    where it goes through a view that splits the dimension (``j * 128 + k`` for a k below 128); None for any
+    other index."""
     axis = loop_axis(index, loop)
     if axis is not None:
-        return Line(axis, 1, 0)
+        return (Line(axis, 1),)
     used = [position for position, var in enumerate(loop.vars) if uses(index, (var,))]
-    linear = linear_in(index, [loop.vars[used[0]]]) if len(used) == 1 else []
-    factor, offset = map(int_value, linear or (0, 0))
-    if factor is None or offset is None or not 0 <= offset < factor:
+    linear = linear_in(index, [loop.vars[axis] for axis in used]) if used else []
+    numbers = [number for part in linear if (number := int_value(part)) is not None]
+    if not numbers or len(numbers) < len(linear):
         return None
-    return Line(used[0], factor, offset)
+    *factors, offset = numbers
+    lines = sorted((Line(axis, factor) for axis, factor in zip(used, factors, strict=True)),
+                   key=lambda line: line.factor)  # fmt: skip
+    extents = loop_extents(loop)
+    whole = all(line.factor * extents[line.axis] == next_.factor for line, next_ in pairwise(lines))
+    return tuple(lines) if whole and 0 <= offset < lines[0].factor else None
 
 
-def loop_lines(item: Access, loop: Parallel) -> tuple[Line | None, ...] | None:
-    """Per dimension of an access the line along a loop variable that indexes it, None for dimensions of one
-    element; None as a whole for any other index."""
-    lines: list[Line | None] = []
+def loop_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
+    """Per dimension of an access the parts of the index that indexes it, none for dimensions of one element;
+    None as a whole for any other index."""
+    found: list[Lines] = []
     for dimension, index in enumerate(item.indices):
-        line = loop_line(index, loop)
+        lines = loop_line(index, loop)
         single = int_value(item.buffer.shape[dimension]) == 1
-        met = [other.axis for other in lines if other is not None]
-        if (line is None and not single) or (line is not None and line.axis in met):
+        met = {line.axis for others in found for line in others}
+        if (lines is None and not single) or (lines and not met.isdisjoint(line.axis for line in lines)):
             return None
-        lines.append(line)
-    return tuple(lines)
+        found.append(lines or ())
+    return tuple(found)
 
 
 def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | None:
@@ -105,23 +117,23 @@ def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | 
 def cover(item: Access, loop: Parallel) -> tuple[int | None, ...] | None:
     """Per dimension of an access the loop variable that indexes it, None for dimensions of one element; None
     as a whole for any other index."""
-    lines = loop_lines(item, loop)
-    if lines is None or any(line is not None and line.factor != 1 for line in lines):
+    found = loop_lines(item, loop)
+    if found is None or any(len(lines) > 1 or (lines and lines[0].factor != 1) for lines in found):
         return None
-    return tuple(None if line is None else line.axis for line in lines)
+    return tuple(lines[0].axis if lines else None for lines in found)
 
 
-def followed(layout: Layout, lines: tuple[Line | None, ...]) -> Layout:
-    """The layout of a fragment whose dimensions are on these lines of a loop of ``layout``: what lies between
-    two iterations is in registers."""
-    kept = select(layout, [line.axis for line in lines if line is not None])
-    apart = math.prod(line.factor for line in lines if line is not None)
+def followed(layout: Layout, dimensions: tuple[Lines, ...]) -> Layout:
+    """The layout of a fragment whose dimensions have these parts of the variables of a loop of ``layout``:
+    what lies between two iterations is in registers."""
+    kept = select(layout, [line.axis for lines in dimensions for line in lines])
+    apart = math.prod(lines[0].factor for lines in dimensions if lines)
     rest = iter(kept.digits)
     digits: list[tuple[Digit, ...]] = []
     between = 1
-    for line in lines:
-        factor = 1 if line is None else line.factor
-        own = () if line is None else tuple(_apart(digit, apart) for digit in next(rest))
+    for lines in dimensions:
+        factor = lines[0].factor if lines else 1
+        own = tuple(_apart(digit, apart) for _ in lines for digit in next(rest))
         digits.append((*((Digit(factor, between, "reg"),) if factor > 1 else ()), *own))
         between *= factor
     return Layout(tuple(digits))
@@ -143,9 +155,9 @@ def fitting_fragment(
         if lines is None or item.buffer not in layouts:
             continue
         layout = layouts[item.buffer]
-        if any(_spread(layout, dimension, line, loop) is None for dimension, line in enumerate(lines)):
+        if any(_spread(layout, dimension, own, loop) is None for dimension, own in enumerate(lines)):
             continue
-        axes = [line.axis for line in lines if line is not None]
+        axes = [line.axis for own in lines for line in own]
         count = len(long & set(axes))
         enough = long <= set(axes) or (partly and count > 0)
         if enough and (best is None or count > best[0]):
@@ -157,14 +169,14 @@ def loop_layout(
     loop: Parallel, item: Access, layouts: Mapping[Var, Layout], warps: int, vector: int
 ) -> Layout:
     """The layout of a loop that follows a fragment; variables that do not index it take free threads."""
-    lines = loop_lines(item, loop)
-    assert lines is not None
+    dimensions = loop_lines(item, loop)
+    assert dimensions is not None
     extents, layout = loop_extents(loop), layouts[item.buffer]
     digits: list[tuple[Digit, ...]] = [()] * len(extents)
-    for dimension, line in enumerate(lines):
-        if line is not None:
-            digits[line.axis] = _spread(layout, dimension, line, loop) or ()
-    axes = [line.axis for line in lines if line is not None]
+    for dimension, lines in enumerate(dimensions):
+        for line, own in zip(lines, _spread(layout, dimension, lines, loop) or (), strict=False):
+            digits[line.axis] = own
+    axes = [line.axis for lines in dimensions for line in lines]
     free = [axis for axis, extent in enumerate(extents) if axis not in axes and extent > 1]
     if not free:
         return Layout(tuple(digits))
@@ -174,13 +186,43 @@ def loop_layout(
     return extended(digits, extents, free, warps, lane, warp, vector)
 
 
-def _spread(layout: Layout, dimension: int, line: Line | None, loop: Parallel) -> tuple[Digit, ...] | None:
-    """The digits of a dimension of a fragment along a line of a loop, which are its variable's; None where
-    threads hold parts of them, or there are too few."""
-    if line is None:
+def _spread(
+    layout: Layout, dimension: int, lines: Lines, loop: Parallel
+) -> tuple[tuple[Digit, ...], ...] | None:
+    """The digits of a dimension of a fragment along the parts of an index, which are those of its variables;
+    None where threads hold parts of them, there are too few, or a digit belongs to two variables."""
+    if not lines:
         return None if thread_terms(layout, dimension) else ()
-    enough = layout.shape[dimension] >= loop_extents(loop)[line.axis] * line.factor
-    return thinned(layout, dimension, line.factor) if enough else None
+    extents = loop_extents(loop)
+    if layout.shape[dimension] < lines[-1].factor * extents[lines[-1].axis]:
+        return None
+    left = thinned(layout, dimension, lines[0].factor)
+    found: list[tuple[Digit, ...]] = []
+    for line in lines[:-1]:
+        cut = None if left is None else _cut(left, extents[line.axis])
+        if cut is None:
+            return None
+        found.append(cut[0])
+        left = cut[1]
+    return None if left is None else (*found, left)
+
+
+def _cut(digits: Sequence[Digit], extent: int) -> tuple[tuple[Digit, ...], tuple[Digit, ...]] | None:
+    """The digits that go through the first ``extent`` values, and the others; None where one goes through
+    some of both."""
+    below: list[Digit] = []
+    for position, digit in enumerate(digits):
+        if extent == 1:
+            return tuple(below), tuple(digits[position:])
+        size = min(digit.size, extent)
+        if digit.size % size or extent % size:
+            return None
+        below.append(replace(digit, size=size))
+        extent //= size
+        if size < digit.size:
+            rest = replace(digit, size=digit.size // size, stride=digit.stride * size)
+            return (tuple(below), (rest, *digits[position + 1 :])) if extent == 1 else None
+    return (tuple(below), ()) if extent == 1 else None
 
 
 def _first_free(layout: Layout, space: str) -> int:
@@ -194,16 +236,19 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
     """Whether every thread holds the elements that its iterations touch, in registers that it can name."""
     seen: set[int] = set()
     for dimension, index in enumerate(item.indices):
-        line = loop_line(index, loop)
-        if line is None or line.axis in seen:
+        lines = loop_line(index, loop)
+        if not lines or not seen.isdisjoint(line.axis for line in lines):
             alone = int_value(item.buffer.shape[dimension]) == 1
             if thread_terms(fragment, dimension) or (item.is_write and not alone):
                 return False
             continue
-        seen.add(line.axis)
-        own = _spread(fragment, dimension, line, loop)
-        if own is None or not same_threads(Layout((own,)), 0, layout, line.axis):
+        seen.update(line.axis for line in lines)
+        found = _spread(fragment, dimension, lines, loop)
+        if found is None:
             return False
+        for line, own in zip(lines, found, strict=True):
+            if not same_threads(Layout((own,)), 0, layout, line.axis):
+                return False
     return True
 
 

@@ -318,16 +318,23 @@ class DeviceContext(Context):
         return total
 
     def _parts(self, index: Expr) -> tuple[Part, ...]:
-        """The digits of a loop variable, or of an index on a line along one; none for any other index."""
+        """The digits of a loop variable, or of an index that is a sum of multiples of some, each of which
+        goes on where the others end; none for any other index."""
         if isinstance(index, Var):
             return self.digits.get(index, ())
         used = [var for var in undefined_vars(index) if var in self.digits]
-        linear = linear_in(index, used) if len(used) == 1 else []
-        factor, offset = map(int_value, linear or (0, 0))
-        if factor is None or offset is None or not 0 <= offset < factor:
+        linear = linear_in(index, used) if used else []
+        numbers = [number for part in linear if (number := int_value(part)) is not None]
+        if not numbers or len(numbers) < len(linear):
             return ()
-        own = (replace(part, weight=part.weight * factor) for part in self.digits[used[0]])
-        return (Part(1, factor, _int(offset), True), *own)
+        *factors, offset = numbers
+        turns = sorted(zip(factors, used, strict=True), key=lambda turn: turn[0])
+        own = [[replace(part, weight=part.weight * by) for part in self.digits[var]] for by, var in turns]
+        ends = [max((part.weight * part.size for part in parts), default=1) for parts in own]
+        goes_on = all(end <= by for end, (by, _) in zip(ends, turns[1:], strict=False))
+        if not goes_on or not 0 <= offset < turns[0][0]:
+            return ()
+        return (Part(1, turns[0][0], _int(offset), True), *(part for parts in own for part in parts))
 
     def emit(self, stmt: Stmt) -> tirx.Stmt | None:
         """The TIR of one statement; None where nothing is left to do."""

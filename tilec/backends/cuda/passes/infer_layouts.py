@@ -255,7 +255,7 @@ class _Inference:
             if item.buffer not in self.fragments or item.buffer in self.layouts or lines is None:
                 continue
             sizes = loop_extents(loop)
-            extents = tuple(1 if line is None else sizes[line.axis] * line.factor for line in lines)
+            extents = tuple(sizes[own[-1].axis] * own[-1].factor if own else 1 for own in lines)
             if static_extents(item.buffer) == extents:
                 self.layouts[item.buffer] = followed(layout, lines)
 
