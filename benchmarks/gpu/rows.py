@@ -45,12 +45,14 @@ TIMED_AS = {
     )
     for any_ in ("", "_any")
 }
-#: Columns of rows that a block or a cluster holds; `SHORT`: those of a list of its own for softmax.
+#: Columns of rows that a block or a cluster holds; `SHORT`: those of a list of its own for softmax; `BESIDE`:
+#: those that whole vectors have of no row.
 HELD = (
     *(256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384),
-    *(24576, 32768, 49152, 65536, 98304, 131072),
+    *(20480, 24576, 32768, 49152, 65536, 98304, 131072),
 )
 SHORT = 1024
+BESIDE = 8
 #: Columns of which reading a part of each row again may be worth it.
 LONG = 12288
 #: At most so many schedules of rows of as many columns, each of which lowers the mean loss by so much.
@@ -145,11 +147,21 @@ def _chosen(told: Told, held: int, units: int) -> Iterator[dict[str, Any]]:
     ]
     factors = balanced(texts, own, units)
     for number, text, factor in zip(numbers, texts, factors, strict=True):
-        yield {
-            "config": _own(told.configs[number]),
-            "dims": {"N": f"{_from(held)}..{held}"},
-            "cost": scaled(text, factor),
-        }
+        config = told.configs[number]
+        yield _entry(config, _from(held), _most(config, held), scaled(text, factor))
+    if all(_most(told.configs[number], held) < held for number in numbers):
+        others = [number for number, each in of.items() if _most(each.config, held) == held]
+        config = told.configs[_best_of(others, within)]
+        yield _entry(config, held - BESIDE + 1, held, "1")
+
+
+def _entry(config: Mapping[str, Any], least: int, most: int, text: str) -> dict[str, Any]:
+    return {"config": _own(config), "dims": {"N": f"{least}..{most}"}, "cost": text}
+
+
+def _most(config: Mapping[str, Any], held: int) -> int:
+    """The most columns of rows that a schedule is for, of those of which ``held`` are held."""
+    return held - BESIDE if config.get("whole_vectors") else held
 
 
 def _best_of(numbers: Iterable[int], times: Sequence[Times]) -> int:

@@ -4,7 +4,8 @@ A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them
 cluster of ``parts`` blocks holds so many times ``bN``. Columns behind these are read again for each pass over
 the row; ``one_chunk`` promises that there are none (a guard of the manifest), which halves the registers.
 With ``reread`` a block holds nothing and reads its rows for each step: for CPUs, whose caches have them;
-with ``keep_row`` and ``one_chunk`` it holds one row in shared memory.
+with ``keep_row`` and ``one_chunk`` it holds one row in shared memory, with ``whole_vectors`` from the vector
+of 16 bytes on that the row begins in, of which up to 15 bytes are columns of no row.
 Where a thread has few of them, gains and biases are then asked for together with the row. Statistics are
 float32, and the variance is one of centred values, so large means cost no digits; blocks of a cluster centre
 what they hold on means of their own, and meet once. Row strides are arguments, so that a slice can be
@@ -13,7 +14,7 @@ normalised in place of a copy.
 
 from __future__ import annotations
 
-from tile_math import f32, normalise_reference, tell_parts
+from tile_math import ends_of, f32, is_between, is_inner, normalise_reference, tell_parts, vector_start
 
 import tilec
 import tilec.language as T
@@ -181,46 +182,69 @@ def statistics_of_all(X, R, H, x, mean, scale, row, part, rows, N, width, parts,
 
 
 @T.macro
-def normalise_kept(X, G, B, Y, row, part, N, width, parts, threads, eps, centred):
-    """:func:`normalise_any` of a row without further columns, held in shared memory: all of it is under way
-    at once, without registers, and blocks of few threads hold much."""
+def normalise_kept(X, R, G, B, H, Y, row, start, part, N, width, parts, threads, eps, centred):
+    """:func:`normalise_any` of a row without further columns, held in shared memory from column ``start`` on,
+    0 or less: all of it is under way at once, without registers, and blocks of few threads hold much."""
     lot = min(width, LOT * threads)
     x = T.alloc_shared((width,), X.dtype)
     sums = T.alloc_fragment((1, lot), "float32")
     mean, scale = [T.alloc_fragment((1,), "float32") for _ in range(2)]
-    first = part * width
+    first = start + part * width
+    begin, end = ends_of(first, N, width)
     T.copy(X[row, first], x, prefer_instruction="cp_async")
+    r = None if R is None else T.alloc_shared((width,), R.dtype)
+    if R is not None:
+        T.copy(R[row, first], r, prefer_instruction="cp_async")
     T.clear(mean)
     if centred:
         T.clear(sums)
-        for c in T.serial(width // lot):
+        for c in T.serial(T.ceildiv(end, lot)):
             for i, j in T.Parallel(1, lot):
-                sums[i, j] = sums[i, j] + T.cast(x[c * lot + j], "float32")
+                sums[i, j] = sums[i, j] + kept(x, r, c * lot + j)
         T.reduce_sum(sums, mean, dim=1)
-        divide(mean, T.max(own_columns(N, width, part, parts), 1.0), 1)
+        divide(mean, T.max(T.cast(end - begin, "float32"), 1.0), 1)
     T.clear(sums)
-    for c in T.serial(width // lot):
-        for i, j in T.Parallel(1, lot):
-            apart = T.cast(x[c * lot + j], "float32") - mean[i]
-            apart = T.if_then_else(first + c * lot + j < N, apart, 0.0) if centred else apart
-            sums[i, j] = sums[i, j] + apart * apart
+    for c in T.serial(T.ceildiv(end, lot)):
+        if not centred or is_inner(c, begin, end, lot):
+            for i, j in T.Parallel(1, lot):
+                sums[i, j] = sums[i, j] + square(kept(x, r, c * lot + j) - mean[i])
+        else:
+            for i, j in T.Parallel(1, lot):
+                value = square(kept(x, r, c * lot + j) - mean[i])
+                sums[i, j] = sums[i, j] + T.if_then_else(is_between(c * lot + j, begin, end), value, 0.0)
     T.reduce_sum(sums, scale, dim=1)
     if parts > 1 and centred:
-        join_parts(mean, scale, N, width, part, parts, 1)
+        join_parts(mean, scale, N, width, part, parts, 1, start)
     elif parts > 1:
         add_parts(scale, part, parts, 1)
     invert_roots(scale, 1, N, eps)
-    for c in T.serial(width // lot):
+    for c in T.serial(T.ceildiv(end, lot)):
         for i, j in T.Parallel(1, lot):
-            value = (T.cast(x[c * lot + j], "float32") - mean[i]) * scale[i] * G[first + c * lot + j]
-            Y[row + i, first + c * lot + j] = value if B is None else value + B[first + c * lot + j]
+            value = kept(x, r, c * lot + j)
+            scaled = (value - mean[i]) * scale[i] * G[first + c * lot + j]
+            Y[row + i, first + c * lot + j] = scaled if B is None else scaled + B[first + c * lot + j]
+            if H is not None:
+                H[row + i, first + c * lot + j] = value
 
 
-def own_columns(N, width, part, parts):
-    """How many of N columns the block ``part`` of a cluster has, in float32."""
-    rounds = N // (width * parts)
-    rest = N - (rounds * parts + part) * width
-    return T.cast(rounds * width + T.min(T.max(rest, 0), width), "float32")
+def kept(x, r, j):
+    """An element of a row in shared memory, plus that of the residual where there is one."""
+    value = T.cast(x[j], "float32")
+    return value if r is None else value + T.cast(r[j], "float32")
+
+
+def square(value):
+    """value ** 2."""
+    return value * value
+
+
+def own_columns(N, width, part, parts, start=0):
+    """How many of N columns the block ``part`` of a cluster has, in float32: the first one from column
+    ``start`` on, 0 or less."""
+    rounds = (N - start) // (width * parts)
+    rest = N - start - (rounds * parts + part) * width
+    own = rounds * width + T.min(T.max(rest, 0), width)
+    return T.cast(own if isinstance(start, int) else own + T.if_then_else(part == 0, start, 0), "float32")
 
 
 @T.macro
@@ -236,7 +260,7 @@ def add_parts(sums, part, parts, rows):
 
 
 @T.macro
-def join_parts(mean, squares, N, width, part, parts, rows):
+def join_parts(mean, squares, N, width, part, parts, rows, start=0):
     """Means of the columns of each block of a cluster become those of all, and sums of squares of what is
     centred on the former become those of what is centred on the latter (Chan, Golub and LeVeque, Updating
     formulae and a pairwise algorithm for computing sample variances, 1979)."""
@@ -248,11 +272,11 @@ def join_parts(mean, squares, N, width, part, parts, rows):
     T.clear(squares)
     for p in T.unroll(parts):
         for i in T.Parallel(rows):
-            mean[i] = mean[i] + means[p, i] * (own_columns(N, width, p, parts) / N)
+            mean[i] = mean[i] + means[p, i] * (own_columns(N, width, p, parts, start) / N)
     for p in T.unroll(parts):
         for i in T.Parallel(rows):
             apart = means[p, i] - mean[i]
-            squares[i] = squares[i] + sums[p, i] + apart * apart * own_columns(N, width, p, parts)
+            squares[i] = squares[i] + sums[p, i] + apart * apart * own_columns(N, width, p, parts, start)
 
 
 def element(X, R, i, j, mean=None):
@@ -287,13 +311,11 @@ def normalise_in_place(X, R, G, B, H, Y, row, rows, N, eps, centred):
 
 
 @T.macro
-def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, reread, keep_row, threads):
+def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, reread, threads):
     """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block."""
     pinned = isinstance(N, int) and parts == 1
     held = (pinned or one_chunk) and rows * (N if pinned else bN) <= FEW * threads
-    if keep_row and one_chunk:
-        normalise_kept(X, G, B, Y, n // parts, n % parts, N, bN, parts, threads, eps, centred)
-    elif reread:
+    if reread:
         normalise_in_place(X, R, G, B, H, Y, n * rows, rows, N, eps, centred)
     elif pinned:
         normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, held)
@@ -320,6 +342,7 @@ def rmsnorm(
     one_chunk: bool = False,
     reread: bool = False,
     keep_row: bool = False,
+    whole_vectors: bool = False,
     threads: int = 128,
 ):
     """Y = X / rms(X) * G per row."""
@@ -328,9 +351,13 @@ def rmsnorm(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(
-            X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, keep_row, threads
-        )
+        if keep_row and one_chunk:
+            start = vector_start(n // parts, ldx, dtype) if whole_vectors else 0
+            normalise_kept(
+                X, None, G, None, None, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, False
+            )
+        else:
+            rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
     return Y
 
 
@@ -346,6 +373,8 @@ def rmsnorm_residual(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    keep_row: bool = False,
+    whole_vectors: bool = False,
     threads: int = 128,
 ):
     """H = X + R, Y = H / rms(H) * G per row: one step of a pre-norm residual stream."""
@@ -356,7 +385,13 @@ def rmsnorm_residual(
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, False, threads)
+        if keep_row and one_chunk:
+            start = vector_start(n // parts, N, dtype) if whole_vectors else 0
+            normalise_kept(
+                X, R, G, None, H, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, False
+            )
+        else:
+            rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
     return Y, H
 
 
@@ -373,6 +408,7 @@ def layernorm(
     one_chunk: bool = False,
     reread: bool = False,
     keep_row: bool = False,
+    whole_vectors: bool = False,
     threads: int = 128,
 ):
     """Y = (X - mean) / std * G + B per row."""
@@ -382,9 +418,13 @@ def layernorm(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(
-            X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, keep_row, threads
-        )
+        if keep_row and one_chunk:
+            start = vector_start(n // parts, ldx, dtype) if whole_vectors else 0
+            normalise_kept(
+                X, None, G, B, None, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, True
+            )
+        else:
+            rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
     return Y
 
 
@@ -401,6 +441,8 @@ def layernorm_residual(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    keep_row: bool = False,
+    whole_vectors: bool = False,
     threads: int = 128,
 ):
     """Y = layernorm(X + R) per row: the post-norm step of a BERT encoder."""
@@ -411,7 +453,13 @@ def layernorm_residual(
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     with grid(M, rows, parts, threads) as n:
-        rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, False, threads)
+        if keep_row and one_chunk:
+            start = vector_start(n // parts, N, dtype) if whole_vectors else 0
+            normalise_kept(
+                X, R, G, B, None, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, True
+            )
+        else:
+            rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
     return Y
 
 

@@ -5,7 +5,7 @@ or in shared memory, and there long rows of known length in one block."""
 from __future__ import annotations
 
 import numpy as np
-from tile_math import LOG2_E, f32, tell_parts
+from tile_math import LOG2_E, ends_of, f32, is_between, is_inner, tell_parts, vector_start
 
 import tilec
 import tilec.language as T
@@ -186,32 +186,47 @@ def scale_of_parts(top, total, scale, part, parts, rows):
 
 
 @T.macro
-def kept(X, Y, row, part, N, bN, parts, threads, dtype):
-    """:func:`held` of a row without further columns, in shared memory: all of it is under way at once,
-    without registers, and blocks of few threads hold much. The powers of all are taken twice."""
+def kept(X, Y, row, first, N, bN, part, parts, threads, dtype):
+    """:func:`held` of a row without further columns, in shared memory, from column ``first`` on, which may be
+    below 0: all of it is under way at once, without registers, and blocks of few threads hold much. The
+    powers of all are taken twice."""
     lot = min(bN, LOT * threads)
     x = T.alloc_shared((bN,), dtype)
     some = T.alloc_fragment((1, lot), "float32")
     top, total, scale = [T.alloc_fragment((1,), "float32") for _ in range(3)]
-    first = part * bN
+    begin, end = ends_of(first, N, bN)
     T.copy(X[row, first], x, prefer_instruction="cp_async")
     T.fill(some, LOWEST)
-    for c in T.serial(bN // lot):
-        for i, j in T.Parallel(1, lot):
-            value = T.cast(x[c * lot + j], "float32")
-            some[i, j] = T.max(some[i, j], T.if_then_else(first + c * lot + j < N, value, LOWEST))
+    for c in T.serial(T.ceildiv(end, lot)):
+        if is_inner(c, begin, end, lot):
+            for i, j in T.Parallel(1, lot):
+                some[i, j] = T.max(some[i, j], T.cast(x[c * lot + j], "float32"))
+        else:
+            for i, j in T.Parallel(1, lot):
+                value = T.cast(x[c * lot + j], "float32")
+                some[i, j] = T.max(
+                    some[i, j], T.if_then_else(is_between(c * lot + j, begin, end), value, LOWEST)
+                )
     T.reduce_max(some, top, dim=1)
     T.clear(some)
-    for c in T.serial(bN // lot):
-        for i, j in T.Parallel(1, lot):
-            power = T.exp2((T.cast(x[c * lot + j], "float32") - top[i]) * LOG2_E)
-            some[i, j] = some[i, j] + T.if_then_else(first + c * lot + j < N, power, 0.0)
+    for c in T.serial(T.ceildiv(end, lot)):
+        if is_inner(c, begin, end, lot):
+            for i, j in T.Parallel(1, lot):
+                some[i, j] = some[i, j] + power(x[c * lot + j], top[i])
+        else:
+            for i, j in T.Parallel(1, lot):
+                value = power(x[c * lot + j], top[i])
+                some[i, j] = some[i, j] + T.if_then_else(is_between(c * lot + j, begin, end), value, 0.0)
     T.reduce_sum(some, total, dim=1)
     scale_of_all(top, total, scale, part, parts, 1)
-    for c in T.serial(bN // lot):
+    for c in T.serial(T.ceildiv(end, lot)):
         for i, j in T.Parallel(1, lot):
-            power = T.exp2((T.cast(x[c * lot + j], "float32") - top[i]) * LOG2_E)
-            Y[row + i, first + c * lot + j] = power * scale[i]
+            Y[row + i, first + c * lot + j] = power(x[c * lot + j], top[i]) * scale[i]
+
+
+def power(value, top):
+    """exp(value - top)."""
+    return T.exp2((T.cast(value, "float32") - top) * LOG2_E)
 
 
 @T.macro
@@ -270,6 +285,7 @@ def softmax(
     as_stored=False,
     cut=False,
     keep_row=False,
+    whole_vectors=False,
     parts=0,
     threads=128,
 ):
@@ -280,7 +296,8 @@ def softmax(
     ``keep_row`` does that for longer rows, where N is compiled in and a row fits shared memory; a block then
     takes one row, and powers are rounded to ``dtype`` once more than otherwise. ``parts``: clusters of so
     many blocks (1: blocks) hold ``bN`` columns each; with ``one_chunk`` and ``as_stored`` 16-bit ones as they
-    are, with ``one_chunk`` and ``keep_row`` those of one row in shared memory.
+    are, with ``one_chunk`` and ``keep_row`` those of one row in shared memory: with ``whole_vectors`` from
+    the vector of 16 bytes on that the row begins in, of which up to 15 bytes are columns of no row.
     """
 
     @T.prim_func
@@ -291,7 +308,8 @@ def softmax(
             with T.Kernel(T.ceildiv(M, rows) * parts, threads=threads, **clusters) as n:
                 row, part = n // parts * rows, n % parts
                 if one_chunk and keep_row:
-                    kept(X, Y, n // parts, part, N, bN, parts, threads, dtype)
+                    start = vector_start(n // parts, ldx, dtype) if whole_vectors else 0
+                    kept(X, Y, n // parts, start + part * bN, N, bN, part, parts, threads, dtype)
                 elif one_chunk and as_stored and dtype != "float32":
                     held_as_stored(X, Y, row, part, N, rows, bN, parts, dtype)
                 else:

@@ -9,6 +9,8 @@ import numpy as np
 import tilec.language as T
 
 LOG2_E = 1.4426950408889634
+#: Elements of a vector of 16 bytes.
+ELEMENTS = {"float32": 4, "float16": 8, "bfloat16": 8}
 
 
 def gelu(x):
@@ -34,6 +36,29 @@ def activation(name):
     if name not in ACTIVATIONS:
         raise ValueError(f"unknown activation {name!r}: use one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
+
+
+def ends_of(first, N, width):
+    """Which of ``width`` columns from ``first`` on, which may be below 0, a row of N columns has: from which
+    one on and before which one, in 32 bits."""
+    return T.cast(T.max(0 - first, 0), "int32"), T.cast(T.min(N - first, width), "int32")
+
+
+def is_between(column, begin, end):
+    """Whether a column is one of `ends_of`."""
+    return T.And(column >= begin, column < end)
+
+
+def is_inner(c, begin, end, lot):
+    """Whether all columns of a lot are."""
+    return T.And(c * lot >= begin, (c + 1) * lot <= end)
+
+
+def vector_start(row, pitch, dtype):
+    """The column, 0 or less, at which the vector begins that a row begins in, of rows ``pitch`` elements
+    apart."""
+    step = ELEMENTS[dtype]
+    return row * pitch // step * step - row * pitch
 
 
 @T.macro

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 from emulated import SM90A, Beside, kernel_of
+from statements import NAMED_FLOATS
 
+import tilec.language as T
 from tilec.ir.guards import Guard
+from tilec.ir.text.parser import parse_kernel
+from tilec.language.frontend.elaborate import elaborate
 
 #: By the guard of the length.
 LENGTHS = {
@@ -33,3 +37,24 @@ def test_gated_rows_of_several_vectors_a_thread() -> None:
     beside = Beside(kernel_of("elementwise.py:silu_mul", dims, {"dtype": "float32"}, **config), SM90A)
     for rows, columns in ((1, 8), (5, 264)):
         assert beside.run({"M": rows, "N": columns, "ldg": 2 * columns, "ldu": 2 * columns}) == []
+
+
+def test_floats_of_indices_have_names() -> None:
+    assert Beside(parse_kernel(NAMED_FLOATS), SM90A).run({"n": 45}) == []
+
+
+@pytest.mark.parametrize("by", [3, -5])
+def test_columns_at_a_distance_in_rows_that_begin_anywhere(by: int) -> None:
+    """Vectors that begin in front of a row, and have elements of it."""
+
+    def build(M, N):
+        @T.prim_func
+        def main(X: T.Tensor((M, N), "float16"), Y: T.Tensor((M, N), "float16")):
+            with T.Kernel(T.ceildiv(N, 4096), M, threads=32) as (bx, b):
+                for i, j in T.Parallel(1, 4096):
+                    Y[b + i, bx * 4096 + j] = X[b + i, bx * 4096 + j - by] * 2.0
+
+        return main
+
+    kernel = elaborate(build, name="moved", dims={"M": Guard(), "N": Guard()}, args={}, config={})
+    assert Beside(kernel, SM90A).run({"M": 3, "N": 75}) == []

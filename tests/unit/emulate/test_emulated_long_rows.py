@@ -96,18 +96,20 @@ def test_rows_whose_ends_are_cut_off_whole_vectors(name: str, parts: int) -> Non
 #: Kernels that keep a row in shared memory, in two lots to a block.
 KEPT = {
     "layernorm": ("norm.py:layernorm", {}),
+    "layernorm_residual": ("norm.py:layernorm_residual", {}),
     "rmsnorm_float32": ("norm.py:rmsnorm", {}),
     "rmsnorm_bfloat16": ("norm.py:rmsnorm", {"dtype": "bfloat16"}),
+    "rmsnorm_residual_bfloat16": ("norm.py:rmsnorm_residual", {"dtype": "bfloat16"}),
     "softmax_float32": ("softmax.py:softmax", {}),
     "softmax_float16": ("softmax.py:softmax", {"dtype": "float16"}),
 }
 
 
-def kept_rows(name: str, parts: int, step: int) -> Kernel:
-    """A kernel for rows that are multiples of ``step``."""
+def kept_rows(name: str, parts: int, step: int, whole: bool = False) -> Kernel:
+    """A kernel for rows that are multiples of ``step``; ``whole``: from the vectors on that they begin in."""
     entry, args = KEPT[name]
-    dims = {"M": Guard(), "N": Guard(max=512 * parts, div=step), "ldx": Guard(div=step)}
-    config = {"bN": 512, "rows": 1, "parts": parts, "threads": 32}
+    dims = {"M": Guard(), "N": Guard(max=512 * parts - 8 * whole, div=step), "ldx": Guard(div=step)}
+    config = {"bN": 512, "rows": 1, "parts": parts, "threads": 32, "whole_vectors": whole, "phase": whole}
     return kernel_of(entry, dims, args, **config, one_chunk=True, keep_row=True)
 
 
@@ -123,7 +125,21 @@ def test_rows_in_shared_memory(name: str, parts: int, step: int) -> None:
         assert beside.run({"M": 3, "N": width, "ldx": width + step}) == [], width
 
 
-@pytest.mark.parametrize(("name", "step", "size"), [("softmax_float16", 8, 16), ("layernorm", 1, 4)])
-def test_rows_come_without_registers(name: str, step: int, size: int) -> None:
-    launch = to_tir(lower(kept_rows(name, 4, step), SM90A), SM90A).launches[0]
+@parametrized(
+    ("name", "parts"), [(name, parts) for name in KEPT for parts in (1, 4)],
+    fast=[("layernorm", 4), ("rmsnorm_residual_bfloat16", 1), ("softmax_float16", 1)],
+)  # fmt: skip
+def test_rows_in_shared_memory_from_whole_vectors(name: str, parts: int) -> None:
+    [shipped, *_] = MANIFESTS
+    beside = Beside(kept_rows(name, parts, 1, whole=True), SM90A, known_authors(shipped)[name])
+    for width, more in ((1, 0), (512 * parts - 13, 0), (512 * parts - 8, 7)):
+        assert beside.run({"M": 3, "N": width, "ldx": width + more}) == [], (width, more)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "whole", "size"),
+    [("softmax_float16", 8, False, 16), ("layernorm", 1, False, 4), ("rmsnorm_bfloat16", 1, True, 16)],
+)
+def test_rows_come_without_registers(name: str, step: int, whole: bool, size: int) -> None:
+    launch = to_tir(lower(kept_rows(name, 4, step, whole), SM90A), SM90A).launches[0]
     assert any(f"cp.async of {size} bytes, up to its first reader" in line for line in told(launch))

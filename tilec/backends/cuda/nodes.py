@@ -57,12 +57,14 @@ class RaggedThreadLoop(ThreadLoop):
 class AsyncCopy(Stmt):
     """``dst = src`` by cp.async in pieces of ``width`` elements; it is complete after a `WaitGroup` that
     covers its group. Elements outside of ``src`` become 0. Its lines leave the L2 cache ``evict`` ("first" or
-    "last"), None for in the common order."""
+    "last"), None for in the common order. ``ends``: rows of ``src`` begin and end within pieces, and pieces
+    may begin anywhere; of those that are no whole vectors threads move the elements one by one, at once."""
 
     src: Region
     dst: Writes[Region]
     width: int
     evict: str | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import pytest
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import coalesced
-from tilec.backends.cuda.analysis.owners import owner
+from tilec.backends.cuda.analysis.owners import Known, owner
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.layout_algebra import places
 from tilec.ir.nodes import Store
@@ -19,6 +19,7 @@ TILE = tirx.decl_buffer((64, 1024), "float32", name="t", scope="shared.dyn")
 FLAT = tirx.decl_buffer((1 << 16,), "float32", name="f", scope="shared.dyn")
 VARS = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
 TRIP = tirx.Var("c", "int32")
+KNOWN = Known(defined={TRIP})
 #: (extents, vector) of loops over rows and columns.
 LOOPS = [
     ((1, 1024), 8),
@@ -55,7 +56,7 @@ def test_equal_owners_are_one_thread(first, second):
         (one, access), (two, other) = (
             case(*which, base) for which, base in zip((first, second), bases, strict=True)
         )
-        owners = (owner(access, one, WARPS, {}), owner(other, two, WARPS, {}))
+        owners = (owner(access, one, WARPS, KNOWN), owner(other, two, WARPS, KNOWN))
         if owners[0] is None or owners[0] != owners[1]:
             continue
         left, right = threads(one, bases[0], 2), threads(two, bases[1], 2)
@@ -65,7 +66,7 @@ def test_equal_owners_are_one_thread(first, second):
 @pytest.mark.parametrize(("first", "second"), itertools.combinations_with_replacement(LOOPS, 2))
 def test_equal_owners_of_a_flat_tile_are_one_thread(first, second):
     left, right = (flat_case(*which) for which in (first, second))
-    owners = [owner(access, loop, WARPS, {}) for loop, access in (left, right)]
+    owners = [owner(access, loop, WARPS, KNOWN) for loop, access in (left, right)]
     if owners[0] is None or owners[0] != owners[1]:
         return
     one, two = (flat_threads(loop) for loop, _ in (left, right))
@@ -93,25 +94,30 @@ def flat_threads(loop: ThreadLoop) -> dict[int, set[tuple[int, int]]]:
 
 def test_a_flat_index_tells_its_variables():
     loop, access = flat_case((4, 256), 8)
-    assert owner(access, loop, WARPS, {}) is not None
+    assert owner(access, loop, WARPS, KNOWN) is not None
 
 
 def test_a_loop_knows_its_own_elements():
     for which in LOOPS[:3]:
         loop, access = case(*which, which[0][1])
-        assert owner(access, loop, WARPS, {}) is not None
+        assert owner(access, loop, WARPS, KNOWN) is not None
 
 
 def test_copies_and_shifted_elements_have_no_owner():
     loop, access = case((1, 64), 8, 0)  # eight lanes of one warp suffice: the others hold copies
-    assert owner(access, loop, WARPS, {}) is None
+    assert owner(access, loop, WARPS, KNOWN) is None
     loop, access = case((1, 1024), 8, 64)
-    assert owner(access, loop, WARPS, {}) is None
+    assert owner(access, loop, WARPS, KNOWN) is None
 
 
 def test_a_base_may_be_what_blocks_and_trips_add_up_to():
-    block = tirx.Var("b", "int32")
-    for base, is_owned in ((block % 4 * 4096 + TRIP * 1024, True), (block % 4 * 512 + TRIP * 1024, False)):
-        loop, _ = case((1, 1024), 8, 0)
-        access = Access(TILE, (VARS[0], base + VARS[1]), False)
-        assert (owner(access, loop, WARPS, {}) is not None) == is_owned, base
+    block, loop = tirx.Var("b", "int32"), case((1, 1024), 8, 0)[0]
+
+    def of(base):
+        return owner(Access(TILE, (VARS[0], base + VARS[1]), False), loop, WARPS, KNOWN)
+
+    assert of(block % 4 * 4096 + TRIP * 1024) == of(block * 1024) != of(block % 4 * 512 + TRIP * 1024)
+    assert of(block % 4 * 512 + TRIP * 512) is None
+    assert of(block * 3 // 8 * 8 - block * 3) == of(TRIP * 1024 + block * 3 // 8 * 8 - block * 3)
+    assert of(tirx.const(64, "int32")) not in (None, of(tirx.const(0, "int32")))
+    assert of(block * 3) != of(tirx.Var("b", "int32") * 3)

@@ -20,7 +20,7 @@ from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tvm.ir import Expr, Var
 
@@ -190,8 +190,9 @@ def _gather_load(loop: Parallel, gather: Gather) -> Load:
     )
 
 
-def async_width(copy: Copy, facts: Facts) -> int:
-    """The vector width that both sides of a copy along its last axis allow."""
+def async_width(copy: Copy, facts: Facts, of_source: Callable[..., int] = vector_width) -> int:
+    """The vector width that both sides of a copy along its last axis allow; ``of_source`` tells that of what
+    is read."""
     loop = expand_copy(copy)
     if not isinstance(loop, Parallel):
         return 0
@@ -201,7 +202,7 @@ def async_width(copy: Copy, facts: Facts) -> int:
     limit = extent & -extent
     source = store.value
     width = vector_width(copy.dst.buffer, store.indices, var, limit, facts)
-    return vector_width(copy.src.buffer, tuple(source.indices), var, width, facts)
+    return of_source(copy.src.buffer, tuple(source.indices), var, width, facts)
 
 
 def _written_out(values: Mapping[Var, Expr]) -> dict[Var, Expr]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.vectors import divides
-from tilec.ir.exprs import dtype_of, int_value, substitute
+from tilec.backends.cuda.analysis.vectors import WIDEST, divides, widest
+from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -34,6 +35,26 @@ def low_place(place: Expr, width: int, loop: Parallel | ThreadLoop, facts: Facts
     for term in left[1:]:
         total = total + term
     return total if len(left) == 1 else tirx.bitwise_and(total, tirx.const(width - 1, "int32"))
+
+
+def place_width(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, facts: Facts) -> int:
+    """How many elements one access along ``var`` may move by where they lie, given that ``var`` starts at a
+    multiple of them: rows may begin and end between them. A power of two up to ``limit``, 1 for none."""
+    *rows, last = (facts.inline(index) for index in indices)
+    linear = linear_in(last, [var])
+    told = linear and int_value(linear[0]) == 1 and not any(uses(index, (var,)) for index in rows)
+    if not linear or not told or not is_dense(buffer):
+        return 1
+    place, width = facts.simplify(element_place(buffer, (*rows, linear[1]))), widest(buffer, limit)
+    while width > 1 and not divides(width, place, facts):
+        width //= 2
+    return width
+
+
+def is_dense(buffer: Var) -> bool:
+    """Whether neighbours of a row lie side by side, in whole bytes that a vector holds several of."""
+    strides = list(buffer.strides)
+    return element_bytes(str(buffer.dtype)) < WIDEST and (not strides or int_value(strides[-1]) == 1)
 
 
 def uniform_factors(place: Expr, width: int, facts: Facts) -> list[Expr]:

@@ -2,13 +2,15 @@
 
 Two loops that give an element to the same thread need no barrier between them. Which thread that is follows
 from the dimensions that the loop's variables index: `Owner` says per dimension which variables its index
-spells. A base is allowed that is a multiple of what they span, since the element then still tells them.
+spells. A base is allowed that is a multiple of what they span, since the element then still tells them, and
+a rest that is the same wherever the launch's blocks are (`Known`): it only moves all elements.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,9 +19,10 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.ir.exprs import int_value, linear_in, loads, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses, variables_of
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, walk
+from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access
 
 if TYPE_CHECKING:
@@ -29,18 +32,36 @@ if TYPE_CHECKING:
 
 #: A loop variable: its extent and the threads along it.
 Spread: TypeAlias = "tuple[int, tuple[Term, ...]]"
-#: Per dimension the variables that index it, fastest first; none where it says nothing.
-Owner: TypeAlias = "tuple[tuple[Spread, ...], ...]"
+#: What moves all elements of a dimension, as text, and its variables.
+Rest: TypeAlias = "tuple[str, tuple[Var, ...]]"
+#: Per dimension the variables that index it, fastest first, none where it says nothing; and what it is moved
+#: by.
+Owner: TypeAlias = "tuple[tuple[tuple[Spread, ...], Rest], ...]"
 
 
-def owner(item: Access, loop: ThreadLoop, warps: int, names: Mapping[Var, Expr]) -> Owner | None:
+@dataclass(frozen=True)
+class Known:
+    """What is known of the variables in indices: the values of ``names`` (`bound_names`), and those that
+    statements of the launch ``define``, whose values are others from trip to trip."""
+
+    names: Mapping[Var, Expr] = field(default_factory=dict)
+    defined: Set[Var] = frozenset()
+
+    @staticmethod
+    def of(body: Block) -> Known:
+        """What a launch's body tells."""
+        names = bound_names(body)
+        return Known(names, {var for stmt in walk(body) for var in defined(stmt)})
+
+
+def owner(item: Access, loop: ThreadLoop, warps: int, known: Known) -> Owner | None:
     """Who has the element that an access in ``loop`` names; None where that is not one thread by a rule that
-    another loop could share. ``names``: the values of the names that indices use (`bound_names`)."""
+    another loop could share."""
     found = []
     for index in item.indices:
-        axes = _axes(spelled(index, names), loop.vars, loop.extents)
-        found.append(tuple((loop.extents[axis], thread_terms(loop.layout, axis)) for axis in axes))
-    return tuple(found) if _covers(found, warps) else None
+        axes, rest = _axes(spelled(index, known.names), loop, known)
+        found.append((tuple((loop.extents[axis], thread_terms(loop.layout, axis)) for axis in axes), rest))
+    return tuple(found) if _covers([spreads for spreads, _ in found], warps) else None
 
 
 def bound_names(block: Block) -> dict[Var, Expr]:
@@ -61,25 +82,46 @@ def spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
     return index
 
 
-def _axes(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list[int]:
+def _axes(index: Expr, loop: ThreadLoop, known: Known) -> tuple[list[int], Rest]:
     """The variables that an index spells like digits (j, or i * 8 + j for a j below 8), as positions, fastest
-    first, up to a base that is a multiple of what they span; none for any other index."""
+    first, up to a base that is a multiple of what they span but for a rest; none for any other index."""
+    nothing: tuple[list[int], Rest] = [], ("", ())
     while isinstance(index, tirx.Cast):
         index = index.value
-    own = [axis for axis, var in enumerate(variables) if uses(index, (var,))]
+    own = [axis for axis, var in enumerate(loop.vars) if uses(index, (var,))]
     if not own or next(loads(index), None) is not None:
-        return []
-    linear = linear_in(index, [variables[axis] for axis in own])
+        return nothing
+    linear = linear_in(index, [loop.vars[axis] for axis in own])
     if not linear:
-        return []
+        return nothing
     steps = [int_value(step) or 0 for step in linear[:-1]]
     span, found = 1, []
     for step, axis in sorted(zip(steps, own, strict=True)):
         if step != span:
-            return []
-        span *= extents[axis]
+            return nothing
+        span *= loop.extents[axis]
         found.append(axis)
-    return found if _is_multiple(linear[-1], span) else []
+    rest = _rest(linear[-1], span)
+    variables = tuple(variables_of([rest]))
+    return nothing if known.defined & set(variables) else (found, (str(rest), variables))
+
+
+def _rest(base: Expr, span: int) -> Expr:
+    """``base`` without the terms that are known for multiples of ``span``."""
+    base = _analyzer().simplify(base)
+    zero = tirx.const(0, dtype_of(base))
+    if _is_multiple(base, span):
+        return zero
+    return _analyzer().simplify(sum((term for term in _terms(base) if not _is_multiple(term, span)), zero))
+
+
+def _terms(value: Expr) -> list[Expr]:
+    """What is added, or with a sign taken away."""
+    if isinstance(value, tirx.Add):
+        return [*_terms(value.a), *_terms(value.b)]
+    if isinstance(value, tirx.Sub):
+        return [*_terms(value.a), *(tirx.const(0, dtype_of(term)) - term for term in _terms(value.b))]
+    return [value]
 
 
 def _is_multiple(base: Expr, extent: int) -> bool:

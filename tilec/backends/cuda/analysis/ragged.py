@@ -2,7 +2,8 @@
 
 Columns of a fragment are numbers that a kernel's loops agree on, and nothing else: all loops that meet in a
 fragment may go through them in another order. They are shifted, so that what is stored begins at whole
-vectors: place p of n has column p - s, and the first s places the last s columns."""
+vectors: place p of n has column p - s, and the first s places the last s columns. Those of a shared tile stay
+where they are; a kernel may have it begin where memory has a vector (`start_copies`)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.loops import loop_extents
-from tilec.backends.cuda.analysis.low_places import element_place, low_place
+from tilec.backends.cuda.analysis.low_places import element_place, is_dense, low_place
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.vectors import WIDEST, divides, vector_width, widest
+from tilec.backends.cuda.analysis.vectors import divides, vector_width, widest
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, substitute, uses
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Reduce, Region, Stmt, Store, walk
 from tilec.ir.traits import buffers
@@ -53,12 +54,14 @@ class Ragged:
 @dataclass(eq=False)
 class _Loop:
     """A loop, and its accesses of tensors that move along its last variable, the names in them spelled out.
-    ``known``: by how many elements each is a vector without any test."""
+    ``known``: by how many elements each is a vector without any test; ``tiles``: those that it reads vectors
+    of, in shared memory."""
 
     stmt: Parallel
     items: list[Access] = field(default_factory=list)
     known: list[int] = field(default_factory=list)
     places: list[Expr] = field(default_factory=list)
+    tiles: list[int] = field(default_factory=list)
     is_plain: bool = True
 
     @property
@@ -172,11 +175,16 @@ class _Finder(ScopedRewrite):
         names = {inner.var for inner in walk(loop.stmt.body) if isinstance(inner, Bind)}
         told = not any(uses(index, (var,)) for index in rows) and linear and int_value(linear[0]) == 1
         named = any(uses(index, names) for index in (*rows, last))
-        if not told or named or item.buffer.scope() != "global" or not _is_dense(item.buffer):
+        is_tensor = item.buffer.scope() == "global"
+        if not told or named or not is_dense(item.buffer) or (item.is_write and not is_tensor):
             loop.is_plain = False
             return
+        known = vector_width(item.buffer, (*rows, last), var, _MOST, self.facts)
+        if not is_tensor:
+            loop.tiles.append(known)
+            return
         loop.items.append(Access(item.buffer, (*rows, last), item.is_write))
-        loop.known.append(vector_width(item.buffer, (*rows, last), var, _MOST, self.facts))
+        loop.known.append(known)
         loop.places.append(element_place(item.buffer, (*rows, linear[1])))
 
 
@@ -207,7 +215,7 @@ class _Group:
         written = {item.buffer for loop in self.loops for item in loop.items if item.is_write}
         if any(item.buffer in written and not item.is_write for loop in self.loops for item in loop.items):
             return {}
-        shifts = self._shifts()
+        shifts = self._in_place() if any(loop.tiles for loop in self.loops) else self._shifts()
         return {} if shifts is None else {
             loop.stmt: Ragged(self.width, shift) for loop, shift in zip(self.loops, shifts, strict=True)
         }  # fmt: skip
@@ -241,6 +249,15 @@ class _Group:
             for loop in self.loops
             for item, known in zip(loop.items, loop.known, strict=True)
         )
+
+    def _in_place(self) -> list[Expr | None] | None:
+        """No shift, where shared tiles are read in vectors; with the key ``phase`` alone, as a kernel knows
+        best whether what it stores begins at vectors. None where that differs from row to row of a loop."""
+        tiles = [width for loop in self.loops for width in loop.tiles]
+        rows = (uses(self._low(place, loop), loop.stmt.vars) for loop in self.loops for place in loop.places)
+        if not self.finder.phase or min(tiles) < self.width or any(rows):
+            return None
+        return [None] * len(self.loops)
 
     def _shifts(self) -> list[Expr | None] | None:
         """By how much the columns of each loop are shifted, so that stores (without any, loads) begin at
@@ -287,12 +304,6 @@ class _Group:
 
     def _low(self, place: Expr, loop: _Loop) -> Expr:
         return low_place(place, self.width, loop.stmt, self.finder.facts)
-
-
-def _is_dense(buffer: Var) -> bool:
-    """Whether neighbours of a row lie side by side, in whole bytes that a vector holds several of."""
-    strides = list(buffer.strides)
-    return element_bytes(str(buffer.dtype)) < WIDEST and (not strides or int_value(strides[-1]) == 1)
 
 
 def _is_whole(region: Region) -> bool:

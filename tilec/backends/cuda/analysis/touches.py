@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.owners import Owner, owner
+from tilec.backends.cuda.analysis.owners import Known, Owner, owner
 from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
@@ -31,7 +31,7 @@ from tilec.ir.traits import expressions, scratch
 from tilec.lowering.analysis.accesses import Access, accesses
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.ir.nodes import Region
     from tilec.ir.nodes.barriers import Group
@@ -42,16 +42,16 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Owners:
-    """What tells the owner of an access: the warps that share the work, who they are, and the names in
-    indices."""
+    """What tells the owner of an access: the warps that share the work, who they are, and what is known of
+    variables in indices."""
 
     warps: int
-    names: Mapping[Var, Expr]
+    known: Known
     span: Span | None = None
 
     def use(self, item: Access, loop: ThreadLoop) -> Use:
         """An access by a loop."""
-        found = owner(item, loop, self.warps, self.names)
+        found = owner(item, loop, self.warps, self.known)
         return Use(item.buffer, None if found is None else (self.span, found))
 
     def of(self, group: Group) -> Owners:

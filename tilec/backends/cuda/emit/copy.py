@@ -9,19 +9,22 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents
+from tilec.backends.cuda.analysis.low_places import place_width
+from tilec.backends.cuda.device.ends import read_end
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import over_layout
+from tilec.backends.cuda.emit.spots import rest
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncCopy
-from tilec.ir.exprs import all_of
+from tilec.ir.exprs import all_of, dtype_of
 from tilec.ir.nodes import Copy, Parallel, Store
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.emission.storage import convert, element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
 
 @emit.register(AsyncCopy)
@@ -32,22 +35,49 @@ def _emit_async_copy(stmt: AsyncCopy, ctx: DeviceContext) -> tirx.Stmt | None:
     assert isinstance(store, Store)
     extents = loop_extents(loop)
     layout = coalesced(extents, ctx.warps, stmt.width)
-    piece = partial(_piece, stmt, store, ctx)
+    places = tuple(store.value.indices)
+    known = place_width(stmt.src.buffer, places, loop.vars[-1], stmt.width, ctx.facts) == stmt.width
+    piece = partial(_piece, stmt, store, known, ctx)
     return over_layout(loop.vars, extents, layout, stmt.width, piece, ctx, once=True)
 
 
-def _piece(stmt: AsyncCopy, store: Store, ctx: DeviceContext) -> tirx.Stmt:
-    """One cp.async."""
-    source = store.value
-    size = stmt.width * element_bytes(str(stmt.dst.buffer.dtype))
-    conds = open_bounds(source.source, tuple(source.indices), ctx)
-    if conds is None:
-        conds = [tirx.const(False, "bool")]
+def _piece(stmt: AsyncCopy, store: Store, known: bool, ctx: DeviceContext) -> tirx.Stmt:
+    """One cp.async, of zeros where it is outside of the source; ``known``: that it begins at a multiple of
+    its width."""
+    source, size = store.value, stmt.width * element_bytes(str(stmt.dst.buffer.dtype))
+    indices = tuple(source.indices)
+    full, none = tirx.const(size, "int32"), tirx.const(0, "int32")
     target, origin = ctx.storage(stmt.dst.buffer), ctx.storage(stmt.src.buffer)
-    to = target.offset([ctx.value(index) for index in store.indices])
-    start = origin.offset([ctx.value(index) for index in source.indices])
-    full = tirx.const(size, "int32")
-    count: Expr = full
-    if conds:
-        count = tirx.Select(ctx.value(all_of(conds)), full, tirx.const(0, "int32"))
-    return call(cp_async(size, stmt.evict).call(target.data.ptr_to([to]), origin.data.ptr_to([start]), count))
+    to = target.data.ptr_to([target.offset([ctx.value(index) for index in store.indices])])
+    start = origin.offset([ctx.value(index) for index in indices])
+    moved = partial(cp_async(size, stmt.evict).call, to, origin.data.ptr_to([start]))
+    exists = _exists(stmt.src.buffer, indices, ctx)
+    if not stmt.ends:
+        return call(moved(full if exists is None else tirx.Select(exists, full, none)))
+    last = indices[-1] + tirx.const(stmt.width - 1, dtype_of(indices[-1]))
+    begins = None if known else tirx.EQ(rest(start, stmt.width), none)
+    conds = [begins, exists, _exists(stmt.src.buffer, (*indices[:-1], last), ctx)]
+    whole = all_of([tirx.const(True, "bool"), *(cond for cond in conds if cond is not None)])
+    return tirx.IfThenElse(whole, call(moved(full)), call(_end(stmt, indices, to, ctx)))
+
+
+def _end(stmt: AsyncCopy, indices: tuple[Expr, ...], to: Expr, ctx: DeviceContext) -> Expr:
+    """What moves the elements of a piece that are in their row, and zeros for others."""
+    each, origin = element_bytes(str(stmt.dst.buffer.dtype)), ctx.storage(stmt.src.buffer)
+    values = [ctx.value(index) for index in indices]
+    extent = convert(ctx.value(origin.shape[-1]), "int64")
+    row = _exists(stmt.src.buffer, (*indices[:-1], tirx.const(0, dtype_of(indices[-1]))), ctx)
+    if row is not None:
+        extent = tirx.Select(row, extent, tirx.const(0, "int64"))
+    zero = tirx.const(0, "int32")
+    start, place, index = origin.data.ptr_to([zero]), origin.offset(values), values[-1]
+    read = read_end(stmt.width * each, each)
+    return read.call(to, start, convert(place, "int64"), convert(index, "int64"), extent, zero, zero)
+
+
+def _exists(buffer: Var, indices: tuple[Expr, ...], ctx: DeviceContext) -> Expr | None:
+    """What tells whether an element exists; None where it surely does."""
+    conds = open_bounds(buffer, indices, ctx)
+    if conds is None:
+        return tirx.const(False, "bool")
+    return ctx.value(all_of(conds)) if conds else None

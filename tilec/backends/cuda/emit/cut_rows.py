@@ -107,7 +107,7 @@ class _Cut(Ragged):
         """By how much the pitch of a read exceeds the one that columns are shifted for, where that is all
         that keeps it from whole vectors: the one in place of the other, what it is beyond them is the
         shift."""
-        place = self._between(load)
+        place = self._between(load.source, load.indices)
         if self.names is None or place is None:
             return None
         shift = self.ctx.facts.inline(self.names.shift.var)

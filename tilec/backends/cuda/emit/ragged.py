@@ -98,7 +98,7 @@ class Ragged(Vector):
         what they are there."""
         conds: list[Expr] = []
         for read in (read for read in self.reads if read.above is not None):
-            found = self._between(read.load)
+            found = self._between(read.buffer, read.load.indices)
             factors = None if found is None else uniform_factors(found, self.width, self.ctx.facts)
             if self.names is not None or not factors:
                 return None
@@ -142,28 +142,32 @@ class Ragged(Vector):
 
     def _ahead(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
         """Plans the read of neighbours; a read of one element happens once, as in other loops."""
-        if not any(uses(index, (self.var,)) for index in indices):
+        if not any(uses(index, (self.var,)) for index in indices) or load.source.scope() != "global":
             return super()._ahead(load, indices)
         if any(same(load, read.load) for read in self.reads):
             return []
         width = widest(load.source, self.width)
         tmp = self._registers(load.source, "v", self.count)
-        above = None if self._is_aligned(load) else self._registers(load.source, "a", self.count)
+        above = (
+            None
+            if self._is_aligned(load.source, load.indices)
+            else self._registers(load.source, "a", self.count)
+        )
         self.reads.append(Read(load, tmp, width, above))
         self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         return []
 
-    def _is_aligned(self, load: TensorLoad) -> bool:
+    def _is_aligned(self, buffer: Var, indices: Sequence[Expr]) -> bool:
         """Whether whole vectors surely begin at multiples of their width."""
-        facts, place = self.ctx.facts, self._between(load)
+        facts, place = self.ctx.facts, self._between(buffer, indices)
         shift = _ZERO if self.names is None else facts.inline(self.names.shift.var)
         return place is not None and same(low_place(place, self.width, self.stmt, facts), shift)
 
-    def _between(self, load: TensorLoad) -> Expr | None:
-        """Where the columns of a read begin, but for the variable and their shift."""
-        *rows, last = self.spots.straight(load.indices)
+    def _between(self, buffer: Var, indices: Sequence[Expr]) -> Expr | None:
+        """Where the columns of an access begin, but for the variable and their shift."""
+        *rows, last = self.spots.straight(indices)
         column, rows = self.spots.column(last), [self.ctx.facts.inline(index) for index in rows]
-        return None if column is None else element_place(load.source, (*rows, column))
+        return None if column is None else element_place(buffer, (*rows, column))
 
     def _ask(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Asks for the whole vectors."""
@@ -238,7 +242,7 @@ class Ragged(Vector):
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
-        self._loads()
+        tiles = self._loads()
         self._plan_stores()
         take_road(self.stmt, self.moved, self.ctx)
         body = [stmt for stmt in self.body if stmt not in (self.names or ()) or self._counts(stmt)]
@@ -248,7 +252,7 @@ class Ragged(Vector):
             for element in range(self.width):
                 with self.ctx.scope(), self._at(element):
                     parts += [part for stmt in body if (part := self._stmt(stmt, element)) is not None]
-            return sequence([*name, *self._waiting(), *parts, *self._flush()])
+            return sequence([*name, *tiles, *self._waiting(), *parts, *self._flush()])
 
     def _counts(self, name: Stmt) -> bool:
         """Whether a name is that of the column, for which more than places of vectors ask."""
@@ -302,10 +306,13 @@ class Ragged(Vector):
         ctx, width, buffer = self.ctx, kept.width, kept.store.buffer
         spot = self.spots.at(buffer, kept.store.indices, width)
         vector = store_vector(buffer, spot.place, tmp, first, width, [], ctx)
-        if not spot.whole or spot.is_even:
-            return guarded(vector, spot.whole)
+        whole = list(spot.whole)
+        if not self._is_aligned(buffer, kept.store.indices):
+            whole.append(tirx.EQ(rest(spot.place, width), _ZERO))
+        elif not whole or spot.is_even:
+            return guarded(vector, whole)
         size, each = bytes_of(buffer, width)
         held = tmp.ptr_to([tirx.const(first * each // element_bytes(str(tmp.dtype)), "int32")])
         made = write_end(size, each).call(self._start(buffer), spot.place, held, *self._row(spot))
         ends = guarded(call(made), [*once_tests(buffer, ctx), *self._begun(spot)])
-        return tirx.IfThenElse(all_of(spot.whole), vector, ends)
+        return tirx.IfThenElse(all_of(whole), vector, ends)

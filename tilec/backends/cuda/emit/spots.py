@@ -31,9 +31,10 @@ class Shifted(NamedTuple):
 class Spot:
     """A vector of a tensor, as expressions of the device: the ``place`` of its first element if it does not
     go around the end of the columns, the ``index`` of that in its row of ``extent`` elements; what holds
-    where its row exists, where all of it does, and where its first element does; ``turned``: how many of its
-    elements lie a lap further on, where that is positive; ``is_even``: all of it exists or nothing. ``last``
-    and ``size`` are index and extent as tile IR has them."""
+    where its row exists, where all of it does, and where its first element does, or any where it may begin
+    in front of the row; ``turned``: how many of its elements lie a lap further on, where that is positive;
+    ``is_even``: all of it exists or nothing. ``last`` and ``size`` are index and extent as tile IR has
+    them."""
 
     place: Expr
     index: Expr
@@ -95,7 +96,7 @@ class Spots:
             extent=convert(ctx.value(storage.shape[-1]), "int64"),
             rows=exists,
             whole=first if even else [*first, *behind, *around],
-            first=first,
+            first=first if self._follows(last) else [*exists, *self._reaches(last, end, storage.shape[-1])],
             turned=turned,
             is_even=even,
             last=last,
@@ -109,6 +110,17 @@ class Spots:
         if not linear or not divides(width, extent, facts):
             return False
         return int_value(linear[0]) == 1 and divides(width, linear[1], facts)
+
+    def _follows(self, index: Expr) -> bool:
+        """Whether a vector surely begins in its row or behind it, but for the shift of columns."""
+        if self.names is not None:
+            index = index + convert(self.names.shift.var, dtype_of(index))
+        return self.ctx.facts.prove(tirx.GE(index, tirx.const(0, dtype_of(index)))) is True
+
+    def _reaches(self, first: Expr, last: Expr, extent: Expr) -> list[Expr]:
+        """What holds where any element of a vector lies between the ends of its row."""
+        extent, zero = convert(extent, dtype_of(first)), tirx.const(0, dtype_of(last))
+        return [self.ctx.value(cond) for cond in (tirx.LT(first, extent), tirx.GE(last, zero))]
 
     def _around(self) -> tuple[list[Expr], Expr]:
         """What holds where a vector does not go around the end of the columns, and how many of its elements

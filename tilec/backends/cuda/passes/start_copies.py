@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.asked_hints import said
-from tilec.backends.cuda.analysis.loads_ahead import CopyLoad, async_elements, load_of
+from tilec.backends.cuda.analysis.loads_ahead import CopyLoad, async_elements, async_width, load_of
+from tilec.backends.cuda.analysis.low_places import is_dense, place_width
+from tilec.backends.cuda.analysis.vectors import widest
 from tilec.backends.cuda.nodes import AsyncCopy, CommitGroup, WaitGroup
 from tilec.ir.nodes import PRODUCTS, Block, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import Group
@@ -18,8 +21,11 @@ from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from collections.abc import Sequence
 
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
 #: Bytes of one cp.async that goes past L1, as narrower ones do not.
@@ -29,8 +35,9 @@ _OTHERS = (*PRODUCTS, LaneMma, Group)
 
 
 class StartCopies(Pass):
-    """In: copies of whole shared tiles, by 16 bytes or as their author asks, with other statements between
-    them and their first readers, outside of pipelined loops and in launches without products. Out:
+    """In: copies of whole shared tiles, by 16 bytes (of rows that begin anywhere where the copy begins at a
+    multiple of that, or the key ``phase`` has that tested) or as their author asks, with other statements
+    between them and their first readers, outside of pipelined loops and in launches without products. Out:
     AsyncCopies, each a group that is complete where a statement first uses its tile: all of them are under
     way at once, and no register holds what comes."""
 
@@ -62,26 +69,44 @@ class _Starter(ScopedRewrite):
         """Copies start; pipelined loops have groups of their own, and not all threads may take a branch."""
         if isinstance(stmt, (Pipelined, If)):
             return [stmt]
-        load, width = load_of(stmt), 0
-        if isinstance(load, CopyLoad) and stmt in self._read_later:
-            width = self._width(load)
-        if not isinstance(load, CopyLoad) or not width:
+        load = load_of(stmt)
+        if not isinstance(load, CopyLoad) or stmt not in self._read_later:
             return super().stmt(stmt)
-        size = width * element_bytes(str(load.tile.dtype))
-        how = f"cp.async of {size} bytes, up to its first reader"
-        self._roads.append(road_of(stmt, "cp.async", how))
-        self._roads += said(stmt, load.stmt.hints, "cp.async", width)
-        return [load.asynchronous(width, {}, {}, self.facts), CommitGroup()]
+        copy = self._started(load)
+        if copy is None:
+            return super().stmt(stmt)
+        size = copy.width * element_bytes(str(copy.dst.buffer.dtype))
+        ends = ", the ends of rows element by element" if copy.ends else ""
+        self._roads.append(
+            road_of(stmt, "cp.async", f"cp.async of {size} bytes, up to its first reader{ends}")
+        )
+        self._roads += said(stmt, load.stmt.hints, "cp.async", copy.width)
+        return [copy, CommitGroup()]
 
-    def _width(self, load: CopyLoad) -> int:
-        """Elements that one cp.async moves; 0 where that is not 16 bytes and the author asks for none, or
-        wants none."""
-        asked = load.stmt.hints.prefer_instruction
-        if asked == "sync":
-            return 0
+    def _started(self, load: CopyLoad) -> AsyncCopy | None:
+        """The copy in pieces of 16 bytes, or of fewer where the author asks for that; None where it cannot be
+        or shall not."""
+        hints, each = load.stmt.hints, element_bytes(str(load.tile.dtype))
+        if hints.prefer_instruction == "sync":
+            return None
         width = async_elements(load, {}, self.facts, None)
-        is_whole = width * element_bytes(str(load.tile.dtype)) == WHOLE_BYTES
-        return width if is_whole or asked == "cp_async" else 0
+        if width * each == WHOLE_BYTES:
+            return load.asynchronous(width, {}, {}, self.facts)
+        if (
+            not hints.coalesced_width
+            and async_width(load.stmt, self.facts, self._anywhere) * each == WHOLE_BYTES
+        ):
+            return replace(load.asynchronous(WHOLE_BYTES // each, {}, {}, self.facts), ends=True)
+        if not width or hints.prefer_instruction != "cp_async":
+            return None
+        return load.asynchronous(width, {}, {}, self.facts)
+
+    def _anywhere(self, buffer: Var, indices: Sequence[Expr], var: Var, limit: int, facts: Facts) -> int:
+        """By how many elements a row that begins anywhere is read: with the key ``phase`` wherever these are
+        tested to begin at a multiple, else where that is known."""
+        if self.launch.schedule.phase and is_dense(buffer):
+            return widest(buffer, limit)
+        return place_width(buffer, indices, var, limit, facts)
 
     def _with_waits(self, block: Block) -> Block:
         """Waits for groups, the oldest first: up to the last one that a statement meets."""
