@@ -297,3 +297,29 @@ def test_views_that_split_an_axis_are_in_registers(target, build, pinned, dims):
     (launch,) = lower(kernel, target).launches
     tiles = [stmt.buffer.name for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     assert not [tile for tile in tiles if tile.endswith("_shared")]
+
+
+def passed_on(M, N):
+    """A product whose sums go through a tile of the author's."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((M, 64), "float16"), W: T.Tensor((N, 64), "float16"), Y: T.Tensor((M, N), "float16")
+    ):
+        with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
+            x, w = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            sums, tile = T.alloc_fragment((64, 64), "float32"), T.alloc_shared((64, 64), "float16")
+            T.copy(X[by * 64, 0], x)
+            T.copy(W[bx * 64, 0], w)
+            T.gemm(x, w, sums, transpose_B=True, clear_accum=True)
+            T.copy(sums, tile)
+            T.copy(tile, Y[by * 64, bx * 64])
+
+    return main
+
+
+def test_tiles_that_sums_go_through_meet_no_bank_twice():
+    kernel = elaborate(passed_on, name="passed", dims={"M": Guard(), "N": Guard(div=8)}, args={}, config={})
+    assert Beside(kernel, SM80).run({"M": 70, "N": 72}) == []
+    launch = to_tir(lower(kernel, SM80), SM80).launches[0]
+    assert not [road for road in launch.roads if road.loss is not None and "bank" in road.loss.why]

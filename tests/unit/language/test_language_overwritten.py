@@ -132,10 +132,22 @@ def of_each_thread(X, ids, Y, f):
         Y[i] = kept[0] * 2
 
 
+@T.macro
+def by_a_place_made_in_a_loop(X, ids, Y, f):
+    for i in T.Parallel(64):
+        place, bits = T.alloc_var("int32"), T.alloc_local((1,), "int32")
+        place = 0
+        bits[0] = i
+        for _k in T.serial(6):
+            place = place * 2 + bits[0] % 2
+            bits[0] = bits[0] // 2
+        Y[place] = X[0, i]
+
+
 @pytest.mark.parametrize(
     "body",
     [by_the_index, by_a_loaded_index, by_a_variable, accumulated, largest, the_same_value, under_a_condition,
-     one_iteration, of_each_thread],
+     one_iteration, of_each_thread, by_a_place_made_in_a_loop],
 )  # fmt: skip
 def test_other_stores_are_not(body):
     found = trace(kernel(body), name="k", dims={}, args={}, config={}).remarks

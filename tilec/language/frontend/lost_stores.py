@@ -28,8 +28,24 @@ def lost_stores(kernel: ir.Kernel) -> Iterator[Remark]:
         if isinstance(stmt, ir.Parallel):
             axes = [var for var, extent in zip(stmt.vars, stmt.extents, strict=True) if not _is_one(extent)]
             used = frozenset(buffer for inner in ir.walk(stmt.body) for buffer in read_by(inner))
-            for store, names in _stores(stmt.body, axes, {}, frozenset(), used):
+            for store, names in _stores(stmt.body, axes, _kept(stmt.body), frozenset(), used):
                 yield _remark(kernel, stmt, store, names)
+
+
+def _kept(body: ir.Block) -> _Bound:
+    """What the variables and arrays of a thread that a loop's body stores to are made of, in any trip of the
+    loops inside."""
+    made: dict[Any, frozenset[Any]] = {}
+    before = None
+    while made != before:
+        before = dict(made)
+        for stmt in ir.walk(body):
+            if isinstance(stmt, ir.Bind):
+                made[stmt.var] = _variables(stmt.value, made)
+            elif isinstance(stmt, ir.Store) and stmt.buffer.scope() not in _SHARED:
+                of = [_variables(part, made) for part in (stmt.value, *stmt.indices)]
+                made[stmt.buffer] = made.get(stmt.buffer, frozenset()).union(*of)
+    return made
 
 
 def _is_one(extent: Any) -> bool:
@@ -66,9 +82,10 @@ def _variables(expr: Any, bound: _Bound) -> frozenset[Any]:
     """The variables that an expression depends on, through those that were bound."""
     from tvm.ir import Var
 
-    from tilec.ir.exprs import walk
+    from tilec.ir.exprs import loads, walk
 
     found = [part for part in walk(expr) if isinstance(part, Var)]
+    found += [load.source for load in loads(expr)]
     return frozenset(found).union(*(bound[var] for var in found if var in bound))
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.asked_layouts import obeyed
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
-from tilec.backends.cuda.analysis.held_alike import sums_in
+from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import (
     fitting_fragment,
     followed,
@@ -64,6 +64,7 @@ from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.uses import addressed_in, used_in, written_in
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class _Inference:
                 self.layouts.setdefault(stmt.dst.buffer, slabs(stmt.dst.buffer))
             if isinstance(stmt, TensorStore) and slab_bytes(stmt.src.buffer):
                 self.layouts.setdefault(stmt.src.buffer, slabs(stmt.src.buffer))
+        for tile in _passed_on(stmts) - self.addressed:
+            self.layouts.setdefault(tile, swizzled(tile))
 
     def _read_to_fragments(self, stmts: Sequence[Stmt]) -> set[Var]:
         """Tiles of which lanes read pieces of eight rows at once: by loops over a product's sums, over
@@ -276,6 +279,26 @@ class _Inference:
 
     def _is_open(self, buffer: Var) -> bool:
         return buffer in self.fragments and buffer not in self.layouts
+
+
+def _passed_on(stmts: Sequence[Stmt]) -> set[Var]:
+    """Tiles of 16 bits that loops write from what products leave, and that loops alone use: in rows one
+    behind the other, lanes that have a column of eight rows would meet in the same banks."""
+    loops = [stmt for stmt in stmts if isinstance(stmt, Parallel)]
+    inside = {inner for loop in loops for inner in walk((loop,))}
+    others = (stmt for stmt in stmts if stmt not in inside and not isinstance(stmt, Alloc))
+    named = {buffer for stmt in others for buffer in buffers(stmt)}
+    held = held_alike(loops, sums_in(stmts))
+    made = {
+        item.buffer
+        for loop in loops
+        if any(other.buffer in held for other in accesses(loop.body))
+        for item in accesses(loop.body)
+        if item.is_write
+    }
+    return {
+        tile for tile in made - named if tile.scope() == "shared.dyn" and element_bytes(str(tile.dtype)) == 2
+    }
 
 
 def _is_wide(fragment: Var) -> bool:
