@@ -283,12 +283,56 @@ def heads(S, K):
     return main
 
 
+def packed(M, K):
+    """Bytes with two numbers each, as fragments."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, K // 2), "uint8"), Y: T.Tensor((M, K), "float16")):
+        with T.Kernel(T.ceildiv(M, 8), threads=64) as b:
+            pairs, numbers = T.alloc_fragment((8, K // 2), "uint8"), T.alloc_fragment((8, K), "float16")
+            T.copy(X[b * 8, 0], pairs)
+            for i, j in T.Parallel(8, K):
+                numbers[i, j] = T.cast(pairs[i, j // 2] >> (4 * (j % 2)) & 15, "float16") - 8.0
+            T.copy(numbers, Y[b * 8, 0])
+
+    return main
+
+
+def unpacked(N, K):
+    """A product whose second operand is made of bytes with two numbers each."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((64, K), "float16"), W: T.Tensor((N, K // 2), "uint8"), Y: T.Tensor((64, N), "float32")
+    ):
+        with T.Kernel(T.ceildiv(N, 64), threads=128) as b:
+            x, w = T.alloc_shared((64, K), "float16"), T.alloc_shared((64, K // 2), "uint8")
+            pairs, numbers = T.alloc_fragment((64, K // 2), "uint8"), T.alloc_fragment((64, K), "float16")
+            wide, sums = T.alloc_shared((64, K), "float16"), T.alloc_fragment((64, 64), "float32")
+            T.copy(X, x)
+            T.copy(W[b * 64, 0], w)
+            T.copy(w, pairs)
+            for i, j in T.Parallel(64, K):
+                numbers[i, j] = T.cast(pairs[i, j // 2] >> (4 * (j % 2)) & 15, "float16") - 8.0
+            T.copy(numbers, wide)
+            T.gemm(x, wide, sums, transpose_B=True, clear_accum=True)
+            T.copy(sums, Y[0, b * 64])
+
+    return main
+
+
 @TARGETS
 @pytest.mark.parametrize(
     ("build", "pinned", "dims"),
-    [(groups, {"C": 256}, {"M": 5}), (groups, {"C": 96}, {"M": 3}), (heads, {"K": 64}, {"S": 70})],
+    [
+        (groups, {"C": 256}, {"M": 5}),
+        (groups, {"C": 96}, {"M": 3}),
+        (heads, {"K": 64}, {"S": 70}),
+        (packed, {"K": 64}, {"M": 11}),
+        (unpacked, {"K": 64}, {"N": 70}),
+    ],
 )
-def test_views_that_split_an_axis_are_in_registers(target, build, pinned, dims):
+def test_parts_of_an_index_are_in_registers(target, build, pinned, dims):
     """The layout allows it: no tile of the author's or of the view's size goes through shared memory."""
     (name,) = dims
     guards = {name: Guard(), **{dim: Guard(eq=size) for dim, size in pinned.items()}}

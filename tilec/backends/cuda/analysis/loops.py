@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -57,10 +57,11 @@ def loop_axis(index: Expr, loop: Parallel) -> int | None:
 
 
 class Line(NamedTuple):
-    """What an index has of the loop variable ``axis``: ``factor`` times it."""
+    """What an index has of the loop variable ``axis``: ``factor`` times it, or one of ``per`` values."""
 
     axis: int
     factor: int
+    per: int = 1
 
 
 #: The parts that an index is the sum of, each a multiple of all that those before it come to; none: an index
@@ -70,11 +71,13 @@ Lines: TypeAlias = tuple[Line, ...]
 
 def loop_line(index: Expr, loop: Parallel) -> Lines | None:
     """The parts that an index has of loop variables: one where it is on a line along a variable, several
-    where it goes through a view that splits the dimension (``j * 128 + k`` for a k below 128); None for any
-    other index."""
+    where it goes through a view that splits the dimension (``j * 128 + k`` for a k below 128), one of several
+    values where these are packed (``j // 2``); None for any other index."""
     axis = loop_axis(index, loop)
     if axis is not None:
         return (Line(axis, 1),)
+    if isinstance(index, tirx.FloorDiv):
+        return _packed_line(index, loop)
     used = [position for position, var in enumerate(loop.vars) if uses(index, (var,))]
     linear = linear_in(index, [loop.vars[axis] for axis in used]) if used else []
     numbers = [number for part in linear if (number := int_value(part)) is not None]
@@ -86,6 +89,13 @@ def loop_line(index: Expr, loop: Parallel) -> Lines | None:
     extents = loop_extents(loop)
     whole = all(line.factor * extents[line.axis] == next_.factor for line, next_ in pairwise(lines))
     return tuple(lines) if whole and 0 <= offset < lines[0].factor else None
+
+
+def _packed_line(index: tirx.FloorDiv, loop: Parallel) -> Lines | None:
+    axis, per = loop_axis(index.a, loop), int_value(index.b)
+    if axis is None or per is None or per < 1 or loop_extents(loop)[axis] % per:
+        return None
+    return (Line(axis, 1, per),)
 
 
 def loop_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
@@ -118,15 +128,21 @@ def cover(item: Access, loop: Parallel) -> tuple[int | None, ...] | None:
     """Per dimension of an access the loop variable that indexes it, None for dimensions of one element; None
     as a whole for any other index."""
     found = loop_lines(item, loop)
-    if found is None or any(len(lines) > 1 or (lines and lines[0].factor != 1) for lines in found):
+    plain = (len(lines) == 1 and lines[0].factor == lines[0].per == 1 for lines in found or () if lines)
+    if found is None or not all(plain):
         return None
     return tuple(lines[0].axis if lines else None for lines in found)
 
 
-def followed(layout: Layout, dimensions: tuple[Lines, ...]) -> Layout:
+def followed(layout: Layout, dimensions: tuple[Lines, ...]) -> Layout | None:
     """The layout of a fragment whose dimensions have these parts of the variables of a loop of ``layout``:
-    what lies between two iterations is in registers."""
-    kept = select(layout, [line.axis for lines in dimensions for line in lines])
+    what lies between two iterations is in registers. None where threads share what is packed."""
+    packed = {line.axis: line.per for lines in dimensions for line in lines}
+    digits_of = [thinned(layout, axis, packed.get(axis, 1)) for axis in range(len(layout.digits))]
+    found = [own for own in digits_of if own is not None]
+    if len(found) < len(digits_of):
+        return None
+    kept = select(Layout(tuple(found)), [line.axis for lines in dimensions for line in lines])
     apart = math.prod(lines[0].factor for lines in dimensions if lines)
     rest = iter(kept.digits)
     digits: list[tuple[Digit, ...]] = []
@@ -177,6 +193,10 @@ def loop_layout(
         for line, own in zip(lines, _spread(layout, dimension, lines, loop) or (), strict=False):
             digits[line.axis] = own
     axes = [line.axis for lines in dimensions for line in lines]
+    if any(line.per > 1 for lines in dimensions for line in lines):
+        digits = list(
+            _with_packed(digits, {line.axis for lines in dimensions for line in lines if line.per > 1})
+        )
     free = [axis for axis, extent in enumerate(extents) if axis not in axes and extent > 1]
     if not free:
         return Layout(tuple(digits))
@@ -194,8 +214,10 @@ def _spread(
     if not lines:
         return None if thread_terms(layout, dimension) else ()
     extents = loop_extents(loop)
-    if layout.shape[dimension] < lines[-1].factor * extents[lines[-1].axis]:
+    if layout.shape[dimension] * lines[0].per < lines[-1].factor * extents[lines[-1].axis]:
         return None
+    if lines[0].per > 1:
+        return ((Digit(lines[0].per, 1, "reg"), *layout.digits[dimension]),)
     left = thinned(layout, dimension, lines[0].factor)
     found: list[tuple[Digit, ...]] = []
     for line in lines[:-1]:
@@ -223,6 +245,18 @@ def _cut(digits: Sequence[Digit], extent: int) -> tuple[tuple[Digit, ...], tuple
             rest = replace(digit, size=digit.size // size, stride=digit.stride * size)
             return (tuple(below), (rest, *digits[position + 1 :])) if extent == 1 else None
     return (tuple(below), ()) if extent == 1 else None
+
+
+def _with_packed(digits: Sequence[tuple[Digit, ...]], axes: Set[int]) -> Iterator[tuple[Digit, ...]]:
+    """The digits of a loop, of which the first of some ``axes`` go through what is packed: registers that lie
+    side by side, the others as far apart as all of these are."""
+    sizes = {axis: digits[axis][0].size for axis in axes}
+    step = math.prod(sizes.values())
+    between = 1
+    for axis, own in enumerate(digits):
+        first = (Digit(sizes[axis], between, "reg"),) if axis in axes else ()
+        between *= sizes.get(axis, 1)
+        yield (*first, *(_apart(digit, step) for digit in own[len(first) :]))
 
 
 def _first_free(layout: Layout, space: str) -> int:

@@ -322,6 +322,10 @@ class DeviceContext(Context):
         goes on where the others end; none for any other index."""
         if isinstance(index, Var):
             return self.digits.get(index, ())
+        per = int_value(index.b) if isinstance(index, tirx.FloorDiv) else None
+        if per is not None and isinstance(index.a, Var):
+            packed = (_packed(part, per) for part in self.digits.get(index.a, ()))
+            return (Part(1, 1, _int(0), True), *(part for part in packed if part is not None))
         used = [var for var in undefined_vars(index) if var in self.digits]
         linear = linear_in(index, used) if used else []
         numbers = [number for part in linear if (number := int_value(part)) is not None]
@@ -388,6 +392,15 @@ def _is_zero(value: Expr) -> bool:
     if isinstance(value, tirx.FloatImm):
         return float(value.value) == 0 and math.copysign(1, value.value) > 0
     return isinstance(value, tirx.IntImm) and int(value.value) == 0
+
+
+def _packed(part: Part, per: int) -> Part | None:
+    """What is left of a digit where one counts for every ``per`` values; None where nothing is."""
+    end = part.weight * part.size
+    if end <= per:
+        return None
+    low = max(part.weight, per)
+    return Part(low // per, end // low, _piece(part, low, end), part.in_register)
 
 
 def _piece(part: Part, low: int, high: int) -> Expr:

@@ -258,9 +258,11 @@ class _Inference:
             if item.buffer not in self.fragments or item.buffer in self.layouts or lines is None:
                 continue
             sizes = loop_extents(loop)
-            extents = tuple(sizes[own[-1].axis] * own[-1].factor if own else 1 for own in lines)
-            if static_extents(item.buffer) == extents:
-                self.layouts[item.buffer] = followed(layout, lines)
+            ends = (own[-1] if own else None for own in lines)
+            extents = tuple(sizes[end.axis] * end.factor // end.per if end else 1 for end in ends)
+            made = followed(layout, lines) if static_extents(item.buffer) == extents else None
+            if made is not None:
+                self.layouts[item.buffer] = made
 
     def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
         """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors;
