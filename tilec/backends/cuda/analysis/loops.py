@@ -57,15 +57,17 @@ def loop_axis(index: Expr, loop: Parallel) -> int | None:
 
 
 class Line(NamedTuple):
-    """What an index has of the loop variable ``axis``: ``factor`` times it, or one of ``per`` values."""
+    """What an index has of the loop variable ``axis``: ``factor`` times it, or one of ``per`` values, and
+    ``offset``."""
 
     axis: int
     factor: int
     per: int = 1
+    offset: int = 0
 
 
 #: The parts that an index is the sum of, each a multiple of all that those before it come to; none: an index
-#: of a dimension of one element. What is added to them is less than the first factor.
+#: of a dimension of one element. The first one alone has an offset, less than its factor.
 Lines: TypeAlias = tuple[Line, ...]
 
 
@@ -84,11 +86,12 @@ def loop_line(index: Expr, loop: Parallel) -> Lines | None:
     if not numbers or len(numbers) < len(linear):
         return None
     *factors, offset = numbers
-    lines = sorted((Line(axis, factor) for axis, factor in zip(used, factors, strict=True)),
-                   key=lambda line: line.factor)  # fmt: skip
-    extents = loop_extents(loop)
-    whole = all(line.factor * extents[line.axis] == next_.factor for line, next_ in pairwise(lines))
-    return tuple(lines) if whole and 0 <= offset < lines[0].factor else None
+    first, *others = sorted(
+        (Line(axis, factor) for axis, factor in zip(used, factors, strict=True)), key=lambda line: line.factor
+    )
+    lines, extents = (first._replace(offset=offset), *others), loop_extents(loop)
+    whole = all(line.factor * extents[line.axis] == above.factor for line, above in pairwise(lines))
+    return lines if whole and 0 <= offset < first.factor else None
 
 
 def _packed_line(index: tirx.FloorDiv, loop: Parallel) -> Lines | None:
@@ -124,14 +127,11 @@ def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | 
     return (*((left,) if left.size > 1 else ()), *digits[1:])
 
 
-def cover(item: Access, loop: Parallel) -> tuple[int | None, ...] | None:
-    """Per dimension of an access the loop variable that indexes it, None for dimensions of one element; None
-    as a whole for any other index."""
+def is_own(item: Access, loop: Parallel) -> bool:
+    """Whether an access names one element for each value of the variables that it depends on, side by side
+    for neighbours."""
     found = loop_lines(item, loop)
-    plain = (len(lines) == 1 and lines[0].factor == lines[0].per == 1 for lines in found or () if lines)
-    if found is None or not all(plain):
-        return None
-    return tuple(lines[0].axis if lines else None for lines in found)
+    return found is not None and all(lines[0].factor == lines[0].per == 1 for lines in found if lines)
 
 
 def followed(layout: Layout, dimensions: tuple[Lines, ...]) -> Layout | None:

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.fragments import PAIR
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
-from tilec.backends.cuda.analysis.loops import cover, loop_extents, loop_lines
+from tilec.backends.cuda.analysis.loops import is_own, loop_extents, loop_lines
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, same, substitute, transform
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, walk
@@ -54,7 +54,7 @@ def _reads_neighbours(loop: Parallel, held: Set[Var]) -> bool:
     if not all(isinstance(stmt, (Bind, Store)) for stmt in loop.body):
         return False
     items = [item for item in accesses(loop.body) if item.buffer in held]
-    others = {item.buffer for item in items if not item.is_write and cover(item, loop) is None}
+    others = {item.buffer for item in items if not item.is_write and not is_own(item, loop)}
     return bool(others) and not any(item.is_write and item.buffer in others for item in items)
 
 
