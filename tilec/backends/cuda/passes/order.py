@@ -43,12 +43,14 @@ from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_scaled import ExpandScaled
+from tilec.lowering.passes.name_variables import NameVariables
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
     ExpandScaled(scaled_loss),
     SplitRows(),
+    NameVariables(),
     WidenIndices(),
     SpellNames(),
     OpenGridBarriers(),

@@ -1,0 +1,108 @@
+"""Flags and indices that threads keep in memory of their own become names.
+
+live = alloc((1,), "local"); live[0] = M[k]; if live[0]: ...    ->    live = M[k]; if live: ...
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+
+from tilec.ir.exprs import int_value, loads, transform
+from tilec.ir.nodes import Alloc, Bind, Block, Launch, Stmt, Store, children, walk
+from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.traits import Rewriter, buffers, expressions
+from tilec.lowering.analysis.uses import addressed_in
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.expand_copies import cast_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tvm.ir import Expr
+
+
+class NameVariables(LaunchPass):
+    """In: memory of threads. Out: none of one integer or bool that is stored once, in front of all reads in
+    its block: the value has a name, which tells a pass what a condition or a place depends on."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with such variables named."""
+        found = _named(launch.body)
+        return replace(launch, body=_Names(found).body(launch.body)) if found else launch
+
+
+def _named(body: Block) -> set[Store]:
+    """The stores whose values can have a name."""
+    stmts = list(walk(body))
+    alone = {stmt.buffer for stmt in stmts if isinstance(stmt, Alloc) and _is_one(stmt)} - addressed_in(body)
+    reads = Counter(load.source for load in _loads(stmts))
+    uses = Counter(buffer for stmt in stmts if not isinstance(stmt, Alloc) for buffer in buffers(stmt))
+    plain = {buffer for buffer in alone if uses[buffer] == reads[buffer] + 1}
+    return {
+        store
+        for block in _blocks(body)
+        for position, store in enumerate(block)
+        if isinstance(store, Store)
+        and store.buffer in plain
+        and sum(load.source.same_as(store.buffer) for load in _loads(walk(block[position + 1 :])))
+        == reads[store.buffer]
+    }
+
+
+def _is_one(stmt: Alloc) -> bool:
+    """Whether an allocation is one integer, or a bool, of a thread."""
+    buffer = stmt.buffer
+    kind = str(buffer.dtype)
+    held = buffer.scope() in PER_THREAD and (kind == "bool" or kind.startswith(("int", "uint")))
+    return held and "x" not in kind and all(int_value(extent) == 1 for extent in buffer.shape)
+
+
+def _loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:
+    """Reads of the first element of whatever they read."""
+    found = (load for stmt in stmts for expr in expressions(stmt) for load in loads(expr))
+    return (load for load in found if all(int_value(index) == 0 for index in load.indices))
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    """A block and those inside."""
+    yield block
+    for stmt in block:
+        for inner in children(stmt):
+            yield from _blocks(inner)
+
+
+class _Names(Rewriter):
+    """Rewrites statements with ``found`` stores as names, without the memory that they store to."""
+
+    def __init__(self, found: set[Store]) -> None:
+        super().__init__()
+        self._names = {
+            store.buffer: tirx.Var(str(store.buffer.name), str(store.buffer.dtype)) for store in found
+        }
+
+    def body(self, body: Block) -> Block:
+        """The body of a launch."""
+        return rewrite_blocks(self.block(body), self._without_memory)
+
+    def _without_memory(self, block: Block) -> list[Stmt]:
+        return [stmt for stmt in block if not isinstance(stmt, Alloc) or stmt.buffer not in self._names]
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """A statement; a store of what has a name binds it."""
+        if not isinstance(stmt, Store) or stmt.buffer not in self._names:
+            return super().stmt(stmt)
+        value = cast_to(self.expr(stmt.value), str(stmt.buffer.dtype))
+        return Bind(self._names[stmt.buffer], value, loc=stmt.loc)
+
+    def expr(self, expr: Expr) -> Expr:
+        """A value that reads names."""
+
+        def named(node: Expr) -> Var | None:
+            return self._names.get(node.source) if isinstance(node, TensorLoad) else None
+
+        return transform(expr, named)
