@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from emulated import SM90A, Beside, kernel_of
+from emulated import SM80, SM90A, Beside, kernel_of
 from statements import NAMED_FLOATS
 
 import tilec.language as T
 from tilec.ir.guards import Guard
 from tilec.ir.text.parser import parse_kernel
 from tilec.language.frontend.elaborate import elaborate
+from tilec.targets import Target
 
 #: By the guard of the length.
 LENGTHS = {
@@ -58,3 +59,34 @@ def test_columns_at_a_distance_in_rows_that_begin_anywhere(by: int) -> None:
 
     kernel = elaborate(build, name="moved", dims={"M": Guard(), "N": Guard()}, args={}, config={})
     assert Beside(kernel, SM90A).run({"M": 3, "N": 75}) == []
+
+
+@pytest.mark.parametrize("target", [SM80, SM90A], ids=["sm_80", "sm_90a"])
+def test_flags_that_a_thread_stores_once(target: Target) -> None:
+    """Whether a tile counts, and which one, in memory of each thread."""
+
+    def build(M, K):
+        @T.prim_func
+        def main(
+            X: T.Tensor((M, K), "float16"), W: T.Tensor((K, 64), "float16"),
+            live: T.Tensor((K // 32,), "int32"), Y: T.Tensor((M, 64), "float32"),
+        ):  # fmt: skip
+            with T.Kernel(T.ceildiv(M, 64), threads=128) as b:
+                x, w = T.alloc_shared((64, 32), "float16"), T.alloc_shared((32, 64), "float16")
+                sums = T.alloc_fragment((64, 64), "float32")
+                counts, place = T.alloc_local((1,), "bool"), T.alloc_var("int32")
+                T.clear(sums)
+                for k in T.Pipelined(K // 32, num_stages=2):
+                    counts[0] = live[k] > 0
+                    place = k * 32
+                    if counts[0]:
+                        T.copy(X[b * 64, place], x)
+                        T.copy(W[place, 0], w)
+                        T.gemm(x, w, sums)
+                T.copy(sums, Y[b * 64, 0])
+
+        return main
+
+    guards = {"M": Guard(), "K": Guard(eq=160)}
+    kernel = elaborate(build, name="sparse", dims=guards, args={}, config={})
+    assert Beside(kernel, target).run({"M": 70, "K": 160}) == []
