@@ -121,8 +121,12 @@ class Nvrtc:
 
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         """As `CudaCompiler.compile`."""
+        chosen = list(device_flags(flags).kept)
+        if self.version >= _FIRST_WITH_CACHE and _WITHOUT_CACHE not in chosen:
+            chosen.append(_WITHOUT_CACHE)
+        given = (f"--gpu-architecture={arch}", *_own_options(chosen), *chosen)
         try:
-            return apart(partial(self._compiled, source, arch, flags))
+            return apart(partial(self._compiled, source, arch, given, flags))
         except Died as problem:
             raise CompileError(
                 f"{describe(self)} crashed",
@@ -130,10 +134,8 @@ class Nvrtc:
                 remedy=_another(self),
             ) from problem
 
-    def _compiled(self, source: str, arch: str, flags: Sequence[str]) -> Compiled:
-        chosen = list(device_flags(flags).kept)
-        if self.version >= _FIRST_WITH_CACHE and _WITHOUT_CACHE not in chosen:
-            chosen.append(_WITHOUT_CACHE)
+    def _compiled(self, source: str, arch: str, given: Sequence[str], flags: Sequence[str]) -> Compiled:
+        """By the options ``given``, of which ``flags`` are the author's."""
         program = ctypes.c_void_p()
         library = self._library
         self._check(
@@ -141,7 +143,6 @@ class Nvrtc:
             "",
         )
         try:
-            given = (f"--gpu-architecture={arch}", *_own_options(chosen), *chosen)
             options = [option.encode() for option in given]
             array = (ctypes.c_char_p * len(options))(*options)
             status = library.nvrtcCompileProgram(program, len(options), array)
