@@ -46,13 +46,15 @@ def scores(stages):
         with T.Kernel(1, threads=128):
             q, k = T.alloc_shared((32, 32), "float16"), T.alloc_shared((64, 32), "float16")
             s, w = T.alloc_fragment((64, 32), "float32"), T.alloc_fragment((4, 8), "float32")
-            by_head = T.reshape(s, (64, 4, 8))
+            tile = T.alloc_shared((64, 32), "float32")
+            by_head = T.reshape(tile, (64, 4, 8))
             logits = T.alloc_fragment((64, 4), "float32")
             T.copy(Q, q)
             T.copy(W, w)
             for n in T.Pipelined(4, num_stages=stages):
                 T.copy(K[n * 64, 0], k)
                 T.gemm(k, q, s, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullCol)
+                T.copy(s, tile)
                 for i, j, h in T.Parallel(64, 4, 8):
                     by_head[i, j, h] = T.max(by_head[i, j, h], 0) * w[j, h]
                 T.reduce_sum(by_head, logits, dim=-1, clear=True)

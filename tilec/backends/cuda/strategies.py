@@ -52,26 +52,20 @@ from tilec.backends.cuda.passes.spell_names import SpellNames
 from tilec.backends.cuda.passes.spread_depth import SpreadDepth
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
-from tilec.lowering.passes.name_variables import NameVariables
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: The first one that takes a launch has it; where none does the first reason is the one that is told.
 STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Matmul(), Attention())
 
 #: What all launches go through first, and what comes last: the other passes of GPUs without roles.
-_FIRST: tuple[Pass, ...] = (
-    NameVariables(),
-    WidenIndices(),
-    SpellNames(),
-    OpenGridBarriers(),
-    FuseExponents(),
-)
-_OPEN, _SPLIT, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
+_FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), FuseExponents())
+_OPEN, _SPLIT, _NAME, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
     _OPEN,
     _SPLIT,
+    _NAME,
     *_FIRST,
     PairSums(),
     SplitRoles(),
@@ -87,6 +81,7 @@ TMA_PASSES: tuple[Pass, ...] = (
 HOPPER_PASSES: tuple[Pass, ...] = (
     _OPEN,
     _SPLIT,
+    _NAME,
     SpreadDepth(),
     FoldRows(),
     AlignOperands(),

@@ -48,8 +48,12 @@ def bounds(value: Expr, analyzer: Analyzer) -> tuple[int, int]:
 
 def _cut(expr: Expr, analyzer: Analyzer) -> Expr:
     """``expr`` with all arithmetic that may wrap around made opaque, that on what does included."""
-    is_float = "float" in scalar_dtype(expr)
-    if isinstance(expr, TensorLoad) or is_float or not operands(expr) or _is_hidden(expr):
+    if (
+        isinstance(expr, TensorLoad)
+        or not operands(expr)
+        or _is_hidden(expr)
+        or "float" in scalar_dtype(expr)
+    ):
         return expr
     made = rebuild(expr, tuple(_cut(part, analyzer) for part in operands(expr)))
     return _hidden(made) if isinstance(made, _UNCUT) and not stays_inside(made, analyzer) else made

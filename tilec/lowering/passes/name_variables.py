@@ -13,7 +13,24 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.exprs import int_value, loads, transform
-from tilec.ir.nodes import Alloc, Bind, Block, Launch, Stmt, Store, children, walk
+from tilec.ir.foreign import is_foreign
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    For,
+    If,
+    Launch,
+    Parallel,
+    Pipelined,
+    Stmt,
+    Store,
+    While,
+    children,
+    walk,
+)
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import Rewriter, buffers, expressions
 from tilec.lowering.analysis.uses import addressed_in
@@ -24,6 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tvm.ir import Expr
+
+
+#: Statements that read values; others may take an element for the memory that it is.
+_VALUES = (Bind, Copy, Fill, For, If, Parallel, Pipelined, Store, While)
 
 
 class NameVariables(LaunchPass):
@@ -40,7 +61,7 @@ def _named(body: Block) -> set[Store]:
     """The stores whose values can have a name."""
     stmts = list(walk(body))
     alone = {stmt.buffer for stmt in stmts if isinstance(stmt, Alloc) and _is_one(stmt)} - addressed_in(body)
-    reads = Counter(load.source for load in _loads(stmts))
+    reads = Counter(load.source for load in _loads(stmt for stmt in stmts if isinstance(stmt, _VALUES)))
     uses = Counter(buffer for stmt in stmts if not isinstance(stmt, Alloc) for buffer in buffers(stmt))
     plain = {buffer for buffer in alone if uses[buffer] == reads[buffer] + 1}
     return {
@@ -49,6 +70,7 @@ def _named(body: Block) -> set[Store]:
         for position, store in enumerate(block)
         if isinstance(store, Store)
         and store.buffer in plain
+        and not is_foreign(store.value)
         and sum(load.source.same_as(store.buffer) for load in _loads(walk(block[position + 1 :])))
         == reads[store.buffer]
     }
