@@ -14,6 +14,8 @@ normalised in place of a copy.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tile_math import ends_of, f32, is_between, is_inner, normalise_reference, tell_parts, vector_start
 
 import tilec
@@ -310,12 +312,31 @@ def normalise_in_place(X, R, G, B, H, Y, row, rows, N, eps, centred):
             H[row + i, j] = element(X, R, row + i, j)
 
 
+class Plan(NamedTuple):
+    """How a kernel goes through its rows, as the module says."""
+
+    rows: int
+    bN: int
+    parts: int
+    one_chunk: bool
+    reread: bool
+    keep_row: bool
+    whole_vectors: bool
+    threads: int
+
+
 @T.macro
-def rows_of(X, R, G, B, H, Y, n, rows, N, bN, parts, eps, centred, one_chunk, reread, threads):
-    """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block."""
+def rows_of(X, R, G, B, H, Y, n, N, pitch, eps, centred, plan):
+    """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block;
+    ``pitch``: how far apart the rows lie whose vectors a block begins at."""
+    rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads = plan
     pinned = isinstance(N, int) and parts == 1
     held = (pinned or one_chunk) and rows * (N if pinned else bN) <= FEW * threads
-    if reread:
+    if keep_row and one_chunk:
+        row, part = n // parts, n % parts
+        start = vector_start(row, pitch, X.dtype) if whole_vectors else 0
+        normalise_kept(X, R, G, B, H, Y, row, start, part, N, bN, parts, threads, eps, centred)
+    elif reread:
         normalise_in_place(X, R, G, B, H, Y, n * rows, rows, N, eps, centred)
     elif pinned:
         normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, held)
@@ -350,14 +371,9 @@ def rmsnorm(
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
+    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
-        if keep_row and one_chunk:
-            start = vector_start(n // parts, ldx, dtype) if whole_vectors else 0
-            normalise_kept(
-                X, None, G, None, None, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, False
-            )
-        else:
-            rows_of(X, None, G, None, None, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
+        rows_of(X, None, G, None, None, Y, n, N, ldx, eps, False, plan)
     return Y
 
 
@@ -384,14 +400,9 @@ def rmsnorm_residual(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
+    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
-        if keep_row and one_chunk:
-            start = vector_start(n // parts, N, dtype) if whole_vectors else 0
-            normalise_kept(
-                X, R, G, None, H, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, False
-            )
-        else:
-            rows_of(X, R, G, None, H, Y, n, rows, N, bN, parts, eps, False, one_chunk, reread, threads)
+        rows_of(X, R, G, None, H, Y, n, N, N, eps, False, plan)
     return Y, H
 
 
@@ -417,14 +428,9 @@ def layernorm(
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
+    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
-        if keep_row and one_chunk:
-            start = vector_start(n // parts, ldx, dtype) if whole_vectors else 0
-            normalise_kept(
-                X, None, G, B, None, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, True
-            )
-        else:
-            rows_of(X, None, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
+        rows_of(X, None, G, B, None, Y, n, N, ldx, eps, True, plan)
     return Y
 
 
@@ -452,14 +458,9 @@ def layernorm_residual(
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
+    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
-        if keep_row and one_chunk:
-            start = vector_start(n // parts, N, dtype) if whole_vectors else 0
-            normalise_kept(
-                X, R, G, B, None, Y, n // parts, start, n % parts, N, bN, parts, threads, eps, True
-            )
-        else:
-            rows_of(X, R, G, B, None, Y, n, rows, N, bN, parts, eps, True, one_chunk, reread, threads)
+        rows_of(X, R, G, B, None, Y, n, N, N, eps, True, plan)
     return Y
 
 

@@ -176,6 +176,14 @@ def walk(block: Block) -> Iterator[Stmt]:
             yield from walk(inner)
 
 
+def every_block(block: Block) -> Iterator[Block]:
+    """A block and all those inside, parents before children."""
+    yield block
+    for stmt in block:
+        for inner in children(stmt):
+            yield from every_block(inner)
+
+
 def _part(item: Any, hint: Any) -> Part:
     word = ""
     if get_origin(hint) is Annotated:

@@ -13,7 +13,7 @@ from tilec.ir.analysis.renaming import renamed, renamed_value
 from tilec.ir.exprs import dtype_of, int_value, loads, same
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_foreign
-from tilec.ir.nodes import Alloc, Bind, Block, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes import Alloc, Bind, Block, Stmt, Store, children, every_block, walk, with_children
 from tilec.ir.traits import expressions, mentioned, written
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _twins(body: Block) -> Iterator[tuple[Var, Var]]:
 
 def _changes(body: Block) -> dict[Var, list[_Change]]:
     found: dict[Var, list[_Change]] = {}
-    for block in _blocks(body):
+    for block in every_block(body):
         for place, stmt in enumerate(block):
             if _is_scalar(stmt) and (isinstance(stmt, Bind) or _is_one(stmt.buffer)):
                 found.setdefault(_defines(stmt), []).append(_Change(block, place))
@@ -83,13 +83,6 @@ def _changes(body: Block) -> dict[Var, list[_Change]]:
 
 def _is_one(buffer: Var) -> bool:
     return all(int_value(extent) == 1 for extent in buffer.shape)
-
-
-def _blocks(body: Block) -> Iterator[Block]:
-    yield body
-    for stmt in body:
-        for inner in children(stmt):
-            yield from _blocks(inner)
 
 
 def _alike(left: _Change, right: _Change, one: Var, other: Var) -> bool:

@@ -60,7 +60,7 @@ from tilec.ir.nodes.tiles import (
     Scan,
     SparseGemm,
 )
-from tilec.ir.stmt import Block, Loc, Region, Stmt, children, walk, with_children
+from tilec.ir.stmt import Block, Loc, Region, Stmt, children, every_block, walk, with_children
 
 if TYPE_CHECKING:
     from tilec.ir.stmt import Buffer
@@ -111,6 +111,7 @@ __all__ = [
     "While",
     "barriers",
     "children",
+    "every_block",
     "threads",
     "walk",
     "with_children",

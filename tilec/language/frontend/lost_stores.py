@@ -33,8 +33,8 @@ def lost_stores(kernel: ir.Kernel) -> Iterator[Remark]:
 
 
 def _kept(body: ir.Block) -> _Bound:
-    """What the variables and arrays of a thread that a loop's body stores to are made of, in any trip of the
-    loops inside."""
+    """What names that a loop's body binds, and variables and arrays of a thread that it stores to, are made
+    of, in any trip of the loops inside."""
     made: dict[Any, frozenset[Any]] = {}
     before = None
     while made != before:
@@ -57,17 +57,14 @@ def _stores(
 ) -> Iterator[tuple[ir.Store, list[str]]]:
     """Stores and the names of the axes that they lose. ``tested``: variables that conditions around depend
     on; ``used``: buffers that the loop reads."""
-    known = dict(bound)
     for stmt in body:
-        if isinstance(stmt, ir.Bind):
-            known[stmt.var] = _variables(stmt.value, known)
         if isinstance(stmt, ir.Store) and stmt.buffer not in used and stmt.buffer.scope() in _SHARED:
-            lost = _lost(stmt, axes, known, tested)
+            lost = _lost(stmt, axes, bound, tested)
             yield from [(stmt, [str(var.name) for var in lost])] if lost else []
         branches = isinstance(stmt, (ir.If, ir.While))
-        around = tested | (_variables(stmt.cond, known) if branches else frozenset())  # type: ignore[attr-defined]
+        around = tested | (_variables(stmt.cond, bound) if branches else frozenset())  # type: ignore[attr-defined]
         for inner in () if isinstance(stmt, ir.Parallel) else ir.children(stmt):
-            yield from _stores(inner, axes, known, around, used)
+            yield from _stores(inner, axes, bound, around, used)
         if any(isinstance(inner, (ir.Break, ir.Continue)) for inner in ir.walk((stmt,))):
             tested = around
 

@@ -28,7 +28,7 @@ from tilec.ir.nodes import (
     Stmt,
     Store,
     While,
-    children,
+    every_block,
     walk,
 )
 from tilec.ir.nodes.threads import PER_THREAD
@@ -66,7 +66,7 @@ def _named(body: Block) -> set[Store]:
     plain = {buffer for buffer in alone if uses[buffer] == reads[buffer] + 1}
     return {
         store
-        for block in _blocks(body)
+        for block in every_block(body)
         for position, store in enumerate(block)
         if isinstance(store, Store)
         and store.buffer in plain
@@ -88,14 +88,6 @@ def _loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:
     """Reads of the first element of whatever they read."""
     found = (load for stmt in stmts for expr in expressions(stmt) for load in loads(expr))
     return (load for load in found if all(int_value(index) == 0 for index in load.indices))
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    """A block and those inside."""
-    yield block
-    for stmt in block:
-        for inner in children(stmt):
-            yield from _blocks(inner)
 
 
 class _Names(Rewriter):

@@ -14,17 +14,16 @@ from tilec.backends.cuda.device.ends import read_end
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import over_layout
-from tilec.backends.cuda.emit.spots import rest
+from tilec.backends.cuda.emit.spots import existing, rest
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncCopy
 from tilec.ir.exprs import all_of, dtype_of
 from tilec.ir.nodes import Copy, Parallel, Store
-from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import convert, element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
 
 @emit.register(AsyncCopy)
@@ -51,14 +50,15 @@ def _piece(stmt: AsyncCopy, store: Store, known: bool, ctx: DeviceContext) -> ti
     to = target.data.ptr_to([target.offset([ctx.value(index) for index in store.indices])])
     start = origin.offset([ctx.value(index) for index in indices])
     moved = partial(cp_async(size, stmt.evict).call, to, origin.data.ptr_to([start]))
-    exists = _exists(stmt.src.buffer, indices, ctx)
+    exists = existing(stmt.src.buffer, indices, ctx)
     if not stmt.ends:
-        return call(moved(full if exists is None else tirx.Select(exists, full, none)))
+        return call(moved(tirx.Select(all_of(exists), full, none) if exists else full))
     last = indices[-1] + tirx.const(stmt.width - 1, dtype_of(indices[-1]))
-    begins = None if known else tirx.EQ(rest(start, stmt.width), none)
-    conds = [begins, exists, _exists(stmt.src.buffer, (*indices[:-1], last), ctx)]
-    whole = all_of([tirx.const(True, "bool"), *(cond for cond in conds if cond is not None)])
-    return tirx.IfThenElse(whole, call(moved(full)), call(_end(stmt, indices, to, ctx)))
+    begins = [] if known else [tirx.EQ(rest(start, stmt.width), none)]
+    whole = [*begins, *exists, *existing(stmt.src.buffer, (*indices[:-1], last), ctx)]
+    if not whole:
+        return call(moved(full))
+    return tirx.IfThenElse(all_of(whole), call(moved(full)), call(_end(stmt, indices, to, ctx)))
 
 
 def _end(stmt: AsyncCopy, indices: tuple[Expr, ...], to: Expr, ctx: DeviceContext) -> Expr:
@@ -66,18 +66,10 @@ def _end(stmt: AsyncCopy, indices: tuple[Expr, ...], to: Expr, ctx: DeviceContex
     each, origin = element_bytes(str(stmt.dst.buffer.dtype)), ctx.storage(stmt.src.buffer)
     values = [ctx.value(index) for index in indices]
     extent = convert(ctx.value(origin.shape[-1]), "int64")
-    row = _exists(stmt.src.buffer, (*indices[:-1], tirx.const(0, dtype_of(indices[-1]))), ctx)
-    if row is not None:
-        extent = tirx.Select(row, extent, tirx.const(0, "int64"))
+    row = existing(stmt.src.buffer, (*indices[:-1], tirx.const(0, dtype_of(indices[-1]))), ctx)
+    if row:
+        extent = tirx.Select(all_of(row), extent, tirx.const(0, "int64"))
     zero = tirx.const(0, "int32")
     start, place, index = origin.data.ptr_to([zero]), origin.offset(values), values[-1]
     read = read_end(stmt.width * each, each)
     return read.call(to, start, convert(place, "int64"), convert(index, "int64"), extent, zero, zero)
-
-
-def _exists(buffer: Var, indices: tuple[Expr, ...], ctx: DeviceContext) -> Expr | None:
-    """What tells whether an element exists; None where it surely does."""
-    conds = open_bounds(buffer, indices, ctx)
-    if conds is None:
-        return tirx.const(False, "bool")
-    return ctx.value(all_of(conds)) if conds else None

@@ -87,7 +87,7 @@ class Spots:
         *rows, last = self.straight(indices)
         zero, end = tirx.const(0, dtype_of(last)), last + tirx.const(width - 1, dtype_of(last))
         around, turned = self._around()
-        exists, first, behind = (self._open(buffer, (*rows, index)) for index in (zero, last, end))
+        exists, first, behind = (existing(buffer, (*rows, index), ctx) for index in (zero, last, end))
         storage = ctx.storage(buffer)
         even = self.names is None and self._is_even(last, storage.shape[-1], width)
         return Spot(
@@ -133,11 +133,11 @@ class Spots:
         turned = convert(self.ctx.value(shift - self.var), "int32")
         return [] if known else [self.ctx.value(straight)], turned
 
-    def _open(self, buffer: Var, indices: Sequence[Expr]) -> list[Expr]:
-        conds = open_bounds(buffer, indices, self.ctx)
-        if conds is None:
-            return [tirx.const(False, "bool")]
-        return [self.ctx.value(cond) for cond in conds]
+
+def existing(buffer: Var, indices: Sequence[Expr], ctx: DeviceContext) -> list[Expr]:
+    """What holds where an element exists, but for what is known to hold."""
+    conds = open_bounds(buffer, indices, ctx)
+    return [tirx.const(False, "bool")] if conds is None else [ctx.value(cond) for cond in conds]
 
 
 def shifted(body: Block, var: Var) -> Shifted | None:
