@@ -46,7 +46,7 @@ def byte_of(form, unit, half, at):
 
 def half_at(W, j, block, at):
     """The bits of the 16-bit float that two bytes of a block are."""
-    return T.cast(W[j, block, at], "uint16") | T.cast(W[j, block, at + 1], "uint16") << 8
+    return T.cast(W[j, block, at], "uint16") | T.cast(W[j, block, at + 1], "uint16") << T.uint16(8)
 
 
 def word_at(W, j, block, at):

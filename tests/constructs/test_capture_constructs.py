@@ -146,3 +146,29 @@ def names(A: Ints, B: Ints):
 def test_names():
     a = np.arange(N, dtype=np.int32) * 3
     agree(names, a, expected=np.where(np.arange(N) < 20, a * 3, 21))
+
+
+@T.prim_func
+def together(A: Ints, B: Ints):
+    """Sums and differences of neighbours, by every kind of memory that an assignment of several reads."""
+    with T.Kernel(1, threads=32):
+        s, f = T.alloc_shared((N,), "int32"), T.alloc_fragment((2,), "int32")
+        p, q = T.alloc_var("int32", 5), T.alloc_var("int32", 3)
+        T.copy(A, s)
+        for i in T.Parallel(N // 2):
+            s[2 * i], s[2 * i + 1] = s[2 * i] + s[2 * i + 1], s[2 * i] - s[2 * i + 1]
+        T.copy(s, B)
+        T.copy(A[0:2], f)
+        f[0], f[1] = T.max(f[0], f[1]), T.min(f[0], f[1])
+        f[0], f[1] = f[1], -f[0]
+        p, q = p + q, p - q
+        T.copy(f, B[0:2])
+        B[2], B[3] = p, q
+
+
+def test_values_of_several_targets_are_made_before_any_store():
+    a = np.arange(N, dtype=np.int32) * 3 + 2
+    even, odd = a[0::2], a[1::2]
+    want = np.stack([even + odd, even - odd], 1).reshape(-1)
+    want[:4] = [a[0], -a[1], 8, 2]
+    agree(together, a, expected=want)

@@ -334,3 +334,17 @@ def test_an_unknown_eviction_policy():
 def test_wrong_indices_name_rank_and_shape(index):
     with pytest.raises(IndexError, match="A"):
         build(copying(lambda A, B, s, f: T.copy(A[index], s)))
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_start_in_front_of_a_tensor_is_that_for_any_number_of_blocks(blocks):
+    @T.prim_func
+    def windows(A: T.Tensor((blocks * 32,), "int32"), B: T.Tensor((blocks, 38), "int32")):
+        with T.Kernel(blocks, threads=32) as bx:
+            s = T.alloc_shared((38,), "int32")
+            T.copy(A[bx * 32 - 3 : bx * 32 + 35], s)
+            T.copy(s, B[bx, :])
+
+    a = np.arange(blocks * 32, dtype=np.int32) + 1
+    padded = np.pad(a, 3)
+    agree(windows, a, expected=np.stack([padded[at : at + 38] for at in range(0, blocks * 32, 32)]))

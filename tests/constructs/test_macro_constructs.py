@@ -155,6 +155,37 @@ def test_objects_that_hold_variables():
     agree(counted, expected=np.array([1, 3, 13, 23, 4, 5, 6, 3], np.int32))
 
 
+@T.meta_class
+class Total:
+    """Methods that assign to attributes alone."""
+
+    def __init__(self):
+        self.sum = T.alloc_var("int32", 0)
+        self.adds = 0
+
+    def add(self, value):
+        self.sum = self.sum + value
+        self.adds += 1
+
+    def double(self):
+        self.sum *= 2
+
+
+@T.prim_func
+def totalled(A: T.Tensor((8,), "int32"), B: T.Tensor((2,), "int32")):
+    with T.Kernel(1, threads=32):
+        total = Total()
+        for i in T.serial(8):
+            total.add(A[i])
+        total.double()
+        B[0], B[1] = total.sum, total.adds
+
+
+def test_methods_that_assign_to_attributes_store_to_variables():
+    a = np.arange(8, dtype=np.int32)
+    agree(totalled, a, expected=np.array([a.sum() * 2, 1], np.int32))
+
+
 def scheduled(m: int, n: int, workers: int, swizzle: int, column_major: bool, cluster: int):
     tiles = -(-m // cluster) * n
 

@@ -218,9 +218,14 @@ class Activation:
         return value
 
     def _snapshot(self, name: str, item: Any) -> Any:
-        if isinstance(item, Element) and not item.fresh and self._builder.kernel is not None:
-            return self._builder.bind(name, item)
-        return item
+        """A value that the stores to other targets may change has a name of its own."""
+        from tilec.ir.exprs import loads
+
+        if self._builder.kernel is None or not isinstance(item, Value):
+            return item
+        if isinstance(item, Element):
+            return item if item.fresh else self._builder.bind(name, item)
+        return item if next(loads(item.expr), None) is None else self.once(item, name)
 
     # Branches ---------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ Class = TypeVar("Class", bound=type)
 
 
 def meta_class(cls: Class) -> Class:
-    """Decorator of a class: its methods that store to elements (``self.count[0] = ...``) are macros with
-    ``self`` bound, the others stay plain Python. Raises `SourceTypeError` for anything else."""
+    """Decorator of a class: its methods that store to elements (``self.count[0] = ...``), or behind
+    ``__init__`` to attributes (``self.count = self.count + 1``, where a variable is stored to), are macros
+    with ``self`` bound, the others stay plain Python. Raises `SourceTypeError` for anything else."""
     if not isinstance(cls, type):
         raise source_error(
             SourceTypeError,
@@ -25,7 +26,7 @@ def meta_class(cls: Class) -> Class:
         )
     scope = scope_of_caller(1)
     for name, method in list(vars(cls).items()):
-        if isinstance(method, FunctionType) and _stores_elements(Captured(method, scope)):
+        if isinstance(method, FunctionType) and _stores(name, Captured(method, scope)):
             setattr(cls, name, Macro(method, sets_attributes=True))
     return cls
 
@@ -35,7 +36,6 @@ def inline(target: Any) -> Any:
     return meta_class(target) if isinstance(target, type) else macro(target)
 
 
-def _stores_elements(method: Captured) -> bool:
-    return any(
-        isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in ast.walk(method.tree)
-    )
+def _stores(name: str, method: Captured) -> bool:
+    kinds = ast.Subscript if name == "__init__" else (ast.Subscript, ast.Attribute)
+    return any(isinstance(node, kinds) and isinstance(node.ctx, ast.Store) for node in ast.walk(method.tree))

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from tilec.language.values.builder import Frame
 
+#: More blocks or trips than any index is asked about.
+_FAR = 1 << 20
+
 
 class Buffer:
     """A tensor parameter or an allocated tile. ``shape`` has ints, `Dim`s and expressions; ``var`` is TVM's
@@ -169,8 +172,7 @@ class Buffer:
     def _index(self, item: Any, axis: int) -> Expr:
         """One index as an expression: negative constants count from the end, constants must be in range."""
         given = expr = self._integer(item, axis)
-        highest = sessions.current(self.name).analyzer.const_int_bound(expr).max_value
-        if highest < 0:
+        if _is_negative(expr, self.name):
             expr = sessions.simplify(expr + expression(self.shape[axis]))
         self._check_range(expr, axis, given)
         return expr
@@ -190,7 +192,7 @@ class Buffer:
 
     def _check_range(self, expr: Expr, axis: int, given: Expr) -> None:
         index, extent = sessions.constant(expr), _known(self.shape[axis])
-        if index is None or (index >= 0 and (extent is None or index < extent)):
+        if index is None or _variables(given) or (index >= 0 and (extent is None or index < extent)):
             return
         raise source_error(
             SourceIndexError,
@@ -221,14 +223,41 @@ class Buffer:
 
     def _stop(self, item: Any, axis: int) -> Expr:
         expr = self._integer(item, axis)
-        highest = sessions.current(self.name).analyzer.const_int_bound(expr).max_value
-        return expr if highest >= 0 else expr + expression(self.shape[axis])
+        return expr + expression(self.shape[axis]) if _is_negative(expr, self.name) else expr
 
 
 class ShapeParams(tuple[Any, ...]):
     """The sizes of a tensor, for ``M, K = A.shape_params()``."""
 
     __slots__ = ()
+
+
+def _variables(expr: Expr) -> list[Any]:
+    """What an index depends on."""
+    from tvm.ir import Var
+
+    from tilec.ir.exprs import walk
+
+    return list(dict.fromkeys(node for node in walk(expr) if isinstance(node, Var)))
+
+
+def _is_negative(expr: Expr, construct: str) -> bool:
+    """Whether an index is negative however many blocks and trips there are: in a grid of one block ``bx * 32
+    - 3`` is what it is in any other."""
+    from tvm import tirx
+    from tvm.ir import Range
+
+    from tilec.ir.exprs import dtype_of, substitute
+
+    analyzer = sessions.current(construct).analyzer
+    if analyzer.const_int_bound(expr).max_value >= 0:
+        return False
+    free: dict[Any, Expr] = {}
+    for var in _variables(expr):
+        low = max(analyzer.const_int_bound(var).min_value, -_FAR)
+        free[var] = made = tirx.Var(var.name, dtype_of(var))
+        analyzer.bind(made, Range.from_min_extent(low, _FAR))
+    return bool(analyzer.const_int_bound(substitute(expr, free)).max_value < 0)
 
 
 def _lane_indices(items: tuple[Any, ...]) -> list[tuple[Any, ...]]:

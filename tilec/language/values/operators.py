@@ -20,6 +20,9 @@ from tilec.language.values.value import Deferred, Dim, Value, Vector, is_number,
 _TEXT_OPS = {"+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!="}
 _CALLED = {"min": min, "max": max}
 _OF_NUMBERS = {"+", "-", "*", "/", "//", "%", "<<", ">>"}
+_OF_BITS = {"<<", ">>", "&", "|", "^"}
+#: Bits of an int literal's type.
+_LITERAL_BITS = 32
 _FLOAT_OPS = {"+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "min", "max"}
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
@@ -170,8 +173,11 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
         )
     if _meets_small_float(left, right):
         return _small_float(symbol, left, right)
+    few = _of_few_bits(symbol, left, right)
+    if few is not None:
+        return few
     try:
-        result = _tvm(symbol)(plain(left), plain(right))
+        result = _tvm(symbol)(_typed(symbol, left), _typed(symbol, right))
     except SourceError:
         raise
     except Exception as error:  # TVM reports operand errors in many classes
@@ -179,6 +185,29 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
     if hasattr(result, "asobject"):  # == and != of anything but two numbers
         result = result.asobject()
     return Value(result, text=_text(symbol, left, right))
+
+
+def _typed(symbol: str, value: Any) -> Any:
+    """An operand as TVM takes it: beside bits a literal is an int32, or an int64, as it is beside other
+    operators, for which TVM knows that."""
+    if symbol not in _OF_BITS or isinstance(value, (Value, bool)) or not isinstance(value, int):
+        return plain(value)
+    return wrap(int(value)).expr
+
+
+def _of_few_bits(symbol: str, left: Any, right: Any) -> Value | None:
+    """``left & 15`` or ``left >> 4`` of a small integer: an int32, whose bits the small type has; None for
+    anything else."""
+    if symbol not in ("&", ">>") or not isinstance(left, Value) or isinstance(right, (Value, bool, float)):
+        return None
+    row = left.dtype.row
+    if row.kind not in ("int", "uint") or row.bits >= _LITERAL_BITS:
+        return None
+    most = row.bits - 1 if symbol == ">>" else (1 << (row.bits - (row.kind == "int"))) - 1
+    if not 0 <= right <= most:
+        return None
+    small = cast_value(int(right), left.dtype)
+    return cast_value(Value(_OPS[symbol](left.expr, small.expr)), dtype("int32"))
 
 
 def _is_bool(value: Any) -> bool:
