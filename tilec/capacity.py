@@ -16,7 +16,7 @@ class Capacity:
     max_params: int = 64
     max_dims: int = 32
     max_extents: int = 512
-    max_launches: int = 16
+    max_launches: int = 64
     max_slices: int = 16
     max_choices: int = 64
     max_workers: int = 1024

@@ -85,9 +85,10 @@ INLINE tilec_status check_pointers(const kernel_record* kernel, DLDevice device,
 
 /* ---- scalars ---- */
 
+/* Of 64 bits the caller gives all, whatever they stand for. */
 static bool int_fits(int64_t value, DLDataType dtype) {
-  if (dtype.code == kDLUInt) return value >= 0 && (dtype.bits >= 63 || value >> dtype.bits == 0);
   if (dtype.bits >= 64) return true;
+  if (dtype.code == kDLUInt) return value >= 0 && value >> dtype.bits == 0;
   int64_t half = INT64_C(1) << (dtype.bits - 1);
   return value >= -half && value < half;
 }

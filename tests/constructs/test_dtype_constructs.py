@@ -423,3 +423,34 @@ def test_a_condition_that_the_guards_decide_has_one():
                 A[bx * 16 + i] = 1.0
 
     elaborated(kernel, (), {"M": Guard(div=16)}, {}, {})
+
+
+@T.prim_func
+def rotated_bits(A: T.Tensor((256,), "uint8"), B: T.Tensor((256,), "int8"), C: T.Tensor((256, 6), "int32")):
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(256):
+            C[i, 0] = A[i] << 5
+            C[i, 1] = (A[i] >> 3) | (A[i] << 5)
+            C[i, 2] = (A[i] << 8) | B[i]
+            C[i, 3] = B[i] >> 3
+            C[i, 4] = B[i] & 15
+            C[i, 5] = T.cast(B[i] & 255, "uint8")
+
+
+def test_a_literal_beside_bits_is_an_int32():
+    a, b = np.arange(256, dtype=np.uint8), np.arange(-128, 128).astype(np.int8)
+    wide, signed = a.astype(np.int32), b.astype(np.int32)
+    parts = (wide << 5, wide >> 3 | wide << 5, wide << 8 | signed, signed >> 3, signed & 15, signed & 255)
+    agree(rotated_bits, a, b, expected=np.stack(parts, -1))
+
+
+@T.prim_func
+def seeded(seed: T.uint64, Y: T.Tensor((2,), "uint64")):
+    with T.Kernel(1, threads=32):
+        Y[0] = seed
+        Y[1] = seed >> T.uint64(63)
+
+
+@pytest.mark.parametrize("seed", [5, 2**63 + 1, 2**64 - 1])
+def test_a_scalar_has_all_of_64_bits(seed):
+    agree(seeded, np.uint64(seed), expected=np.array([seed, seed >> 63], np.uint64), targets=("cpu",))

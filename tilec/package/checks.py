@@ -106,7 +106,10 @@ def check_count(kernel: KernelRecord, what: str, count: int, most: int) -> None:
     if count > most:
         why = f"at most {most} are possible"
         raise PackageError(
-            f"kernel {kernel.name!r} has {count} {what}", place=Place(key=kernel.name), why=why
+            f"kernel {kernel.name!r} has {count} {what}",
+            place=Place(key=kernel.name),
+            why=why,
+            remedy="make two kernels of it, the second of which takes what the first one gives",
         )
 
 

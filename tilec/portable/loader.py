@@ -1704,18 +1704,22 @@ def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -
         if is_float:
             arg.tag, arg.v.f = 3, float(value)
         else:
-            arg.tag, arg.v.i = 1, _as_int(value)
-    except (TypeError, ValueError, OverflowError):
+            arg.tag, arg.v.i = 1, _as_int(value, unsigned=param["dtype"] == "uint64")
+    except OverflowError:
+        raise TypeError(f"{kernel}: {param['name']} = {value} does not fit {param['dtype']}") from None
+    except (TypeError, ValueError):
         wanted = "a number" if is_float else "True or False" if param["dtype"] == "bool" else "an int"
         raise TypeError(f"{kernel}: {param['name']} must be {wanted}, got {type(value).__name__}") from None
 
 
-def _as_int(value: Any) -> int:
-    """Python and NumPy integers and booleans; a float is refused rather than cut."""
+def _as_int(value: Any, unsigned: bool = False) -> int:
+    """Python and NumPy integers and booleans; a float is refused rather than cut. ``unsigned``: the signed
+    number with the 64 bits of one that has no sign."""
     number = int(value) if type(value).__name__ in ("bool", "bool_") else operator.index(value)
-    if not -(2**63) <= number < 2**63:
+    low = 0 if unsigned else -(2**63)
+    if not low <= number < low + 2**64:
         raise OverflowError
-    return number
+    return number - 2**64 if number >= 2**63 else number
 
 
 # ---- kinds of devices ----

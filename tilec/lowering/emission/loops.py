@@ -40,7 +40,8 @@ def unit_steps(stmt: For) -> For:
 def counted(
     var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Context, **annotations: bool
 ) -> tirx.Stmt | None:
-    """A loop whose bounds are read once, before the first trip."""
+    """A loop whose bounds are read once, before the first trip. One of one trip that may be left early stays
+    a loop: TVM's passes write the body of a For of one trip without it."""
     remedy = "give the inner loop bounds that all share"
     low, high = (ctx.control_value(each, "trips of an inner loop", remedy) for each in (start, stop))
     ctx.facts.bind_range(var, start, stop)
@@ -49,7 +50,20 @@ def counted(
         inner = ctx.block(body)
     if inner is None:
         return None
-    return ctx.loop(new, low, ctx.facts.analyzer.simplify(high - low), inner, kind, **annotations)
+    extent = ctx.facts.analyzer.simplify(high - low)
+    if int_value(extent) == 1 and any(isinstance(stmt, (Break, Continue)) for stmt in walk(body)):
+        return _single(new, low, inner)
+    return ctx.loop(new, low, extent, inner, kind, **annotations)
+
+
+def _single(var: Var, start: Expr, body: tirx.Stmt) -> tirx.Stmt:
+    """A loop of one trip."""
+    zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+    done = tirx.decl_buffer((1,), "int32", name="done", scope="local")
+    trip = tirx.SeqStmt([tirx.Bind(var, start), tirx.BufferStore(done, one, [zero]), body])
+    first = tirx.EQ(tirx.BufferLoad(done, [zero]), zero)
+    loop = tirx.While(first, trip)
+    return tirx.SeqStmt([tirx.AllocBuffer(done), tirx.BufferStore(done, zero, [zero]), loop])
 
 
 def _emit_pipelined(stmt: Pipelined, ctx: Context) -> tirx.Stmt | None:

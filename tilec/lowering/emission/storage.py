@@ -16,7 +16,7 @@ from tvm import tirx
 
 from tilec.dtypes import DTYPES, DType
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import dtype_of, walk
 from tilec.ir.layout import Layout
 from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
 from tilec.lowering.math.vectors import Vectors, lanes_of, literal, with_lanes
@@ -72,6 +72,9 @@ def convert(value: Expr, dtype: str) -> Expr:
         return tirx.NE(value, literal(0, source, lanes))
     if source == "bool" and lanes > 1:  # TVM's simplifier has no vector form of this cast
         return tirx.Select(value, literal(1, dtype, lanes), literal(0, dtype, lanes))
+    if dtype.startswith("uint") and any(isinstance(part, tirx.Ramp) for part in walk(value)):
+        signed = tirx.Cast(with_lanes(dtype.removeprefix("u"), lanes), value)  # an unsigned ramp never falls
+        return tirx.reinterpret(with_lanes(dtype, lanes), signed)
     return tirx.Cast(with_lanes(dtype, lanes), value)
 
 

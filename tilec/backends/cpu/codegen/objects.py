@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
+#: What float32 has no vector form of.
+_OF_FLOAT32 = {"fmodf"}
 #: TVM's calling convention of a plain C function.
 _C_CALL = 0
 #: TVM puts the conversions that every module carries, then debug information, after the launches.
@@ -181,6 +183,8 @@ def _passes() -> list[Any]:
     rejects large stack buffers and nothing here needs it."""
     from tvm import s_tir, tirx
 
+    from tilec.backends.cpu.codegen.keep_steps import keep_steps
+
     return [
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
@@ -189,7 +193,9 @@ def _passes() -> list[Any]:
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
         tirx.transform.BF16StorageLegalize(),
+        keep_steps(),
         tirx.transform.LowerIntrin(),
+        keep_steps(),
     ]
 
 
@@ -249,9 +255,10 @@ def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[st
 def _launch_code(launch: LoweredLaunch, symbol: str, calls: tuple[str, ...]) -> LaunchCode:
     roads = list(launch.roads)
     if calls:
-        loss = Loss(
-            "vectors", "they have no vector form here", "compute in float32, whose functions have one"
-        )
+        remedy = "compute in float32, whose functions have one"
+        if set(calls) <= _OF_FLOAT32:
+            remedy = "a - T.trunc(a / b) * b is one, and less exact than T.fmod(a, b)"
+        loss = Loss("vectors", "they have no vector form here", remedy)
         how = f"calls libm, one element at a time: {', '.join(calls)}"
         roads.append(road_at(launch.place, "libm", how, loss))
     text = encode(in_order(roads))

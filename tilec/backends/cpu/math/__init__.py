@@ -68,6 +68,17 @@ def register() -> None:
     register_intrin_lowering("prim.clz", target="llvm", f=_leading_zeros, level=_ABOVE_BUILTIN_RULES)
 
 
+def expanded(call: Call) -> Expr | None:
+    """A call of a function of this package as plain arithmetic; None for any other call."""
+    name = _names().get(str(getattr(call.op, "name", "")))
+    return None if name is None else _lower(name, call)
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    return {_operator(name): name for name in (*VECTOR_FUNCTIONS, *SCALAR_FUNCTIONS)}
+
+
 def _operator(name: str) -> str:
     """TVM's full name of a function: most are "tirx.<name>", some "prim.<name>"."""
     function = getattr(tirx, name)

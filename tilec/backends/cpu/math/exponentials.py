@@ -88,7 +88,7 @@ def sinh(v: Vectors, x: Expr) -> Expr:
     """Error below 3 ULP."""
     x = v.bind(x, "x")
     magnitude = v.bind(v.abs(x), "magnitude")
-    square = v.bind(x * x, "square")
+    square = v.bind(magnitude * magnitude, "square")
     part, scale = _split_exp(v, magnitude)
     large = (v.const(0.5) * part) * scale - v.const(0.5) / (part * scale)
     small = magnitude + magnitude * (square * v.polynomial(square, _SINH))

@@ -89,7 +89,7 @@ def acosh(v: Vectors, x: Expr) -> Expr:
     """log1p(t + sqrt(2 t + t^2)) with t = x - 1. Error below 4 ULP; NaN below 1."""
     x = v.bind(x, "x")
     one = v.const(1.0)
-    t = v.bind(x - one, "t")
+    t = v.bind(v.from_bits(v.bits(x - one)), "t")  # TVM would give it a range where x < 1, and another one
     near = log1p(v, t + sqrt(v, v.const(2.0) * t + t * t))
     far = log(v, x) + v.const(math.log(2))
     value = v.select(x < v.const(_LARGE), near, far)

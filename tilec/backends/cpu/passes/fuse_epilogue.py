@@ -163,7 +163,11 @@ class _Fuser:
         )
 
     def _is_outside(self, buffer: Var, indices: tuple[Expr, ...], var: Var, limit: int | Expr) -> bool:
-        beyond = tirx.Var("beyond", dtype_of(var))
+        """Whether an index is beyond its axis by as much as ``var`` is beyond a ``limit`` of its type."""
+        dtype = dtype_of(var)
+        if not isinstance(limit, int) and dtype_of(limit) != dtype:
+            return False
+        beyond = tirx.Var("beyond", dtype)
         moved = {var: limit + beyond}
         return any(
             int_value(self.analyzer.simplify(substitute(index, moved) - size - beyond)) == 0

@@ -26,6 +26,7 @@ from tilec.backends.cpu.threads.expand_products import ExpandLaneProducts
 from tilec.backends.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
+from tilec.lowering.passes.choose_stores import ChooseStores
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_reduces import ExpandReduces
 from tilec.lowering.passes.expand_scaled import ExpandScaled
@@ -37,6 +38,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
     ExpandScaled(dtype="float32"),
+    ChooseStores(),
     SpreadDepth(),
     WidenIndices(wide_sums=True),
     ExpandLaneProducts(),

@@ -70,7 +70,9 @@ def loop(
 
 
 def sequence(*parts: tirx.Stmt) -> tirx.Stmt:
-    """Statements one after another."""
+    """Statements one after another; of none one that does nothing."""
+    if not parts:
+        return tirx.Evaluate(index(0))
     return parts[0] if len(parts) == 1 else tirx.SeqStmt(list(parts))
 
 

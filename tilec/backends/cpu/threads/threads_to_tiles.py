@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.backends.cpu.threads.agreed_values import refuse_differing
 from tilec.backends.cpu.threads.kept_values import Kept
 from tilec.backends.cpu.threads.split_at_meetings import Splitter
@@ -12,13 +14,13 @@ from tilec.backends.cpu.threads.write_plan import Emitter
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.returns import without_return
+from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import loads, same_all
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
-    from tilec.ir.analysis.uniform import Uniformity
     from tilec.ir.nodes import Kernel, Launch
     from tilec.targets import Target
 
@@ -39,7 +41,7 @@ class ThreadsToTiles(Pass):
 def _rewritten(launch: Launch) -> Launch:
     if not launch.thread_vars:
         return launch
-    body = without_return(launch.body)
+    body = _once(without_return(launch.body), Uniformity(launch))
     splitter = Splitter(launch, body)
     if splitter.grid.count > 1:
         refuse_repeated(body, splitter.uniform)
@@ -47,6 +49,28 @@ def _rewritten(launch: Launch) -> Launch:
     plan = splitter.plan(body)
     kept = Kept(plan, splitter.grid, splitter.pure, splitter.values)
     return replace(launch, body=Emitter(kept).block(plan), thread_vars=())
+
+
+def _once(block: ir.Block, uniform: Uniformity) -> ir.Block:
+    """A block whose stores of one value to an element of a fragment, which all threads make together, are
+    loops of one iteration."""
+    return tuple(_alone(stmt) if _is_common(stmt, uniform) else _inside(stmt, uniform) for stmt in block)
+
+
+def _inside(stmt: ir.Stmt, uniform: Uniformity) -> ir.Stmt:
+    if isinstance(stmt, ir.Parallel):
+        return stmt
+    return ir.with_children(stmt, [_once(inner, uniform) for inner in ir.children(stmt)])
+
+
+def _is_common(stmt: ir.Stmt, uniform: Uniformity) -> bool:
+    if not isinstance(stmt, ir.Store) or stmt.buffer.scope() != "local.fragment":
+        return False
+    return not uniform.varies(stmt.value, *stmt.indices)
+
+
+def _alone(stmt: ir.Stmt) -> ir.Parallel:
+    return ir.Parallel((tirx.Var("once", "int32"),), (1,), (stmt,), loc=stmt.loc)
 
 
 # ---- effects of all threads of a block in one place, where a block is one task ----

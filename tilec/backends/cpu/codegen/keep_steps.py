@@ -1,0 +1,107 @@
+"""Mathematical functions as their steps, each in an array of a thread, which LLVM has in registers; names of
+quotients by run-time values are such, too.
+
+    y = tanh(x) + 1    ->    a = array(1); a[0] = clamp(x); b = array(1); b[0] = a[0] * a[0]; ..; y = .. + 1
+
+Names inside of an expression would do but for TVM's analyzer, which puts the value of each name into all that
+it simplifies: for functions of functions and quotients of quotients that takes exponential time, and memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.ir import Call, Var
+
+from tilec.backends.cpu.math import expanded
+from tilec.ir.exprs import operands, rebuild
+from tilec.lowering.analysis.facts import has_quotient
+from tilec.lowering.math.vectors import lanes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tvm.ir import Expr
+
+#: Calls that evaluate some of their arguments alone.
+_LAZY = ("tirx.if_then_else", "prim.if_then_else")
+
+
+def keep_steps() -> Any:
+    """The pass of functions of TVM that does so."""
+    import tvm_ffi
+
+    def kept(function: Any, _module: Any, _context: Any) -> Any:
+        rewritten = [(tirx.Bind, _bind), (tirx.BufferStore, _store), (tirx.Evaluate, _evaluate)]
+        return function.with_body(tvm_ffi.structural_map(function.body, rewritten))
+
+    return tirx.transform.prim_func_pass(kept, opt_level=0, name="tilec.KeepSteps")
+
+
+def _bind(stmt: tirx.Bind) -> tirx.Stmt:
+    steps = _Steps()
+    value = steps.value(stmt.value)
+    if not steps.made and not has_quotient(value):
+        return stmt
+    return steps.before(tirx.Bind(stmt.var, steps.held(stmt.var, value)))
+
+
+def _store(stmt: tirx.BufferStore) -> tirx.Stmt:
+    steps = _Steps()
+    value = steps.value(stmt.value)
+    return steps.before(tirx.BufferStore(stmt.buffer, value, list(stmt.indices))) if steps.made else stmt
+
+
+def _evaluate(stmt: tirx.Evaluate) -> tirx.Stmt:
+    steps = _Steps()
+    value = steps.value(stmt.value)
+    return steps.before(tirx.Evaluate(value)) if steps.made else stmt
+
+
+class _Steps:
+    """Rewrites one value; ``made`` are the statements in front of it."""
+
+    def __init__(self) -> None:
+        self.made: list[tirx.Stmt] = []
+        self._held: dict[Var, Expr] = {}
+
+    def before(self, stmt: tirx.Stmt) -> tirx.Stmt:
+        """The statement behind its steps."""
+        return tirx.SeqStmt([*self.made, stmt])
+
+    def value(self, expr: Expr) -> Expr:
+        """The value without names of its own, but in what it may not evaluate."""
+        if isinstance(expr, Var):
+            return self._held.get(expr, expr)
+        if isinstance(expr, tirx.Let):
+            self._held[expr.var] = self.held(expr.var, self.value(expr.value))
+            return self.value(expr.body)
+        lazy = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in _LAZY
+        made = _over(expr, self._inside if lazy else self.value)
+        arithmetic = expanded(made) if isinstance(made, Call) else None
+        return made if arithmetic is None else self.value(arithmetic)
+
+    def _inside(self, expr: Expr) -> Expr:
+        """A part of a choice: its own steps stay where they are."""
+        if isinstance(expr, Var):
+            return self._held.get(expr, expr)
+        if isinstance(expr, tirx.Let):
+            return tirx.Let(expr.var, self._inside(expr.value), self._inside(expr.body))
+        return _over(expr, self._inside)
+
+    def held(self, var: Var, value: Expr) -> Expr:
+        """What has the value of ``var`` from here on."""
+        dtype, _, _ = str(value.ty.dtype).partition("x")
+        lanes = lanes_of(value)
+        array = tirx.decl_buffer((lanes,), dtype, name=str(var.name))
+        place = tirx.Ramp(tirx.const(0), tirx.const(1), lanes) if lanes > 1 else tirx.const(0)
+        self.made += [tirx.AllocBuffer(array), tirx.BufferStore(array, value, [place])]
+        return tirx.BufferLoad(array, [place])
+
+
+def _over(expr: Expr, make: Callable[[Expr], Expr]) -> Expr:
+    """An expression over what ``make`` makes of its operands."""
+    old = operands(expr)
+    new = tuple(map(make, old))
+    return expr if all(a.same_as(b) for a, b in zip(old, new, strict=True)) else rebuild(expr, new)

@@ -1,0 +1,87 @@
+"""Branches of an elementwise loop whose sides store the same elements choose values.
+
+if c == y[b]: X[b, c] = p - 1        X[b, c] = if_then_else(c == y[b], p - 1, p)
+else:         X[b, c] = p       ->
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.exprs import dtype_of, inlined, loads, same_all, uses
+from tilec.ir.nodes import Bind, Block, If, Launch, Parallel, Stmt, Store, children, walk, with_children
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.expand_copies import cast_to
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
+
+
+class ChooseStores(LaunchPass):
+    """In: Parallel loops. Out: in these, a branch on what changes along the last variable, either side of
+    which stores to the same elements in the same order, is stores of choices: vectors need no branch."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its choices."""
+
+        def chosen(block: Block) -> list[Stmt]:
+            return [_loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
+
+        return replace(launch, body=rewrite_blocks(launch.body, chosen))
+
+
+def _loop(loop: Parallel) -> Parallel:
+    if not any(isinstance(stmt, If) and stmt.orelse for stmt in walk(loop.body)):
+        return loop
+    values = {stmt.var: stmt.value for stmt in walk(loop.body) if isinstance(stmt, Bind)}
+    return replace(loop, body=_block(loop.body, loop.vars[-1], values))
+
+
+def _block(block: Block, var: Var, values: Mapping[Var, Expr]) -> Block:
+    return tuple(made for stmt in block for made in _stmt(stmt, var, values))
+
+
+def _stmt(stmt: Stmt, var: Var, values: Mapping[Var, Expr]) -> Block:
+    made = with_children(stmt, [_block(inner, var, values) for inner in children(stmt)])
+    if not isinstance(made, If) or not uses(inlined(made.cond, values), (var,)):
+        return (made,)
+    then, orelse = _stores(made.then), _stores(made.orelse)
+    if not then or len(then) != len(orelse) or not all(map(_are_alike, then, orelse)):
+        return (made,)
+    changed = {store.buffer for store in then}
+    if len(then) > 1 and any(load.source in changed for load in loads(inlined(made.cond, values))):
+        return (made,)
+    return tuple(_choice(made.cond, one, other) for one, other in zip(then, orelse, strict=True))
+
+
+def _stores(side: Block) -> list[Store]:
+    """The stores of a side that does nothing else, without its names; none where these may read what it
+    stores in front of them."""
+    stores = [stmt for stmt in side if isinstance(stmt, Store)]
+    names = {stmt.var: stmt.value for stmt in side if isinstance(stmt, Bind)}
+    if len(stores) + len(names) < len(side) or (names and len(stores) > 1):
+        return []
+    return [
+        replace(
+            store,
+            indices=tuple(inlined(index, names) for index in store.indices),
+            value=inlined(store.value, names),
+        )
+        for store in stores
+    ]
+
+
+def _are_alike(one: Store, other: Store) -> bool:
+    return one.buffer.same_as(other.buffer) and same_all(one.indices, other.indices)
+
+
+def _choice(cond: Expr, one: Store, other: Store) -> Store:
+    value, otherwise = one.value, other.value
+    if dtype_of(value) != dtype_of(otherwise):
+        value, otherwise = (cast_to(each, str(one.buffer.dtype)) for each in (value, otherwise))
+    return replace(one, value=tirx.if_then_else(cond, value, otherwise))
