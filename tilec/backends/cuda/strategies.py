@@ -59,13 +59,16 @@ STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Matmul(), Attention())
 
 #: What all launches go through first, and what comes last: the other passes of GPUs without roles.
 _FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), FuseExponents())
-_OPEN, _SPLIT, _NAME, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
+_OPEN, _SPLIT, _NAME, _DROP, _CHOOSE, _FORWARD, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
     _OPEN,
     _SPLIT,
     _NAME,
+    _DROP,
+    _CHOOSE,
+    _FORWARD,
     *_FIRST,
     PairSums(),
     SplitRoles(),
@@ -82,6 +85,9 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     _OPEN,
     _SPLIT,
     _NAME,
+    _DROP,
+    _CHOOSE,
+    _FORWARD,
     SpreadDepth(),
     FoldRows(),
     AlignOperands(),

@@ -57,17 +57,23 @@ def updates_atomically(block: Block, buffer: Var) -> bool:
 
 
 def updated_in_place(body: Block) -> set[Var]:
-    """The buffers of which an iteration reads one element before it writes that element, and no other."""
-    found = set()
-    for position, stmt in enumerate(body):
-        if not isinstance(stmt, Store):
-            continue
-        items = [item for item in accesses(body) if item.buffer.same_as(stmt.buffer)]
-        later = [item for item in accesses(body[position + 1 :]) if item.buffer.same_as(stmt.buffer)]
-        alone = sum(item.is_write for item in items) == 1 and not later
-        if alone and all(same_all(item.indices, stmt.indices) for item in items):
-            found.add(stmt.buffer)
-    return found
+    """The buffers of which an iteration reads elements before it writes any, each of which it writes, too."""
+    stores = [stmt for stmt in body if isinstance(stmt, Store)]
+    return {buffer for buffer in (store.buffer for store in stores) if _is_in_place(buffer, body)}
+
+
+def _is_in_place(buffer: Var, body: Block) -> bool:
+    """Whether the stores of a body to a buffer follow all its reads, and write what these read."""
+    places: list[tuple[Expr, ...]] = []
+    read: list[tuple[Expr, ...]] = []
+    for stmt in body:
+        items = [item for item in accesses((stmt,)) if item.buffer.same_as(buffer)]
+        reads = [item.indices for item in items if not item.is_write]
+        if (reads and places) or (len(items) > len(reads) and not isinstance(stmt, Store)):
+            return False
+        read += reads
+        places += [item.indices for item in items if item.is_write]
+    return all(any(same_all(one, place) for place in places) for one in read)
 
 
 def conflicts(first: Sequence[Access], second: Sequence[Access]) -> set[Var]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.gathers import Gather, gather_of
 from tilec.backends.cuda.analysis.tiles import is_whole
@@ -14,7 +15,7 @@ from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather
 from tilec.ir.exprs import inlined, int_value, substitute
 from tilec.ir.layout_algebra import chunk
-from tilec.ir.nodes import Alloc, Copy, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Copy, If, Parallel, Stmt, Store
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, Var
 
+    from tilec.ir.hints import Hints
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Region
     from tilec.lowering.analysis.facts import Facts
@@ -38,12 +40,18 @@ class Load(ABC):
     statement, or the one inside that names the tile; ``places`` are the expressions that decide what it
     reads, ``vars`` variables of its own."""
 
-    stmt: Copy | Parallel
+    stmt: Copy | Parallel | If
     writer: Stmt
     tile: Var
     source: Var
     places: tuple[Expr, ...]
     vars: tuple[Var, ...]
+
+    @property
+    def hints(self) -> Hints:
+        """What its author asks for."""
+        assert not isinstance(self.stmt, If)
+        return self.stmt.hints
 
     @property
     def bytes(self) -> int:
@@ -58,18 +66,18 @@ class Load(ABC):
     @abstractmethod
     def asynchronous(
         self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
-    ) -> AsyncCopy | AsyncGather:
+    ) -> AsyncCopy | AsyncGather | If:
         """The load as asynchronous copies, with variables of the ``trip`` replaced."""
 
     @abstractmethod
     def into(
         self, tile: Var, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
-    ) -> Copy | Parallel:
+    ) -> Copy | Parallel | If:
         """The load into another ``tile`` of its shape, with variables of the ``trip`` replaced; a choice
         between elements and zeros is left to `out_of`: it would wait for them."""
 
     @abstractmethod
-    def out_of(self, tile: Var) -> Copy | Parallel:
+    def out_of(self, tile: Var) -> Copy | Parallel | If:
         """What fills the load's tile from one that `into` has filled."""
 
 
@@ -90,7 +98,7 @@ class CopyLoad(Load):
         self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
     ) -> AsyncCopy:
         """See `Load`."""
-        src, evict = self._source(values, trip), self.stmt.hints.eviction
+        src, evict = self._source(values, trip), self.hints.eviction
         return AsyncCopy(src, self.stmt.dst, width, evict, loc=self.stmt.loc)
 
     def into(self, tile: Var, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts) -> Copy:
@@ -125,7 +133,7 @@ class GatherLoad(Load):
         """See `Load`."""
         moved, value = self._moved(values, trip, facts)
         store = Store(self.tile, moved.vars, self._chosen(moved, value), loc=self.stmt.loc)
-        evict = self.stmt.hints.eviction
+        evict = self.hints.eviction
         return AsyncGather(moved.vars, moved.extents, (store,), width, evict, loc=self.stmt.loc)
 
     def into(self, tile: Var, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts) -> Parallel:
@@ -158,8 +166,46 @@ class GatherLoad(Load):
         return value if gather.cond is None else tirx.if_then_else(gather.cond, value, zero)
 
 
+@dataclass(frozen=True, eq=False)
+class GuardedLoad(Load):
+    """A load in trips where ``cond`` holds."""
+
+    stmt: If
+    load: Load
+    cond: Expr
+
+    @property
+    def hints(self) -> Hints:
+        """See `Load`."""
+        return self.load.hints
+
+    def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
+        """See `Load`."""
+        return self.load.width(values, facts)
+
+    def asynchronous(
+        self, width: int, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts
+    ) -> If:
+        """See `Load`."""
+        return self._where(self.load.asynchronous(width, values, trip, facts), values, trip)
+
+    def into(self, tile: Var, values: Mapping[Var, Expr], trip: Mapping[Var, Expr], facts: Facts) -> If:
+        """See `Load`."""
+        return self._where(self.load.into(tile, values, trip, facts), values, trip)
+
+    def out_of(self, tile: Var) -> If:
+        """See `Load`."""
+        return replace(self.stmt, then=(self.load.out_of(tile),))
+
+    def _where(self, stmt: Stmt, values: Mapping[Var, Expr], trip: Mapping[Var, Expr]) -> If:
+        """``stmt`` where the condition holds in another trip."""
+        return replace(self.stmt, cond=substitute(inlined(self.cond, values), trip), then=(stmt,))
+
+
 def load_of(stmt: Stmt) -> Load | None:
     """A statement as a load of a whole shared tile from global memory, None where it is none."""
+    if isinstance(stmt, If):
+        return _guarded_load(stmt)
     if isinstance(stmt, Parallel):
         gather = gather_of(stmt)
         return None if gather is None else _gather_load(stmt, gather)
@@ -167,6 +213,14 @@ def load_of(stmt: Stmt) -> Load | None:
         return None
     fills = stmt.dst.buffer.scope() == "shared.dyn" and is_whole(stmt.dst)
     return copy_load(stmt) if fills else None
+
+
+def _guarded_load(stmt: If) -> Load | None:
+    load = load_of(stmt.then[0]) if len(stmt.then) == 1 and not stmt.orelse else None
+    if load is None or isinstance(load, GuardedLoad):
+        return None
+    places = (*load.places, stmt.cond)
+    return GuardedLoad(stmt, load.writer, load.tile, load.source, places, load.vars, load, stmt.cond)
 
 
 def copy_load(stmt: Copy) -> CopyLoad:
@@ -179,7 +233,7 @@ def async_elements(load: Load, values: Mapping[Var, Expr], facts: Facts, asked: 
     used. ``values`` are bindings of names in its places."""
     width = load.width(values, facts)
     width = width if asked is None else min(width, chunk(asked))
-    most = load.stmt.hints.coalesced_width
+    most = load.hints.coalesced_width
     width = width if most is None else min(width, 1 << (most.bit_length() - 1))
     return width if width * element_bytes(str(load.tile.dtype)) in ASYNC_BYTES else 0
 
@@ -191,8 +245,8 @@ def _gather_load(loop: Parallel, gather: Gather) -> Load:
 
 
 def async_width(copy: Copy, facts: Facts, of_source: Callable[..., int] = vector_width) -> int:
-    """The vector width that both sides of a copy along its last axis allow; ``of_source`` tells that of what
-    is read."""
+    """The vector width that both sides of a copy along its last axis allow, 0 where elements change their
+    type; ``of_source`` tells that of what is read."""
     loop = expand_copy(copy)
     if not isinstance(loop, Parallel):
         return 0
@@ -201,6 +255,8 @@ def async_width(copy: Copy, facts: Facts, of_source: Callable[..., int] = vector
     var, extent = loop.vars[-1], int_value(loop.extents[-1]) or 1
     limit = extent & -extent
     source = store.value
+    if not isinstance(source, TensorLoad):
+        return 0
     width = vector_width(copy.dst.buffer, store.indices, var, limit, facts)
     return of_source(copy.src.buffer, tuple(source.indices), var, width, facts)
 

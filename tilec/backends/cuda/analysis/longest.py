@@ -20,6 +20,8 @@ _DIM = 4096
 #: Products that the longest block has more than the shortest, at the least: short blocks end together, and
 #: finding places takes them longer (chunks of a scan, of 1 to 4 products: 395 us on an H200, 346 without).
 _LEAST = 32
+#: Blocks along an axis that are counted: of more the places have no number of 32 bits.
+_MOST = 2**31 - 1
 
 
 def longest_first(launch: Launch) -> tuple[int, bool] | None:
@@ -30,7 +32,7 @@ def longest_first(launch: Launch) -> tuple[int, bool] | None:
         trips.value(tirx.const(each, "int32") if isinstance(each, int) else each) for each in launch.grid
     ]
     for axis, extent in enumerate(extents):
-        if extent is None or extent < 2:
+        if extent is None or not 2 <= extent <= _MOST:
             continue
         found = [trips.of(launch.body, axis, place) for place in (0, extent // 2, extent - 1)]
         if abs(found[2] - found[0]) < _LEAST:

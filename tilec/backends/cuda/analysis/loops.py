@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.distinct import distinct
-from tilec.backends.cuda.analysis.fragments import WARP, extended
-from tilec.backends.cuda.analysis.vectors import WIDEST, span, vector_width
+from tilec.backends.cuda.analysis.fragments import PAIR, WARP, extended
+from tilec.backends.cuda.analysis.vectors import WIDEST, combs, span, vector_width, widest
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.nodes import RaggedLoop
 from tilec.errors import UnsupportedError
@@ -383,6 +383,7 @@ class _Widths(ScopedRewrite):
         outside = [item for item in memory if item.buffer.scope().startswith("global")]
         memory = outside or memory
         widths = {item: self._vector(item, stmt, limit) for item in memory}
+        widths |= self._combed(memory, stmt, limit)
         if outside and max(widths.values()) > 1:
             return max(widths.values())
         wide = [item for item in items if item.is_write or widths.get(item, 1) > 1]
@@ -399,6 +400,16 @@ class _Widths(ScopedRewrite):
 
     def _vector(self, item: Access, stmt: Parallel, limit: int) -> int:
         return vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts)
+
+    def _combed(self, items: Sequence[Access], stmt: Parallel, limit: int) -> dict[Access, int]:
+        """How many values of the last variable name together what one access moves, of accesses to every
+        second or fourth element that together name all."""
+        found: dict[Access, int] = {}
+        for item, (comb, _) in combs(items, stmt.vars[-1], self.facts).items():
+            count = min(limit, max(PAIR, widest(item.buffer, WIDEST) // comb.stride))
+            if comb.width(item.buffer, count, WIDEST, self.facts):
+                found[item] = count
+        return found
 
     def _run(self, item: Access, stmt: Parallel, limit: int) -> int:
         """How many values of the last variable read from one short run by fewer accesses, as far as `limit`:

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.ir.exprs import dtype_of, inlined, loads, uses
-from tilec.ir.nodes import Bind, Block, Break, For, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.nodes import Bind, Block, Break, For, If, Kernel, Launch, Pipelined, Stmt, children, walk
 from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.roads import road_of
@@ -17,9 +17,16 @@ from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import with_overlapping, written_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm.ir import Expr, Var
 
 IN_TURN = "loaded in the trip that uses it, not ahead"
+_BRANCH = Loss(
+    "async_copy",
+    "whether it is loaded is known in the trip itself alone, or the branch has another side",
+    "load under one condition that follows from the loop variable and from what the loop does not change",
+)
 
 
 class PipelineRewrite(ScopedRewrite):
@@ -41,7 +48,10 @@ class PipelineRewrite(ScopedRewrite):
         if not isinstance(stmt, Pipelined):
             return super().stmt(stmt)
         self._learn(stmt)
-        made = self.ahead(stmt) if self._asks_for_stages(stmt) else []
+        asks = self._asks_for_stages(stmt)
+        made = self.ahead(stmt) if asks else []
+        if asks:
+            self._tell_branches(stmt.body)
         return made or [serial(stmt, self.block(stmt.body))]
 
     def _asks_for_stages(self, loop: Pipelined) -> bool:
@@ -62,13 +72,22 @@ class PipelineRewrite(ScopedRewrite):
         self.roads += [road_of(stmt, "waits", IN_TURN, loss) for stmt in found]
         return False
 
+    def _tell_branches(self, block: Block) -> None:
+        """That loads inside of branches wait, which stand in front of one where they need not."""
+        for stmt in block:
+            if load_of(stmt) is None:
+                for inner in children(stmt) if isinstance(stmt, If) else ():
+                    waiting = [road_of(each, "waits", IN_TURN, _BRANCH) for each in inner if load_of(each)]
+                    self.roads += waiting
+                    self._tell_branches(inner)
+
     def mutable(self, loop: Pipelined) -> set[Var]:
         """The buffers that a loop changes."""
         return with_overlapping(written_in(loop.body), self.launch)
 
     def unknown_place(self, load: Load, loop: Pipelined, mutable: set[Var]) -> Loss | None:
         """Why it is not known before its trip where a load reads; None where it is."""
-        if self._is_free(load, loop, mutable):
+        if is_told(load.places, load.vars, loop, self.launch, mutable):
             return None
         return Loss(
             "async_copy",
@@ -76,14 +95,18 @@ class PipelineRewrite(ScopedRewrite):
             "compute the place from the loop variable and from what stands before the loop",
         )
 
-    def _is_free(self, load: Load, loop: Pipelined, mutable: set[Var]) -> bool:
-        """Whether the place of a load is known ahead: it depends on nothing that the loop changes."""
-        values = bindings(loop.body)
-        places = [inlined(place, values) for place in load.places]
-        inner = {var for stmt in walk(loop.body) for var in _defined(stmt)} - set(load.vars)
-        return not any(read.source in mutable for place in places for read in loads(place)) and not any(
-            uses(place, inner) for place in places
-        )
+
+def is_told(
+    exprs: Sequence[Expr], own: Sequence[Var], loop: Pipelined, launch: Launch, mutable: set[Var]
+) -> bool:
+    """Whether all threads can compute ``exprs``, with variables of their ``own``, in front of a trip of
+    ``loop``: they depend on nothing that the loop changes, or that stands in it."""
+    values = bindings(loop.body)
+    known = [inlined(expr, values) for expr in exprs]
+    inner = {var for stmt in walk(loop.body) for var in _defined(stmt)} - set(own)
+    unknown = inner | set(launch.thread_vars)
+    read = {load.source for expr in known for load in loads(expr)}
+    return not read & mutable and not any(uses(expr, unknown) for expr in known)
 
 
 def written_source(load: Load, mutable: set[Var]) -> Loss | None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, substitute, uses
+from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, same_all, substitute, uses
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.lowering.analysis.accesses import Access
     from tilec.lowering.analysis.facts import Facts
 
 #: Bytes of the widest access of one lane.
 WIDEST = 16
+#: Distances of the elements that a loop over pairs, or over complex or four-fold numbers, reads.
+_STRIDES = (2, 4)
 #: More vectors than any loop has.
 _MOST = 1 << 20
 
@@ -51,6 +54,67 @@ def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts
         and divides(width, buffer.shape[-1], facts)
         and _rows_align(buffer, width, facts)
     )
+
+
+class Comb(NamedTuple):
+    """Elements of a row that lie ``stride`` apart along a variable: the one with the ``number`` of each run
+    of as many neighbours. The runs begin ``start`` behind the first element of the row, which ``rows`` name
+    and which has ``length`` elements."""
+
+    stride: int
+    number: int
+    start: Expr
+    rows: tuple[Expr, ...]
+    length: Expr
+
+    def width(self, buffer: Var, count: int, limit: int, facts: Facts) -> int:
+        """How many neighbours one access moves of those that ``count`` values of the variable name together,
+        the first value a multiple of that; 0 where no access moves a whole run."""
+        width = widest(buffer, min(limit, self.stride * count))
+        while width >= self.stride and not (
+            divides(width, self.start, facts)
+            and divides(width, self.length, facts)
+            and _rows_align(buffer, width, facts)
+        ):
+            width //= 2
+        return width if width >= self.stride else 0
+
+
+def combs(items: Sequence[Access], var: Var, facts: Facts) -> dict[Access, tuple[Comb, tuple[Access, ...]]]:
+    """The accesses that have a comb along ``var``, each with all those, in the order of their numbers, that
+    name elements of the same runs: every one of a run where they are writes, half of them where they are
+    reads, which move the others as well."""
+    found = [(item, comb) for item in items if (comb := _comb(item, var, facts))]
+    made: dict[Access, tuple[Comb, tuple[Access, ...]]] = {}
+    for item, comb in found:
+        own = {other.number: each for each, other in found if _share_runs(each, other, item, comb)}
+        if len(own) * (1 if item.is_write else 2) >= comb.stride:
+            made[item] = comb, tuple(own[number] for number in sorted(own))
+    return made
+
+
+def _share_runs(item: Access, comb: Comb, other: Access, beside: Comb) -> bool:
+    kind = item.buffer.same_as(other.buffer) and item.is_write == other.is_write
+    return kind and same_all((comb.start, *comb.rows), (beside.start, *beside.rows))
+
+
+def _comb(item: Access, var: Var, facts: Facts) -> Comb | None:
+    """The comb of an access, along the last axis of a tensor or along the last two, of which the last one
+    has a few elements."""
+    *rows, place = (facts.inline(index) for index in item.indices)
+    length, last = item.buffer.shape[-1], int_value(item.buffer.shape[-1])
+    if rows and last in _STRIDES and int_value(place) is not None and not len(item.buffer.strides):
+        *rows, above = rows
+        place, length = above * length + place, item.buffer.shape[-2] * length
+    linear = [] if any(uses(row, (var,)) for row in rows) else linear_in(place, [var])
+    stride = int_value(linear[0]) if linear else None
+    if stride not in _STRIDES:
+        return None
+    starts = (facts.simplify(linear[1] - number) for number in range(stride))
+    for number, start in enumerate(starts):
+        if divides(stride, start, facts):
+            return Comb(stride, number, start, tuple(rows), length)
+    return None
 
 
 def agree(cond: Expr, var: Var, width: int, facts: Facts) -> bool:

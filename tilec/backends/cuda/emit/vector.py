@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.vectors import agree, span, vector_width
+from tilec.backends.cuda.analysis.vectors import Comb, agree, combs, span, vector_width
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.cluster import SENT_AT_LEAST, sent_vector
@@ -27,7 +28,7 @@ from tilec.backends.cuda.emit.vector_moves import (
 )
 from tilec.backends.cuda.limits import added_at_once, has_tma
 from tilec.backends.cuda.nodes import RemoteStore, ThreadLoop
-from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, uses
+from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Atomic, Bind, Block, For, If, Stmt, Store, walk
 from tilec.ir.traits import expressions
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 class Kept:
     """A store, or an addition, whose elements wait in ``tmp`` until all of the vector are there.
     ``unrounded``: as float32, to be rounded in pairs. ``loaded``: they are what a vector loaded, and there
-    already. ``words``: they are made in pairs."""
+    already. ``words``: they are made in pairs. ``stride``, ``number``: it has every so many elements of
+    ``tmp``, from that one on; the first of those that share ``tmp`` writes all of it."""
 
     store: Store | Atomic
     tmp: Var
@@ -53,6 +55,8 @@ class Kept:
     unrounded: bool = False
     loaded: bool = False
     words: tuple[Expr, ...] = ()
+    stride: int = 1
+    number: int = 0
 
 
 class Vector:
@@ -72,14 +76,14 @@ class Vector:
 
     def emit(self) -> tirx.Stmt | None:
         """The code of all iterations of the vector, behind the reads of ``once``."""
-        found = self._branch() if self.width > 1 else None
+        found = self._branch() if self._is_wide else None
         if found is not None:
             return self._under(*found)
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
         ahead = self._loads()
-        if self.width == 1:
+        if not self._is_wide:
             take_road(self.stmt, [], self.ctx)
             with self.ctx.hoist_scope(self.fixed):
                 return self.ctx.block(self.body)
@@ -148,24 +152,25 @@ class Vector:
     @contextmanager
     def _at(self, element: int) -> Iterator[None]:
         """Within the context the last variable stands at an iteration of the vector."""
-        ctx, base = self.ctx, self.ctx.env[self.var]
-        first, *rest = ctx.digits[self.var]
-        ctx.digits[self.var] = (Part(1, first.size, tirx.const(element, "int32"), True), *rest)
-        ctx.env[self.var] = base + tirx.const(element, dtype_of(self.var))
+        ctx, base, digits = self.ctx, self.ctx.env[self.var], self.ctx.digits[self.var]
+        if self.width > 1:  # the first digit goes through the vector
+            first, *rest = digits
+            ctx.digits[self.var] = (Part(1, first.size, tirx.const(element, "int32"), True), *rest)
+            ctx.env[self.var] = base + tirx.const(element, dtype_of(self.var))
         done = [
             (load, tirx.BufferLoad(tmp, [tirx.const(steps[element], "int32")]))
             for load, tmp, steps in self.held
         ]
         with ctx.hoist_scope(done):
             yield
-        ctx.digits[self.var], ctx.env[self.var] = (first, *rest), base
+        ctx.digits[self.var], ctx.env[self.var] = digits, base
 
     def _pair_up(self) -> None:
         """Stores whose neighbours are made together."""
         names = _values(self.body)
         for stmt, kept in self.kept.items():
             value, dtype = inlined(kept.store.value, names), str(kept.store.buffer.dtype)
-            changed = any(load.source in self.written for load in loads(value))
+            changed = kept.stride > 1 or any(load.source in self.written for load in loads(value))
             if not kept.unrounded or dtype not in PAIRED or not has_tma(self.ctx.target) or changed:
                 continue
             extent = dict(zip(self.stmt.vars, self.stmt.extents, strict=True))[self.var]
@@ -182,7 +187,8 @@ class Vector:
             return None
         value, dtype = kept.store.value, str(kept.store.buffer.dtype)
         made = self.ctx.unrounded(value, dtype) if kept.unrounded else self.ctx.stored(value, dtype)
-        return tirx.BufferStore(kept.tmp, made, [tirx.const(element, "int32")])
+        at = kept.stride * element + kept.number
+        return tirx.BufferStore(kept.tmp, made, [tirx.const(at, "int32")])
 
     # ---- loads ----
 
@@ -212,7 +218,7 @@ class Vector:
         """A read of the same element in all iterations happens once, one of neighbours as vectors."""
         ctx = self.ctx
         if self.width == 1 and not self._repeats(load, indices):
-            return []
+            return self._combed(load)
         if self.width == 1 or not any(uses(index, (self.var,)) for index in indices):
             inlined = tirx.BufferLoad(load.source, list(indices))
             value = ctx.raw(inlined)
@@ -225,7 +231,7 @@ class Vector:
         if width == 1:
             run = span(load.source, indices, self.var, self.width, self._limit(load.source), ctx.facts)
             if run is None:
-                return []
+                return self._combed(load)
             width, steps = run
         tmp = self._registers(load.source, "v", 1 << max(steps).bit_length())
         self.held.append((load, tmp, steps))
@@ -233,6 +239,47 @@ class Vector:
         firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
         spelled = self._spelled(load.indices)
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, spelled, tmp, width, load_vector, firsts)]
+
+    def _combed(self, load: TensorLoad) -> list[tirx.Stmt]:
+        """Vectors of all the elements that the body reads along the loop, each of which has every so many."""
+        found = self._comb(Access(load.source, tuple(load.indices), False))
+        if found is None:
+            return []
+        comb, width, members = found
+        tmp = self._registers(load.source, "v", comb.stride * self.width)
+        for item in members:
+            first = self._combs[item][0].number
+            steps = tuple(range(first, comb.stride * self.width, comb.stride))
+            self.held.append((tirx.BufferLoad(item.buffer, list(item.indices)), tmp, steps))
+            self.moved.append(Moved(item, width))
+        *rows, place = self._spelled(load.indices)
+        start = (*rows, self.ctx.facts.analyzer.simplify(place - comb.number))
+        firsts = range(0, self.width, width // comb.stride)
+        return [tirx.AllocBuffer(tmp), *self._chunks(load.source, start, tmp, width, load_vector, firsts)]
+
+    def _comb(self, item: Access) -> tuple[Comb, int, tuple[Access, ...]] | None:
+        """The comb of an access, how many elements move at once, and the accesses that it shares them
+        with."""
+        for other, (comb, members) in self._combs.items():
+            alike = other.buffer.same_as(item.buffer) and other.is_write == item.is_write
+            if alike and same_all(other.indices, item.indices):
+                if self.width == 1 and len(members) < comb.stride:
+                    return None
+                limit = self._limit(item.buffer) * comb.stride
+                width = comb.width(item.buffer, self.width, limit, self.ctx.facts)
+                return (comb, width, members) if width else None
+        return None
+
+    @cached_property
+    def _combs(self) -> dict[Access, tuple[Comb, tuple[Access, ...]]]:
+        """The combs of the body."""
+        items = [item for item in accesses(self.body) if self._is_memory(item.buffer)]
+        return combs(items, self.var, self.ctx.facts)
+
+    @cached_property
+    def _is_wide(self) -> bool:
+        """Whether several elements may move at once."""
+        return self.width > 1 or any(map(self._comb, self._combs))
 
     def _repeats(self, load: TensorLoad, indices: tuple[Expr, ...]) -> bool:
         """Whether a thread reads an element in several iterations, on every way through the body."""
@@ -294,7 +341,9 @@ class Vector:
     def _waiting(self) -> list[tirx.Stmt]:
         """Registers for elements that wait."""
         return [
-            tirx.AllocBuffer(kept.tmp) for kept in self.kept.values() if not kept.loaded and not kept.words
+            tirx.AllocBuffer(kept.tmp)
+            for kept in self.kept.values()
+            if not kept.loaded and not kept.words and not kept.number
         ]
 
     def _plan_stores(self) -> None:
@@ -309,19 +358,41 @@ class Vector:
             if min(widths) > 1:
                 for stmt, width in zip(own, widths, strict=True):
                     self._keep(stmt, width)
+            elif all(stmt in self.body for stmt in own):
+                self._keep_together(own)
         self._plan_additions()
 
     def _store_width(self, stmt: Store | RemoteStore) -> int:
         """How many elements one access of a store moves; 1 where they cannot wait for each other."""
-        inner = {bind.var for bind in walk(self.body) if isinstance(bind, Bind)}
-        indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
         if stmt.buffer in self.ctx.fragments:
             return self.width if isinstance(stmt, Store) and self._is_paired_fragment(stmt) else 1
-        if not self._is_memory(stmt.buffer) or any(uses(index, inner) for index in indices):
+        if not self._may_wait(stmt):
             return 1
-        if any(load.source in self.written for index in indices for load in loads(index)):
-            return 1
+        indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
         return vector_width(stmt.buffer, indices, self.var, self._limit(stmt.buffer), self.ctx.facts)
+
+    def _may_wait(self, stmt: Store | RemoteStore) -> bool:
+        """Whether the elements that a store writes to memory may wait for each other."""
+        inner = {bind.var for bind in walk(self.body) if isinstance(bind, Bind)}
+        indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
+        if not self._is_memory(stmt.buffer) or any(uses(index, inner) for index in indices):
+            return False
+        return not any(load.source in self.written for index in indices for load in loads(index))
+
+    def _keep_together(self, stores: Sequence[Store]) -> None:
+        """Registers for stores to a buffer that together write neighbours, where they do."""
+        first, *_ = stores
+        found = self._comb(Access(first.buffer, first.indices, True))
+        if found is None or len(found[2]) != len(stores) or not all(map(self._may_wait, stores)):
+            return
+        comb, width, members = found
+        paired = all(self.ctx.is_paired(stmt.value, str(stmt.buffer.dtype)) for stmt in stores)
+        size = comb.stride * self.width
+        tmp = self._registers(first.buffer, "w", size, "float32" if paired else "")
+        for number, item in enumerate(members):
+            (store,) = (stmt for stmt in stores if same_all(stmt.indices, item.indices))
+            self.kept[store] = Kept(store, tmp, width, paired, stride=comb.stride, number=number)
+            self.moved.append(Moved(item, width))
 
     def _plan_additions(self) -> None:
         """Registers for the vectors of elements that the body adds to in memory, and touches in no other
@@ -370,7 +441,7 @@ class Vector:
         as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
         loaded = next(
             (tmp for load, tmp, steps in self.held
-             if as_it_is and same(load, stmt.value) and len(set(steps)) == self.width),
+             if as_it_is and same(load, stmt.value) and steps == tuple(range(self.width))),
             None,
         )  # fmt: skip
         if loaded is not None:
@@ -382,13 +453,13 @@ class Vector:
 
     def _flush(self) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []
-        for kept in self.kept.values():
-            buffer, tmp = kept.store.buffer, kept.tmp
+        for kept in (kept for kept in self.kept.values() if not kept.number):
+            buffer, tmp, size = kept.store.buffer, kept.tmp, kept.stride * self.width
             indices = self._spelled(kept.store.indices)
             if kept.unrounded:
                 words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
-                tmp = self._registers(buffer, "p", self.width // 2, words)
-                pairs = packed_pairs(kept.tmp, tmp, self.width, str(buffer.dtype))
+                tmp = self._registers(buffer, "p", size // 2, words)
+                pairs = packed_pairs(kept.tmp, tmp, size, str(buffer.dtype))
                 made = [
                     tirx.BufferStore(tmp, word, [tirx.const(number, "int32")])
                     for number, word in enumerate(kept.words)
@@ -397,7 +468,7 @@ class Vector:
             if buffer in self.ctx.fragments:
                 parts.append(store_registers(buffer, indices, tmp, self.width, self.ctx))
                 continue
-            firsts = range(0, self.width, kept.width)
+            firsts = range(0, self.width, kept.width // kept.stride)
             parts += self._chunks(buffer, indices, tmp, kept.width, _move_of(kept.store), firsts)
         return parts
 

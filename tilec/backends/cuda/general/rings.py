@@ -22,12 +22,15 @@ from tilec.ir.nodes import (
     Alloc,
     Bind,
     Block,
+    For,
     Gemm,
+    If,
     Kernel,
     Launch,
     Pipelined,
     Reduce,
     Stmt,
+    While,
     children,
     walk,
 )
@@ -226,10 +229,24 @@ def _ring(
     others = [stmt for stmt, around in program.around.items() if not stmts & {stmt, *around}]
     users = [stmt for stmt in others if any(uses_itself(stmt, tile) for tile in tiles)]
     size = sum(tile_bytes(Alloc(tile)) // (PAIR if tile in halved else 1) for tile in tiles)
-    by_products = all(stmt in wide and not _reads_across(stmt, tiles) for stmt in users)
+    around = {outer for stmt in stmts for outer in program.around[stmt]}
+    by_products = all(
+        stmt in wide
+        and not _reads_across(stmt, tiles)
+        and all(outer in around or _always_runs(outer) for outer in program.around[stmt])
+        for stmt in users
+    )
     by_threads = _by_threads(own)
     fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)
     return Ring(tiles, stages, size, by_products, by_threads, fenced)
+
+
+def _always_runs(stmt: Stmt) -> bool:
+    """Whether what stands inside of a statement runs once at least."""
+    if isinstance(stmt, (For, Pipelined)):
+        bounds = [int_value(bound) for bound in (stmt.start, stmt.stop)]
+        return None not in bounds and bounds[0] < bounds[1]  # type: ignore[operator]
+    return not isinstance(stmt, (If, While))
 
 
 def _reads_across(stmt: Stmt, tiles: tuple[Var, ...]) -> bool:

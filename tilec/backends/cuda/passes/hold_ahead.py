@@ -118,7 +118,7 @@ class _Holder(PipelineRewrite):
         """The loads that run ahead."""
         mutable, found = self.mutable(loop), []
         for load in (load for stmt in loop.body if (load := load_of(stmt)) is not None):
-            if load.stmt.hints.prefer_instruction == "sync":
+            if load.hints.prefer_instruction == "sync":
                 self.roads.append(road_of(load.stmt, "waits", IN_TURN))
                 continue
             lost = written_source(load, mutable) or self.unknown_place(load, loop, mutable)

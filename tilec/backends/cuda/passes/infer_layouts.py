@@ -236,8 +236,9 @@ class _Inference:
         return len(self.layouts) + len(self.loops) > before
 
     def _slice(self, stmt: Reduce) -> None:
+        """The layout of what a reduction leaves, from that of a fragment that it reads."""
         source = self.layouts.get(stmt.src.buffer)
-        if source is None or stmt.dst.buffer not in self.fragments:
+        if source is None or not {stmt.src.buffer, stmt.dst.buffer} <= self.fragments:
             return
         self.layouts.setdefault(stmt.dst.buffer, result_layout(stmt, source))
 

@@ -9,6 +9,7 @@ from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.bring_operands import BringOperands
 from tilec.backends.cuda.passes.fence_proxies import FenceProxies
 from tilec.backends.cuda.passes.fence_reads import FenceReads
+from tilec.backends.cuda.passes.forward_stores import ForwardStores
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
@@ -16,6 +17,7 @@ from tilec.backends.cuda.passes.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.name_quotients import NameQuotients
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
 from tilec.backends.cuda.passes.pair_rows import PairRows
+from tilec.backends.cuda.passes.part_branches import PartBranches
 from tilec.backends.cuda.passes.part_quotients import PartQuotients
 from tilec.backends.cuda.passes.place_drains import PlaceDrains
 from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
@@ -41,6 +43,8 @@ from tilec.backends.cuda.passes.synchronise import Synchronise
 from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
+from tilec.lowering.passes.choose_stores import ChooseStores
+from tilec.lowering.passes.drop_proven_tests import DropProvenTests
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.name_variables import NameVariables
@@ -51,6 +55,9 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ExpandScaled(scaled_loss),
     SplitRows(),
     NameVariables(),
+    DropProvenTests(),
+    ChooseStores(),
+    ForwardStores(),
     WidenIndices(),
     SpellNames(),
     OpenGridBarriers(),
@@ -64,6 +71,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     PrivateCopies(),
     BindHeaders(),
     StartCopies(),
+    PartBranches(),
     PlanPipeline(),
     SelectInstructions(),
     BringOperands(),

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
-from tilec.backends.cuda.analysis.loads_ahead import ASYNC_BYTES, Load, async_elements, load_of
+from tilec.backends.cuda.analysis.loads_ahead import (
+    ASYNC_BYTES,
+    GuardedLoad,
+    Load,
+    async_elements,
+    load_of,
+)
 from tilec.backends.cuda.analysis.pipelines import (
     IN_TURN,
     PipelineRewrite,
@@ -18,17 +24,18 @@ from tilec.backends.cuda.analysis.pipelines import (
 )
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import conjuncts, dtype_of, inlined, int_value, same
 from tilec.ir.layout_algebra import chunk, stacked
 from tilec.ir.nodes import Alloc, Block, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.ir.roads import Loss
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.uses import touches
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tvm.ir import Expr, Var
 
@@ -79,7 +86,7 @@ class Planner(PipelineRewrite):
             load = load_of(stmt)
             if load is None:
                 continue
-            hints = load.stmt.hints
+            hints = load.hints
             if hints.prefer_instruction == "sync":
                 self.roads.append(road_of(stmt, "waits", IN_TURN))
                 continue
@@ -104,6 +111,8 @@ class Planner(PipelineRewrite):
         users = [stmt for stmt in walk(loop.body) if tile in set(buffers(stmt))]
         elsewhere = [stmt for stmt in walk(self.launch.body) if tile in set(buffers(stmt))]
         inside = len(users) == len([stmt for stmt in elsewhere if not isinstance(stmt, Alloc)])
+        conds = conjuncts(load.cond) if isinstance(load, GuardedLoad) else ()
+        under = all(_is_under(stmt, tile, conds, {}) for stmt in loop.body)
         obstacles = (
             (
                 tile in self._versions,
@@ -126,6 +135,7 @@ class Planner(PipelineRewrite):
                 "load at the start of the trip",
             ),
             (not inside, f"{name} is used outside of the loop", "use another tile there"),
+            (not under, f"{name} is used where it may not be loaded", "use it under the same condition"),
         )
         held = next((Loss("async_copy", why, remedy) for holds, why, remedy in obstacles if holds), None)
         return written_source(load, mutable) or held or self.unknown_place(load, loop, mutable)
@@ -166,6 +176,18 @@ class Planner(PipelineRewrite):
         ahead = load(loop.var + tirx.const(stages - 1, dtype))
         trips = (WaitGroup(stages - 2), *ahead, *body)
         return [*first, serial(loop, trips)]
+
+
+def _is_under(stmt: Stmt, tile: Var, conds: Sequence[Expr], values: Mapping[Var, Expr]) -> bool:
+    """Whether a statement names a tile only where all of ``conds`` hold; ``values`` are those of names."""
+    if not conds or not touches(stmt, tile):
+        return True
+    if not isinstance(stmt, If) or stmt.orelse:
+        return False
+    known = conjuncts(inlined(stmt.cond, values))
+    left = [cond for cond in conds if not any(same(cond, part) for part in known)]
+    values = {**values, **bindings(stmt.then)}
+    return all(_is_under(inner, tile, left, values) for inner in stmt.then)
 
 
 def _converting(load: Load) -> Loss | None:

@@ -97,7 +97,7 @@ class _Straight(Planner):
         if len(found) != len(loads) or _bytes(found) > self.room:
             return []
         unasked = found == judged and self.chip.shared_bytes >= 2 * REACH
-        return found if unasked or all(load.stmt.hints == _ASKED for load, _ in found) else []
+        return found if unasked or all(load.hints == _ASKED for load, _ in found) else []
 
     def _may_be_ahead(self, loop: Pipelined) -> bool:
         roads, self.roads = self.roads, []
@@ -115,7 +115,7 @@ class _Straight(Planner):
     def _piece(self, load: Load, width: int) -> int:
         """Elements that a lane copies at once of ``width`` neighbours; 0 where lanes do not fill a tile in
         its own order."""
-        hints, element = load.stmt.hints, element_bytes(str(load.tile.dtype))
+        hints, element = load.hints, element_bytes(str(load.tile.dtype))
         if not isinstance(load, CopyLoad) or self._asked(load.tile) is not None:
             return 0
         if hints.given and hints != _ASKED:
