@@ -37,6 +37,30 @@ def of_a_view(A: T.Tensor((24, 4), "float16"), S: T.Tensor((8,), "float32")):
         T.copy(sums, S)
 
 
+def of_a_stage(stages, inner):
+    """The largest element of each row of tiles that a pipeline loads, read in the loop or in one inside."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 128), "float32"), S: T.Tensor((32, 4), "float32")):
+        with T.Kernel(1, threads=128):
+            tile, top = T.alloc_shared((32, 32), "float32"), T.alloc_fragment((32,), "float32")
+            for k in T.Pipelined(4, num_stages=stages):
+                T.copy(A[0, k * 32], tile)
+                for _ in T.serial(inner):
+                    T.reduce_max(tile, top, dim=1)
+                for i in T.Parallel(32):
+                    S[i, k] = top[i]
+
+    return kernel
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("inner", [1, 2])
+def test_a_reduction_of_a_tile_of_several_stages(stages, inner):
+    a = np.random.default_rng(6).standard_normal((32, 128)).astype(np.float32)
+    agree(of_a_stage(stages, inner), a, expected=a.reshape(32, 4, 32).max(2), targets=TARGETS)
+
+
 @T.prim_func
 def of_a_fragment(A: T.Tensor((4, 64), "float32"), S: T.Tensor((4,), "float32")):
     """A mean, whose only element is updated in a kernel with code of threads."""

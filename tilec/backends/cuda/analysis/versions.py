@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
-from tilec.ir.exprs import dtype_of, loads, transform
-from tilec.ir.nodes import Block, Region, Scan, Stmt
+from tilec.ir.exprs import dtype_of, int_value, loads, transform
+from tilec.ir.nodes import Alloc, Block, Copy, Reduce, Region, Scan, Stmt
 from tilec.ir.traits import Rewriter
+from tilec.lowering.passes.base import rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -33,8 +34,19 @@ def with_version(block: Block, tiles: Mapping[Var, Var], version: Expr) -> Block
 
 def with_versions(block: Block, tiles: Mapping[Var, tuple[Var, Expr]]) -> Block:
     """``block`` with every access of a tile going to its replacement, and there to its version (a new first
-    axis)."""
+    axis); reductions read it from a fragment of its shape."""
+    block = rewrite_blocks(block, lambda inner: [each for stmt in inner for each in _held(stmt, tiles)])
     return _Redirect({tile: (made, (version,)) for tile, (made, version) in tiles.items()}).block(block)
+
+
+def _held(stmt: Stmt, tiles: Container[Var]) -> Block:
+    extents = [int_value(extent) for extent in stmt.src.extent] if isinstance(stmt, Reduce) else [None]
+    if not isinstance(stmt, Reduce) or stmt.src.buffer not in tiles or None in extents:
+        return (stmt,)
+    name = f"{stmt.src.buffer.name}_held"
+    held = tirx.decl_buffer(extents, str(stmt.src.buffer.dtype), name=name, scope="local.fragment")
+    whole = Region(held, tuple(tirx.const(0, "int32") for _ in extents), stmt.src.extent)
+    return Alloc(held, loc=stmt.loc), Copy(stmt.src, whole, loc=stmt.loc), replace(stmt, src=whole)
 
 
 def with_buffers(block: Block, tiles: Mapping[Var, Var]) -> Block:
