@@ -17,16 +17,8 @@ def left(form):
         with T.Kernel(2, threads=32) as bx:
             f = T.alloc_fragment((8,), "float32")
             T.copy(X[bx * 8], f)
-            if form == "break":
-                for _ in T.serial(1):
-                    for i in T.Parallel(8):
-                        f[i] += 1.0
-                    if n > 2:
-                        break
-                    for i in T.Parallel(8):
-                        f[i] += 10.0
-            if form == "pipelined":
-                for _ in T.Pipelined(1):
+            if form in ("break", "pipelined"):
+                for _ in T.Pipelined(1) if form == "pipelined" else T.serial(1):
                     for i in T.Parallel(8):
                         f[i] += 1.0
                     if n > 2:

@@ -45,7 +45,7 @@ from tilec.backends.cuda.passes.fold_rows import FoldRows
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
-from tilec.backends.cuda.passes.order import CUDA_PASSES
+from tilec.backends.cuda.passes.order import CUDA_PASSES, OPENING
 from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
 from tilec.backends.cuda.passes.run_ahead import RunAhead
 from tilec.backends.cuda.passes.spell_names import SpellNames
@@ -59,16 +59,11 @@ STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Matmul(), Attention())
 
 #: What all launches go through first, and what comes last: the other passes of GPUs without roles.
 _FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), FuseExponents())
-_OPEN, _SPLIT, _NAME, _DROP, _CHOOSE, _FORWARD, *_LAST = (step for step in CUDA_PASSES if step not in _FIRST)
+_LAST: tuple[Pass, ...] = tuple(step for step in CUDA_PASSES if step not in (*OPENING, *_FIRST))
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
-    _OPEN,
-    _SPLIT,
-    _NAME,
-    _DROP,
-    _CHOOSE,
-    _FORWARD,
+    *OPENING,
     *_FIRST,
     PairSums(),
     SplitRoles(),
@@ -82,12 +77,7 @@ TMA_PASSES: tuple[Pass, ...] = (
 
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
-    _OPEN,
-    _SPLIT,
-    _NAME,
-    _DROP,
-    _CHOOSE,
-    _FORWARD,
+    *OPENING,
     SpreadDepth(),
     FoldRows(),
     AlignOperands(),

@@ -30,6 +30,12 @@ def limits(dtype: str) -> tuple[int, int]:
     return (0, (1 << bits) - 1) if dtype.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
+def has_all(dtype: str, other: str) -> bool:
+    """Whether an integer type has all numbers of another one."""
+    (low, high), (least, most) = limits(dtype), limits(other)
+    return low <= least and most <= high
+
+
 def stays_inside(made: Expr, analyzer: Analyzer) -> bool:
     """Whether a sum, a difference or a product of integers of up to 32 bits, of any lanes, is known to fit
     its type."""
@@ -99,15 +105,11 @@ def _opaque(node: Expr, analyzer: Analyzer) -> Expr:
     if isinstance(node, tirx.Cast):
         inner = as_types_have_it(node.value, analyzer)
         made = tirx.Cast(node.ty, inner)
-        return made if _is_wider(dtype, inner) or _holds(dtype, inner, analyzer) else _hidden(made)
+        return (
+            made if has_all(dtype, scalar_dtype(inner)) or _holds(dtype, inner, analyzer) else _hidden(made)
+        )
     made = type(node)(as_types_have_it(node.a, analyzer), as_types_have_it(node.b, analyzer))
     return made if stays_inside(made, analyzer) else _hidden(made)
-
-
-def _is_wider(dtype: str, value: Expr) -> bool:
-    """Whether an integer type has all numbers of the one of ``value``."""
-    (low, high), (least, most) = limits(dtype), limits(scalar_dtype(value))
-    return low <= least and most <= high
 
 
 def _hidden(value: Expr) -> Expr:

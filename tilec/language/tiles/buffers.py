@@ -191,8 +191,10 @@ class Buffer:
         )
 
     def _check_range(self, expr: Expr, axis: int, given: Expr) -> None:
+        from tilec.ir.exprs import variables_of
+
         index, extent = sessions.constant(expr), _known(self.shape[axis])
-        if index is None or _variables(given) or (index >= 0 and (extent is None or index < extent)):
+        if index is None or variables_of([given]) or (index >= 0 and (extent is None or index < extent)):
             return
         raise source_error(
             SourceIndexError,
@@ -232,28 +234,19 @@ class ShapeParams(tuple[Any, ...]):
     __slots__ = ()
 
 
-def _variables(expr: Expr) -> list[Any]:
-    """What an index depends on."""
-    from tvm.ir import Var
-
-    from tilec.ir.exprs import walk
-
-    return list(dict.fromkeys(node for node in walk(expr) if isinstance(node, Var)))
-
-
 def _is_negative(expr: Expr, construct: str) -> bool:
     """Whether an index is negative however many blocks and trips there are: in a grid of one block ``bx * 32
     - 3`` is what it is in any other."""
     from tvm import tirx
     from tvm.ir import Range
 
-    from tilec.ir.exprs import dtype_of, substitute
+    from tilec.ir.exprs import dtype_of, substitute, variables_of
 
     analyzer = sessions.current(construct).analyzer
     if analyzer.const_int_bound(expr).max_value >= 0:
         return False
     free: dict[Any, Expr] = {}
-    for var in _variables(expr):
+    for var in variables_of([expr]):
         low = max(analyzer.const_int_bound(var).min_value, -_FAR)
         free[var] = made = tirx.Var(var.name, dtype_of(var))
         analyzer.bind(made, Range.from_min_extent(low, _FAR))

@@ -60,20 +60,21 @@ def wrap_number(number: int | float | bool, row: dtypes.DType) -> int | float | 
     return low - (1 << row.bits) if row.kind == "int" and low >> (row.bits - 1) else low
 
 
-def _holds(wide: str, small: str) -> bool:
-    """Whether an integer type has all numbers of another one."""
-    rows = dtypes.DTYPES.get(wide), dtypes.DTYPES.get(small)
-    if rows[0] is None or rows[1] is None or not all(row and row.kind in ("int", "uint") for row in rows):
-        return False
-    fits = rows[0].bits > rows[1].bits if rows[0].kind == "int" else rows[1].kind == "uint"
-    return fits and rows[0].bits >= rows[1].bits
+def _is_integer(to: str) -> bool:
+    row = dtypes.DTYPES.get(to)
+    return row is not None and row.kind in ("int", "uint")
 
 
 def cast(expr: Expr, to: str) -> Expr:
     """The expression cast; to bool it is ``!= 0``. An integer that was made a wider one is cast as it was."""
     from tvm import tirx
 
-    while isinstance(expr, tirx.Cast) and _holds(str(expr.ty.dtype), str(expr.value.ty.dtype)):
+    from tilec.ir.analysis.ranges import has_all
+
+    while isinstance(expr, tirx.Cast):
+        wide, small = str(expr.ty.dtype), str(expr.value.ty.dtype)
+        if not (_is_integer(wide) and _is_integer(small) and has_all(wide, small)):
+            break
         expr = expr.value
     if expr.ty.dtype == to:
         return expr

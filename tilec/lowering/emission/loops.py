@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tilec.lowering.emission.context import Context
 
 
-def is_left_early(stmt: For) -> bool:
-    """Whether a trip may end before its end."""
-    return any(isinstance(inner, (Break, Continue)) for inner in walk(stmt.body))
+def is_left_early(body: Block) -> bool:
+    """Whether a trip of a loop over ``body`` may end before its end."""
+    return any(isinstance(stmt, (Break, Continue)) for stmt in walk(body))
 
 
 def unit_steps(stmt: For) -> For:
@@ -51,7 +51,7 @@ def counted(
     if inner is None:
         return None
     extent = ctx.facts.analyzer.simplify(high - low)
-    if int_value(extent) == 1 and any(isinstance(stmt, (Break, Continue)) for stmt in walk(body)):
+    if int_value(extent) == 1 and is_left_early(body):
         return _single(new, low, inner)
     return ctx.loop(new, low, extent, inner, kind, **annotations)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, inlined, loads, same_all, uses
-from tilec.ir.nodes import Bind, Block, If, Launch, Parallel, Stmt, Store, children, walk, with_children
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.ir.nodes import Bind, Block, If, Parallel, Stmt, Store, children, walk, with_children
+from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
@@ -22,17 +22,13 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
-class ChooseStores(LaunchPass):
+class ChooseStores(BlockPass):
     """In: Parallel loops. Out: in these, a branch on what changes along the last variable, either side of
     which stores to the same elements in the same order, is stores of choices: vectors need no branch."""
 
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with its choices."""
-
-        def chosen(block: Block) -> list[Stmt]:
-            return [_loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
-
-        return replace(launch, body=rewrite_blocks(launch.body, chosen))
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with the choices of its loops."""
+        return [_loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
 
 
 def _loop(loop: Parallel) -> Parallel:

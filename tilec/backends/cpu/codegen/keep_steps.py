@@ -48,15 +48,19 @@ def _bind(stmt: tirx.Bind) -> tirx.Stmt:
 
 
 def _store(stmt: tirx.BufferStore) -> tirx.Stmt:
-    steps = _Steps()
-    value = steps.value(stmt.value)
-    return steps.before(tirx.BufferStore(stmt.buffer, value, list(stmt.indices))) if steps.made else stmt
+    return _behind(stmt, lambda value: tirx.BufferStore(stmt.buffer, value, list(stmt.indices)))
 
 
 def _evaluate(stmt: tirx.Evaluate) -> tirx.Stmt:
+    return _behind(stmt, tirx.Evaluate)
+
+
+def _behind(stmt: Any, over: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """A statement, which ``over`` makes of a value, behind the steps of its value; itself where it has
+    none."""
     steps = _Steps()
     value = steps.value(stmt.value)
-    return steps.before(tirx.Evaluate(value)) if steps.made else stmt
+    return steps.before(over(value)) if steps.made else stmt
 
 
 class _Steps:

@@ -133,7 +133,7 @@ def _emit_for(stmt: For, ctx: LaneContext) -> tirx.Stmt | None:
     if scan is not None:
         with suppress(NotVectorisable):
             return emit_running(scan, ctx)
-    unrolls = stmt.kind == "unroll" and _is_short(stmt) and not is_left_early(stmt)
+    unrolls = stmt.kind == "unroll" and _is_short(stmt) and not is_left_early(stmt.body)
     kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
     return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
 

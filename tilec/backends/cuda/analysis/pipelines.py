@@ -75,11 +75,11 @@ class PipelineRewrite(ScopedRewrite):
     def _tell_branches(self, block: Block) -> None:
         """That loads inside of branches wait, which stand in front of one where they need not."""
         for stmt in block:
-            if load_of(stmt) is None:
-                for inner in children(stmt) if isinstance(stmt, If) else ():
-                    waiting = [road_of(each, "waits", IN_TURN, _BRANCH) for each in inner if load_of(each)]
-                    self.roads += waiting
-                    self._tell_branches(inner)
+            if not isinstance(stmt, If) or load_of(stmt):
+                continue
+            for inner in children(stmt):
+                self.roads += [road_of(each, "waits", IN_TURN, _BRANCH) for each in inner if load_of(each)]
+                self._tell_branches(inner)
 
     def mutable(self, loop: Pipelined) -> set[Var]:
         """The buffers that a loop changes."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
+from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.ir.exprs import dtype_of, int_value, loads, transform
 from tilec.ir.nodes import Alloc, Block, Copy, Reduce, Region, Scan, Stmt
 from tilec.ir.traits import Rewriter
@@ -45,7 +46,7 @@ def _held(stmt: Stmt, tiles: Container[Var]) -> Block:
         return (stmt,)
     name = f"{stmt.src.buffer.name}_held"
     held = tirx.decl_buffer(extents, str(stmt.src.buffer.dtype), name=name, scope="local.fragment")
-    whole = Region(held, tuple(tirx.const(0, "int32") for _ in extents), stmt.src.extent)
+    whole = whole_tile(held)
     return Alloc(held, loc=stmt.loc), Copy(stmt.src, whole, loc=stmt.loc), replace(stmt, src=whole)
 
 

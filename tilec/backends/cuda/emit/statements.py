@@ -119,7 +119,7 @@ def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     if trips is not None:
         return _unrolled(stmt, trips, ctx)
     stmt = unit_steps(stmt)
-    unrolls = stmt.kind == "unroll" and not is_left_early(stmt)
+    unrolls = stmt.kind == "unroll" and not is_left_early(stmt.body)
     kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
     return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx, **_hints(stmt))
 
@@ -133,7 +133,7 @@ def _hints(stmt: For) -> dict[str, bool]:
 
 def _written_out(stmt: For) -> range | None:
     """The trips of a loop that is written out; None for another one."""
-    if stmt.kind != "unroll" or is_left_early(stmt):
+    if stmt.kind != "unroll" or is_left_early(stmt.body):
         return None
     numbers = [int_value(part) for part in (stmt.start, stmt.stop, stmt.step)]
     if None in numbers:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import loads, same_all, transform
-from tilec.ir.nodes import Alloc, Bind, Block, Launch, Parallel, Stmt, Store
+from tilec.ir.exprs import same_all, transform
+from tilec.ir.nodes import Alloc, Bind, Block, Parallel, Stmt, Store
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_stmt
 
@@ -24,17 +25,13 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-class ForwardStores(LaunchPass):
+class ForwardStores(BlockPass):
     """In: Parallel loops. Out: in those of names and stores alone, no statement reads an element of shared or
     global memory that one in front of it has stored in the same iteration."""
 
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with what is stored handed on."""
-
-        def forwarded(block: Block) -> list[Stmt]:
-            return [_loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
-
-        return replace(launch, body=rewrite_blocks(launch.body, forwarded))
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with what its loops store handed on."""
+        return [_loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
 
 
 def _loop(loop: Parallel) -> Parallel:
@@ -58,26 +55,20 @@ def _forwarded(body: Block) -> Block:
 
 def _is_read_again(store: Store, later: list[Stmt]) -> bool:
     memory = store.buffer.scope() not in (*PER_THREAD, "local.fragment")
-    return memory and any(_names(load, store) for stmt in later for load in _loads(stmt))
+    read = (item for item in accesses(tuple(later)) if not item.is_write)
+    return memory and any(_names(item.buffer, item.indices, store) for item in read)
 
 
-def _loads(stmt: Stmt) -> list[TensorLoad]:
-    if isinstance(stmt, Alloc):
-        return []
-    assert isinstance(stmt, (Bind, Store))
-    values = (stmt.value, *stmt.indices) if isinstance(stmt, Store) else (stmt.value,)
-    return [load for value in values for load in loads(value)]
-
-
-def _names(load: TensorLoad, store: Store) -> bool:
-    return load.source.same_as(store.buffer) and same_all(tuple(load.indices), store.indices)
+def _names(buffer: Var, indices: tuple[Expr, ...], store: Store) -> bool:
+    return buffer.same_as(store.buffer) and same_all(indices, store.indices)
 
 
 def _with_name(stmts: list[Stmt], store: Store, name: Var) -> list[Stmt]:
     """Statements that read ``name`` for what is stored, up to the one that may store something else there."""
 
     def read(node: Expr) -> Expr | None:
-        return name if isinstance(node, TensorLoad) and _names(node, store) else None
+        is_read = isinstance(node, TensorLoad) and _names(node.source, tuple(node.indices), store)
+        return name if is_read else None
 
     made: list[Stmt] = []
     for position, stmt in enumerate(stmts):

@@ -50,14 +50,18 @@ from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.name_variables import NameVariables
 from tilec.lowering.passes.widen_indices import WidenIndices
 
-#: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
-CUDA_PASSES: tuple[Pass, ...] = (
+#: What all launches go through before any roles are looked for.
+OPENING: tuple[Pass, ...] = (
     ExpandScaled(scaled_loss),
     SplitRows(),
     NameVariables(),
     DropProvenTests(),
     ChooseStores(),
     ForwardStores(),
+)
+#: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
+CUDA_PASSES: tuple[Pass, ...] = (
+    *OPENING,
     WidenIndices(),
     SpellNames(),
     OpenGridBarriers(),
