@@ -72,6 +72,15 @@ def losses(x: T.Tensor((ROWS, 256), "float16"), place: T.Tensor((ROWS,), "int64"
                     x[row, j] = 3
 
 
+@T.prim_func
+def averaged(g: T.Tensor((ROWS, 256), "float16"), m: T.Tensor((ROWS, 256), "float32"), count: T.int32):
+    with T.Kernel(ROWS, threads=32) as row:
+        for j in T.Parallel(256):
+            if j < count * 8:
+                m[row, j] = m[row, j] * 0.5 + g[row, j]
+                g[row, j] = m[row, j] * m[row, j]
+
+
 def halves(*shape):
     return (np.random.default_rng(7).integers(-8, 9, shape) / 4).astype(np.float16)
 
@@ -130,3 +139,11 @@ def test_branches_that_store_one_element():
     expected = np.where(columns < 25 * 8, expected, x)
     agree(losses, x, place, 25, expected=expected, targets=TARGETS)
     assert accesses(losses, x, place, 25) == ["vectors of 16 bytes"]
+
+
+def test_what_a_branch_has_stored_is_read_in_vectors():
+    g, m = halves(ROWS, 256), halves(ROWS, 256).astype(np.float32)
+    mean = np.where(np.arange(256) < 200, m * 0.5 + g, m)
+    square = np.where(np.arange(256) < 200, (mean * mean).astype(np.float16), g)
+    agree(averaged, g, m, 25, expected=(square, mean), targets=TARGETS)
+    assert accesses(averaged, g, m, 25) == ["vectors of 16 bytes"]

@@ -72,6 +72,57 @@ def test_an_iteration_reads_what_it_stored():
 
 
 @T.prim_func
+def handed_on_in_branches(
+    G: T.Tensor((256,), "float32"),
+    count: T.int32,
+    M: T.Tensor((256,), "float16"),
+    V: T.Tensor((256,), "float32"),
+):
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(256):
+            if i < count * 8:
+                M[i] = M[i] * 0.5 + G[i]
+                V[i] = V[i] + M[i] * 0.3
+                if G[i] > 0.0:
+                    M[i] = M[i] + V[i]
+                    V[i] = M[i] * V[i]
+                V[i] = V[i] - M[i]
+
+
+@T.prim_func
+def moved_on(X: T.Tensor((64,), "float32"), Y: T.Tensor((64, 4), "float32")):
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(64):
+            at = T.alloc_var("int32")
+            at = 0
+            Y[i, at] = X[i]
+            at = 1
+            Y[i, at] = X[i] + 1.0
+            at = 0
+            Y[i, 2] = Y[i, at]
+            Y[i, 3] = Y[i, at] * 2.0
+
+
+def test_a_place_that_moves_on_is_another_element():
+    x = np.arange(64, dtype=np.float32)
+    expected = np.stack([x, x + 1, x, x * 2], 1)
+    agree(moved_on, x, np.zeros((64, 4), np.float32), expected=expected, targets=("cpu", "sm_80", "gfx942"))
+
+
+def test_an_iteration_reads_what_its_branches_stored():
+    rng = np.random.default_rng(4)
+    g, v = (rng.integers(-8, 9, 256).astype(np.float32) / 4 for _ in range(2))
+    m = (rng.integers(-8, 9, 256) / 4).astype(np.float16)
+    first = (m.astype(np.float32) * 0.5 + g).astype(np.float16)
+    second = v + first.astype(np.float32) * np.float32(0.3)
+    third = np.where(g > 0, first + second, first).astype(np.float16)
+    fourth = np.where(g > 0, third.astype(np.float32) * second, second) - third.astype(np.float32)
+    done = np.arange(256) < 200
+    expected = (np.where(done, third, m), np.where(done, fourth, v))
+    agree(handed_on_in_branches, g, 25, m, v, expected=expected, targets=("cpu", "sm_80", "sm_90a", "gfx942"))
+
+
+@T.prim_func
 def functions_of_functions(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
     with T.Kernel(1, threads=64):
         for i in T.Parallel(64):

@@ -13,11 +13,24 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import same_all, transform
-from tilec.ir.nodes import Alloc, Bind, Block, Parallel, Stmt, Store
+from tilec.ir.exprs import loads, same_all, transform
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    If,
+    Launch,
+    Parallel,
+    Stmt,
+    Store,
+    children,
+    walk,
+    with_children,
+)
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import accesses
-from tilec.lowering.passes.base import BlockPass
+from tilec.lowering.analysis.uses import overlapping
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_stmt
 
@@ -25,32 +38,63 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-class ForwardStores(BlockPass):
-    """In: Parallel loops. Out: in those of names and stores alone, no statement reads an element of shared or
-    global memory that one in front of it has stored in the same iteration."""
+class ForwardStores(LaunchPass):
+    """In: Parallel loops. Out: in those of names, stores and branches alone, no statement reads an element of
+    shared or global memory that one of its block in front of it has stored in the same iteration."""
 
-    def block(self, block: Block) -> list[Stmt]:
-        """The block with what its loops store handed on."""
-        return [_loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
-
-
-def _loop(loop: Parallel) -> Parallel:
-    plain = all(isinstance(stmt, (Alloc, Bind, Store)) for stmt in loop.body)
-    return replace(loop, body=_forwarded(loop.body)) if plain and len(loop.body) > 1 else loop
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with what its loops store handed on."""
+        forward = _Forward(overlapping(launch))
+        return replace(launch, body=rewrite_blocks(launch.body, forward.loops))
 
 
-def _forwarded(body: Block) -> Block:
-    made: list[Stmt] = []
-    rest = list(body)
-    while rest:
-        stmt, *rest = rest
-        if isinstance(stmt, Store) and _is_read_again(stmt, rest):
-            name = tirx.Var(f"{stmt.buffer.name}_stored", str(stmt.buffer.dtype))
-            made.append(Bind(name, cast_to(stmt.value, str(stmt.buffer.dtype)), loc=stmt.loc))
-            rest = _with_name(rest, stmt, name)
-            stmt = replace(stmt, value=name)
-        made.append(stmt)
-    return tuple(made)
+class _Forward:
+    """The loops of one launch."""
+
+    def __init__(self, overlapping: frozenset[Var]) -> None:
+        self._overlapping = overlapping
+
+    def loops(self, block: Block) -> list[Stmt]:
+        """A block with what its loops store handed on."""
+        return [self._loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
+
+    def _loop(self, loop: Parallel) -> Parallel:
+        plain = all(isinstance(stmt, (Alloc, Bind, If, Store)) for stmt in walk(loop.body))
+        return replace(loop, body=self._forwarded(loop.body)) if plain else loop
+
+    def _forwarded(self, body: Block) -> Block:
+        made: list[Stmt] = []
+        rest = list(body)
+        while rest:
+            stmt, *rest = rest
+            if isinstance(stmt, Store) and _is_read_again(stmt, rest):
+                name = tirx.Var(f"{stmt.buffer.name}_stored", str(stmt.buffer.dtype))
+                made.append(Bind(name, cast_to(stmt.value, str(stmt.buffer.dtype)), loc=stmt.loc))
+                rest = self._with_name(rest, stmt, name)
+                stmt = replace(stmt, value=name)
+            made.append(with_children(stmt, [self._forwarded(inner) for inner in children(stmt)]))
+        return tuple(made)
+
+    def _with_name(self, stmts: list[Stmt], store: Store, name: Var) -> list[Stmt]:
+        """Statements that read ``name`` for what is stored, up to the one that may store something else there
+        or change where that is, or a branch that may."""
+
+        def read(node: Expr) -> Expr | None:
+            is_read = isinstance(node, TensorLoad) and _names(node.source, tuple(node.indices), store)
+            return name if is_read else None
+
+        until = {store.buffer, *(load.source for index in store.indices for load in loads(index))}
+        if until & self._overlapping:
+            until |= self._overlapping
+        made: list[Stmt] = []
+        for position, stmt in enumerate(stmts):
+            ends = any(item.is_write and item.buffer in until for item in accesses((stmt,)))
+            if ends and not isinstance(stmt, Store):
+                return [*made, *stmts[position:]]
+            made.append(map_stmt(stmt, lambda expr: transform(expr, read)))
+            if ends:
+                return [*made, *stmts[position + 1 :]]
+        return made
 
 
 def _is_read_again(store: Store, later: list[Stmt]) -> bool:
@@ -61,18 +105,3 @@ def _is_read_again(store: Store, later: list[Stmt]) -> bool:
 
 def _names(buffer: Var, indices: tuple[Expr, ...], store: Store) -> bool:
     return buffer.same_as(store.buffer) and same_all(indices, store.indices)
-
-
-def _with_name(stmts: list[Stmt], store: Store, name: Var) -> list[Stmt]:
-    """Statements that read ``name`` for what is stored, up to the one that may store something else there."""
-
-    def read(node: Expr) -> Expr | None:
-        is_read = isinstance(node, TensorLoad) and _names(node.source, tuple(node.indices), store)
-        return name if is_read else None
-
-    made: list[Stmt] = []
-    for position, stmt in enumerate(stmts):
-        made.append(map_stmt(stmt, lambda expr: transform(expr, read)))
-        if isinstance(stmt, Store) and stmt.buffer.same_as(store.buffer):
-            return [*made, *stmts[position + 1 :]]
-    return made
