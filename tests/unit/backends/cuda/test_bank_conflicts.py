@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_cuda_passes import gemm, tile_kernel
 from told import losses, told
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.bank_conflicts import conflicts
+from tilec.backends.cuda.analysis.bank_conflicts import conflicts, tile_layouts, waits
+from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.analysis.tiles import operand_conflicts, swizzled
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.nodes import Alloc, Launch
 from tilec.targets import parse_target
 
 SM80 = parse_target("sm_80")
@@ -38,16 +42,42 @@ def test_a_product_has_no_conflicts_left(config, dtype) -> None:
     assert conflicts(lower(gemm(dtype, **config), SM80).launches[0]) == []
 
 
+def notes_of(*lines: str) -> list[str]:
+    kernel = lower(tile_kernel(*lines), SM80)
+    return [note for note in told(to_tir(kernel, SM80).launches[0]) if "conflicts" in note]
+
+
 def test_conflicts_that_are_left_are_told() -> None:
-    kernel = tile_kernel(
-        's = alloc(float32, (8, 64), "shared.dyn")',
-        "for i, j in parallel(8, 64):",
-        "    s[i, j] = x[j]",
-        "for i, j in parallel(64, 8):",
-        "    y[i] = s[j, i] + s[i // 8, i % 8 * 8]",
+    notes = notes_of(
+        's = alloc(float32, (512,), "shared.dyn")',
+        "for i in parallel(512):",
+        "    s[i] = x[i % 64]",
+        "for i in parallel(64):",
+        "    y[i] = s[i * 8]",
     )
-    notes = told(to_tir(lower(kernel, SM80), SM80).launches[0])
     assert any("s is read with 8-way bank conflicts" in note for note in notes)
+
+
+def worst(launch: Launch) -> int:
+    """The ways of the slowest access of a launch."""
+    layouts = tile_layouts(launch)
+    return max(wait.ways for stmt in launch.body for wait in waits(stmt, layouts, warps_of(launch)))
+
+
+@pytest.mark.parametrize("columns", [16, 64, 96])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_a_tile_that_is_read_across_its_rows_is_swizzled(dtype, columns) -> None:
+    lines = (
+        f's = alloc({dtype}, (64, {columns}), "shared.dyn")',
+        f"for i, j in parallel(64, {columns}):",
+        f"    s[i, j] = cast({dtype}, x[j % 64])",
+        f"for i, j in parallel({columns}, 64):",
+        "    y[j] = cast(float32, s[j, i])",
+    )
+    (launch,) = lower(tile_kernel(*lines), SM80).launches
+    bare = tuple(replace(stmt, layout=None) if isinstance(stmt, Alloc) else stmt for stmt in launch.body)
+    assert worst(replace(launch, body=bare)) >= 8
+    assert worst(launch) <= 3
 
 
 def test_a_product_without_ldmatrix_says_so() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from tvm.ir import Var
@@ -13,15 +14,28 @@ from tilec.backends.cuda.analysis.fragments import WARP, coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.mma import ROWS
 from tilec.backends.cuda.analysis.threads import warps_of
-from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm, WarpgroupProduct
+from tilec.backends.cuda.analysis.vectors import WIDEST
+from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, ThreadVector, WarpGemm, WarpgroupProduct
 from tilec.errors import EvalError
-from tilec.ir.exprs import loads, variables_of
+from tilec.ir.exprs import int_value, loads, variables_of
 from tilec.ir.interp.expressions import value_of
 from tilec.ir.layout import Layout
-from tilec.ir.layout_algebra import bank_conflicts, element_at
-from tilec.ir.nodes import Alloc, Copy, Launch, Parallel, Region, Stmt, walk
+from tilec.ir.layout_algebra import BANK_BYTES, bank_conflicts, chunk, element_at
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Copy,
+    For,
+    Launch,
+    Parallel,
+    Region,
+    Stmt,
+    children,
+    walk,
+    with_children,
+)
 from tilec.ir.roads import Loss, Road
-from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -34,20 +48,27 @@ _LANES = np.arange(WARP, dtype=np.int32)
 _APART = "pad the rows of {} by 16 bytes, or let neighbouring threads take neighbours of a row"
 
 
+class Wait(NamedTuple):
+    """What an access of a shared tile takes: ``ways`` times as long as without conflicts, and ``times`` the
+    banks' time for one element of each lane, for all that a thread has of it."""
+
+    buffer: Var
+    verb: str
+    ways: int
+    times: float
+
+
 def conflicts(launch: Launch) -> list[Road]:
     """What a launch loses by every buffer that a statement reads or writes with more than one access per
     bank."""
-    layouts = {
-        stmt.buffer: stmt.layout or Layout.row_major([int(extent) for extent in stmt.buffer.shape])
-        for stmt in walk(launch.body)
-        if isinstance(stmt, Alloc) and stmt.buffer.scope() in ("shared.dyn", "local.fragment")
-    }
-    found: list[Road] = []
+    layouts, found = tile_layouts(launch), list[Road]()
     for stmt in walk(launch.body) if layouts else ():
-        for buffer, verb, ways in _conflicts(stmt, layouts, warps_of(launch)):
+        for wait in waits(stmt, layouts, warps_of(launch)):
+            if wait.ways == 1:
+                continue
             why, remedy = (
-                f"{buffer.name} is {verb} with {ways}-way bank conflicts",
-                _APART.format(buffer.name),
+                f"{wait.buffer.name} is {wait.verb} with {wait.ways}-way bank conflicts",
+                _APART.format(wait.buffer.name),
             )
             found.append(
                 road_of(stmt, "shared memory", "several accesses of a bank in turn", Loss("", why, remedy))
@@ -55,22 +76,30 @@ def conflicts(launch: Launch) -> list[Road]:
     return list(dict.fromkeys(found))
 
 
-def _conflicts(stmt: Stmt, layouts: Mapping[Var, Layout], warps: int) -> Iterator[tuple[Var, str, int]]:
+def tile_layouts(launch: Launch) -> dict[Var, Layout]:
+    """The layouts of the shared tiles and fragments of a launch."""
+    return {
+        stmt.buffer: stmt.layout or Layout.row_major([int(extent) for extent in stmt.buffer.shape])
+        for stmt in walk(launch.body)
+        if isinstance(stmt, Alloc) and stmt.buffer.scope() in ("shared.dyn", "local.fragment")
+    }
+
+
+def waits(stmt: Stmt, layouts: Mapping[Var, Layout], warps: int) -> Iterator[Wait]:
+    """What one statement's accesses of shared tiles take whose places are known."""
     if isinstance(stmt, WarpgroupProduct):
         return  # what wgmma and its lanes read lies in slabs for them
     if isinstance(stmt, WarpGemm):
         for region, across in ((stmt.a, stmt.trans_a), (stmt.b, not stmt.trans_b)):
-            ways = _operand_ways(region, across, layouts)
-            if ways > 1:
-                yield region.buffer, "read by T.gemm", ways
+            yield Wait(region.buffer, "read by T.gemm", _operand_ways(region, across, layouts), 0)
     elif isinstance(stmt, ThreadLoop) and fragment_store(stmt, layouts) is None:
         body = Parallel(stmt.vars, stmt.extents, stmt.body)
-        yield from _loop_conflicts(body, stmt.layout, stmt.vector, layouts)
+        yield from _loop_waits(body, stmt.layout, stmt.vector, layouts)
     elif isinstance(stmt, AsyncCopy):
         loop = expand_copy(Copy(stmt.src, stmt.dst))
         if isinstance(loop, Parallel):
             layout = coalesced(loop_extents(loop), warps, stmt.width)
-            yield from _loop_conflicts(loop, layout, stmt.width, layouts)
+            yield from _loop_waits(loop, layout, stmt.width, layouts)
 
 
 # ---- operands of products ----
@@ -94,36 +123,75 @@ def _operand_ways(region: Region, across: bool, layouts: Mapping[Var, Layout]) -
 # ---- loops ----
 
 
-def _loop_conflicts(
-    loop: Parallel, layout: Layout, vector: int, layouts: Mapping[Var, Layout]
-) -> Iterator[tuple[Var, str, int]]:
+class _Run(NamedTuple):
+    """An access, the variable along which one instruction may move ``width`` elements, and how often an
+    iteration has it."""
+
+    item: Access
+    var: Var
+    width: int
+    trips: int
+
+
+def _loop_waits(loop: Parallel, layout: Layout, vector: int, layouts: Mapping[Var, Layout]) -> Iterator[Wait]:
     """The accesses of a loop whose places are known, at its first registers."""
     start = element_at(layout, {"lane": _LANES, "warp": 0, "reg": 0, "group": 0})
     values = [np.broadcast_to(np.asarray(value, np.int32), _LANES.shape) for value in start]
     inside = np.all([value < size for value, size in zip(values, loop_extents(loop), strict=True)], axis=0)
     values = [np.where(inside, value, value[int(np.argmax(inside))]) for value in values]
-    for item in accesses(loop.body):
-        tile = layouts.get(item.buffer)
-        indices = written_out(item.indices, loop)
-        if (
-            item.buffer.scope() != "shared.dyn"
-            or tile is None
-            or any(next(loads(index), None) is not None for index in indices)
-        ):
+    known = dict(zip(loop.vars, values, strict=True))
+    share = prod(loop_extents(loop))
+    for run in _runs(loop.body, loop.vars[-1], vector, 1):
+        item, tile = run.item, layouts.get(run.item.buffer)
+        if item.buffer.scope() != "shared.dyn" or tile is None:
             continue
-        try:
-            here = _evaluated(indices, dict(zip(loop.vars, values, strict=True)))
-            after = _evaluated(indices, dict(zip(loop.vars, [*values[:-1], values[-1] + 1], strict=True)))
-        except EvalError:  # divisors and shifts are not all defined where other variables are 0
+        places = _places(written_out(item.indices, loop), known, run.var, tile)
+        if places is None:
             continue
-        if any(np.any(index < 0) or np.any(index >= extent)
-               for index, extent in zip(here, tile.shape, strict=True)):  # fmt: skip
-            continue
-        moves = bool(np.all(after[-1] - here[-1] == 1)) and vector > 1
-        places = [int(place) for place in np.asarray(tile.offset(here))]
-        ways = bank_conflicts(places, element_bytes(str(item.buffer.dtype)), vector if moves else 1)
-        if ways > 1:
-            yield item.buffer, "written" if item.is_write else "read", ways
+        size = element_bytes(str(item.buffer.dtype))
+        width = min(run.width, chunk(tile), WIDEST // size) if places.moves else 1
+        ways = bank_conflicts(places.offsets, size, width)
+        times = ways * max(1.0, width * size / BANK_BYTES) / width * share * run.trips
+        yield Wait(item.buffer, "written" if item.is_write else "read", ways, times)
+
+
+def _runs(block: Block, var: Var, width: int, trips: int) -> Iterator[_Run]:
+    """The accesses of an iteration."""
+    for stmt in block:
+        alone = with_children(stmt, [() for _ in children(stmt)])
+        for item in accesses((alone,)):
+            yield _Run(item, var, width, trips)
+        count = (int_value(stmt.stop - stmt.start) or 1) if isinstance(stmt, For) else 1
+        inner = (stmt.var, count) if isinstance(stmt, ThreadVector) else (var, width)
+        for each in children(stmt):
+            yield from _runs(each, *inner, trips * count)
+
+
+class _Places(NamedTuple):
+    """Where the lanes of a warp find their elements; ``moves``: the next ones along a variable lie beside
+    them."""
+
+    offsets: list[int]
+    moves: bool
+
+
+def _places(
+    indices: Sequence[Expr], known: Mapping[Var, np.ndarray], var: Var, tile: Layout
+) -> _Places | None:
+    """None where places are not known, or not inside of the tile."""
+    if any(next(loads(index), None) is not None for index in indices):
+        return None
+    zero = np.zeros(WARP, np.int32)
+    try:
+        here = _evaluated(indices, known)
+        after = _evaluated(indices, {**known, var: known.get(var, zero) + 1})
+    except EvalError:  # divisors and shifts are not all defined where other variables are 0
+        return None
+    if any(np.any(index < 0) or np.any(index >= extent)
+           for index, extent in zip(here, tile.shape, strict=True)):  # fmt: skip
+        return None
+    offsets = [int(place) for place in np.asarray(tile.offset(here))]
+    return _Places(offsets, bool(np.all(after[-1] - here[-1] == 1)))
 
 
 def _evaluated(indices: Sequence[Expr], values: Mapping[Var, np.ndarray]) -> list[np.ndarray]:

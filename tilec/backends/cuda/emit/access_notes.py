@@ -11,7 +11,7 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
 from tilec.ir.exprs import int_value, linear_in, loads, same_all, uses
-from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
+from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children, walk, with_children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import (
     Access,
@@ -59,7 +59,7 @@ def take_road(stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext) ->
             f"vectors of {high} bytes" if low == high else f"vectors of {low} to {high} bytes",
         )
     elif not slow:
-        outside = any(item.buffer.scope().startswith(_MEMORY) for item in accesses(stmt.body))
+        outside = any(item.buffer.scope().startswith(_MEMORY) for item in _one_by_one(stmt.body))
         how = "single elements, at places that do not move along the loop" if outside else "registers"
         ctx.take(stmt, "elements" if outside else "registers", how)
 
@@ -87,13 +87,21 @@ def _element_by_element(
     stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext
 ) -> Iterator[tuple[Access, tuple[str, str]]]:
     """The accesses along the last variable that are no vectors, with the reason and what to change."""
-    for item in accesses(stmt.body):
+    for item in _one_by_one(stmt.body):
         if not item.buffer.scope().startswith(_MEMORY) or not item.indices:
             continue
         varies = any(uses(ctx.facts.inline(index), (stmt.vars[-1],)) for index in item.indices)
         if stmt.extents[-1] == 1 or not varies or any(each.covers(item) for each in moved):
             continue
         yield item, _why_scalar(item, stmt, ctx)
+
+
+def _one_by_one(body: Block) -> Iterator[Access]:
+    """What a body names outside of vectors of its own, which say their road themselves."""
+    inner = {id(stmt) for vector in walk(body) if isinstance(vector, ThreadVector) for stmt in vector.body}
+    for stmt in walk(body):
+        if id(stmt) not in inner:
+            yield from accesses((with_children(stmt, [() for _ in children(stmt)]),))
 
 
 def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str, str]:
@@ -112,14 +120,14 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str
     if step != 1:
         apart = f"neighbours are {step if step is not None else 'an unknown number of'} elements apart"
         return apart, "store it so that the last variable of the loop moves its last axis by one"
-    if _is_mixed(item, stmt):
-        return "the loop reads and writes other elements of it", "write to another tile"
     if math.prod(stmt.extents) < 2 * WARP * ctx.warps:
         return "the loop has no two elements for every thread", ""
-    if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) > 1:
-        return "another access of the loop is no vector", ""
-    why = "extents and strides of its rows are not known to be multiples of a vector"
-    return why, 'pin the extent of its rows, or give the dimension a guard such as "%8"'
+    if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) == 1:
+        why = "extents and strides of its rows are not known to be multiples of a vector"
+        return why, 'pin the extent of its rows, or give the dimension a guard such as "%8"'
+    if _is_mixed(item, stmt):
+        return "the loop reads and writes other elements of it", "write to another tile"
+    return "another access of the loop is no vector", ""
 
 
 def _is_mixed(item: Access, stmt: ThreadLoop) -> bool:

@@ -386,7 +386,7 @@ class Vector:
         if found is None or len(found[2]) != len(stores) or not all(map(self._may_wait, stores)):
             return
         comb, width, members = found
-        paired = all(self.ctx.is_paired(stmt.value, str(stmt.buffer.dtype)) for stmt in stores)
+        paired = all(map(self._is_unrounded, stores))
         size = comb.stride * self.width
         tmp = self._registers(first.buffer, "w", size, "float32" if paired else "")
         for number, item in enumerate(members):
@@ -437,19 +437,21 @@ class Vector:
     def _keep(self, stmt: Store | Atomic, width: int) -> None:
         if self._is_memory(stmt.buffer):
             self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))
-        dtype = str(stmt.buffer.dtype)
-        as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
         loaded = next(
             (tmp for load, tmp, steps in self.held
-             if as_it_is and same(load, stmt.value) and steps == tuple(range(self.width))),
+             if _is_moved(stmt) and same(load, stmt.value) and steps == tuple(range(self.width))),
             None,
         )  # fmt: skip
         if loaded is not None:
             self.kept[stmt] = Kept(stmt, loaded, width, loaded=True)
             return
-        unrounded = not as_it_is and self.ctx.is_paired(stmt.value, dtype)
+        unrounded = self._is_unrounded(stmt)
         tmp = self._registers(stmt.buffer, "w", self.width, "float32" if unrounded else "")
         self.kept[stmt] = Kept(stmt, tmp, width, unrounded)
+
+    def _is_unrounded(self, stmt: Store | Atomic) -> bool:
+        """Whether elements wait as float32, to be rounded in pairs."""
+        return not _is_moved(stmt) and self.ctx.is_paired(stmt.value, str(stmt.buffer.dtype))
 
     def _flush(self) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []
@@ -478,6 +480,11 @@ def _move_of(stmt: Store | Atomic) -> Callable[..., tirx.Stmt]:
     if isinstance(stmt, RemoteStore):
         return lambda _, *rest: sent_vector(stmt, *rest)
     return store_vector if isinstance(stmt, Store) else added_vector
+
+
+def _is_moved(stmt: Store | Atomic) -> bool:
+    """Whether what is stored is an element as it is."""
+    return isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == str(stmt.buffer.dtype)
 
 
 def _values(names: Sequence[Stmt]) -> dict[Var, Expr]:

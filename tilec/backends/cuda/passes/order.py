@@ -14,6 +14,7 @@ from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
+from tilec.backends.cuda.passes.move_runs import MoveRuns
 from tilec.backends.cuda.passes.name_quotients import NameQuotients
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
 from tilec.backends.cuda.passes.pair_rows import PairRows
@@ -36,6 +37,7 @@ from tilec.backends.cuda.passes.spell_names import SpellNames
 from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.passes.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.split_rows import SplitRows
+from tilec.backends.cuda.passes.spread_banks import SpreadBanks
 from tilec.backends.cuda.passes.spread_scans import SpreadScans
 from tilec.backends.cuda.passes.stage_stores import StageStores
 from tilec.backends.cuda.passes.start_copies import StartCopies
@@ -84,6 +86,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     PartQuotients(),
     NameQuotients(),
     SplitLoops(),
+    MoveRuns(),
     SplitPairs(),
     ReduceAccumulations(),
     SerialiseCollisions(),
@@ -93,6 +96,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ShiftColumns(),
     PairRows(),
     InferLayouts(),
+    SpreadBanks(),
     StoreParts(),
     PlaceShared(),
     PlaceProductWaits(),

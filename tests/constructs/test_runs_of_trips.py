@@ -1,0 +1,231 @@
+"""Loops of one thread over neighbours: right everywhere, in vectors on GPUs where rows allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
+from tilec.ir.guards import Guard
+from tilec.targets import parse_target
+
+ROWS, DEPTH = 37, 48
+TARGETS = ("cpu", "sm_80", "sm_90a", "gfx942")
+ANY = {"N": Guard(), "K": Guard(div=8)}
+N, K = T.dynamic("N"), T.dynamic("K")
+
+
+@T.prim_func
+def weighted(A: T.Tensor((N, K), "float16"), W: T.Tensor((N, K), "uint8"), C: T.Tensor((N,), "float32")):
+    """A row of halves and bytes for each thread, from the ninth element on."""
+    with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+        for i in T.Parallel(32):
+            total = T.alloc_var("float32")
+            total = 0.0
+            for k in T.serial(8, K):
+                if A[bx * 32 + i, k] > 0.0:
+                    total += A[bx * 32 + i, k] * T.cast(W[bx * 32 + i, k] & 15, "float32")
+            C[bx * 32 + i] = total
+
+
+@T.prim_func
+def guarded(A: T.Tensor((N, K), "float16"), B: T.Tensor((N, K), "float16")):
+    with T.Kernel(T.ceildiv(N, 32), T.ceildiv(K, 32), threads=128) as (bx, by):
+        for i, j in T.Parallel(32, 4):
+            for v in T.unroll(8):
+                row, column = bx * 32 + i, by * 32 + j * 8 + v
+                if row < N and column < K:
+                    B[row, column] = A[row, column] * 2.0 + 1.0
+
+
+@T.prim_func
+def scaled(A: T.Tensor((N, K), "float16"), S: T.Tensor((N,), "float32"), count: T.Tensor((N,), "int32")):
+    with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+        for i in T.Parallel(32):
+            positive = T.alloc_var("int32")
+            positive = 0
+            for k in T.serial(K):
+                x = A[bx * 32 + i, k]
+                if x > 0.0:
+                    positive += 1
+                A[bx * 32 + i, k] = x * S[bx * 32 + i]
+            count[bx * 32 + i] = positive
+
+
+@T.prim_func
+def threads(A: T.Tensor((N, K), "float16"), C: T.Tensor((N,), "float32")):
+    with T.Kernel(N, threads=32) as row:
+        lane = T.get_thread_binding()
+        total = T.alloc_var("float32")
+        total = 0.0
+        for chunk in T.serial(T.ceildiv(K, 256)):
+            for v in T.serial(8):
+                total += A[row, chunk * 256 + lane * 8 + v]
+        total = T.warp_reduce_sum(total)
+        if lane == 0:
+            C[row] = total
+
+
+@T.prim_func
+def running(A: T.Tensor((N, K), "float32"), B: T.Tensor((N, K), "float32")):
+    """Each trip reads what the one before has stored; the second loop stores to one element again."""
+    with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+        for i in T.Parallel(32):
+            for k in T.serial(1, K):
+                A[bx * 32 + i, k] = A[bx * 32 + i, k] + A[bx * 32 + i, k - 1]
+            for k in T.serial(K):
+                B[bx * 32 + i, 0] = A[bx * 32 + i, k]
+                B[bx * 32 + i, k] = A[bx * 32 + i, k] + 1.0
+
+
+@T.prim_func
+def decoded(
+    codes: T.Tensor((N, K), "uint8"), table: T.Tensor((16,), "float32"), B: T.Tensor((N, K * 2), "float16")
+):
+    """Both codes of a byte become neighbours."""
+    with T.Kernel(T.ceildiv(N, 8), threads=32) as bx:
+        for i, j in T.Parallel(8, K // 8):
+            for v in T.serial(8):
+                both = codes[bx * 8 + i, j * 8 + v]
+                B[bx * 8 + i, j * 16 + 2 * v] = table[both & 15]
+                B[bx * 8 + i, j * 16 + 2 * v + 1] = table[both >> 4]
+
+
+@T.prim_func
+def halved(codes: T.Tensor((N, K), "uint8"), B: T.Tensor((N, K * 2), "int32")):
+    """Each byte is read by two trips."""
+    with T.Kernel(T.ceildiv(N, 8), threads=32) as bx:
+        for i, j in T.Parallel(8, K // 8):
+            for v in T.serial(16):
+                at = j * 16 + v
+                B[bx * 8 + i, at] = (codes[bx * 8 + i, at // 2] >> at % 2 * 4) & 15
+
+
+@T.prim_func
+def shared(A: T.Tensor((N, 64), "float16"), B: T.Tensor((N, 32), "float32")):
+    """Dots of rows in shared memory, some of whose elements a thread writes itself."""
+    with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+        a = T.alloc_shared((32, 64), "float16")
+        T.copy(A[bx * 32, 0], a)
+        for i, j in T.Parallel(32, 32):
+            total = T.alloc_var("float32")
+            total = 0.0
+            for k in T.serial(64):
+                total += a[i, k] * T.cast(a[j, k], "float32")
+            B[bx * 32 + i, j] = total
+        for i in T.Parallel(32):
+            for k in T.serial(4):
+                a[i, k] = a[i, k + 4]
+                a[i, k + 4] = a[i, k] + 1.0
+        T.copy(a, A[bx * 32, 0])
+
+
+@T.prim_func
+def shifted(A: T.Tensor((N, 16), "float16")):
+    """What several trips of one chunk store: the last one's stays."""
+    with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+        for i in T.Parallel(32):
+            for k in T.serial(8):
+                A[bx * 32 + i, k] = 1.0 + k
+                A[bx * 32 + i, k + 4] = 100.0 + k
+                A[bx * 32 + i, k + 8] = 200.0 + k
+
+
+def halves(*shape):
+    return (np.random.default_rng(7).integers(-8, 9, shape) / 4).astype(np.float16)
+
+
+def loops(kernel, *inputs, dims=ANY, target="sm_80"):
+    """What the roads of a kernel's vectors in a loop say."""
+    chip = parse_target(target)
+    (launch,) = lower_kernel(lower(elaborated(kernel, inputs, dims, {}, {}), chip), chip).launches
+    return [road.instruction for road in launch.roads if "vectors" in road.instruction]
+
+
+@pytest.mark.parametrize("dims", [ANY, None])
+def test_sums_over_neighbours(dims):
+    a, w = halves(ROWS, DEPTH), np.random.default_rng(1).integers(0, 256, (ROWS, DEPTH)).astype(np.uint8)
+    wide = np.maximum(a.astype(np.float32), 0) * (w & 15)
+    agree(weighted, a, w, expected=wide[:, 8:].sum(1), dims=dims, targets=TARGETS)
+
+
+def test_a_test_that_a_chunk_passes_as_a_whole():
+    a = halves(ROWS, DEPTH)
+    agree(guarded, a, expected=a * 2 + 1, dims=ANY, targets=TARGETS)
+    assert loops(guarded, a) == ["vectors of 16 bytes"] * 2
+
+
+def test_rows_of_any_length():
+    a = halves(ROWS, DEPTH - 3)
+    agree(guarded, a, expected=a * 2 + 1, dims={"N": Guard(), "K": Guard()}, targets=TARGETS)
+    assert not loops(guarded, a, dims={"N": Guard(), "K": Guard()})
+
+
+def test_neighbours_in_place():
+    a, s = halves(ROWS, DEPTH), np.arange(ROWS, dtype=np.float32)
+    result = (a.astype(np.float32) * s[:, None]).astype(np.float16)
+    agree(scaled, a, s, expected=(result, (a > 0).sum(1).astype(np.int32)), dims=ANY, targets=TARGETS)
+    assert loops(scaled, a, s) == ["vectors of 16 bytes"] * 2
+
+
+def test_neighbours_of_threads():
+    a = halves(ROWS, 264)
+    agree(threads, a, expected=a.astype(np.float32).sum(1), dims=ANY, targets=TARGETS)
+    assert loops(threads, a) == ["vectors of 16 bytes"]
+
+
+def test_two_neighbours_of_each_byte():
+    codes = np.random.default_rng(3).integers(0, 256, (ROWS, DEPTH)).astype(np.uint8)
+    table = np.arange(16, dtype=np.float32) - 7.5
+    both = np.stack([codes & 15, codes >> 4], -1).reshape(ROWS, 2 * DEPTH)
+    agree(decoded, codes, table, expected=table[both].astype(np.float16), dims=ANY, targets=TARGETS)
+    assert loops(decoded, codes, table) == ["vectors of 8 bytes", "vectors of 16 bytes"]
+    agree(halved, codes, expected=both.astype(np.int32), dims=ANY, targets=TARGETS)
+    assert loops(halved, codes, dims={"N": ROWS, "K": DEPTH}) == ["vectors of 8 bytes", "vectors of 16 bytes"]
+
+
+def test_neighbours_in_shared_memory():
+    a = halves(ROWS, 64)
+    tiles = np.concatenate([a, np.zeros((64 - ROWS, 64), np.float16)]).reshape(2, 32, 64).astype(np.float32)
+    moved = a.copy()
+    moved[:, :4], moved[:, 4:8] = a[:, 4:8], a[:, 4:8] + 1
+    dots = (tiles @ tiles.transpose(0, 2, 1)).reshape(64, 32)[:ROWS]
+    agree(shared, a, expected=(moved, dots), dims={"N": Guard()}, targets=TARGETS)
+    assert "vectors of 16 bytes" in loops(shared, a, dims={"N": Guard()})
+
+
+def test_trips_of_a_chunk_that_store_to_one_element():
+    row = np.empty(16, np.float16)
+    for k in range(8):
+        row[[k, k + 4, k + 8]] = 1 + k, 100 + k, 200 + k
+    agree(shifted, expected=np.broadcast_to(row, (ROWS, 16)), dims={"N": ROWS}, targets=TARGETS)
+
+
+def test_elements_of_other_trips_stay_in_order():
+    a = halves(ROWS, DEPTH).astype(np.float32)
+    sums = np.cumsum(a, 1)
+    last = np.concatenate([sums[:, -1:], sums[:, 1:] + 1], 1)
+    agree(running, a, expected=(sums, last), dims=ANY, targets=TARGETS)
+
+
+@T.prim_func
+def handed_on(A: T.Tensor((N, 16), "float16")):
+    """Each trip reads what the one before has stored beside its own element."""
+    with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+        for i in T.Parallel(32):
+            for k in T.serial(8):
+                x = A[bx * 32 + i, k]
+                A[bx * 32 + i, k + 1] = 7.0 + k
+                A[bx * 32 + i, k] = x + 1.0
+
+
+def test_an_element_that_the_trip_before_has_stored():
+    a = halves(ROWS, 16)
+    expected = a.copy()
+    expected[:, 0] += 1
+    expected[:, 1:8] = np.arange(7) + 8
+    expected[:, 8] = 14
+    agree(handed_on, a, expected=expected, dims={"N": Guard()}, targets=TARGETS)

@@ -1,0 +1,115 @@
+"""Shared tiles that loops read across their rows lie so that lanes meet few banks twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.bank_conflicts import tile_layouts, waits
+from tilec.backends.cuda.analysis.threads import warps_of
+from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, ThreadVector
+from tilec.ir.layout import Layout, Swizzle
+from tilec.ir.layout_algebra import BANK_BYTES, WARP_LANES, chunk
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    For,
+    If,
+    Launch,
+    Stmt,
+    Store,
+    While,
+    children,
+    walk,
+    with_children,
+)
+from tilec.ir.traits import buffers
+from tilec.lowering.analysis.uses import addressed_in
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.base import LaunchPass
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+#: A swizzle is taken where accesses take less than so much of their time: places cost instructions.
+_GAIN = 0.75
+#: Statements that name single elements, wherever these lie.
+_ELEMENTS = (Bind, For, If, Store, ThreadVector, While)
+#: Bytes that stay together in a swizzle.
+_UNITS = (16, 8, 4)
+
+
+class SpreadBanks(LaunchPass):
+    """In: launches with layouts. Out: shared tiles in rows of which threads' loops and their copies alone use
+    more than single elements are swizzled, where that leaves fewer accesses of a bank in turn."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its tiles swizzled."""
+        layouts = tile_layouts(launch)
+        chosen = {tile: best for tile, stmts in _free_tiles(launch).items()
+                  if (best := _best(tile, stmts, layouts, warps_of(launch))).swizzle}  # fmt: skip
+        return replace(launch, body=_laid(launch.body, chosen)) if chosen else launch
+
+
+def _free_tiles(launch: Launch) -> dict[Var, list[Stmt]]:
+    """The tiles in rows that loops and copies alone use, and these."""
+    rows = {stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc) and not stmt.layout}
+    tiles = {tile for tile in rows - addressed_in(launch.body) if tile.scope() == "shared.dyn"}
+    users: dict[Var, list[Stmt]] = {tile: [] for tile in tiles if len(tile.shape) > 1}
+    for stmt, inner in _uses(launch.body):
+        for tile in {buffer for each in inner for buffer in buffers(each)} & set(users):
+            if type(stmt) is ThreadLoop or (isinstance(stmt, AsyncCopy) and not stmt.ends):
+                users[tile].append(stmt)
+            elif not isinstance(stmt, _ELEMENTS):
+                del users[tile]
+    return users
+
+
+def _uses(block: Block) -> Iterator[tuple[Stmt, Sequence[Stmt]]]:
+    """Statements with all that stands inside of them, those of branches and plain loops by themselves."""
+    for stmt in block:
+        if isinstance(stmt, Alloc):
+            continue
+        is_open = type(stmt) in (For, If, While)
+        yield stmt, (stmt,) if is_open else list(walk((stmt,)))
+        for inner in children(stmt) if is_open else ():
+            yield from _uses(inner)
+
+
+def _best(tile: Var, stmts: Sequence[Stmt], layouts: Mapping[Var, Layout], warps: int) -> Layout:
+    """The layout of a tile in which its accesses take the least time."""
+
+    def times(layout: Layout) -> float:
+        known = {**layouts, tile: layout}
+        found = (wait for stmt in stmts for wait in waits(stmt, known, warps))
+        return sum(wait.times for wait in found if wait.buffer.same_as(tile))
+
+    plain = layouts[tile]
+    together = max((stmt.width for stmt in stmts if isinstance(stmt, AsyncCopy)), default=1)
+    whole = [each for each in _swizzles(tile, plain) if chunk(each) >= together]
+    least = min(whole, key=times, default=plain)
+    return least if times(least) < _GAIN * times(plain) else plain
+
+
+def _swizzles(tile: Var, plain: Layout) -> list[Layout]:
+    """Layouts whose rows have their chunks in another order than the rows beside them."""
+    size, pitch = element_bytes(str(tile.dtype)), plain.shape[-1]
+    return [
+        Layout(plain.digits, Swizzle(width, max(1, unit // size), pitch * step))
+        for unit in _UNITS
+        for width in (32, 16, 8, 4, 2)
+        for step in (1, 2, 4, 8)
+        if width * unit <= WARP_LANES * BANK_BYTES and pitch * size % (width * max(unit, size)) == 0
+    ]
+
+
+def _laid(block: Block, chosen: Mapping[Var, Layout]) -> Block:
+    return tuple(_stmt(stmt, chosen) for stmt in block)
+
+
+def _stmt(stmt: Stmt, chosen: Mapping[Var, Layout]) -> Stmt:
+    if isinstance(stmt, Alloc) and stmt.buffer in chosen:
+        return replace(stmt, layout=chosen[stmt.buffer])
+    return with_children(stmt, [_laid(inner, chosen) for inner in children(stmt)])
