@@ -15,7 +15,8 @@ from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.device.atomics import SWAP_BYTE, SWAP_BYTE_CODE
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
-from tilec.errors import SourceValueError
+from tilec.emulate import EmulatedKernel
+from tilec.errors import EmulationError, SourceValueError
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
@@ -319,6 +320,41 @@ def test_8_bit_elements_leave_their_neighbours_alone(dtype):
     lowered = to_tir(lower(elaborated(main, (), {}, {}, {}), gpu), gpu)
     assert cuda.source(lowered, gpu, "k").count("tilec_swap_byte(void* at") == 1
     assert cuda.compile_kernel(lowered, gpu, "k").code
+
+
+def _summed_by_the_last(order):
+    """Sums of blocks, added up by the one that comes last; its counter is left at 0."""
+
+    @T.prim_func
+    def main(X: T.Tensor((4, 64), "float32"), Count: T.Tensor((1,), "int32"), Y: T.Tensor((1,), "float32")):
+        Sums = T.alloc_global((4,), "float32")
+        with T.Kernel(4, threads=64) as block:
+            x, total = T.alloc_fragment((64,), "float32"), T.alloc_fragment((1,), "float32")
+            came = T.alloc_shared((1,), "int32")
+            tx = T.get_thread_binding()
+            T.copy(X[block, :], x)
+            T.reduce_sum(x, total)
+            Sums[block] = total[0]
+            T.sync_threads()
+            if tx == 0:
+                came[0] = T.atomic_add(Count[0], 1, memory_order=order, return_prev=True)
+            T.sync_threads()
+            if came[0] == 3 and tx == 0:
+                Y[0] = Sums[0] + Sums[1] + Sums[2] + Sums[3]
+                Count[0] = 0
+
+    return main
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx942"])
+def test_the_last_block_reads_what_others_wrote(target):
+    x, count = np.arange(256, dtype=np.float32).reshape(4, 64), np.zeros(1, np.int32)
+    expected = [count, x.sum(keepdims=True)[0]]
+    agree(_summed_by_the_last("acq_rel"), x, count, expected=expected, targets=(target,))
+    relaxed = elaborated(_summed_by_the_last("relaxed"), (x, count), None, {}, {})
+    run = EmulatedKernel(relaxed, parse_target(target))
+    with pytest.raises(EmulationError, match="bytes 0 to 3 of Sums, which another block has written"):
+        run([x, count, np.zeros(1, np.float32)], {})
 
 
 def test_the_swap_of_a_byte_keeps_the_others_of_its_word(tmp_path):

@@ -11,12 +11,16 @@ says nothing of memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 #: What agents know: seen, proxied, loaded and passed (`Clocks`).
 Snapshot = tuple[np.ndarray, ...]
+#: What atomic operations tell other blocks: moments of agents, by the number of their clocks and their own.
+Told = dict[tuple[int, int], int]
+_NUMBERS = count()
 
 
 class Hazard(Exception):
@@ -34,6 +38,21 @@ class Agents:
     warps: int
     names: list[str] = field(default_factory=list)
     _known: dict[object, int] = field(default_factory=dict)
+    _others: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def of_others(self, key: tuple[int, int]) -> int:
+        """The number of an agent of other clocks."""
+        agent = self.of(("other", *key), f"warp {key[1]} of another block")
+        self._others[agent] = key
+        return agent
+
+    def known(self, key: tuple[int, int]) -> int | None:
+        """The same; None of one that nothing has been told of."""
+        return self._known.get(("other", *key))
+
+    def other(self, agent: int) -> tuple[int, int] | None:
+        """Whose agent one is; None for one of these clocks."""
+        return self._others.get(agent)
 
     def of(self, key: object, name: str) -> int:
         """The number of an agent in the background."""
@@ -48,7 +67,7 @@ class Clocks:
     """The vector clocks of the warps of one cluster."""
 
     def __init__(self, agents: Agents) -> None:
-        self.agents = agents
+        self.agents, self.number = agents, next(_NUMBERS)
         count = agents.warps
         self.seen = np.zeros((count, max(64, 4 * count)), np.int32)
         self.proxied = np.zeros_like(self.seen)
@@ -60,6 +79,8 @@ class Clocks:
         self.now = np.zeros(self.seen.shape[1], np.int32)
         #: What each warp knew at its last fence: relaxed operations that follow tell it to others.
         self.fenced: dict[int, Snapshot] = {}
+        #: What relaxed operations have told each warp since its last fence.
+        self.heard: dict[int, Told] = {}
         #: Whether threads have started cp.async, behind which loads of others may wait their turn.
         self.copies = False
         #: The agent that stands for earlier launches, where this one may have begun before they ended.
@@ -107,8 +128,28 @@ class Clocks:
         self.now[agent] += 1
         return int(self.now[agent])
 
+    def tells(self, warp: int) -> Told:
+        """What a relaxed operation of a warp tells those who see it."""
+        known = self.fenced.get(warp)
+        moments = enumerate(known[0].tolist()) if known else ()
+        return {self.agents.other(agent) or (self.number, agent): each for agent, each in moments if each}
+
+    def hear(self, warp: int, told: Told) -> None:
+        """A relaxed operation tells a warp something, which it knows behind its next fence."""
+        heard = self.heard.setdefault(warp, {})
+        heard.update({key: max(moment, heard.get(key, 0)) for key, moment in told.items()})
+
+    def _learn_heard(self, warp: int) -> None:
+        for (number, agent), moment in self.heard.pop(warp, {}).items():
+            own = agent if number == self.number else self.agents.of_others((number, agent))
+            self.ensure()
+            self.learn(warp, own, moment)
+
     def release(self, warps: np.ndarray) -> None:
-        """A fence between threads: relaxed operations that follow tell what the warps know now."""
+        """A fence between threads: the warps know what relaxed operations have told them, and those that
+        follow tell what the warps know now."""
+        for warp in warps.tolist():
+            self._learn_heard(warp)
         self.fenced |= {int(warp): self.snapshot(np.asarray([warp])) for warp in warps}
         self.tick(warps)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilec.emulate.clocks import Clocks, Hazard
+from tilec.emulate.clocks import Clocks, Hazard, Told
 
 _FIRST_GRANULE = 16
 _NEVER = -1
@@ -64,6 +64,9 @@ class Shadow:
         self.has_spoiled = False
         self.write_block = np.full(count, _NEVER, np.int32)
         self.read_block = np.full(count, _NEVER, np.int32)
+        #: The number of each block's clocks, and what atomic operations at an offset tell.
+        self.clocks_of: dict[int, int] = {}
+        self.told: dict[int, Told] = {}
 
     def has_gaps(self) -> bool:
         """Whether nothing has written some of it."""
@@ -119,13 +122,14 @@ class Shadow:
         at, each = self.places(offsets, size)
         warps = np.repeat(access.warps, each) if each > 1 else access.warps
         self._check_written(at, warps)
-        apart = self._of_other_blocks(at, access)
+        apart = self._of_other_blocks(at, warps, access)
         if apart.any():
             self._blocks_race(int(at[np.flatnonzero(apart)[0]]), access, "written", self.site)
         late = self._late_writes(at, warps, access)
         if late.any():
             self._race(int(np.flatnonzero(late)[0]), at, warps, access, "reads", "wrote")
         if access.is_atomic:
+            self._tell(offsets, access)
             return
         if access.is_async_proxy:
             self._check_fenced(at, warps, access, "reads")
@@ -152,7 +156,9 @@ class Shadow:
         warps = np.repeat(access.warps, each) if each > 1 else access.warps
         if access.is_atomic and not access.overwrites:
             self._check_written(at, warps)
-        apart = self._of_other_blocks(at, access)
+        if access.is_atomic:
+            self._tell(offsets, access, writes=True)
+        apart = self._of_other_blocks(at, warps, access)
         late = self._late_writes(at, warps, access) & ~apart
         reads = self._late_reads(at, warps, access)
         late_reads = np.zeros(len(at), np.bool_) if reads is None else reads.any(axis=0)
@@ -197,6 +203,19 @@ class Shadow:
         self.atomic[at] = access.is_atomic
         if self.is_global:
             self.write_block[at] = access.block
+            self.clocks_of[access.block] = access.clocks.number
+
+    def _tell(self, offsets: np.ndarray, access: Access, writes: bool = False) -> None:
+        """Atomic operations, one after the other, hear what those in front of them at their offset told; one
+        that ``writes`` tells those behind it what its warp knew at its last fence, too."""
+        if not self.is_global:
+            return
+        for warp, offset in zip(access.warps.tolist(), offsets.tolist(), strict=True):
+            told = {} if access.overwrites else self.told.get(offset, {})
+            access.clocks.hear(warp, told)
+            if writes:
+                own = access.clocks.tells(warp)
+                self.told[offset] = {key: max(told.get(key, 0), own.get(key, 0)) for key in {**told, **own}}
 
     def _echo(self, at: np.ndarray, agents: np.ndarray, moments: np.ndarray) -> None:
         """Notes further writers of the same value: who knows one of them may read it."""
@@ -245,14 +264,23 @@ class Shadow:
                 late[item] = not self._knows_echo(clocks.seen[warps[item]], int(at[item]))
         return late
 
-    def _of_other_blocks(self, at: np.ndarray, access: Access) -> np.ndarray:
-        """Where another block of the launch wrote last."""
+    def _of_other_blocks(self, at: np.ndarray, warps: np.ndarray, access: Access) -> np.ndarray:
+        """Where another block of the launch wrote last, and nothing has told the warp that it is over."""
         if not self.is_global:
             return np.zeros(len(at), np.bool_)
         known = self.writer[at] >= 0
         if access.is_atomic:
             known &= ~self.atomic[at]
-        return np.asarray(known & (self.write_block[at] != access.block))
+        apart = np.asarray(known & (self.write_block[at] != access.block))
+        for item in np.flatnonzero(apart).tolist():
+            apart[item] = not self._was_told(int(at[item]), int(warps[item]), access.clocks)
+        return apart
+
+    def _was_told(self, place: int, warp: int, clocks: Clocks) -> bool:
+        """Whether a warp knows that the last write at a place, another block's, is over."""
+        number, agent = self.clocks_of[int(self.write_block[place])], int(self.writer[place])
+        own = agent if number == clocks.number else clocks.agents.known((number, agent))
+        return own is not None and bool(clocks.seen[warp, own] >= self.moment[place])
 
     def _knows_echo(self, known: np.ndarray, place: int) -> bool:
         return any(known[agent] >= moment for agent, moment in self.echoes[place])
@@ -351,7 +379,8 @@ class Shadow:
         raise Hazard(
             f"race: block {access.block} uses {self._bytes(granule)}, which another block has {did}",
             why=f"the other access is {{site:{int(sites[granule])}}}; blocks of a launch run at once",
-            remedy="let one block own it, or update it atomically",
+            remedy="let one block own it, update it atomically, or tell others that it is there by an atomic"
+            ' operation with memory_order="acq_rel" behind it, and one in front of what they do',
         )
 
     def _unfenced(self, item: int, at: np.ndarray, access: Access, verb: str) -> None:
