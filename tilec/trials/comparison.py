@@ -10,6 +10,8 @@ import numpy as np
 from tilec.ir.interp.values import is_float
 from tilec.portable.nearness import near
 
+#: Of products that add up in float16: each of a few hundred terms rounds the sum.
+HALF_SUMS = "sums in float16"
 #: dtype -> (rtol, atol) where the manifest gives none; the coarsest type among a kernel's tensors decides, as
 #: intermediate values are rounded to it. A few units in the last place; more for float32 sums, and for TF32,
 #: to which tensor cores round operands that are float32 in the reference: sums of a few hundred products.
@@ -18,6 +20,7 @@ TOLERANCES: dict[str, tuple[float, float]] = {
     "float32": (1e-4, 1e-4),
     "tfloat32": (2e-2, 2e-2),
     "float16": (5e-3, 5e-3),
+    HALF_SUMS: (3e-2, 3e-2),
     "bfloat16": (3e-2, 3e-2),
     "float8_e4m3fn": (0.25, 0.25),
     "float8_e5m2": (0.5, 0.5),

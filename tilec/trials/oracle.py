@@ -14,7 +14,7 @@ from tilec.errors import EvalError, SourceError, UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded, plant_special, random_values
-from tilec.trials.comparison import Tolerance, default_tolerance
+from tilec.trials.comparison import HALF_SUMS, Tolerance, default_tolerance
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.indices import indices_of
 from tilec.trials.pointed import Blocks
@@ -64,6 +64,8 @@ class Oracle:
         dtypes = {param.dtype for param in self._kernel.tensors}
         if "float32" in dtypes and _rounds_products(variant):
             dtypes.add("tfloat32")
+        if _sums_halves(variant):
+            dtypes.add(HALF_SUMS)
         said = {**self._kernel.tolerance, **self._author.tolerance, **variant.tolerance}
         return replace(default_tolerance(dtypes), **said)
 
@@ -196,6 +198,17 @@ class Oracle:
 def _rounds_products(variant: VariantFacts) -> bool:
     """Whether tensor cores multiply what the variant has in float32: they round it to TF32."""
     return backend_of(parse_target(variant.target)).rounds_products and "gemm(" in variant.ir_text
+
+
+def _sums_halves(variant: VariantFacts) -> bool:
+    """Whether a product adds up in float16, where the reference has float32 sums."""
+    from tilec.ir.nodes import PRODUCTS, walk
+    from tilec.ir.text.parser import parse_kernel
+
+    if "gemm(" not in variant.ir_text or "float16" not in variant.ir_text:
+        return False
+    products = (stmt for stmt in walk(parse_kernel(variant.ir_text).body) if isinstance(stmt, PRODUCTS))
+    return any(str(stmt.c.buffer.dtype) == "float16" for stmt in products)
 
 
 def _equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:

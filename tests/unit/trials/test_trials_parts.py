@@ -167,6 +167,22 @@ def test_float32_products_of_tensor_cores_are_tf32(target: str, rtol: float):
     assert Oracle(kernel, Author()).tolerance(replace(product, ir_text="")).rtol == 1e-4
 
 
+@pytest.mark.parametrize(("sums", "rtol"), [("float16", 3e-2), ("float32", 5e-3)])
+def test_products_that_add_up_in_float16_may_be_further_off(sums, rtol):
+    text = f"""kernel("kernel")
+A = tensor(float16, (16, 16), ("16", "16"), access="in")
+C = tensor(float16, (16, 16), ("16", "16"), access="out")
+with launch(1, threads=(32, 1, 1)) as (bx,):
+    a = alloc(float16, (16, 16), "shared.dyn")
+    c = alloc({sums}, (16, 16), "local.fragment")
+    copy(A[0:+16, 0:+16], a[0:+16, 0:+16])
+    gemm(a[0:+16, 0:+16], a[0:+16, 0:+16], c[0:+16, 0:+16], clear=True)
+    copy(c[0:+16, 0:+16], C[0:+16, 0:+16])
+"""
+    kernel, variant = _kernel(replace(_tensor("A", "M", "N"), dtype="float16"))
+    assert Oracle(kernel, Author()).tolerance(replace(variant, ir_text=text)).rtol == rtol
+
+
 def test_comparison():
     expected = np.float32([1, np.nan, np.inf, 100])
     same = compare("y", expected.copy(), expected, Tolerance(1e-3, 1e-3))
