@@ -24,6 +24,7 @@ from tilec.package.runtime import compile_c, runtime_source
 from tilec.package.write import BuildReport, write_package
 from tilec.portable.loader import LibraryError, damage_of, load, section_places
 from tilec.targets import parse_host
+from tilec.verify.audit import audit_library
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +63,12 @@ def test_what_it_says_of_itself_is_read_back(folder: Path, host: str) -> None:
     info = read_library(report.library)
     assert (info.metadata, info.arch) == (report.metadata, host.partition("-")[0])
     assert len(info.ir_texts()) == report.variants
+
+
+@pytest.mark.parametrize("host", [*WINDOWS, *MACOS])
+def test_what_can_be_audited_elsewhere_is(folder: Path, host: str) -> None:
+    findings = audit_library(built(folder, host).library)
+    assert [(each.what, each.problem) for each in findings] == [("digests", ""), ("tile IR", "")]
 
 
 @pytest.mark.parametrize("host", [*WINDOWS, *MACOS])

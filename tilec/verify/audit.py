@@ -1,4 +1,5 @@
-"""What a library asks of a system and shows to it: its ELF file beside what its metadata says."""
+"""What a library asks of a system and shows to it: its ELF file beside what its metadata says. Of files of
+other systems what tilec has put there is looked at, and no more."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tilec.elf import (
 from tilec.errors import LibraryError, Place
 from tilec.package.doors import public_symbols
 from tilec.package.inspect import LibraryInfo, find_library, read_library
-from tilec.portable.loader import SUMS_SECTION, section_digests
+from tilec.portable.loader import SUMS_SECTION, section_digests, section_places
 from tilec.systems import LINUX
 from tilec.targets import parse_host
 
@@ -49,21 +50,24 @@ def audit_library(path: Path) -> list[Finding]:
     """
     library = find_library(path)
     info = read_library(library)
+    found = [_digests(info), _tile_ir(info)]
+    if parse_host(info.metadata["host"]).system is not LINUX:
+        return found
     try:
         elf = parse_library(library.read_bytes())
     except ValueError as error:
         raise LibraryError(f"{library} is damaged", place=Place(str(library)), why=str(error)) from error
-    return [check(info, elf) for check in _CHECKS]
+    return [*found, *(check(info, elf) for check in _CHECKS)]
 
 
-def _digests(info: LibraryInfo, elf: SharedLibrary) -> Finding:
+def _digests(info: LibraryInfo) -> Finding:
     """That they agree was checked when the library was read."""
-    count = len(section_digests(info.path.read_bytes()))
-    missing = "" if SUMS_SECTION in elf.sections else f"it has no section {SUMS_SECTION}"
-    return Finding("digests", missing, f"{count} parts as they were built")
+    data = info.path.read_bytes()
+    missing = "" if SUMS_SECTION in section_places(data) else f"it has no section {SUMS_SECTION}"
+    return Finding("digests", missing, f"{len(section_digests(data))} parts as they were built")
 
 
-def _tile_ir(info: LibraryInfo, elf: SharedLibrary) -> Finding:
+def _tile_ir(info: LibraryInfo) -> Finding:
     """One text for each variant."""
     variants = sum(len(kernel["variants"]) for kernel in info.metadata["kernels"])
     texts = len(info.ir_texts())
@@ -134,8 +138,6 @@ def _loading_problems(elf: SharedLibrary) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[LibraryInfo, SharedLibrary], Finding], ...] = (
-    _digests,
-    _tile_ir,
     _symbols,
     _needed,
     _glibc,
