@@ -39,6 +39,7 @@ from tilec.backends.cuda.passes.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.split_rows import SplitRows
 from tilec.backends.cuda.passes.spread_banks import SpreadBanks
 from tilec.backends.cuda.passes.spread_scans import SpreadScans
+from tilec.backends.cuda.passes.spread_trips import SpreadTrips
 from tilec.backends.cuda.passes.stage_stores import StageStores
 from tilec.backends.cuda.passes.start_copies import StartCopies
 from tilec.backends.cuda.passes.synchronise import Synchronise
@@ -60,6 +61,7 @@ OPENING: tuple[Pass, ...] = (
     DropProvenTests(),
     ChooseStores(),
     ForwardStores(),
+    SpreadTrips(),
 )
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
