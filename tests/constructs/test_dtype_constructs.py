@@ -281,6 +281,19 @@ def test_floats_truncate_and_round_when_they_are_stored(source):
     agree(_stored(source, KEPT), a, expected=expected, targets=("cpu", "sm_80"), rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:.*truncates")
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "uint32", "uint64"])
+def test_floats_fill_unsigned_integers(kind):
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float64"), Y: T.Tensor((64,), kind)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                Y[i] = X[i]
+
+    x = np.ldexp(np.arange(256 - 64, 256) / 256, 8 * np.dtype(kind).itemsize)
+    agree(main, x, expected=np.trunc(x).astype(kind))
+
+
 def test_integers_wrap_when_they_are_stored():
     kinds = ("int8", "uint8", "uint16", "uint32", "int64", "bool", "float32", "bfloat16")
     a = np.array([0, 1, -1, 127, 128, 255, 256, -129, 65537, 2**31 - 1], np.int32)

@@ -72,7 +72,8 @@ def convert(value: Expr, dtype: str) -> Expr:
         return tirx.NE(value, literal(0, source, lanes))
     if source == "bool" and lanes > 1:  # TVM's simplifier has no vector form of this cast
         return tirx.Select(value, literal(1, dtype, lanes), literal(0, dtype, lanes))
-    if lanes > 1 and dtype.startswith("uint") and any(isinstance(part, tirx.Ramp) for part in walk(value)):
+    counts = lanes > 1 and dtype.startswith("uint") and not source.startswith("float")
+    if counts and any(isinstance(part, tirx.Ramp) for part in walk(value)):
         signed = tirx.Cast(with_lanes(dtype.removeprefix("u"), lanes), value)  # an unsigned ramp never falls
         return tirx.reinterpret(with_lanes(dtype, lanes), signed)
     return tirx.Cast(with_lanes(dtype, lanes), value)
