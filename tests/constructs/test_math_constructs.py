@@ -422,6 +422,40 @@ def test_extremes_of_integers_and_numbers_know_no_nan():
     assert math.isnan(T.min(math.nan, 2.0, nan_propagate=True))
 
 
+@parametrized("kind", KINDS, fast=("bfloat16", "float32"))
+def test_comparisons_with_nan_are_false_but_for_unequal(kind):
+    functions = [
+        lambda x, y: x != y,
+        lambda x, y: T.Not(x == y),
+        lambda x, y: T.Not(x < y),
+        lambda x, y: T.Or(x < y, x >= y),
+        lambda x, y: T.cast(x, "bool"),
+        lambda x, y: x - x == 0.0,
+    ]
+    a, b = (values.astype(numpy_dtype(kind)) for values in (_MAYBE, _OTHER))
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    rows = [x != y, ~(x == y), ~(x < y), (x < y) | (x >= y), x != 0, np.isfinite(x)]
+    targets = ("cpu",) if kind == "float64" else FEW
+    agree(paired(functions, kind, "bool", 8), a, b, expected=np.stack(rows), targets=targets)
+
+
+def test_loops_and_branches_by_comparisons_with_nan():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32"), C: T.Tensor((2, 8), "int32")):
+        with T.Kernel(8, threads=32) as i:
+            steps = T.alloc_var("int32")
+            while A[i] != B[i] and steps < 3:
+                steps += 1
+            C[0, i] = steps
+            if not (A[i] < B[i]):
+                C[1, i] = 1
+            else:
+                C[1, i] = 0
+
+    a, b = _MAYBE.astype(np.float32), _OTHER.astype(np.float32)
+    agree(main, a, b, expected=np.stack([np.where(a != b, 3, 0), ~(a < b)]).astype(np.int32), targets=FEW)
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 def test_extremes_of_packed_pairs(keeps):
     @T.prim_func
