@@ -9,8 +9,11 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
+from tilec.backends.cuda.nodes import Sync
+from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.interp import interpreter
+from tilec.ir.nodes import walk
 from tilec.targets import parse_target
 
 
@@ -151,3 +154,48 @@ def test_tile_operations_behind_threads_that_end() -> None:
         run(args, {})
         np.testing.assert_array_equal(args[1], b)
         np.testing.assert_array_equal(args[2], c)
+
+
+@pytest.mark.parametrize("threads", [12, 64])
+def test_threads_that_are_left_store_again(threads: int) -> None:
+    """Elements that threads keep to themselves, and those of others, which they have to wait for."""
+
+    @T.prim_func
+    def main(A: T.Tensor((100,), "int32"), B: T.Tensor((100, 4), "int32"), C: T.Tensor((9, 8), "int32")):
+        with T.Kernel(T.ceildiv(100, threads), threads=threads) as bx:
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((8,), "int32")
+            i = bx * threads + tx
+            if i >= 100:
+                T.thread_return()
+            for k in T.serial(3):
+                B[i, k] = A[i] + k
+            B[i, 3] = A[i]
+            s[tx % 8] = 0
+            if tx < 8:
+                s[7 - tx] = tx + 1
+            B[i, 3] = A[i] * 2
+            if tx < 8:
+                C[bx, tx] = s[tx]
+
+    a = numbers(100)
+    wanted = np.concatenate([a[:, None] + np.arange(3), 2 * a[:, None]], 1).astype(np.int32)
+    found = agree(main, a, targets=("cpu", "sm_80", "sm_90a"))
+    np.testing.assert_array_equal(found[0], wanted)
+    np.testing.assert_array_equal(found[1][0], np.arange(8, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("threads", "column", "barriers"),
+    [(64, False, 0), ((32, 4), False, 0), (64, True, 1), ((6, 7), False, 1)],
+)
+def test_threads_wait_for_what_others_store(threads: Any, column: bool, barriers: int) -> None:
+    @T.prim_func
+    def main(B: T.Tensor((64, 64, 2), "int32")):
+        with T.Kernel(1, threads=threads):
+            tx, ty = T.get_thread_binding(0), T.get_thread_binding(1)
+            B[ty, tx, 0] = tx
+            B[ty, 63 - tx if column else tx, 1] = ty
+
+    found = walk(lower(elaborated(main, (), None, {}, {}), parse_target("sm_80")).body)
+    assert sum(isinstance(stmt, Sync) for stmt in found) == barriers

@@ -7,10 +7,12 @@ nothing that others could see: no store to memory of the block, no vote, no numb
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.ir.analysis.groups import ThreadSets, is_collective, meets
@@ -38,11 +40,13 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, SHUFFLES, Lane, Sync, ThreadReduce
+from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
-_CONTROL = (If, For, While, Pipelined)
+_LOOPS = (For, While, Pipelined)
+_CONTROL = (If, *_LOOPS)
 #: What changes no result of a reduction over a warp, by kind; the others have the ends of the type.
 _NOTHING = {"warp_sum": 0, "warp_bitor": 0, "warp_bitand": -1}
 
@@ -64,9 +68,30 @@ def _flattened(block: Block) -> Block:
 
 
 def _needs_all(block: Block) -> bool:
-    """Whether threads meet in a block."""
+    """Whether threads meet in a block, or may have to: where one touches what another writes."""
     exchanged = any(isinstance(stmt, (Lane, ThreadReduce)) for stmt in walk(block))
-    return exchanged or is_collective(block) or meets(block)
+    return exchanged or is_collective(block) or meets(block) or _touches_again(block)
+
+
+def _touches_again(block: Block) -> bool:
+    """Whether memory that all threads see is written in a loop, or written and touched by another statement
+    of the block."""
+    writes, touched = Counter[Var](), Counter[Var]()
+    for stmt in walk(block):
+        read = {load.source for expr in expressions(stmt) for load in loads(expr)}
+        written = {stmt.buffer} if isinstance(stmt, (Store, Atomic)) else set()
+        writes.update(written)
+        touched.update(read | written)
+    looped = {
+        inner.buffer
+        for loop in walk(block)
+        if isinstance(loop, _LOOPS)
+        for inner in walk((loop,))
+        if isinstance(inner, (Store, Atomic))
+    }
+    return any(
+        buffer.scope() not in PER_THREAD and (buffer in looped or touched[buffer] > 1) for buffer in writes
+    )
 
 
 class _Pushed:
@@ -116,7 +141,7 @@ class _Pushed:
         """A branch or a loop: all threads run it where they meet in it, or where it changes what they all
         know."""
         inside = tuple(part for block in children(stmt) for part in block)
-        if self._uniform.parts(stmt) or not (_needs_all(inside) or self._is_common(inside)):
+        if self._uniform.parts(stmt) or not (_needs_all((stmt,)) or self._is_common(inside)):
             return (If(alive, (stmt,), loc=stmt.loc),)
         return (with_children(stmt, [self.block(part, alive) for part in children(stmt)]),)
 

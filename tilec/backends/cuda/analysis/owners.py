@@ -3,7 +3,8 @@
 Two loops that give an element to the same thread need no barrier between them. Which thread that is follows
 from the dimensions that the loop's variables index: `Owner` says per dimension which variables its index
 spells. A base is allowed that is a multiple of what they span, since the element then still tells them, and
-a rest that is the same wherever the launch's blocks are (`Known`): it only moves all elements.
+a rest that is the same wherever the launch's blocks are (`Known`): it only moves all elements. What threads
+do one by one is a loop over the threads (`Each`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from tvm.sym import Analyzer
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses, variables_of
+from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms
-from tilec.ir.nodes import Bind, Block, walk
+from tilec.ir.nodes import Bind, Block, Launch, walk
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access
 
@@ -54,7 +56,29 @@ class Known:
         return Known(names, {var for stmt in walk(body) for var in defined(stmt)})
 
 
-def owner(item: Access, loop: ThreadLoop, warps: int, known: Known) -> Owner | None:
+@dataclass(frozen=True)
+class Each:
+    """The threads of a launch as a loop over their indices, of which each runs one iteration."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    layout: Layout
+
+    @staticmethod
+    def of(launch: Launch) -> Each | None:
+        """None where indices are no digits of lanes and warps, or where the author has none."""
+        digits, stride = [], 1
+        for extent in launch.threads:
+            lanes = min(extent, max(1, WARP // stride))
+            if extent % lanes or (lanes < extent and stride * lanes % WARP):
+                return None
+            warps = Digit(extent // lanes, max(1, stride * lanes // WARP), "warp")
+            digits.append((Digit(lanes, stride, "lane"), warps) if lanes > 1 else (warps,))
+            stride *= extent
+        return Each(launch.thread_vars, launch.threads, Layout(tuple(digits))) if launch.thread_vars else None
+
+
+def owner(item: Access, loop: ThreadLoop | Each, warps: int, known: Known) -> Owner | None:
     """Who has the element that an access in ``loop`` names; None where that is not one thread by a rule that
     another loop could share."""
     found = []
@@ -82,7 +106,7 @@ def spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
     return index
 
 
-def _axes(index: Expr, loop: ThreadLoop, known: Known) -> tuple[list[int], Rest]:
+def _axes(index: Expr, loop: ThreadLoop | Each, known: Known) -> tuple[list[int], Rest]:
     """The variables that an index spells like digits (j, or i * 8 + j for a j below 8), as positions, fastest
     first, up to a base that is a multiple of what they span but for a rest; none for any other index."""
     nothing: tuple[list[int], Rest] = [], ("", ())

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.owners import Known, Owner, owner
+from tilec.backends.cuda.analysis.owners import Each, Known, Owner, owner
+from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
@@ -33,7 +34,7 @@ from tilec.lowering.analysis.accesses import Access, accesses
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.ir.nodes import Region
+    from tilec.ir.nodes import Launch, Region
     from tilec.ir.nodes.barriers import Group
 
 #: The threads of a group: the first one and how many.
@@ -42,16 +43,23 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Owners:
-    """What tells the owner of an access: the warps that share the work, who they are, and what is known of
-    variables in indices."""
+    """What tells the owner of an access: the warps that share the work, who they are, what is known of
+    variables in indices, and the threads of the launch, where these have indices."""
 
     warps: int
     known: Known
+    each: Each | None = None
     span: Span | None = None
 
-    def use(self, item: Access, loop: ThreadLoop) -> Use:
-        """An access by a loop."""
-        found = owner(item, loop, self.warps, self.known)
+    @staticmethod
+    def in_launch(launch: Launch) -> Owners:
+        """Those of all threads of a launch."""
+        return Owners(warps_of(launch), Known.of(launch.body), Each.of(launch))
+
+    def use(self, item: Access, loop: ThreadLoop | None = None) -> Use:
+        """An access by a loop; without one, by threads one by one."""
+        among = loop or self.each
+        found = None if among is None else owner(item, among, self.warps, self.known)
         return Use(item.buffer, None if found is None else (self.span, found))
 
     def of(self, group: Group) -> Owners:
@@ -121,10 +129,11 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         items = accesses(stmt.body)
         reads = _shared(item.buffer for item in items if not item.is_write)
         return Touched(reads, starts=_shared(item.buffer for item in items if item.is_write))
-    reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
+    found = [load for expr in expressions(stmt) for load in loads(expr)]
+    reads = _one_by_one([Access(load.source, tuple(load.indices), False) for load in found], owners)
     own = frozenset(map(Use, scratch(stmt)))
     if isinstance(stmt, (Store, Atomic, JoinThreads)):
-        return Touched(reads | own, own | _shared([stmt.buffer]))
+        return Touched(reads | own, own | _one_by_one([Access(stmt.buffer, stmt.indices, True)], owners))
     if isinstance(stmt, (AsyncCopy, BoxLoad)):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
     if isinstance(stmt, PartStore):
@@ -158,6 +167,11 @@ def _loop_touches(loop: ThreadLoop, owners: Owners) -> Touched:
     uses = [(item.is_write, owners.use(item, loop)) for item in items]
     reads, writes = (frozenset(use for is_write, use in uses if is_write == kind) for kind in (False, True))
     return Touched(reads, writes)
+
+
+def _one_by_one(items: Iterable[Access], owners: Owners) -> frozenset[Use]:
+    """What the threads touch one by one."""
+    return frozenset(owners.use(item) for item in items if _is_shared(item.buffer))
 
 
 def _part_touches(stmt: PartStore, owners: Owners) -> Touched:

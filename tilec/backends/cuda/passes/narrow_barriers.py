@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.owners import Known
-from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.analysis.touches import Owners, Touched, touched
 from tilec.backends.cuda.nodes import REPEATING, AsyncGather, SharedSync, Sync, ThreadLoop
 from tilec.ir.nodes import Atomic, Block, Launch, Stmt, children, walk
@@ -30,7 +28,7 @@ class NarrowBarriers(LaunchPass):
         told = any(isinstance(stmt, Atomic) for stmt in walk(launch.body))
         if told or overlapping(launch) or any(map(_is_global, addressed_in(launch.body))):
             return launch
-        owners = Owners(warps_of(launch), Known.of(launch.body))
+        owners = Owners.in_launch(launch)
         found = [(own, again) for own, again in _touches(launch.body, owners, False) if own]
         if any(own.conflicts(other) for (own, _), (other, _) in permutations(found, 2)):
             return launch

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.owners import Known
-from tilec.backends.cuda.analysis.threads import thread_count, warps_of
+from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.touches import Open, Owners, Touched, Use, touched
 from tilec.backends.cuda.nodes import (
     REPEATING,
@@ -57,7 +56,7 @@ class Synchronise(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its barriers."""
-        owners = Owners(warps_of(launch), Known.of(launch.body))
+        owners = Owners.in_launch(launch)
         around = _Around(
             _sharing(launch),
             Uniformity(launch),
