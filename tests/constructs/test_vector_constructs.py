@@ -8,6 +8,7 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
+from tilec.ir.interp.values import numpy_dtype
 
 
 def built(body, count=8, kinds=("float32", "float32")):
@@ -226,6 +227,18 @@ def test_reinterpretation_of_vectors():
 
     h = np.linspace(-2, 2, 16).astype(np.float16)
     agree(main, h.view(np.uint32), expected=[h.reshape(8, 2), h.view(np.uint64)])
+
+
+@pytest.mark.parametrize(("source", "kind"), [("int32", "float32"), ("uint8", "float8_e4m3fn"), ("bool", "")])
+def test_reinterpretation_of_what_lies_outside(source, kind):
+    @T.prim_func
+    def main(X: T.Tensor((64,), source), Y: T.Tensor((64,), kind or source)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                Y[i] = T.reinterpret(X[i + 40], kind) if kind else X[i + 40]
+
+    x = np.arange(64).astype(source)
+    agree(main, x, expected=np.append(x[40:], np.zeros(40, source)).view(numpy_dtype(kind or source)))
 
 
 def test_reinterpretation_wants_equal_widths():

@@ -1,10 +1,11 @@
-"""Comparisons and differences of floats kept from TVM's simplifier, whose rules are those of numbers.
+"""Comparisons, differences and bits of floats kept from TVM's simplifier, whose rules are those of numbers.
 
-    not x < y    is not    y <= x    where one of them is NaN
-    x - x        is not    0         where x is infinite
+    not x < y         is not    y <= x    where one of them is NaN
+    x - x             is not    0         where x is infinite
+    reinterpret(0)    is not    a pointer to nothing
 
-Behind `hide_floats` they are calls that nothing looks into; `show_floats` turns them back. LLVM gets `!=` as
-the opposite of `==`: TVM's own comparison of two floats is false where one of them is NaN.
+Behind `hide_floats` they are calls that nothing looks into; `show_floats` turns them back. By `part_unequal`
+LLVM gets `!=` as the opposite of `==`: TVM's own comparison of two floats is false where one of them is NaN.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, PrimType
 
 from tilec.ir.exprs import dtype_of
+from tilec.lowering.math.vectors import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,17 +24,25 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 _PREFIX = "tilec_floats_"
+_BITS = f"{_PREFIX}bits"
+_REINTERPRET = ("tirx.reinterpret", "prim.reinterpret")
 _KINDS = {kind.__name__: kind for kind in (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Sub)}
 
 
 def hide_floats() -> Any:
     """The pass of functions of TVM in front of a simplifier."""
-    return _pass([(kind, _hidden) for kind in _KINDS.values()], "tilec.HideFloats")
+    arithmetic = [(kind, _hidden) for kind in _KINDS.values()]
+    return _pass([*arithmetic, (Call, _hidden_bits)], "tilec.HideFloats")
 
 
 def show_floats() -> Any:
     """The pass behind it."""
-    return _pass([(Call, _shown), (tirx.NE, _unequal)], "tilec.ShowFloats")
+    return _pass([(Call, _shown)], "tilec.ShowFloats")
+
+
+def part_unequal() -> Any:
+    """The last pass: every `!=` of floats as LLVM is to have it."""
+    return _pass([(tirx.NE, _unequal)], "tilec.PartUnequal")
 
 
 def _pass(rewritten: Sequence[tuple[Any, Callable[[Any], Expr]]], name: str) -> Any:
@@ -50,13 +60,28 @@ def _hidden(expr: Expr) -> Expr:
     return tirx.call_pure_extern(dtype_of(expr), _PREFIX + type(expr).__name__, expr.a, expr.b)
 
 
+def _hidden_bits(call: Call) -> Expr:
+    if getattr(call.op, "name", "") not in _REINTERPRET or not isinstance(call.ty, PrimType):
+        return call
+    if not dtype_of(call.args[0]).startswith(("int", "uint")):
+        return call
+    return tirx.call_pure_extern(dtype_of(call), _BITS, call.args[0])
+
+
 def _shown(call: Call) -> Expr:
-    name = str(getattr(call.args[0], "value", "")) if len(call.args) == 3 else ""
+    name = str(getattr(call.args[0], "value", "")) if len(call.args) > 1 else ""
+    if name == _BITS:
+        return _bits(call.args[1], dtype_of(call))
     kind = _KINDS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
-    return call if kind is None else _unequal(kind(*call.args[1:]))
+    return call if kind is None else kind(*call.args[1:])
+
+
+def _bits(value: Expr, dtype: str) -> Expr:
+    element, _, lanes = dtype.partition("x")
+    scalar = value.value if isinstance(value, tirx.Broadcast) else value
+    is_zero = isinstance(scalar, tirx.IntImm) and int(scalar.value) == 0
+    return literal(0, element, int(lanes or 1)) if is_zero else tirx.reinterpret(dtype, value)
 
 
 def _unequal(expr: Expr) -> Expr:
-    if not isinstance(expr, tirx.NE) or not dtype_of(expr.a).startswith("float"):
-        return expr
-    return tirx.Not(tirx.EQ(expr.a, expr.b))
+    return tirx.Not(tirx.EQ(expr.a, expr.b)) if dtype_of(expr.a).startswith("float") else expr

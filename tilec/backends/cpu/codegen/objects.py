@@ -183,7 +183,7 @@ def _passes() -> list[Any]:
     rejects large stack buffers and nothing here needs it."""
     from tvm import s_tir, tirx
 
-    from tilec.backends.cpu.codegen.keep_floats import hide_floats, show_floats
+    from tilec.backends.cpu.codegen.keep_floats import hide_floats, part_unequal, show_floats
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
 
     return [
@@ -194,11 +194,12 @@ def _passes() -> list[Any]:
         tirx.transform.UnrollLoop(),
         hide_floats(),
         tirx.transform.StmtSimplify(),
+        show_floats(),
         tirx.transform.BF16StorageLegalize(),
         keep_steps(),
         tirx.transform.LowerIntrin(),
         keep_steps(),
-        show_floats(),
+        part_unequal(),
     ]
 
 
