@@ -34,6 +34,7 @@ from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.general.rings import Plan, Ring, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
+from tilec.backends.cuda.general.uses import check_ends, uses_of
 from tilec.backends.cuda.limits import hands_registers_on, has_tma, has_wgmma
 from tilec.backends.cuda.nodes import (
     ArriveLanded,
@@ -84,7 +85,7 @@ from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_roads
-from tilec.lowering.analysis.uses import changed_in, touches
+from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -159,6 +160,7 @@ def _roles(kernel: Kernel, launch: Launch, target: Target, halves: bool = False)
     halved = {stmt.b.buffer for stmt in walk(launch.body) if halves and isinstance(stmt, Gemm)}
     plan = plan_rings(kernel, launch, program, wide, target, halved)
     _check_left(program, plan)
+    check_ends(launch.body, plan)
     return _Roles(launch, program, plan, hands_registers_on(target))
 
 
@@ -421,14 +423,7 @@ class _Roles:
         before: dict[int, list[Stmt]] = {}
         after: dict[int, list[Stmt]] = {}
         stmts = [with_children(stmt, [self._consumed(inner) for inner in children(stmt)]) for stmt in block]
-        found: list[tuple[list[int], Ring]] = []
-        for ring in self.rings:
-            puts = [i for i, stmt in enumerate(block) if self._fills(stmt, ring.tiles[0])]
-            for number, first in enumerate(puts):
-                end = puts[number + 1] if number + 1 < len(puts) else len(block)
-                span = range(first + 1, end)
-                uses = [i for i in span if _uses(block[i], ring) and not self._is_load(block[i])]
-                found.append((uses or [first], ring))
+        found = [(uses or [first], ring) for ring, first, uses in uses_of(block, self.plan)]
         known: Known = {}
         for uses, ring in sorted(found, key=lambda each: each[0][0]):
             self._used(ring, stmts, uses, before, after, known)
@@ -439,9 +434,6 @@ class _Roles:
                 made.append(_serial(stmt))
             made += after.get(position, ())
         return tuple(made)
-
-    def _fills(self, stmt: Stmt, tile: Var) -> bool:
-        return self._is_load(stmt) and self.plan.loads[stmt].tile.same_as(tile)
 
     def _is_left_out(self, stmt: Stmt) -> bool:
         """Whether those who compute have no such statement."""
@@ -478,10 +470,6 @@ def _only_looked_up(program: Program, plan: Plan) -> set[Stmt]:
         if users <= givers | moved | {program.definers[table]}:
             found |= givers | {program.definers[table]}
     return found
-
-
-def _uses(stmt: Stmt, ring: Ring) -> bool:
-    return any(touches(stmt, tile) for tile in ring.tiles)
 
 
 def _barriers(ring: Ring, word: str) -> Var:

@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.versions import parity
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import sharing
+from tilec.ir.analysis.jumps import jumps
 from tilec.ir.exprs import int_value, loads, same
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, children, walk, with_children
 from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
@@ -46,8 +47,9 @@ class PlaceProductWaits(LaunchPass):
     order. What products take from registers is written while nothing is under way, or ptxas serialises them.
     A GiveBack goes behind the wait for the last product that reads its tiles. Products whose loop does not
     need them before its next trip issues others stay under way over its end, and what they read goes back
-    there; nothing is under way when a branch or a group ends, nor behind a loop that may have no trip. Behind
-    WaitProducts of an author who arrives tells of no more products than those that it waits for."""
+    there; nothing is under way when a branch or a group ends, where a trip is left early, nor behind a loop
+    that may have no trip. Behind WaitProducts of an author who arrives tells of no more products than those
+    that it waits for."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its waits."""
@@ -111,6 +113,8 @@ class _Waits:
         body, left = self.opened(loop.body, ())
         if not left:
             return (replace(loop, body=body),), ()
+        if any(next(jumps(stmt), None) for stmt in loop.body):
+            return (replace(loop, body=self.closed(loop.body)),), ()
         held = {stmt: _Held(stmt) for issued in left for stmt in issued.returns}
         carried = tuple(
             replace(issued, returns=_held(issued, held), apart=_apart(issued, loop)) for issued in left
@@ -137,7 +141,10 @@ class _Waits:
         return all(self._needed(left, stmt) < len(left) for stmt in before)
 
     def _needed(self, under_way: UnderWay, stmt: Stmt) -> int:
-        """How many of the oldest products have to be complete before a statement."""
+        """How many of the oldest products have to be complete before a statement: all of them before one that
+        may leave the block."""
+        if next(jumps(stmt), None) is not None:
+            return len(under_way)
         needed = [self._must_wait(stmt, issued) for issued in under_way]
         return max((index + 1 for index, must in enumerate(needed) if must), default=0)
 
