@@ -55,6 +55,14 @@ def test_what_is_left_of_nvidia_is_refused() -> None:
         written(exchange.ACTIVE)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+@pytest.mark.parametrize("space", ["device", "threadgroup"])
+def test_atomics_of_64_bits_are_refused(dtype: str, space: str) -> None:
+    for kind in ("add", "max", "min", "or"):
+        with pytest.raises(UnsupportedError, match=f"tilec_atomic_{kind}_{dtype} on Apple GPUs"):
+            written(atomic(kind, dtype, "relaxed"), space)
+
+
 def test_names() -> None:
     names = Names()
     assert [names.fresh(each) for each in ("x", "x", "thread", "half", "x.y")] == [

@@ -84,6 +84,8 @@ _COMBINED = {
     "max": ("max(old, value)", np.fmax),
     "min": ("min(old, value)", np.fmin),
 }
+#: Values of which CUDA's max and min are functions of floats, by these names in Metal, too.
+_OF_FLOATS = {"float": {"max": "fmaxf(old, value)", "min": "fminf(old, value)"}}
 
 _FROM_BITS = (
     '([](unsigned short b) {{ float f; asm("cvt.f32.{ptx} %0, %1;" : "=f"(f) : "h"(b)); return f; }})(before)'
@@ -175,7 +177,7 @@ def atomic(kind: str, dtype: str, order: str) -> Helper | None:
         swap=element.swap,
         cell=element.native.get(kind, ""),
         function=_FUNCTIONS.get(kind, ""),
-        combine=_COMBINED.get(kind, ("",))[0],
+        combine=_OF_FLOATS.get(element.value, {}).get(kind, _COMBINED.get(kind, ("",))[0]),
         ptx=ptx,
         register=register,
         ahead=_FENCE if order in _AHEAD else "",

@@ -93,15 +93,29 @@ _ATOMICS = (
     + r"""inline float atomicAdd(device float* at, float value) {
   return atomic_fetch_add_explicit((device atomic_float*)at, value, memory_order_relaxed);
 }
-inline uint atomicCAS(device uint* at, uint expected, uint made) {
+"""
+    + "".join(
+        f"""inline uint atomicCAS({space} uint* at, uint expected, uint made) {{
   uint held = expected;
-  while (!atomic_compare_exchange_weak_explicit((device atomic_uint*)at, &held, made, memory_order_relaxed,
+  while (!atomic_compare_exchange_weak_explicit(({space} atomic_uint*)at, &held, made, memory_order_relaxed,
                                                 memory_order_relaxed))
     if (held != expected) break;
   return held;
-}
-inline uint tilec_ld_relaxed_gpu_b32(device const uint* at) {
-  return atomic_load_explicit((device atomic_uint*)at, memory_order_relaxed);
+}}
+inline uint tilec_ld_relaxed_gpu_b32({space} const uint* at) {{
+  return atomic_load_explicit((const {space} atomic_uint*)at, memory_order_relaxed);
+}}
+"""
+        for space in ("device", "threadgroup")
+    )
+    + r"""inline float atomicAdd(threadgroup float* at, float value) {
+  threadgroup uint* cell = (threadgroup uint*)at;
+  uint held = tilec_ld_relaxed_gpu_b32(cell), before;
+  do {
+    before = held;
+    held = atomicCAS(cell, before, as_type<uint>(as_type<float>(before) + value));
+  } while (held != before);
+  return as_type<float>(before);
 }
 """
 )

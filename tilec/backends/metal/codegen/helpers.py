@@ -23,6 +23,7 @@ _POINTER = re.compile(
 )
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _WIDE = re.compile(r"\bunsigned long(?: long)?\b|\blong long\b")
+_ATOMIC = re.compile(r"\batomic[A-Z]\w*\(")
 #: Coordinates and exchanges that a function has to be told its place for.
 _COORDINATES = {"gridDim": "here.blocks", "blockIdx": "here.block", "threadIdx": "here.item"}
 _EXCHANGES = re.compile(r"\b(__shfl\w*)\(")
@@ -97,6 +98,8 @@ def metal_text(name: str, text: str, spaces: list[str]) -> str:
     made = [f"{places[_word(each)]} {each}" if "*" in each else each for each in params]
     body = _spaced(text[head.end() :], places)
     _require(name, body)
+    if _ATOMIC.search(body) and _WIDE.search(text):
+        raise _refused(name, "Metal's atomics are of 32 bits")
     result = re.sub(r"__\w+__|\bstatic\b|\binline\b", "", head[1]).strip()
     if _EXCHANGES.search(body) or any(word in body for word in _COORDINATES):
         made.insert(0, "tilec_place here")
