@@ -87,3 +87,31 @@ def test_atomics_of_floats(kind: str, shared: bool, tmp_path: Path) -> None:
     args = {"kind": kind, "dtype": "float32", "shared": shared}
     kernel = elaborate(updated, name="kernel", dims={"M": Guard(eq=64)}, args=args, config={})
     assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 64}) == []
+
+
+def narrow(dtype: str, wide: str, M=None):
+    """What operators make of integers that Metal computes in 32 bits, where their type chooses a function."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M,), dtype), B: T.Tensor((M,), dtype), C: T.Tensor((4, M), dtype),
+             D: T.Tensor((M,), wide)):  # fmt: skip
+        with T.Kernel(T.ceildiv(M, 128), threads=64) as b:
+            for i in T.Parallel(128):
+                x, y = A[b * 128 + i], B[b * 128 + i]
+                C[0, b * 128 + i] = T.max(x | y, y)
+                C[1, b * 128 + i] = T.min(x & y, T.cast(5, dtype))
+                C[2, b * 128 + i] = T.max(x >> T.cast(1, dtype), ~y)
+                C[3, b * 128 + i] = T.clamp(x ^ y, T.cast(3, dtype), T.cast(90, dtype))
+                D[b * 128 + i] = T.reinterpret(x ^ y, wide)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [("uint8", "int8"), ("int8", "uint8"), ("int16", "bfloat16"), ("uint16", "float16")],
+)
+def test_narrow_integers(dtype: str, wide: str, tmp_path: Path) -> None:
+    args = {"dtype": dtype, "wide": wide}
+    kernel = elaborate(narrow, name="kernel", dims={"M": Guard()}, args=args, config={})
+    assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []

@@ -23,8 +23,9 @@ _BINARY = {
     tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.And: "&&", tirx.Or: "||",
     tirx.BitwiseAnd: "&", tirx.BitwiseOr: "|", tirx.BitwiseXor: "^", tirx.LShift: "<<", tirx.RShift: ">>",
 }  # fmt: skip
-#: Operators under which integers narrower than 32 bits have to be cut off again.
-_GROWING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.LShift)
+#: Operators make 32 bits of these, and literals have them: what is computed is cut to its type again, which
+#: overloaded functions and `as_type` go by.
+_NARROW = ("int8", "uint8", "int16", "uint16")
 _SUFFIXES = {"uint32": "u", "int64": "l", "uint64": "ul"}
 _SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 #: Statements that leave loops.
@@ -69,6 +70,8 @@ class Expressions:
             return str(bool(number)).lower()
         if number == -(2**31):
             return "int(0x80000000)"
+        if dtype in _NARROW:
+            return f"{type_of(dtype)}({number})"
         text = f"{number}{_SUFFIXES.get(dtype, '')}"
         return f"({text})" if number < 0 else text
 
@@ -86,12 +89,11 @@ class Expressions:
         return self.names[expr] if expr in self.names else self.buffers[expr].text
 
     def _binary(self, expr: Expr, sign: str) -> str:
-        dtype = dtype_of(expr.a)
+        dtype = dtype_of(expr)
         if type(expr) is tirx.Mod and dtype.startswith("float"):
             return f"fmod({self.value(expr.a)}, {self.value(expr.b)})"
         text = f"({self.value(expr.a)} {sign} {self.value(expr.b)})"
-        narrow = dtype in ("int8", "uint8", "int16", "uint16")
-        return f"{type_of(dtype)}{text}" if narrow and isinstance(expr, _GROWING) else text
+        return f"{type_of(dtype)}{text}" if dtype in _NARROW else text
 
     def _extreme(self, expr: Expr) -> str:
         name = "min" if isinstance(expr, tirx.Min) else "max"
