@@ -67,6 +67,7 @@ def test_equal_names_are_numbered():
 
 def test_words_of_the_text_are_no_names():
     assert format_expr(var("lambda") + var("copy") + var("int32")) == "lambda_1 + copy_1 + int32_1"
+    assert format_expr(var("float32_sum") + var("float8") + var("int4")) == "vfloat32_sum + vfloat8 + int4_1"
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,9 +121,10 @@ class Names:
         return found
 
     def fresh(self, wish: str) -> str:
-        """An identifier that nothing has yet: ``wish``, or ``wish_1``, ``wish_2``..."""
+        """An identifier that nothing has yet: ``wish``, or ``wish_1``, ``wish_2``... Where they read as types
+        with a number behind, too (``float32_sum``), a letter stands in front, as before a digit."""
         base = re.sub(r"\W", "_", wish) or "v"
-        base = f"v{base}" if base[0].isdigit() else base
+        base = f"v{base}" if base[0].isdigit() or DTYPE.fullmatch(f"{base}_1") else base
         name, count = base, 0
         while name in self._taken or is_reserved(name):
             count += 1
