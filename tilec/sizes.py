@@ -191,8 +191,8 @@ class _Reader:
             )
         if isinstance(node, ast.Constant) and type(node.value) in self.grammar.constants:
             return Literal(node.value)
-        if isinstance(node, ast.Name) and node.id not in self.grammar.operations:
-            return Name(node.id)
+        if isinstance(node, ast.Name):
+            return Name(node.id)  # a dim may be called as a function is: that one stands before brackets
         if isinstance(node, ast.Compare) and (self.grammar.chains or len(node.ops) == 1):
             return self._compared(node, depth)
         op, parts = _operation(node)

@@ -11,7 +11,7 @@ from tilec.package import model
 from tilec.portable import loader
 from tilec.sizes import SizeError, evaluate_size, names_in
 
-DIMS = {"M": 9, "N": 4, "K_1": 2**62, "zero": 0, "below": -3}
+DIMS = {"M": 9, "N": 4, "K_1": 2**62, "zero": 0, "below": -3, "max": 7, "select": 5}
 
 #: Gets at `os.system` without a single builtin.
 ESCAPE = (
@@ -44,8 +44,6 @@ HOSTILE = (
     "M < N < 3",
     "M is N",
     "M in N",
-    "min",
-    "min + 1",
     "",
     "M +",
     "M; N",
@@ -60,6 +58,7 @@ HOSTILE = (
 WITHOUT_VALUE = (
     "Q",
     "M + Q",
+    "min + 1",
     "M // zero",
     "M % zero",
     "K_1 * 4",
@@ -101,6 +100,9 @@ def test_what_has_no_value_is_an_error_everywhere(text: str) -> None:
         ("zero and M // zero", 0),
         ("(N or M // zero) + 1", 2),
         ("True + 1", 2),
+        ("max", 7),
+        ("max(max, 3) - min(select, max)", 2),
+        ("select(select < max, select, max)", 5),
         ("K_1 + (K_1 - 1)", 2**63 - 1),
     ],
 )
