@@ -63,32 +63,6 @@ def test_conversions_to_8_bits(dtype: str, tmp_path: Path) -> None:
     assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
 
 
-def updated(kind: str, dtype: str, shared: bool, M=None):
-    """The numbers of a tensor taken together in four elements, of a tensor or of a shared tile."""
-    update = {"add": T.atomic_add, "max": T.atomic_max, "min": T.atomic_min}[kind]
-
-    @T.prim_func
-    def main(X: T.Tensor((M,), dtype), Y: T.Tensor((4,), dtype)):
-        with T.Kernel(1, threads=64):
-            own = T.alloc_shared((4,), dtype)
-            found = own if shared else Y
-            T.clear(found)
-            for i in T.Parallel(M):
-                update(found[i % 4], T.floor(X[i] * 8.0))
-            if shared:
-                T.copy(own, Y)
-
-    return main
-
-
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("kind", ["add", "max", "min"])
-def test_atomics_of_floats(kind: str, shared: bool, tmp_path: Path) -> None:
-    args = {"kind": kind, "dtype": "float32", "shared": shared}
-    kernel = elaborate(updated, name="kernel", dims={"M": Guard(eq=64)}, args=args, config={})
-    assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 64}) == []
-
-
 def narrow(dtype: str, wide: str, M=None):
     """What operators make of integers that Metal computes in 32 bits, where their type chooses a function."""
 
@@ -115,3 +89,29 @@ def test_narrow_integers(dtype: str, wide: str, tmp_path: Path) -> None:
     args = {"dtype": dtype, "wide": wide}
     kernel = elaborate(narrow, name="kernel", dims={"M": Guard()}, args=args, config={})
     assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
+
+
+def updated(kind: str, dtype: str, shared: bool, M=None):
+    """The numbers of a tensor taken together in four elements, of a tensor or of a shared tile."""
+    update = {"add": T.atomic_add, "max": T.atomic_max, "min": T.atomic_min}[kind]
+
+    @T.prim_func
+    def main(X: T.Tensor((M,), dtype), Y: T.Tensor((4,), dtype)):
+        with T.Kernel(1, threads=64):
+            own = T.alloc_shared((4,), dtype)
+            found = own if shared else Y
+            T.clear(found)
+            for i in T.Parallel(M):
+                update(found[i % 4], T.floor(X[i] * 8.0))
+            if shared:
+                T.copy(own, Y)
+
+    return main
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", ["add", "max", "min"])
+def test_atomics_of_floats(kind: str, shared: bool, tmp_path: Path) -> None:
+    args = {"kind": kind, "dtype": "float32", "shared": shared}
+    kernel = elaborate(updated, name="kernel", dims={"M": Guard(eq=64)}, args=args, config={})
+    assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 64}) == []
