@@ -62,7 +62,31 @@ def product():
     return kernel, (a, b, 2.0), {}, (2 * a.astype("float32") @ b.astype("float32").T).astype("float16")
 
 
-CASES = pytest.mark.parametrize("case", [scaled_rows, product])
+def sums():
+    """Dims as sizes call functions; locals as types, macros of compilers and constants are called."""
+    max, select = T.dynamic("max, select")
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((max,), "float32"),
+        B: T.Tensor((select,), "float32"),
+        min: T.int32,
+        C: T.Tensor((max,), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(T.min(min, max), 32), threads=32) as b:
+            for i in T.Parallel(32):
+                float32_sum = A[b * 32 + i] + B[b]
+                float4 = T.exp(float32_sum)
+                __LINE__ = float4 * float4
+                NAN = T.max(__LINE__, 2.0)
+                C[b * 32 + i] = NAN + float4
+
+    a, b = np.linspace(-1, 1, 40, dtype="float32"), np.array([0.5, -0.5], "float32")
+    made = np.exp(a + b[np.arange(40) // 32])
+    return kernel, (a, b, 40), {}, np.maximum(made * made, 2) + made
+
+
+CASES = pytest.mark.parametrize("case", [scaled_rows, product, sums])
 
 
 @CASES

@@ -63,6 +63,23 @@ def test_conversions_to_8_bits(dtype: str, tmp_path: Path) -> None:
     assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
 
 
+def test_names_of_macros(tmp_path: Path) -> None:
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                NAN = T.exp(X[i])
+                M_PI_F = NAN * NAN
+                INFINITY = T.max(M_PI_F, 1.0)
+                Y[i] = INFINITY + NAN + M_PI_F
+
+    kernel = elaborate(main, name="kernel", dims={}, args={}, config={}, open_dims=True)
+    run = OnMetal(kernel, tmp_path)
+    assert " M_PI_F_ = " in run.source
+    assert " NAN_1 = " in run.source
+    assert Beside(kernel, TARGET, run=run).run({}) == []
+
+
 def narrow(dtype: str, wide: str, M=None):
     """What operators make of integers that Metal computes in 32 bits, where their type chooses a function."""
 

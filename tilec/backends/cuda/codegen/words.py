@@ -23,5 +23,6 @@ _RESERVED = C_WORDS | {
 
 
 def spelled(name: str) -> str:
-    """``name``, with an underscore where C++, or a device function that TVM writes, uses it."""
-    return f"{name}_" if name in _RESERVED else name
+    """``name``, with an underscore where C++, to which all that begin with two belong, or a device function
+    that TVM writes, uses it."""
+    return f"{name}_" if name in _RESERVED or name.startswith("__") else name

@@ -24,8 +24,11 @@ _RESERVED = C_WORDS | frozenset(
     threadgroup_imageblock uchar uint ulong ushort vertex
     abs as_type fabs fma fmax fmin fmod isnan max min precise select
     given here tilec_grid tilec_block tilec_thread tilec_lane
+    INFINITY NAN NULL MAXFLOAT MAXHALF HUGE_VALF HUGE_VALH
     """.split()
 )
+#: Constants of Metal's library, which are macros: ``M_PI_F``, ``FLT_MAX``.
+_CONSTANTS = re.compile(r"M_\w+_[FH]|(FLT|HALF|S?CHAR|UCHAR|U?SHRT|U?INT|U?LONG)_[A-Z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Names:
     def fresh(self, name: str) -> str:
         """``name``, or one like it."""
         name = re.sub(r"\W", "_", name)
+        name = f"{name}_" if _CONSTANTS.fullmatch(name) else name
         numbered = (f"{name}_{number}" for number in count(1))
         found = next(each for each in chain([name], numbered) if each not in self._taken)
         self._taken.add(found)
