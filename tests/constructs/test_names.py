@@ -86,7 +86,25 @@ def sums():
     return kernel, (a, b, 40), {}, np.maximum(made * made, 2) + made
 
 
-CASES = pytest.mark.parametrize("case", [scaled_rows, product, sums])
+def letters():
+    """Letters of Python that C++ compilers do not read."""
+    λ = T.dynamic("λ")
+
+    @T.prim_func
+    def kernel(α: T.Tensor((λ,), "float32"), Δt: T.float32, β2: T.Tensor((λ,), "float32")):
+        with T.Kernel(T.ceildiv(λ, 32), threads=32) as b:
+            σ = T.alloc_shared((32,), "float32")
+            for ι in T.Parallel(32):
+                σ[ι] = α[b * 32 + ι] * Δt
+            for ι in T.Parallel(32):
+                é = σ[31 - ι]
+                β2[b * 32 + 31 - ι] = é + é * é
+
+    x = np.arange(40, dtype="float32")
+    return kernel, (x, 2.0), {}, 2 * x + 4 * x * x
+
+
+CASES = pytest.mark.parametrize("case", [scaled_rows, product, sums, letters])
 
 
 @CASES
