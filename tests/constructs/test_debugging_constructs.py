@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from agree import Tolerance, _Case, agree, elaborated
 
 import tilec.language as T
-from tilec.errors import EmulationError, EvalError
+from tilec.backends.base import backend_of
+from tilec.backends.pipeline import lower
+from tilec.errors import EmulationError, EvalError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.language.frontend.elaborate import elaborate
 from tilec.portable.loader import LaunchError
+from tilec.targets import parse_target
 
 Tile = T.Tensor((4, 8), "float16")
 
@@ -159,6 +163,29 @@ def test_release_builds_leave_them_out():
     assert built(talks, debug=False) == {ir.Parallel, ir.For}
     assert built(talks, debug=True) == {ir.Parallel, ir.For, ir.Check, ir.Print}
     assert built(checks) == {ir.Parallel}
+
+
+@pytest.mark.parametrize(("target", "gpus"), [("gfx942", "AMD"), ("metal3", "Apple")])
+def test_gpus_that_write_nothing_refuse_them(target, gpus):
+    @T.prim_func
+    def prints(A: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            A[0] = 1
+            T.print(msg="here")
+
+    @T.prim_func
+    def checks(A: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                T.device_assert(A[i] > 0)
+                A[i] = 2
+
+    made_for = parse_target(target)
+    for kernel, name in ((prints, "T.print"), (checks, "T.device_assert")):
+        made = elaborated(kernel, (), {}, {}, {})
+        with pytest.raises(UnsupportedError, match=f"{name} on an {gpus} GPU") as caught:
+            backend_of(made_for).lower_kernel(lower(made, made_for), made_for)
+        assert str(caught.value.place).count(f"{Path(__file__).name}:") == 1
 
 
 def test_what_is_known_while_building():

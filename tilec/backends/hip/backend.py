@@ -104,7 +104,9 @@ class HipBackend(Backend):
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""
         from tilec.backends.cuda.emit.entry import lower_kernel
+        from tilec.backends.cuda.emit.lines import refuse_lines
 
+        refuse_lines(kernel, self.word)
         return lower_kernel(kernel, target)
 
     def generator(self) -> CodeGenerator:
