@@ -307,6 +307,26 @@ def test_a_bool_is_stored_as_0_or_1():
     agree(_stored("bool", kinds), a, expected=[a.astype(numpy_dtype(kind)) for kind in kinds])
 
 
+def test_the_extremes_of_truths_are_conditions():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "bool"), B: T.Tensor((64,), "bool"), C: T.Tensor((2, 64), "bool"),
+             D: T.Tensor((2,), "bool")):  # fmt: skip
+        with T.Kernel(1, threads=64):
+            some, every = T.alloc_fragment((1,), "bool"), T.alloc_fragment((1,), "bool")
+            T.clear(some)
+            T.fill(every, True)
+            for i in T.Parallel(64):
+                C[0, i] = T.max(A[i], B[i])
+                C[1, i] = T.min(A[i], B[i])
+                some[0] = T.max(some[0], A[i])
+                every[0] = T.min(every[0], A[i])
+            T.copy(some, D[0])
+            T.copy(every, D[1])
+
+    a, b = (np.random.default_rng(seed).random(64) < 0.3 for seed in (0, 1))
+    agree(main, a, b, expected=[np.stack([a | b, a & b]), [a.any(), a.all()]])
+
+
 def test_a_store_that_truncates_warns():
     with pytest.warns(UserWarning, match="truncates float32 to int32"):
         elaborated(_stored("float32", ("int32",) * 8), (), None, {}, {})

@@ -21,6 +21,8 @@ _TEXT_OPS = {"+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!="}
 _CALLED = {"min": min, "max": max}
 _OF_NUMBERS = {"+", "-", "*", "/", "//", "%", "<<", ">>"}
 _OF_BITS = {"<<", ">>", "&", "|", "^"}
+#: What the extremes of two truths are.
+_OF_TRUTHS = {"max": "|", "min": "&"}
 #: Bits of an int literal's type.
 _LITERAL_BITS = 32
 _FLOAT_OPS = {"+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "min", "max"}
@@ -171,6 +173,8 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
             f"operator {symbol} does not take bool and bool",
             remedy="use & | ^ on conditions, or cast one side: T.cast(x, 'int32')",
         )
+    if _is_bool(left) and _is_bool(right) and symbol in _OF_TRUTHS:
+        return _expression(_OF_TRUTHS[symbol], left, right)
     if _meets_small_float(left, right):
         return _small_float(symbol, left, right)
     few = _of_few_bits(symbol, left, right)
