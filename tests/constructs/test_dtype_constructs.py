@@ -327,6 +327,22 @@ def test_the_extremes_of_truths_are_conditions():
     agree(main, a, b, expected=[np.stack([a | b, a & b]), [a.any(), a.all()]])
 
 
+@pytest.mark.parametrize("count", [1, 66, 130])
+def test_tiles_of_truths_end_where_rows_do(count):
+    @T.prim_func
+    def main(A: T.Tensor((3, count), "bool"), B: T.Tensor((3, count), "bool")):
+        with T.Kernel(3, threads=64) as b:
+            tile = T.alloc_fragment((64,), "bool")
+            for k in T.serial(3):
+                T.copy(A[b, k * 64], tile)
+                for i in T.Parallel(64):
+                    tile[i] = tile[i] ^ (i % 3 == 0)
+                T.copy(tile, B[b, k * 64])
+
+    a = np.random.default_rng(0).random((3, count)) < 0.5
+    agree(main, a, expected=a ^ (np.arange(count) % 64 % 3 == 0))
+
+
 def test_a_store_that_truncates_warns():
     with pytest.warns(UserWarning, match="truncates float32 to int32"):
         elaborated(_stored("float32", ("int32",) * 8), (), None, {}, {})

@@ -27,6 +27,7 @@ from tilec.lowering.emission.memory import elements, first_value, flat_memory
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, sequence, void_call
 from tilec.lowering.emission.storage import decode, encode, stored_type
+from tilec.lowering.emission.values import reinterpreted
 from tilec.lowering.math.vectors import lanes_of, with_lanes
 
 if TYPE_CHECKING:
@@ -88,8 +89,7 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
 def _as_stored(stmt: Store, bits: Expr) -> Expr:
     """Bits as the type that memory holds of what ``stmt`` writes."""
     dtype = with_lanes(stored_type(str(stmt.buffer.dtype)), lanes_of(bits))
-    # TVM takes a reinterpreted 0 for a null pointer.
-    return tirx.const(0, dtype) if int_value(bits) == 0 else tirx.reinterpret(dtype, bits)
+    return reinterpreted(dtype, bits)
 
 
 @emit.register(If)
