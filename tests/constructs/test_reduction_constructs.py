@@ -381,6 +381,8 @@ def tiles(use):
         (lambda A, x, y, z: T.reduce_bitor(x, y, dim=1), "only integers have bits"),
         (lambda A, x, y, z: T.reduce_max(x, y, dim=1, batch=0), "batch=0 is not positive"),
         (lambda A, x, y, z: T.reduce(x, y, "mean", 1, True), "'mean' is no reduction"),
+        (lambda A, x, y, z: T.reduce_max(x, T.alloc_fragment((4,), "bool"), dim=1), "is bool"),
+        (lambda A, x, y, z: T.cummax(T.alloc_shared((4, 6), "bool"), dim=1), "is bool"),
         (lambda A, x, y, z: T.cumsum(x, y), "has shape"),
         (lambda A, x, y, z: T.cumsum(x, dim=3), "dim=3 is out of range"),
         (lambda A, x, y, z: T.any_of(z[0:2, 0:2]), "along its last axis"),

@@ -140,6 +140,7 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
             why="only integers have bits to combine",
             remedy="use an integer dtype, or T.reduce_max and T.reduce_min",
         )
+    _check_counts(name, dst)
     if batch < 1:
         raise source_error(
             SourceValueError,
@@ -191,6 +192,8 @@ def combine(kind: str, old: Value, term: Value, nan: bool = False) -> Any:
 
 def identity(kind: str, to: Any) -> Any:
     """The number that a reduction of ``to`` elements starts at."""
+    if to == "bool":
+        return kind in ("min", "bitand")
     if kind == "bitand":
         return -1
     if kind not in ("max", "min"):
@@ -204,6 +207,7 @@ def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: boo
     src = sized_box(source, name)
     dst = src if target is None else sized_box(target, name)
     _check_scopes(name, src, dst)
+    _check_counts(name, dst)
     axis = _axis(name, src, dim)
     given, found = src.extents or (), dst.extents or ()
     if len(given) != len(found) or not all(map(same, given, found)):
@@ -228,6 +232,17 @@ def _check_scopes(name: str, *operands: Box) -> None:
                 construct=name,
                 remedy="copy it into a fragment first",
             )
+
+
+def _check_counts(name: str, result: Box) -> None:
+    """Results are numbers: truths have no sum, and their extremes are conditions."""
+    if result.buffer.dtype == "bool":
+        raise source_error(
+            SourceValueError,
+            f"{name}: {result.buffer.name} is bool",
+            construct=name,
+            remedy="give it an integer dtype such as int32; T.any_of and T.all_of look at all of a tile",
+        )
 
 
 def _are_integers(*operands: Box) -> bool:
