@@ -96,6 +96,13 @@ def test_every_kind_of_floats(dtype, clear):
     check(FLOATS, (6, 20), 1, dtype, clear=clear)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "clear"), [("float8_e4m3fn", False), ("float8_e4m3fn", True), ("float8_e5m2", False)]
+)
+def test_extremes_of_8_bit_floats(dtype, clear):
+    check(("max", "min", "absmax"), (6, 20), 1, dtype, ("shared", "fragment"), clear)
+
+
 @parametrized("dtype", ["int32", "uint8", "int8", "int64", "uint32"], fast=["uint8", "int8", "int64"])
 def test_every_kind_of_integers(dtype):
     check(

@@ -12,6 +12,7 @@ from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import add, cast_to, expand_copy, expand_fill
 
@@ -89,7 +90,7 @@ def _magnitudes(stmt: Reduce) -> Parallel:
     variables = tuple(_variable(f"m{axis}", extent) for axis, extent in enumerate(stmt.dst.extent))
     at = tuple(add(start, var) for start, var in zip(stmt.dst.start, variables, strict=True))
     old = tirx.BufferLoad(stmt.dst.buffer, list(at))
-    store = Store(stmt.dst.buffer, at, tirx.abs(old), loc=stmt.loc)
+    store = Store(stmt.dst.buffer, at, _magnitude(old), loc=stmt.loc)
     return Parallel(variables, stmt.dst.extent, (store,), loc=stmt.loc)
 
 
@@ -109,8 +110,16 @@ def _result_indices(stmt: Reduce, variables: tuple[Var, ...]) -> tuple[Expr, ...
     )
 
 
+def _magnitude(value: Expr) -> Expr:
+    """Without its sign; TVM has no form of that for 8-bit floats."""
+    dtype = dtype_of(value)
+    if dtype in FLOAT8_TYPES:
+        return cast_to(tirx.abs(cast_to(value, "float32")), dtype)
+    return tirx.abs(value)
+
+
 def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:
-    term = tirx.abs(term) if stmt.kind.startswith("abs") else term
+    term = _magnitude(term) if stmt.kind.startswith("abs") else term
     if stmt.kind in _PLAIN:
         return _PLAIN[stmt.kind](old, term)
     return extreme("min" if stmt.kind == "min" else "max", old, term, stmt.nan_propagate)
