@@ -220,3 +220,24 @@ def test_a_tile_that_is_loaded_behind_a_loop():
     scores = q.astype(np.float32) @ k.astype(np.float32).T
     scores[:, -TILE : 4 - TILE] = 0
     agree(last_block_apart(6 * TILE), q, k, expected=scores @ k.astype(np.float32))
+
+
+@pytest.mark.parametrize(("rows", "dtype"), [(64, "uint8"), (128, "int8")])
+def test_rings_of_small_stages_leave_room_for_their_barriers(rows, dtype):
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((39, rows + 3), dtype), B: T.Tensor((39, 21), dtype), C: T.Tensor((rows + 3, 21), "int32")
+    ):
+        with T.Kernel(2, 2, threads=256) as (bx, by):
+            a, b = T.alloc_shared((32, rows), dtype), T.alloc_shared((32, 16), dtype)
+            acc = T.alloc_fragment((rows, 16), "int32")
+            T.clear(acc)
+            for k in T.Pipelined(2, num_stages=3):
+                T.copy(A[k * 32, by * rows], a)
+                T.copy(B[k * 32, bx * 16], b)
+                T.gemm(a, b, acc, transpose_A=True)
+            T.copy(acc, C[by * rows, bx * 16])
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 5, (39, columns)).astype(dtype) for columns in (rows + 3, 21))
+    agree(kernel, a, b, expected=a.T.astype(np.int32) @ b.astype(np.int32), targets=("sm_90a", "sm_100a"))

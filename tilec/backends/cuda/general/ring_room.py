@@ -14,6 +14,7 @@ from tilec.backends.cuda.analysis.held_alike import held_alike
 from tilec.backends.cuda.analysis.mma import MMA, is_register_operand
 from tilec.backends.cuda.analysis.tensor_memory import tensor_tile
 from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.units import ALIGNMENT
 from tilec.backends.cuda.general.deepen import deepened
 from tilec.backends.cuda.general.fills import fills
 from tilec.backends.cuda.general.order import order_of
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Stmt
     from tilec.targets import Target
 
-#: Bytes of shared memory that barriers take.
-_RESERVED = 1024
+#: Bytes of shared memory that barriers take, and that one takes.
+_RESERVED, _BARRIER = 1024, 8
 #: Stages that keep tensor cores busy, and bytes of elements that registers hold in pieces too small to store.
 _ENOUGH, _NARROW = 3, 2
 #: Bytes of a sum.
@@ -59,7 +60,10 @@ def with_stages(
     Unfit where there is no room for one each."""
     tiles = {tile for ring in rings for tile in ring.tiles}
     stays = order_of(launch, program, list(found), thread_count(launch)) is not None
-    most = {ring.tiles: math.inf if stays else fills(ring.tiles, found, program) for ring in rings}
+    most = {
+        ring.tiles: min(_most(len(rings)), math.inf if stays else fills(ring.tiles, found, program))
+        for ring in rings
+    }
     rings = [replace(ring, stages=int(min(ring.stages, most[ring.tiles]))) for ring in rings]
     behind = set() if stays else used_behind(launch.body, tiles)
     room = _room({*tiles, *behind}, launch, target) - taken
@@ -67,6 +71,12 @@ def with_stages(
     fitted = _fitted(rings, launch, room, results, stays)
     left = room - _staged_bytes(launch) - _beyond(fitted, results)
     return deepened(fitted, found, launch, program, target, left, most)
+
+
+def _most(rings: int) -> int:
+    """Stages of each ring whose two barriers a stage fit into what is kept for them; those of 16 stages take
+    no more than those of one."""
+    return max(ALIGNMENT, _RESERVED // (2 * rings) // ALIGNMENT * ALIGNMENT) // _BARRIER
 
 
 def _room(tiles: Set[Var], launch: Launch, target: Target) -> int:

@@ -12,6 +12,7 @@ from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.analysis.units import ALIGNMENT, alignment_of, tiles_of_units
 from tilec.errors import CompileError, Kind
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk, with_children
+from tilec.ir.nodes.barriers import SCOPE as BARRIERS
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.memory import tile_bytes
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Tiles of so many bytes share them with no other tile: the barrier between the two costs more.
 SMALL = 1024
-_SHARED = ("shared.dyn", "shared.barrier")
+_SHARED = ("shared.dyn", BARRIERS)
 
 
 class PlaceShared(Pass):
@@ -59,7 +60,8 @@ def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     for alloc in _in_turn(launch, brief, bool(apart and lives)):
         unit = alignment_of(alloc) if alloc.buffer in of_units else ALIGNMENT
         size = _aligned(tile_bytes(alloc))
-        life = lives.get(alloc.buffer, unused) if size > SMALL else ALWAYS
+        shares = size > SMALL and alloc.buffer.scope() != BARRIERS
+        life = lives.get(alloc.buffer, unused) if shares else ALWAYS
         offset = 0
         for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
             if offset + size <= start:
