@@ -147,3 +147,21 @@ def test_what_a_branch_has_stored_is_read_in_vectors():
     square = np.where(np.arange(256) < 200, (mean * mean).astype(np.float16), g)
     agree(averaged, g, m, 25, expected=(square, mean), targets=TARGETS)
     assert accesses(averaged, g, m, 25) == ["vectors of 16 bytes"]
+
+
+@T.prim_func
+def scattered(x: T.Tensor((32, 64), "uint8"), y: T.Tensor((64, 32), "uint8")):
+    """Elements two apart of a tile whose rows are turned, which lie apart for that."""
+    with T.Kernel(1, threads=32):
+        s = T.alloc_shared((32, 64), "uint8")
+        for i, j in T.Parallel(32, 32):
+            s[i, 2 * j] = x[i, 2 * j] + 1
+            s[i, 2 * j + 1] = x[i, 2 * j + 1] * 2
+        for j, i in T.Parallel(64, 32):
+            y[j, i] = s[i, j]
+
+
+def test_runs_of_a_swizzled_tile():
+    x = np.random.default_rng(5).integers(0, 100, (32, 64)).astype(np.uint8)
+    expected = np.where(np.arange(64) % 2 == 0, x + 1, x * 2).astype(np.uint8).T
+    agree(scattered, x, expected=expected, targets=TARGETS)

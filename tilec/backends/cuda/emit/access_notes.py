@@ -11,7 +11,7 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
 from tilec.ir.exprs import int_value, linear_in, loads, same_all, uses
-from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children, with_children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import (
     Access,
@@ -98,10 +98,11 @@ def _element_by_element(
 
 def _one_by_one(body: Block) -> Iterator[Access]:
     """What a body names outside of vectors of its own, which say their road themselves."""
-    inner = {id(stmt) for vector in walk(body) if isinstance(vector, ThreadVector) for stmt in vector.body}
-    for stmt in walk(body):
-        if id(stmt) not in inner:
+    for stmt in body:
+        if not isinstance(stmt, ThreadVector):
             yield from accesses((with_children(stmt, [() for _ in children(stmt)]),))
+            for inner in children(stmt):
+                yield from _one_by_one(inner)
 
 
 def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str, str]:

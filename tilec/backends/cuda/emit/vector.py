@@ -265,7 +265,7 @@ class Vector:
             if alike and same_all(other.indices, item.indices):
                 if self.width == 1 and len(members) < comb.stride:
                     return None
-                limit = self._limit(item.buffer) * comb.stride
+                limit = self._limit(item.buffer, self.width * comb.stride)
                 width = comb.width(item.buffer, self.width, limit, self.ctx.facts)
                 return (comb, width, members) if width else None
         return None
@@ -292,10 +292,11 @@ class Vector:
         ]
         return reads and not all(any(uses(index, (var,)) for index in indices) for var in held)
 
-    def _limit(self, buffer: Var) -> int:
-        """The most elements of a vector: in shared memory those that its layout keeps together."""
-        layout = self.ctx.storage(buffer).layout
-        return self.width if layout is None else min(self.width, chunk(layout))
+    def _limit(self, buffer: Var, count: int = 0) -> int:
+        """The most elements of a vector, of ``count`` or as many as there are iterations: in shared memory
+        those that its layout keeps together."""
+        layout, most = self.ctx.storage(buffer).layout, count or self.width
+        return most if layout is None else min(most, chunk(layout))
 
     def _is_memory(self, buffer: Var) -> bool:
         return str(buffer.scope()).startswith(("shared", "global"))
