@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.bank_conflicts import tile_layouts, waits
+from tilec.backends.cuda.analysis.bank_conflicts import Wait, tile_layouts, waits
 from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, ThreadVector
 from tilec.ir.layout import Layout, Swizzle
@@ -83,16 +83,23 @@ def _uses(block: Block) -> Iterator[tuple[Stmt, Sequence[Stmt]]]:
 def _best(tile: Var, stmts: Sequence[Stmt], layouts: Mapping[Var, Layout], warps: int) -> Layout:
     """The layout of a tile in which its accesses take the least time."""
 
-    def times(layout: Layout) -> float:
+    def found(layout: Layout) -> list[Wait]:
         known = {**layouts, tile: layout}
-        found = (wait for stmt in stmts for wait in waits(stmt, known, warps))
-        return sum(wait.times for wait in found if wait.buffer.same_as(tile))
+        every = (wait for stmt in stmts for wait in waits(stmt, known, warps))
+        return [wait for wait in every if wait.buffer.same_as(tile)]
+
+    def times(layout: Layout) -> float:
+        return sum(wait.times for wait in found(layout))
 
     plain = layouts[tile]
+    now = found(plain)
+    most = _GAIN * sum(wait.times for wait in now)
+    if sum(wait.times / wait.ways for wait in now) >= most:  # no layout is as fast
+        return plain
     together = max((stmt.width for stmt in stmts if isinstance(stmt, AsyncCopy)), default=1)
     whole = [each for each in _swizzles(tile, plain) if chunk(each) >= together]
     least = min(whole, key=times, default=plain)
-    return least if times(least) < _GAIN * times(plain) else plain
+    return least if times(least) < most else plain
 
 
 def _swizzles(tile: Var, plain: Layout) -> list[Layout]:
