@@ -10,6 +10,7 @@ import tilec.language as T
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.ir.guards import Guard
+from tilec.ir.nodes import For, Store, walk
 from tilec.targets import parse_target
 
 ROWS, DEPTH = 37, 48
@@ -282,3 +283,39 @@ def test_an_element_that_the_trip_before_has_stored():
     expected[:, 1:8] = np.arange(7) + 8
     expected[:, 8] = 14
     agree(handed_on, a, expected=expected, dims={"N": Guard()}, targets=TARGETS)
+
+
+@T.prim_func
+def by_groups(W: T.Tensor((64, 64), "uint8"), S: T.Tensor((64, 4), "float16"), Y: T.Tensor((64,), "float32")):
+    """Bytes that a thread has in a row, of which each trip takes a group, and weights that trips change."""
+    with T.Kernel(4, threads=64) as bx:
+        codes = T.alloc_fragment((16, 64), "uint8")
+        steps = T.alloc_fragment((16, 4), "float16")
+        weights = T.alloc_fragment((64,), "float32")
+        terms = T.alloc_fragment((16, 16), "float32")
+        total = T.alloc_fragment((16,), "float32")
+        T.copy(W[bx * 16, 0], codes)
+        T.copy(S[bx * 16, 0], steps)
+        T.fill(weights, 1.0)
+        T.clear(terms)
+        for group in T.serial(4):
+            for i, j in T.Parallel(16, 16):
+                code = T.cast(codes[i, group * 16 + j], "float32") * weights[group * 16 + j]
+                terms[i, j] += code * steps[i, group]
+            for j in T.Parallel(64):
+                weights[j] = weights[j] + 1.0
+        T.reduce_sum(terms, total, dim=1)
+        T.copy(total, Y[bx * 16])
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+def test_what_trips_pass_on_unchanged_is_passed_on_once(target):
+    w = np.random.default_rng(6).integers(0, 16, (64, 64)).astype(np.uint8)
+    s = halves(64, 4)
+    groups = w.reshape(64, 4, 16).astype(np.float32).sum(2) * s * (np.arange(4) + 1)
+    agree(by_groups, w, s, expected=groups.sum(1), targets=(target,), rtol=1e-4)
+    launch = lower(elaborated(by_groups, (w, s), None, {}, {}), parse_target(target)).launches[0]
+    (loop,) = (stmt for stmt in launch.body if isinstance(stmt, For))
+    inside = {stmt.buffer.name for stmt in walk(loop.body) if isinstance(stmt, Store)}
+    assert not inside & {"codes_shared", "steps_shared"}
+    assert "weights_shared" in inside

@@ -28,6 +28,7 @@ from tilec.backends.cuda.analysis.tiles import (
     whole_tile,
 )
 from tilec.backends.cuda.analysis.uniform import is_everywhere, staged_scalars
+from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.analysis.versions import with_buffers
 from tilec.backends.cuda.analysis.wgmma import operand_in_memory, sums_layout
 from tilec.backends.cuda.nodes import (
@@ -66,6 +67,7 @@ from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.analysis.roads import road_of
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
@@ -187,7 +189,7 @@ class LayoutRewrite:
         before = [self._moved(buffer, tile, loop) for buffer, tile in tiles.items()]
         after = [self._moved(tile, buffer, loop) for buffer, tile in tiles.items() if buffer in written]
         body = with_buffers(loop.body, tiles) if tiles else loop.body
-        vector = self.widths.get(loop, 1)
+        vector = self.widths.get(loop) or _late_width(loop)
         first = layout.digits[-1][0] if layout.digits[-1] else None
         held = first.size if first is not None and first.space == "reg" else 1
         vector = math.gcd(vector, held)
@@ -346,6 +348,12 @@ class LayoutRewrite:
         before = [] if clears else self._copied(Copy(gemm.c, sums, loc=gemm.loc))
         after = self._copied(Copy(sums, gemm.c, loc=gemm.loc))
         return [*before, *self._product(replace(gemm, c=sums)), *after]
+
+
+def _late_width(loop: Parallel) -> int:
+    """The most elements that an access of a loop moves which this pass added."""
+    sizes = [element_bytes(str(item.buffer.dtype)) for item in accesses(loop.body)]
+    return WIDEST // max(sizes, default=WIDEST)
 
 
 def _by_pairs(copy: Stmt) -> Stmt:

@@ -12,6 +12,7 @@ from tilec.backends.cuda.passes.fence_reads import FenceReads
 from tilec.backends.cuda.passes.forward_stores import ForwardStores
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
+from tilec.backends.cuda.passes.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.move_runs import MoveRuns
@@ -98,6 +99,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ShiftColumns(),
     PairRows(),
     InferLayouts(),
+    HoistPassages(),
     SpreadBanks(),
     StoreParts(),
     PlaceShared(),
