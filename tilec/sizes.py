@@ -149,7 +149,8 @@ LOGIC: Mapping[str, Operation] = {
 class Grammar:
     """What is offered. In messages an expression is called ``what``, with its ``article``, and ``offered``
     says what it is made of; it has at most ``longest`` characters. ``constants`` are the types of literals.
-    Comparisons may be chained where ``chains``."""
+    Comparisons may be chained where ``chains``. Names may be those of functions, which stand before brackets,
+    but where these are ``apart``."""
 
     article: str
     what: str
@@ -158,6 +159,7 @@ class Grammar:
     constants: tuple[type, ...]
     operations: Mapping[str, Operation]
     chains: bool = False
+    apart: bool = False
 
     def __str__(self) -> str:
         return f"{self.article} {self.what}"
@@ -191,8 +193,8 @@ class _Reader:
             )
         if isinstance(node, ast.Constant) and type(node.value) in self.grammar.constants:
             return Literal(node.value)
-        if isinstance(node, ast.Name):
-            return Name(node.id)  # a dim may be called as a function is: that one stands before brackets
+        if isinstance(node, ast.Name) and not (self.grammar.apart and node.id in self.grammar.operations):
+            return Name(node.id)
         if isinstance(node, ast.Compare) and (self.grammar.chains or len(node.ops) == 1):
             return self._compared(node, depth)
         op, parts = _operation(node)

@@ -82,4 +82,5 @@ _GRAMMAR = Grammar(
         "%": Operation(_divided(operator.mod)),
         **_FUNCTIONS,
     },
+    apart=True,
 )

@@ -40,6 +40,7 @@ def test_values(text: str, value: object) -> None:
             "[a]",
             "lambda: a",
             "(a := 3)",
+            "min",
             "__import__('os')",
             "True",
         ),
