@@ -210,11 +210,12 @@ class Shadow:
         that ``writes`` tells those behind it what its warp knew at its last fence, too."""
         if not self.is_global:
             return
+        tells = {warp: access.clocks.tells(warp) for warp in access.warps.tolist()} if writes else {}
         for warp, offset in zip(access.warps.tolist(), offsets.tolist(), strict=True):
             told = {} if access.overwrites else self.told.get(offset, {})
             access.clocks.hear(warp, told)
             if writes:
-                own = access.clocks.tells(warp)
+                own = tells[warp]
                 self.told[offset] = {key: max(told.get(key, 0), own.get(key, 0)) for key in {**told, **own}}
 
     def _echo(self, at: np.ndarray, agents: np.ndarray, moments: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,15 +29,23 @@ class Access:
 def accesses(block: Block) -> list[Access]:
     """All elements that a block of plain statements (Store, Atomic, Bind, If, loops) names, in program
     order."""
-    found: list[Access] = []
-    for stmt in walk(block):
-        for expr in expressions(stmt):
-            found += [Access(load.source, tuple(load.indices), False) for load in loads(expr)]
-        if isinstance(stmt, Atomic):
-            found.append(Access(stmt.buffer, stmt.indices, False))
-        if isinstance(stmt, (Store, Atomic)):
-            found.append(Access(stmt.buffer, stmt.indices, True))
+    return [item for stmt in walk(block) for item in own_accesses(stmt)]
+
+
+def own_accesses(stmt: Stmt) -> list[Access]:
+    """The elements that a plain statement names itself, without those of the blocks inside it."""
+    read = (load for expr in expressions(stmt) for load in loads(expr))
+    found = [Access(load.source, tuple(load.indices), False) for load in read]
+    if isinstance(stmt, Atomic):
+        found.append(Access(stmt.buffer, stmt.indices, False))
+    if isinstance(stmt, (Store, Atomic)):
+        found.append(Access(stmt.buffer, stmt.indices, True))
     return found
+
+
+def values_of(stmts: Iterable[Stmt]) -> dict[Var, Expr]:
+    """What the names among statements stand for."""
+    return {stmt.var: stmt.value for stmt in stmts if isinstance(stmt, Bind)}
 
 
 def tensor_reads(block: Block, names: Mapping[Var, Expr]) -> Iterator[Access]:

@@ -11,12 +11,12 @@ from tvm import tirx
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import SHORT, bounds
-from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same, scalar_dtype
+from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
 from tilec.lowering.emission.divisions import DIVISIONS, division
 from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
-from tilec.lowering.math.vectors import lanes_of, spread, with_lanes, without_range
+from tilec.lowering.math.vectors import lanes_of, reinterpreted, spread, with_lanes, without_range
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
@@ -166,11 +166,6 @@ def _reinterpret(expr: Call, ctx: Context) -> Expr:
     bits = ctx.stored(expr.args[0], source)
     stored = dtype if dtype == "bool" else stored_type(dtype)
     return ctx.decode(reinterpreted(with_lanes(stored, lanes_of(bits)), bits), dtype)
-
-
-def reinterpreted(dtype: str, bits: Expr) -> Expr:
-    """Bits as a number of another type; of a 0, which TVM would take for a null pointer, the 0 of that."""
-    return tirx.const(0, dtype) if int_value(bits) == 0 else tirx.reinterpret(dtype, bits)
 
 
 def _call(expr: Call, ctx: Context) -> Expr:

@@ -9,7 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import operands
+from tilec.ir.exprs import int_value, operands
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -38,6 +38,12 @@ def spread(value: Expr, lanes: int) -> Expr:
 def literal(value: float, dtype: str, lanes: int = 1) -> Expr:
     """A constant in every lane."""
     return spread(tirx.const(value, dtype), lanes)
+
+
+def reinterpreted(dtype: str, bits: Expr) -> Expr:
+    """Bits as numbers of another type; of a 0, which TVM would take for a null pointer, the 0 of that."""
+    lane = bits.value if isinstance(bits, tirx.Broadcast) else bits
+    return tirx.const(0, dtype) if int_value(lane) == 0 else tirx.reinterpret(dtype, bits)
 
 
 def without_range(value: Expr) -> Expr:

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.ir import Call, PrimType
 
 from tilec.ir.exprs import dtype_of
-from tilec.lowering.math.vectors import literal
+from tilec.lowering.math.vectors import reinterpreted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,16 +71,9 @@ def _hidden_bits(call: Call) -> Expr:
 def _shown(call: Call) -> Expr:
     name = str(getattr(call.args[0], "value", "")) if len(call.args) > 1 else ""
     if name == _BITS:
-        return _bits(call.args[1], dtype_of(call))
+        return reinterpreted(dtype_of(call), call.args[1])
     kind = _KINDS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     return call if kind is None else kind(*call.args[1:])
-
-
-def _bits(value: Expr, dtype: str) -> Expr:
-    element, _, lanes = dtype.partition("x")
-    scalar = value.value if isinstance(value, tirx.Broadcast) else value
-    is_zero = isinstance(scalar, tirx.IntImm) and int(scalar.value) == 0
-    return literal(0, element, int(lanes or 1)) if is_zero else tirx.reinterpret(dtype, value)
 
 
 def _unequal(expr: Expr) -> Expr:

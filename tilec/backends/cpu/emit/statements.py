@@ -27,8 +27,7 @@ from tilec.lowering.emission.memory import elements, first_value, flat_memory
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, sequence, void_call
 from tilec.lowering.emission.storage import decode, encode, stored_type
-from tilec.lowering.emission.values import reinterpreted
-from tilec.lowering.math.vectors import lanes_of, with_lanes
+from tilec.lowering.math.vectors import lanes_of, reinterpreted, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -32,10 +32,9 @@ from tilec.ir.nodes import (
     Stmt,
     children,
     walk,
-    with_children,
 )
 from tilec.ir.roads import Loss, Road
-from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.accesses import Access, own_accesses
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -158,8 +157,7 @@ def _loop_waits(loop: Parallel, layout: Layout, vector: int, layouts: Mapping[Va
 def _runs(block: Block, var: Var, width: int, trips: int) -> Iterator[_Run]:
     """The accesses of an iteration."""
     for stmt in block:
-        alone = with_children(stmt, [() for _ in children(stmt)])
-        for item in accesses((alone,)):
+        for item in own_accesses(stmt):
             yield _Run(item, var, width, trips)
         count = (int_value(stmt.stop - stmt.start) or 1) if isinstance(stmt, For) else 1
         inner = (stmt.var, count) if isinstance(stmt, ThreadVector) else (var, width)

@@ -21,32 +21,29 @@ from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import all_of, dtype_of, loads
 from tilec.ir.nodes import (
     COLLECTIVE,
+    LOOPS,
     Alloc,
     Atomic,
     Bind,
     Block,
     Break,
     Continue,
-    For,
     If,
     Launch,
-    Pipelined,
     Stmt,
     Store,
-    While,
     children,
     walk,
     with_children,
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, SHUFFLES, Lane, Sync, ThreadReduce
-from tilec.ir.traits import expressions
+from tilec.lowering.analysis.accesses import accesses, own_accesses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_LOOPS = (For, While, Pipelined)
-_CONTROL = (If, *_LOOPS)
+_CONTROL = (If, *LOOPS)
 #: What changes no result of a reduction over a warp, by kind; the others have the ends of the type.
 _NOTHING = {"warp_sum": 0, "warp_bitor": 0, "warp_bitand": -1}
 
@@ -78,17 +75,11 @@ def _touches_again(block: Block) -> bool:
     of the block."""
     writes, touched = Counter[Var](), Counter[Var]()
     for stmt in walk(block):
-        read = {load.source for expr in expressions(stmt) for load in loads(expr)}
-        written = {stmt.buffer} if isinstance(stmt, (Store, Atomic)) else set()
-        writes.update(written)
-        touched.update(read | written)
-    looped = {
-        inner.buffer
-        for loop in walk(block)
-        if isinstance(loop, _LOOPS)
-        for inner in walk((loop,))
-        if isinstance(inner, (Store, Atomic))
-    }
+        items = own_accesses(stmt)
+        writes.update({item.buffer for item in items if item.is_write})
+        touched.update({item.buffer for item in items})
+    loops = tuple(stmt for stmt in walk(block) if isinstance(stmt, LOOPS))
+    looped = {item.buffer for item in accesses(loops) if item.is_write}
     return any(
         buffer.scope() not in PER_THREAD and (buffer in looped or touched[buffer] > 1) for buffer in writes
     )

@@ -11,11 +11,12 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
 from tilec.ir.exprs import int_value, linear_in, loads, same_all, uses
-from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children, with_children
+from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import (
     Access,
     accesses,
+    own_accesses,
     updated_in_place,
     updates_atomically,
 )
@@ -100,7 +101,7 @@ def _one_by_one(body: Block) -> Iterator[Access]:
     """What a body names outside of vectors of its own, which say their road themselves."""
     for stmt in body:
         if not isinstance(stmt, ThreadVector):
-            yield from accesses((with_children(stmt, [() for _ in children(stmt)]),))
+            yield from own_accesses(stmt)
             for inner in children(stmt):
                 yield from _one_by_one(inner)
 

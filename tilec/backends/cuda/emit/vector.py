@@ -32,7 +32,7 @@ from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, use
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Atomic, Bind, Block, For, If, Stmt, Store, walk
 from tilec.ir.traits import expressions
-from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place
+from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place, values_of
 from tilec.lowering.analysis.uses import reads_behind_writes, written_in
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import guarded, learn_binding, sequence
@@ -108,7 +108,7 @@ class Vector:
         *names, branch = self.body
         if not isinstance(branch, If) or branch.orelse or not all(isinstance(stmt, Bind) for stmt in names):
             return None
-        values = _values(names)
+        values = values_of(names)
         moving = {var: value for var, value in values.items() if uses(inlined(value, values), (self.var,))}
         cond = inlined(branch.cond, moving)
         if not agree(inlined(cond, values), self.var, self.width, self.ctx.facts):
@@ -128,7 +128,7 @@ class Vector:
                 inner = inside.emit()
             once = inside.once
             if any(isinstance(stmt, Atomic) for stmt in walk(branch.then)):
-                once = self._ahead_of(inlined(branch.cond, _values(common)), once)
+                once = self._ahead_of(inlined(branch.cond, values_of(common)), once)
         parts = [*names, None if inner is None else guarded(sequence([*once, inner]), [test])]
         return sequence([part for part in parts if part is not None])
 
@@ -167,7 +167,7 @@ class Vector:
 
     def _pair_up(self) -> None:
         """Stores whose neighbours are made together."""
-        names = _values(self.body)
+        names = values_of(self.body)
         for stmt, kept in self.kept.items():
             value, dtype = inlined(kept.store.value, names), str(kept.store.buffer.dtype)
             changed = kept.stride > 1 or any(load.source in self.written for load in loads(value))
@@ -334,7 +334,7 @@ class Vector:
 
     def _spelled(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Indices without names of the body, and of names in front of it quotients' alone."""
-        own = _values(self.body)
+        own = values_of(self.body)
         return tuple(self.ctx.facts.inline(inlined(index, own), whole=False) for index in indices)
 
     # ---- stores ----
@@ -486,11 +486,6 @@ def _move_of(stmt: Store | Atomic) -> Callable[..., tirx.Stmt]:
 def _is_moved(stmt: Store | Atomic) -> bool:
     """Whether what is stored is an element as it is."""
     return isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == str(stmt.buffer.dtype)
-
-
-def _values(names: Sequence[Stmt]) -> dict[Var, Expr]:
-    """What names stand for."""
-    return {stmt.var: stmt.value for stmt in names if isinstance(stmt, Bind)}
 
 
 def is_added(stmt: Atomic) -> bool:

@@ -19,7 +19,7 @@ from tilec.backends.cuda.nodes import ThreadVector
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same_all, substitute, transform, uses
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.traits import defined
-from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place
+from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place, values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -62,10 +62,11 @@ class _Run:
 
 
 class _Form(NamedTuple):
-    """A loop, and the test under which all of its body stands, None for none."""
+    """A loop, the test under which all of its body stands, None for none, and what may move at once."""
 
     loop: For
     cond: Expr | None
+    items: Sequence[Access]
 
 
 class _Loops(ScopedRewrite):
@@ -99,7 +100,7 @@ class _Loops(ScopedRewrite):
     def _by_chunks(self, loop: For) -> list[Stmt] | None:
         if int_value(loop.step) != 1 or not all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body)):
             return None
-        forms = [form for form in (_conditioned(loop), _Form(loop, None)) if form]
+        forms = list(self._forms(loop))
         for count in (16, 8, 4, 2):
             for form in forms:
                 chunk = _Chunk(form, count)
@@ -107,6 +108,13 @@ class _Loops(ScopedRewrite):
                 if moved:
                     return chunk.loops(moved, self.facts.simplify(chunk.trips))
         return None
+
+    def _forms(self, loop: For) -> Iterator[_Form]:
+        """A loop without the test of all that it does, and as it is, where something may move at once."""
+        for body, cond in (*_conditioned(loop.body), (loop.body, None)):
+            items = _movable(body, self._overlapping)
+            if items:
+                yield _Form(replace(loop, body=body), cond, items)
 
     def _moved(self, chunk: _Chunk) -> list[Access]:
         """What vectors move of a chunk; nothing where trips are left over, not all of the chunk pass the test
@@ -120,11 +128,12 @@ class _Loops(ScopedRewrite):
             (cond,) = chunk.at((chunk.form.cond,), chunk.var)
             if not agree(cond, chunk.var, chunk.count, self.facts):
                 return []
-        served = self._served(_movable(loop.body, self._overlapping), chunk)
+        served = self._served(chunk)
         return list(served) if max(served.values(), default=1) == chunk.count else []
 
-    def _served(self, items: Sequence[Access], chunk: _Chunk) -> dict[Access, int]:
+    def _served(self, chunk: _Chunk) -> dict[Access, int]:
         """How many trips of a chunk one vector serves, for each access that has vectors."""
+        items = chunk.form.items
         placed = [replace(item, indices=chunk.at(item.indices, chunk.var)) for item in items]
         found = combs(placed, chunk.var, self.facts)
         lone = _lone(accesses(chunk.loop.body), [members for _, members in found.values()])
@@ -193,7 +202,7 @@ class _Chunk:
         rooms = [Alloc(run.registers, loc=loc) for run in runs]
         loaded = self._moved([run for run in runs if not run.item.is_write])
         stored = self._moved([run for run in runs if run.item.is_write])
-        values = _values(self.loop.body)
+        values = values_of(self.loop.body)
         trip = Bind(self.loop.var, self._place(self.var), loc=loc)
         body = (trip, *(_waiting(stmt, runs, self.var, values) for stmt in self.loop.body))
         zero, one = self._const(0), self._const(1)
@@ -221,16 +230,14 @@ class _Chunk:
         return Store(registers, waiting, tirx.BufferLoad(buffer, list(place)), loc=loc)
 
 
-def _conditioned(loop: For) -> _Form | None:
-    """A loop without the test of all that it does behind names; None where it has none, or may change what
+def _conditioned(body: Block) -> list[tuple[Block, Expr]]:
+    """What a body does behind names, and the test of all of it; nothing where it has none, or may change what
     that reads."""
-    *names, branch = loop.body
+    *names, branch = body or (None,)
     if not isinstance(branch, If) or branch.orelse or not all(isinstance(stmt, Bind) for stmt in names):
-        return None
-    cond = inlined(branch.cond, _values(tuple(names)))
-    if next(loads(cond), None) is not None:
-        return None
-    return _Form(replace(loop, body=(*names, *branch.then)), cond)
+        return []
+    cond = inlined(branch.cond, values_of(names))
+    return [] if next(loads(cond), None) is not None else [((*names, *branch.then), cond)]
 
 
 def _movable(body: Block, overlapping: frozenset[Var]) -> list[Access]:
@@ -241,7 +248,7 @@ def _movable(body: Block, overlapping: frozenset[Var]) -> list[Access]:
     unknown = set(overlapping) if overlapping & {*written} else set()
     read = {item.buffer for item in named if not item.is_write} - updated_in_place(body)
     unknown |= {buffer for buffer in written if buffer in read}
-    values, own = _values(body), [var for stmt in walk(body) for var in defined(stmt)]
+    values, own = values_of(body), [var for stmt in walk(body) for var in defined(stmt)]
     found = []
     for item in accesses(tuple(stmt for stmt in body if isinstance(stmt, (Bind, Store)))):
         indices = tuple(inlined(index, values) for index in item.indices)
@@ -261,11 +268,6 @@ def _lone(named: Sequence[Access], together: Sequence[Sequence[Access]]) -> set[
         for item in named
         if written.count(item.buffer) <= 1 or written.count(item.buffer) == runs.get(item.buffer)
     }
-
-
-def _values(body: Block) -> dict[Var, Expr]:
-    """What names of a body stand for."""
-    return {stmt.var: stmt.value for stmt in body if isinstance(stmt, Bind)}
 
 
 def _waiting(stmt: Stmt, runs: Sequence[_Run], trip: Var, values: Mapping[Var, Expr]) -> Stmt:

@@ -23,12 +23,11 @@ from tilec.ir.nodes import (
     While,
     children,
     walk,
-    with_children,
 )
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import LaunchPass
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -52,7 +51,11 @@ class SpreadBanks(LaunchPass):
         layouts = tile_layouts(launch)
         chosen = {tile: best for tile, stmts in _free_tiles(launch).items()
                   if (best := _best(tile, stmts, layouts, warps_of(launch))).swizzle}  # fmt: skip
-        return replace(launch, body=_laid(launch.body, chosen)) if chosen else launch
+
+        def laid(block: Block) -> list[Stmt]:
+            return [_laid(stmt, chosen) for stmt in block]
+
+        return replace(launch, body=rewrite_blocks(launch.body, laid)) if chosen else launch
 
 
 def _free_tiles(launch: Launch) -> dict[Var, list[Stmt]]:
@@ -114,11 +117,7 @@ def _swizzles(tile: Var, plain: Layout) -> list[Layout]:
     ]
 
 
-def _laid(block: Block, chosen: Mapping[Var, Layout]) -> Block:
-    return tuple(_stmt(stmt, chosen) for stmt in block)
-
-
-def _stmt(stmt: Stmt, chosen: Mapping[Var, Layout]) -> Stmt:
+def _laid(stmt: Stmt, chosen: Mapping[Var, Layout]) -> Stmt:
     if isinstance(stmt, Alloc) and stmt.buffer in chosen:
         return replace(stmt, layout=chosen[stmt.buffer])
-    return with_children(stmt, [_laid(inner, chosen) for inner in children(stmt)])
+    return stmt

@@ -7,7 +7,6 @@ for i, j, t in parallel(32, 16, 8): f[i, j * 8 + t] = g(i, j, t)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from tilec.backends.cuda.passes.serialise_collisions import colliding
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Bind, Block, For, If, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.accesses import accesses, values_of
 from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -40,18 +39,20 @@ class SpreadTrips(LaunchPass):
 
 
 def _spread(outer: Parallel, overlapping: Set[Var]) -> Parallel:
-    inner = next((stmt for stmt in _ways(outer.body) if isinstance(stmt, For)), None)
-    if inner is None or outer.hints.given:
+    names, inner = _way(outer.body)
+    if not isinstance(inner, For) or outer.hints.given:
         return outer
     trips = int_value(inner.stop)
     if int_value(inner.start) != 0 or int_value(inner.step) != 1 or not trips:
         return outer
     stores = [stmt for stmt in walk(inner.body) if isinstance(stmt, Store)]
-    if not _is_apart(inner, stores, outer, overlapping):
+    values = values_of(walk(outer.body))
+    if not _are_plain(inner.body, stores, overlapping) or not all(
+        _moves(stmt, inner.var, values) and _is_alone(stmt, outer) for stmt in stores
+    ):
         return outer
-    values = {stmt.var: stmt.value for stmt in walk(outer.body) if isinstance(stmt, Bind)}
     ahead = not any(uses(inlined(stmt.indices[-1], values), (inner.var,)) for stmt in stores)
-    if ahead and any(next(loads(stmt.value), None) is not None for stmt in _names(outer.body)):
+    if ahead and any(next(loads(stmt.value), None) is not None for stmt in names):
         return outer  # trips on other threads would read again what an iteration reads once
     variables = (inner.var, *outer.vars) if ahead else (*outer.vars, inner.var)
     extents = (trips, *outer.extents) if ahead else (*outer.extents, trips)
@@ -67,22 +68,17 @@ def _may_meet(loop: Parallel, stores: list[Store]) -> bool:
     return any(stmt.buffer in read or stmt.buffer.scope() == "local.fragment" for stmt in stores)
 
 
-def _ways(body: Block) -> Iterator[Stmt]:
-    """What stands behind names, and behind the tests and names around it."""
-    *names, last = body or (None,)
-    if last is None or not all(isinstance(stmt, Bind) for stmt in names):
-        return
-    yield last
-    if isinstance(last, If) and not last.orelse:
-        yield from _ways(last.then)
-
-
-def _names(body: Block) -> Iterator[Bind]:
-    """The names in front of the loop, those behind tests too."""
-    yield from (stmt for stmt in body if isinstance(stmt, Bind))
-    for stmt in body:
-        if isinstance(stmt, If):
-            yield from _names(stmt.then)
+def _way(body: Block) -> tuple[list[Bind], Stmt | None]:
+    """The names in front of the last statement of a body, or of that of the tests around it, and this
+    statement; None where others stand there."""
+    names = [stmt for stmt in body[:-1] if isinstance(stmt, Bind)]
+    if len(names) != len(body) - 1:
+        return [], None
+    last = body[-1]
+    if not isinstance(last, If) or last.orelse:
+        return names, last
+    inner, found = _way(last.then)
+    return [*names, *inner], found
 
 
 def _without(body: Block) -> Block:
@@ -94,14 +90,11 @@ def _without(body: Block) -> Block:
     return (*names, replace(last, then=_without(last.then)))
 
 
-def _is_apart(loop: For, stores: list[Store], outer: Parallel, overlapping: Set[Var]) -> bool:
-    """Whether each trip of a loop stores elements in memory that nothing else of the iterations names."""
-    if not stores or not all(isinstance(stmt, (Bind, If, Store)) for stmt in walk(loop.body)):
-        return False
-    if any(stmt.buffer.scope() in PER_THREAD or stmt.buffer in overlapping for stmt in stores):
-        return False
-    values = {stmt.var: stmt.value for stmt in walk(outer.body) if isinstance(stmt, Bind)}
-    return all(_moves(stmt, loop.var, values) and _is_alone(stmt, outer) for stmt in stores)
+def _are_plain(body: Block, stores: list[Store], overlapping: Set[Var]) -> bool:
+    """Whether a body does nothing but store to memory of which each tensor has its own."""
+    plain = all(isinstance(stmt, (Bind, If, Store)) for stmt in walk(body))
+    own = (stmt.buffer.scope() not in PER_THREAD and stmt.buffer not in overlapping for stmt in stores)
+    return plain and bool(stores) and all(own)
 
 
 def _moves(store: Store, var: Var, values: Mapping[Var, Expr]) -> bool:
