@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,9 @@ from tilec.targets import parse_target
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.package.model import VariantRecord
+    from tilec.targets import Target
 
 
 @dataclass(frozen=True)
@@ -67,45 +70,94 @@ def make_job(
     return Job(format_kernel(kernel), target, order, returned, path)
 
 
+@dataclass(frozen=True)
+class _Form:
+    """Tile IR of a kernel, what it is lowered to, and the name by which its functions begin."""
+
+    kernel: Kernel
+    ir_text: str
+    lowered: LoweredKernel
+    prefix: str
+
+    @property
+    def losses(self) -> int:
+        """Statements that are slower than they might be."""
+        from tilec.ir.roads import losses
+
+        return len(losses(road for launch in self.lowered.launches for road in launch.roads))
+
+    def record(self, target: Target) -> VariantRecord:
+        """The variant of it. Raises CompileError."""
+        from tilec.backends.base import backend_of
+        from tilec.package.model import VariantRecord
+
+        image = backend_of(target).generator().compile_kernel(self.lowered, target, self.prefix)
+        guards = tuple((dim.name, dim.guard) for dim in self.kernel.dims if not dim.guard.is_dynamic)
+        return VariantRecord(target.name, guards, image, config_source="in process", ir_text=self.ir_text)
+
+    def source(self, target: Target) -> str:
+        """The source of its device code."""
+        from tilec.backends.base import backend_of
+
+        return backend_of(target).text("source", self.lowered, target, self.prefix)
+
+
 def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = lambda _stage: None) -> Card:
     """Compiles and links; ``kernel`` is what the job's text says, where it is at hand; ``done`` is called
     after each stage. Raises SourceError, CompileError, PackageError and EnvironmentError_."""
     from tilec.codegen.toolchain import find_toolchain, tool_versions
     from tilec.ir.rules.verifier import verify
     from tilec.ir.text.parser import parse_kernel
-    from tilec.package.model import PackageSpec, VariantRecord, kernel_record, signature
+    from tilec.package.model import PackageSpec, kernel_record, signature
     from tilec.package.write import write_library
 
-    kernel = kernel or parse_kernel(job.ir_text)
+    kernel, target = kernel or parse_kernel(job.ir_text), parse_target(job.target)
     verify(kernel)
-    image, source = _compile(kernel, job)
+    forms = _forms(kernel, job.ir_text, target)
+    variants = [(signature(form.kernel), form.record(target)) for form in forms]
     done("generated the code")
-    guards = tuple((dim.name, dim.guard) for dim in kernel.dims if not dim.guard.is_dynamic)
-    record = VariantRecord(job.target, guards, image, config_source="in process", ir_text=job.ir_text)
-    tools = tool_versions()
-    package = package_name(kernel.name, job)
-    records = (kernel_record(kernel.name, [(signature(kernel), record)]),)
+    tools, package = tool_versions(), package_name(kernel.name, job.ir_text, job.target)
+    records = (kernel_record(kernel.name, variants),)
     host = write_library(PackageSpec(package, "0", find_toolchain().host, records, tools), job.path)
     done("linked the library")
+    source = _sources(forms, target)
     return Card(package, kernel.name, job.target, job.order, job.returned, job.ir_text, source, host, tools)
 
 
-def _compile(kernel: Kernel, job: Job) -> tuple[Any, str]:
-    """The image, and the source of its device code."""
-    from tilec.backends.base import backend_of
+def _forms(kernel: Kernel, ir_text: str, target: Target) -> list[_Form]:
+    """The kernel, and in front of it the one for sizes that are multiples of vectors, where that has fewer
+    statements that are slower than they might be."""
+    from tilec.inprocess.multiples import for_multiples
+    from tilec.ir.text.printer import format_kernel
+
+    plain = _form(kernel, ir_text, target)
+    closer = for_multiples(kernel, target) if plain.losses else None
+    if closer is None:
+        return [plain]
+    form = _form(closer, format_kernel(closer), target)
+    return [form, plain] if form.losses < plain.losses else [plain]
+
+
+def _form(kernel: Kernel, ir_text: str, target: Target) -> _Form:
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
 
-    target = parse_target(job.target)
     lowered = to_tir(lower(kernel, target), target)
-    backend, prefix = backend_of(target), package_name(kernel.name, job)
-    image = backend.generator().compile_kernel(lowered, target, prefix)
-    return image, backend.text("source", lowered, target, prefix)
+    return _Form(kernel, ir_text, lowered, package_name(kernel.name, ir_text, target.name))
 
 
-def package_name(kernel: str, job: Job) -> str:
+def _sources(forms: Sequence[_Form], target: Target) -> str:
+    """The device code of all, each under the sizes that it serves where there are several."""
+    from tilec.inprocess.multiples import served
+
+    if len(forms) == 1:
+        return forms[0].source(target)
+    return "\n".join(f"// {served(form.kernel)}\n{form.source(target)}" for form in forms)
+
+
+def package_name(kernel: str, ir_text: str, target: str) -> str:
     """A name for the library that no other kernel's has: profilers and debuggers show it."""
-    return f"{kernel}_{digest(job.ir_text, job.target)[:12]}"
+    return f"{kernel}_{digest(ir_text, target)[:12]}"
 
 
 def kernel_name(name: str) -> str:

@@ -229,7 +229,7 @@ class JITKernel:
         from tilec.build.disassembly import assembly_of
 
         self._check_listing("PTX")
-        return assembly_of(self._kernel.metadata["variants"][0], self._card.ir_text)
+        return assembly_of(self._widest, self._card.ir_text)
 
     def show_sass(self) -> None:
         """Prints the machine code of a CUDA kernel, which nvdisasm or cuobjdump reads. Raises ValueError for
@@ -245,7 +245,7 @@ class JITKernel:
         from tilec.package.inspect import read_library
 
         self._check_listing("SASS")
-        image = self._kernel.metadata["variants"][0]["image"]
+        image = self._widest["image"]
         return sass_of(read_library(self._path).image(self.target.family, image["sha256"], image["bytes"]))
 
     def _check_listing(self, what: str) -> None:
@@ -263,8 +263,14 @@ class JITKernel:
             raise SourceValueError(f"no source {which!r}", remedy='write "kernel", "host" or "both"')
         return found[which]
 
+    @property
+    def _widest(self) -> Mapping[str, Any]:
+        """The variant that serves every call, as the metadata have it."""
+        found: Mapping[str, Any] = self._kernel.metadata["variants"][-1]
+        return found
+
     def _gpu(self, what: str) -> int | None:
-        launches = self._kernel.metadata["variants"][0]["launches"]
+        launches = self._widest["launches"]
         value = launches[0].get("gpu", {}).get(what)
         return None if value is None else int(value)
 

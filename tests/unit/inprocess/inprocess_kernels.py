@@ -94,3 +94,15 @@ def doubled(block=32):
                 Y[bx * block + i] = X[bx * block + i] * 2.0
 
     return main
+
+
+def matrix_doubled(rows, cols, block=256, dtype="float16"):
+    """Twice a matrix of these extents, T.dynamic or numbers."""
+
+    @T.prim_func
+    def main(X: T.Tensor((rows, cols), dtype), Y: T.Tensor((rows, cols), dtype)):
+        with T.Kernel(T.ceildiv(cols, block), rows, threads=64) as (bx, by):
+            for i in T.Parallel(block):
+                Y[by, bx * block + i] = X[by, bx * block + i] * 2
+
+    return main

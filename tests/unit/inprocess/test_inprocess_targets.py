@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilec
+import tilec.language as T
 from tilec.backends.cuda import driver
 from tilec.backends.hip import driver as hip
 from tilec.errors import CompileError, EnvironmentError_, InputError, UnsupportedError
@@ -192,3 +193,29 @@ def test_a_cross_target_gives_sources(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ".target sm_80" in (tmp_path / "axpy.ptx").read_text()
     assert kernel.n_regs
     assert kernel.n_spills == 0
+
+
+def _served(kernel: Any) -> list[tuple[dict[str, int], list[str]]]:
+    """What each variant serves: divisors of dims, and tensors that begin at vectors."""
+    variants = kernel._kernel.metadata["variants"]
+    return [
+        ({dim: each["div"] for dim, each in found["guards"].items()}, list(found["align"]))
+        for found in variants
+    ]
+
+
+def test_sizes_that_are_multiples_have_code_of_their_own() -> None:
+    """Rows of any length keep a GPU from vectors. Calls whose sizes allow them have a variant for it; rows of
+    known length, and CPUs, need none."""
+    pytest.importorskip("nvidia.cuda_nvrtc")
+    rows, cols = T.dynamic("rows"), T.dynamic("cols")
+    kernel = tilec.compile(kernels.matrix_doubled(rows, cols), target="sm_80")
+    assert _served(kernel) == [({"cols": 8}, ["X", "Y"]), ({}, [])]
+    told = [line for line in kernel.get_kernel_source().splitlines() if line.startswith("// ")]
+    assert told[0] == "// cols % 8 == 0"
+    assert "// all other sizes" in told
+    assert kernel.n_regs
+    wide = tilec.compile(kernels.matrix_doubled(rows, cols, dtype="float32"), target="sm_80")
+    assert _served(wide) == [({"cols": 4}, ["X", "Y"]), ({}, [])]
+    assert len(_served(tilec.compile(kernels.matrix_doubled(rows, 1024), target="sm_80"))) == 1
+    assert len(_served(tilec.compile(kernels.matrix_doubled(rows, cols), target="x86-64-v3"))) == 1
