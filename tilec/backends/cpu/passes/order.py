@@ -22,6 +22,7 @@ from tilec.backends.cpu.passes.select_microkernel import SelectMicrokernel
 from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
 from tilec.backends.cpu.passes.spread_depth import SpreadDepth
 from tilec.backends.cpu.passes.turn_few_rows import TurnFewRows
+from tilec.backends.cpu.passes.vectorise_inside import VectoriseInside
 from tilec.backends.cpu.threads.expand_products import ExpandLaneProducts
 from tilec.backends.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.passes.base import Pass
@@ -44,6 +45,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     ExpandLaneProducts(),
     RunInOrder(),
     ThreadsToTiles(),
+    UnlessOverlapping(VectoriseInside()),
     ExpandSparse(),
     BoundProducts(),
     TurnFewRows(),

@@ -1,0 +1,126 @@
+"""Loops inside of a T.Parallel that take the lanes: which do, and that results are those of any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilec
+import tilec.language as T
+from tilec.backends.cpu.passes.vectorise_inside import VectoriseInside
+from tilec.ir.nodes import Parallel, walk
+from tilec.language.frontend.elaborate import elaborate
+from tilec.targets import parse_target
+
+ROWS = 24
+RANDOM = np.random.default_rng(3)
+
+
+def dots(kind=T.serial, dtype="float32"):
+    """A row's product with a vector, and the most of the row."""
+    k = T.dynamic("k")
+
+    @T.prim_func
+    def main(W: T.Tensor((ROWS, k), dtype), x: T.Tensor((k,), dtype), y: T.Tensor((ROWS,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(ROWS):
+                total = T.alloc_var("float32", init=0.0)
+                most = T.alloc_var("float32", init=-T.infinity("float32"))
+                for j in kind(k):
+                    total += T.cast(W[i, j], "float32") * T.cast(x[j], "float32")
+                    most = T.max(most, T.cast(W[i, j], "float32"))
+                y[i] = total + most
+
+    return main
+
+
+def runs(step=1):
+    """Runs of 8, each trip of its own elements; one of them in place."""
+
+    @T.prim_func
+    def main(x: T.Tensor((512,), "float32"), y: T.Tensor((512,), "float32"), z: T.Tensor((512,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                for v in T.vectorized(8):
+                    at = i * 8 + v
+                    y[at] = x[i * 8 + v] + 1.0
+                    z[i * 8 + v * step] = z[i * 8 + v * step] * 2.0
+
+    return main
+
+
+def carried():
+    """A prefix sum: each trip reads what the last one wrote."""
+
+    @T.prim_func
+    def main(x: T.Tensor((64, 16), "float32"), y: T.Tensor((64, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                y[i, 0] = x[i, 0]
+                for v in T.serial(16):
+                    if v > 0:
+                        y[i, v] = y[i, v - 1] + x[i, v]
+
+    return main
+
+
+def columns():
+    """Sums of columns: the iterations are the neighbours."""
+
+    @T.prim_func
+    def main(x: T.Tensor((64, 64), "float32"), y: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                total = T.alloc_var("float32", init=0.0)
+                for v in T.serial(64):
+                    total += x[v, i]
+                y[i] = total
+
+    return main
+
+
+def lanes(function: Any) -> list[str]:
+    """The variables of the Parallel loops that the pass leaves."""
+    kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
+    made = VectoriseInside().apply(kernel, parse_target("x86-64-v3"))
+    return [stmt.vars[-1].name for stmt in walk(made.body) if isinstance(stmt, Parallel)]
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (dots(), ["j"]),
+        (runs(), ["v"]),
+        (runs(step=0), ["i"]),
+        (carried(), ["i"]),
+        (columns(), ["i"]),
+    ],
+)
+def test_which_loops_take_the_lanes(function, found):
+    assert lanes(function) == found
+
+
+@pytest.mark.parametrize("kind", [T.serial, T.unroll])
+@pytest.mark.parametrize("depth", [1, 7, 50, 200])
+def test_sums_of_rows(kind, depth):
+    W, x = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((ROWS, depth), (depth,)))
+    y = np.zeros(ROWS, np.float32)
+    tilec.compile(dots(kind), target="cpu")(W, x, y)
+    np.testing.assert_allclose(y, W @ x + W.max(1), rtol=1e-4, atol=1e-4)
+
+
+def test_runs():
+    x, z = (RANDOM.standard_normal(512, dtype=np.float32) for _ in range(2))
+    y, was = np.zeros(512, np.float32), z.copy()
+    tilec.compile(runs(), target="cpu")(x, y, z)
+    np.testing.assert_array_equal(y, x + 1)
+    np.testing.assert_array_equal(z, was * 2)
+
+
+def test_what_trips_hand_on():
+    x = RANDOM.standard_normal((64, 16), dtype=np.float32)
+    y = np.zeros_like(x)
+    tilec.compile(carried(), target="cpu")(x, y)
+    np.testing.assert_allclose(y, np.cumsum(x, 1), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,189 @@
+"""Loops inside of a T.Parallel's iterations take the lanes, where their trips are the neighbours in memory.
+
+for i in parallel(64): for k in serial(0, n): s[i] = s[i] + W[i, k] * x[k]
+->
+for i in serial(0, 64): for k in parallel(n): s[i] = s[i] + W[i, k] * x[k]
+
+Sums of such a loop are those of lanes, added at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Call
+
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, uses
+from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    For,
+    If,
+    Kernel,
+    Parallel,
+    Stmt,
+    Store,
+    children,
+    walk,
+    with_children,
+)
+from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.traits import defined, expressions
+from tilec.lowering.analysis.accesses import Access, accesses, own_accesses, values_of
+from tilec.lowering.analysis.accumulations import find_accumulations
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: What loops consist of that take the lanes.
+_PLAIN = (Bind, Store, If, For, Alloc)
+#: Trips below which a loop is too short for lanes, and those of one whose count is not known.
+_SHORT, _UNKNOWN = 8, 64
+#: The share of an access, and of an operation, that one of many lanes has.
+_LANE = 1 / 8
+#: What an operation costs beside an access of one element, a call of a function, and the end of a sum.
+_OPERATION, _CALL, _END = 0.25, 4.0, 2.0
+#: How much dearer lanes of the iterations have to be. The estimate knows no cache.
+_GAIN = 1.5
+
+
+class VectoriseInside(Pass):
+    """In: Parallel loops. Out: those whose lanes would gather what loops inside read and write side by side
+    are serial, and these loops are Parallel."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with such loops turned."""
+
+        def turn(block: Block) -> list[Stmt]:
+            return [_turned(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
+
+        return rewrite_launches(
+            kernel, lambda launch: replace(launch, body=rewrite_blocks(launch.body, turn))
+        )
+
+
+def _turned(outer: Parallel) -> Stmt:
+    if outer.hints.given or not all(isinstance(stmt, _PLAIN) for stmt in walk(outer.body)):
+        return outer
+    names = values_of(walk(outer.body))
+    found = _candidates(outer.body, names)
+    if not found or _GAIN * _cost(outer.body, names, None, found) >= min(
+        _cost(outer.body, names, var, ()) for var in outer.vars
+    ):
+        return outer
+    body = _replaced(outer.body, found)
+    for var, extent in zip(reversed(outer.vars), reversed(outer.extents), strict=True):
+        zero, one = (tirx.const(number, dtype_of(var)) for number in (0, 1))
+        stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
+        body = (For("serial", var, zero, stop, one, body, loc=outer.loc),)
+    return body[0]
+
+
+def _replaced(block: Block, found: Sequence[For]) -> Block:
+    """A block with the loops found as Parallel."""
+
+    def made(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt in found:
+            return Parallel((stmt.var,), (_trips(stmt) or stmt.stop,), stmt.body, loc=stmt.loc)
+        return with_children(stmt, [_replaced(inner, found) for inner in children(stmt)])
+
+    return tuple(map(made, block))
+
+
+def _trips(loop: For) -> int | None:
+    return int_value(loop.stop)
+
+
+# ---- which loops may ----
+
+
+def _candidates(block: Block, names: Mapping[Var, Expr]) -> list[For]:
+    """Loops whose trips are many and may run in any order; of one inside of another, the better one."""
+    found: list[For] = []
+    for stmt in block:
+        inside = [loop for inner in children(stmt) for loop in _candidates(inner, names)]
+        if isinstance(stmt, For) and _is_long(stmt) and _is_free(stmt, names):
+            whole, parts = (_cost((stmt,), names, None, turned) for turned in ([stmt], inside))
+            found += [stmt] if whole <= parts else inside
+            continue
+        found += inside
+    return found
+
+
+def _is_long(loop: For) -> bool:
+    trips = _trips(loop)
+    counts = int_value(loop.start) == 0 and int_value(loop.step) == 1
+    return counts and (trips is None or trips >= _SHORT)
+
+
+def _is_free(loop: For, names: Mapping[Var, Expr]) -> bool:
+    """Whether trips write elements of their own, which no other one reads, but for those that all add to."""
+    own = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
+    added = {item.store.buffer for item in find_accumulations(loop.body, loop.var)}
+    items = accesses(loop.body)
+    written = {item.buffer for item in items if item.is_write} - own - added
+    inside = {var for stmt in walk(loop.body) for var in defined(stmt)} - set(names)
+    return all(
+        _are_apart([item for item in items if item.buffer == buffer], loop.var, inside, names)
+        for buffer in written
+    )
+
+
+def _are_apart(items: Sequence[Access], var: Var, inside: Set[Var], names: Mapping[Var, Expr]) -> bool:
+    """Whether the accesses of one buffer share an index that differs from trip to trip."""
+    first, *others = [[inlined(index, names) for index in item.indices] for item in items]
+    for axis, index in enumerate(first):
+        linear = linear_in(index, [var])
+        steps = bool(linear) and int_value(linear[0]) not in (None, 0) and not uses(index, inside)
+        if steps and all(same(other[axis], index) for other in others):
+            return True
+    return False
+
+
+# ---- what pays ----
+
+
+def _cost(block: Block, names: Mapping[Var, Expr], var: Var | None, turned: Sequence[For]) -> float:
+    """What a block costs an iteration, in elements that are moved one by one, with lanes along ``var`` or
+    with none; loops in ``turned`` have lanes along their own."""
+    total = 0.0
+    for stmt in block:
+        lanes = stmt.var if isinstance(stmt, For) and stmt in turned else var
+        if isinstance(stmt, For):
+            inner = _cost(stmt.body, names, lanes, turned)
+            sums = len(find_accumulations(stmt.body, stmt.var)) if lanes is not var else 0
+            total += (_trips(stmt) or _UNKNOWN) * inner + _END * sums
+            continue
+        total += _own_cost(stmt, names, var)
+        total += sum(_cost(inner, names, var, turned) for inner in children(stmt))
+    return total
+
+
+def _own_cost(stmt: Stmt, names: Mapping[Var, Expr], var: Var | None) -> float:
+    """That of what a statement moves and computes itself."""
+    nodes = [node for expr in expressions(stmt) for node in walk_expr(expr)]
+    calls = sum(isinstance(node, Call) for node in nodes)
+    computed = (1.0 if var is None else _LANE) * (_CALL * calls + _OPERATION * len(nodes))
+    return computed + sum(_moved(item, names, var) for item in own_accesses(stmt))
+
+
+def _moved(item: Access, names: Mapping[Var, Expr], var: Var | None) -> float:
+    """What moving one element costs: a share of a vector, nothing where all lanes have the same."""
+    if item.buffer.scope() in PER_THREAD:
+        return 0.0
+    if var is None:
+        return 1.0
+    *rows, last = [inlined(index, names) for index in item.indices]
+    linear = linear_in(last, [var])
+    if not linear or any(uses(row, (var,)) for row in rows):
+        return 1.0
+    step = int_value(linear[0])
+    return {0: 0.0, 1: _LANE}.get(step, 1.0) if step is not None else 1.0
