@@ -123,6 +123,29 @@ def test_an_iteration_reads_what_its_branches_stored():
 
 
 @T.prim_func
+def beyond(
+    X: T.Tensor((32,), "float16"), n: T.int32, A: T.Tensor((20,), "float16"), Y: T.Tensor((32, 2), "float32")
+):
+    """Some of the elements that iterations store and read lie outside of the tile and of the tensor."""
+    with T.Kernel(1, threads=32):
+        s = T.alloc_shared((20,), "bfloat16")
+        for i in T.Parallel(32):
+            s[i + n] = X[i] + 1.0
+            Y[i, 0] = T.cast(s[i + n], "float32") * 2.0
+        for i in T.Parallel(32):
+            A[i + n] = X[i]
+            Y[i, 1] = A[i + n] + 1.0
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_what_lies_outside_of_its_buffer_is_read_as_0(n):
+    x = np.arange(1, 33, dtype=np.float16)
+    inside = (np.arange(32) + n >= 0) & (np.arange(32) + n < 20)
+    y = np.stack([np.where(inside, x + 1, 0) * 2, np.where(inside, x, 0) + 1], 1).astype(np.float32)
+    agree(beyond, x, n, np.zeros(20, np.float16), expected=(x[-n : 20 - n], y), targets=TARGETS)
+
+
+@T.prim_func
 def functions_of_functions(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
     with T.Kernel(1, threads=64):
         for i in T.Parallel(64):

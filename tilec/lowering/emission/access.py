@@ -14,17 +14,23 @@ from tilec.lowering.math.vectors import lanes_of, literal, spread
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
+    from tilec.lowering.analysis.facts import Facts
     from tilec.lowering.emission.context import Context
 
 
 def open_bounds(buffer: Var, indices: Sequence[Expr], ctx: Context) -> list[Expr] | None:
     """The conditions under which an element exists that are not known to hold; None if it never does."""
+    return bounds_to_test(indices, ctx.storage(buffer).shape, ctx.facts)
+
+
+def bounds_to_test(indices: Sequence[Expr], shape: Sequence[Expr], facts: Facts) -> list[Expr] | None:
+    """`open_bounds` of a buffer of this shape."""
     conds: list[Expr] = []
-    for index, extent in zip(indices, ctx.storage(buffer).shape, strict=True):
-        if ctx.facts.is_within(index, extent):
+    for index, extent in zip(indices, shape, strict=True):
+        if facts.is_within(index, extent):
             continue
         for cond in _bounds(index, extent):
-            verdict = ctx.facts.prove(cond)
+            verdict = facts.prove(cond)
             if verdict is False:
                 return None
             if verdict is None:

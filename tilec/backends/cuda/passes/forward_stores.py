@@ -13,67 +13,90 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import loads, same_all, transform
-from tilec.ir.nodes import (
-    Alloc,
-    Bind,
-    Block,
-    If,
-    Launch,
-    Parallel,
-    Stmt,
-    Store,
-    children,
-    walk,
-    with_children,
-)
+from tilec.ir.exprs import all_of, loads, same_all, transform
+from tilec.ir.nodes import Alloc, Bind, Block, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import overlapping
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.emission.access import bounds_to_test
+from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.targets import Target
 
-class ForwardStores(LaunchPass):
+#: What a loop may consist of.
+_PLAIN = (Alloc, Bind, If, Store)
+
+
+class ForwardStores(Pass):
     """In: Parallel loops. Out: in those of names, stores and branches alone, no statement reads an element of
-    shared or global memory that one of its block in front of it has stored in the same iteration."""
+    shared or global memory that one of its block in front of it has stored in the same iteration. Where such
+    an element may lie outside of its buffer a test says whether it was kept."""
 
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with what its loops store handed on."""
-        forward = _Forward(overlapping(launch))
-        return replace(launch, body=rewrite_blocks(launch.body, forward.loops))
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with what its loops store handed on."""
+        return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch).run())
 
 
-class _Forward:
+class _Forward(ScopedRewrite):
     """The loops of one launch."""
 
-    def __init__(self, overlapping: frozenset[Var]) -> None:
-        self._overlapping = overlapping
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self._overlapping = overlapping(launch)
 
-    def loops(self, block: Block) -> list[Stmt]:
-        """A block with what its loops store handed on."""
-        return [self._loop(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
+    def run(self) -> Launch:
+        """The launch with what its loops store handed on."""
+        return self.launch_with(self.block(self.launch.body))
 
-    def _loop(self, loop: Parallel) -> Parallel:
-        plain = all(isinstance(stmt, (Alloc, Bind, If, Store)) for stmt in walk(loop.body))
-        return replace(loop, body=self._forwarded(loop.body)) if plain else loop
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """A loop with what it stores handed on."""
+        if not isinstance(stmt, Parallel) or not all(isinstance(each, _PLAIN) for each in walk(stmt.body)):
+            return super().stmt(stmt)
+        self._learn(stmt)
+        return [replace(stmt, body=self._forwarded(stmt.body))]
 
     def _forwarded(self, body: Block) -> Block:
         made: list[Stmt] = []
         rest = list(body)
         while rest:
             stmt, *rest = rest
+            self._learn(stmt)
             if isinstance(stmt, Store) and _is_read_again(stmt, rest):
-                name = tirx.Var(f"{stmt.buffer.name}_stored", str(stmt.buffer.dtype))
-                made.append(Bind(name, cast_to(stmt.value, str(stmt.buffer.dtype)), loc=stmt.loc))
-                rest = self._with_name(rest, stmt, name)
-                stmt = replace(stmt, value=name)
-            made.append(with_children(stmt, [self._forwarded(inner) for inner in children(stmt)]))
+                names, stmt = self._named(stmt)
+                made += names
+                rest = self._with_name(rest, stmt, names[-1].var) if names else rest
+            made.append(self._inside(stmt))
         return tuple(made)
+
+    def _inside(self, stmt: Stmt) -> Stmt:
+        """A statement whose blocks have what they store handed on."""
+        if not isinstance(stmt, If):
+            return stmt
+        with self.facts.remember(stmt.cond):
+            then = self._forwarded(stmt.then)
+        with self.facts.remember(stmt.cond, value=False):
+            return replace(stmt, then=then, orelse=self._forwarded(stmt.orelse))
+
+    def _named(self, store: Store) -> tuple[list[Bind], Store]:
+        """A store of a name, and its names, the last of which is what a read finds there; no name where that
+        is nothing."""
+        buffer, loc = store.buffer, store.loc
+        conds = bounds_to_test(store.indices, buffer.shape, self.facts)
+        if conds is None:
+            return [], store
+        dtype = str(buffer.dtype)
+        name = tirx.Var(f"{buffer.name}_stored", dtype)
+        names = [Bind(name, cast_to(store.value, dtype), loc=loc)]
+        if conds:
+            found = tirx.if_then_else(all_of(conds), name, tirx.const(0, dtype))
+            names.append(Bind(tirx.Var(f"{buffer.name}_kept", dtype), found, loc=loc))
+        return names, replace(store, value=name)
 
     def _with_name(self, stmts: list[Stmt], store: Store, name: Var) -> list[Stmt]:
         """Statements that read ``name`` for what is stored, up to the one that may store something else there
