@@ -10,17 +10,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.exprs import all_of, conjuncts
-from tilec.ir.nodes import If, Kernel, Launch, Stmt
+from tilec.ir.nodes import For, If, Kernel, Launch, Parallel, Pipelined, Stmt, children
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tilec.targets import Target
 
+_AROUND = (For, If, Parallel, Pipelined)
+
 
 class DropProvenTests(Pass):
     """In: any statements. Out: no branch asks what the ranges of block and loop variables and the guards of
-    dims say already, whichever way."""
+    dims say already, whichever way; branches and loops that are left with nothing to do go, too."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with the tests that are left."""
@@ -35,6 +37,11 @@ class _Proven(ScopedRewrite):
         return self.launch_with(self.block(self.launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """What is left to do of a statement."""
+        left = self._left(stmt)
+        return [each for each in left if any(children(each)) or not isinstance(each, _AROUND)]
+
+    def _left(self, stmt: Stmt) -> list[Stmt]:
         """A branch with the tests that may fail, or the side that is always taken."""
         if not isinstance(stmt, If):
             return super().stmt(stmt)
