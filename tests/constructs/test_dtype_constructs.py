@@ -343,6 +343,22 @@ def test_tiles_of_truths_end_where_rows_do(count):
     agree(main, a, expected=a ^ (np.arange(count) % 64 % 3 == 0))
 
 
+@pytest.mark.parametrize("narrow", ["float8_e4m3fn", "int8", "bool"])
+@pytest.mark.parametrize("wide", ["float16", "bfloat16"])
+def test_fragments_of_16_bits_take_16_elements_of_8_at_once(narrow, wide):
+    @T.prim_func
+    def main(A: T.Tensor((32, 32), narrow), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            rows, sums = T.alloc_fragment((32, 32), wide), T.alloc_fragment((32,), "float32")
+            T.copy(A, rows)
+            T.reduce_sum(rows, sums, dim=1)
+            T.copy(sums, B)
+
+    a = np.random.default_rng(0).integers(0, 5, (32, 32)).astype(numpy_dtype(narrow))
+    targets = ("cpu", "sm_80", "sm_90a", "gfx942", "metal3")
+    agree(main, a, expected=a.astype(np.float32).sum(1), targets=targets)
+
+
 def test_a_store_that_truncates_warns():
     with pytest.warns(UserWarning, match="truncates float32 to int32"):
         elaborated(_stored("float32", ("int32",) * 8), (), None, {}, {})

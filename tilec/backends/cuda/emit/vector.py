@@ -469,7 +469,7 @@ class Vector:
                 ]
                 parts += [tirx.AllocBuffer(tmp), *(made or pairs)]
             if buffer in self.ctx.fragments:
-                parts.append(store_registers(buffer, indices, tmp, self.width, self.ctx))
+                parts += store_registers(buffer, indices, tmp, self.width, self.ctx)
                 continue
             firsts = range(0, self.width, kept.width // kept.stride)
             parts += self._chunks(buffer, indices, tmp, kept.width, _move_of(kept.store), firsts)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.device.atomics import add_vector
 from tilec.backends.cuda.device.floats import PAIRED, pack, pack_small
 from tilec.backends.cuda.device.moves import move, read_at, take
@@ -91,10 +92,15 @@ def added_vector(
 
 def store_registers(
     fragment: Var, indices: tuple[Expr, ...], tmp: Var, width: int, ctx: DeviceContext
-) -> tirx.Stmt:
+) -> list[tirx.Stmt]:
     """Writes ``width`` 16-bit elements of a fragment, in the words of ``tmp``, from ``indices`` on."""
     data, place = ctx.fragments[fragment].data, ctx.register(fragment, indices)
-    return _move(data, place, tmp, tirx.const(0, "int32"), 2 * width, ctx)
+    each = min(width, WIDEST // 2)
+    words = 2 * each // element_bytes(str(tmp.dtype))
+    return [
+        _move(data, place + part * each, tmp, tirx.const(part * words, "int32"), 2 * each, ctx)
+        for part in range(width // each)
+    ]
 
 
 def packed_pairs(values: Var, bits: Var, count: int, dtype: str) -> list[tirx.Stmt]:
