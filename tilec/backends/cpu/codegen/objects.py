@@ -132,10 +132,12 @@ def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
 
 
 def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
+    from tilec.backends.cpu.codegen.open_tests import open_tests
     from tilec.backends.cpu.math import register
 
     register()
-    return _through(_passes(), _with_imported(lowered, target), target, symbol_prefix)
+    passes = [*_passes(), open_tests()] if target.vector_bits == 512 else _passes()
+    return _through(passes, _with_imported(lowered, target), target, symbol_prefix)
 
 
 def _with_imported(lowered: LoweredKernel, target: Target) -> LoweredKernel:
