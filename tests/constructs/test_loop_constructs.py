@@ -55,6 +55,34 @@ def test_serial_loops_with_steps_of_every_sign_and_none_at_all():
                                          np.where((at == 3) | (at == 6), a, 0), 0 * a]))  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [1, 9])
+def test_unrolled_loops_whose_trips_a_call_decides(size):
+    K = T.dynamic("K")
+
+    @T.prim_func
+    def main(A: T.Tensor((2, K), "int32"), B: T.Tensor((3, 2), "int32")):
+        with T.Kernel(2, threads=32) as b:
+            s = T.alloc_var("int32")
+            for k in T.unroll(K):
+                s += A[b, k]
+            B[0, b] = s
+            for i in T.Parallel(32):
+                late = T.alloc_var("int32", 0)
+                for k in T.unroll(b, K, explicit=True):
+                    late += A[b, k]
+                if i == 0:
+                    B[1, b] = late
+            s = 0
+            for k in T.unroll(T.ceildiv(K, 4), unroll_factor=2):
+                for each in T.unroll(T.min(4, K - k * 4)):
+                    s += A[b, k * 4 + each]
+            B[2, b] = s
+
+    a = numbers(2, size, dtype="int32")
+    total = a.sum(1)
+    agree(main, a, expected=np.stack([total, [total[0], a[1, 1:].sum()], total]))
+
+
 def test_grids_and_vectors_as_serial_loops():
     @T.prim_func
     def main(A: T.Tensor((4, 6), "float32"), B: T.Tensor((4, 6), "float32"), C: T.Tensor((4, 6), "float32"),

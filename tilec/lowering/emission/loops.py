@@ -41,7 +41,8 @@ def counted(
     var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Context, **annotations: bool
 ) -> tirx.Stmt | None:
     """A loop whose bounds are read once, before the first trip. One of one trip that may be left early stays
-    a loop: TVM's passes write the body of a For of one trip without it."""
+    a loop: TVM's passes write the body of a For of one trip without it. One whose trips a call decides is
+    serial: nothing but a number of trips can be written out."""
     remedy = "give the inner loop bounds that all share"
     low, high = (ctx.control_value(each, "trips of an inner loop", remedy) for each in (start, stop))
     ctx.facts.bind_range(var, start, stop)
@@ -53,6 +54,8 @@ def counted(
     extent = ctx.facts.analyzer.simplify(high - low)
     if int_value(extent) == 1 and is_left_early(body):
         return _single(new, low, inner)
+    if kind == tirx.ForKind.UNROLLED and int_value(extent) is None:
+        kind = tirx.ForKind.SERIAL
     return ctx.loop(new, low, extent, inner, kind, **annotations)
 
 
