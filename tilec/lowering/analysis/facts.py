@@ -13,6 +13,7 @@ from tvm import sym, tirx
 from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
+from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.analysis.ranges import SHORT, as_types_have_it, as_written, bounds, limits
 from tilec.ir.exprs import (
     all_of,
@@ -71,6 +72,7 @@ class Facts:
         self._lesser: dict[Var, tuple[Expr, Expr]] = {}
         self._numbers: dict[Var, tuple[int, int]] = {}
         self._values: dict[Var, Expr] = {}
+        self._long_names = LongNames()
         self._multiples: dict[Var, Expr] = {}
         self._known: list[tuple[Expr, bool]] = []
         self._state = 0
@@ -163,11 +165,11 @@ class Facts:
         self._values[var] = value
 
     def learn_binding(self, var: Var, value: Expr) -> None:
-        """``var`` is a name of ``value``: index arithmetic stands for it; of integers that are read the range
-        is known."""
+        """``var`` is a name of ``value``: index arithmetic that is not long stands for it; of integers that
+        are read the range is known."""
         dtype = dtype_of(var)
         if next(loads(value), None) is None:
-            if dtype.startswith("int"):
+            if dtype.startswith("int") and not self._long_names.has(var, value):
                 self.bind_value(var, value)
         elif dtype in SHORT:
             low, high = bounds(value, self.analyzer)

@@ -17,7 +17,7 @@ from tvm.ir import Call, Var
 from tilec.backends.cpu.math import expanded
 from tilec.ir.exprs import operands, rebuild
 from tilec.lowering.analysis.facts import has_quotient
-from tilec.lowering.math.vectors import lanes_of
+from tilec.lowering.emission.long_names import in_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,12 +96,9 @@ class _Steps:
 
     def held(self, var: Var, value: Expr) -> Expr:
         """What has the value of ``var`` from here on."""
-        dtype, _, _ = str(value.ty.dtype).partition("x")
-        lanes = lanes_of(value)
-        array = tirx.decl_buffer((lanes,), dtype, name=str(var.name))
-        place = tirx.Ramp(tirx.const(0), tirx.const(1), lanes) if lanes > 1 else tirx.const(0)
-        self.made += [tirx.AllocBuffer(array), tirx.BufferStore(array, value, [place])]
-        return tirx.BufferLoad(array, [place])
+        stored, read = in_array(var, value)
+        self.made += stored
+        return read
 
 
 def _over(expr: Expr, make: Callable[[Expr], Expr]) -> Expr:

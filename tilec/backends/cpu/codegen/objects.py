@@ -187,8 +187,10 @@ def _passes() -> list[Any]:
 
     from tilec.backends.cpu.codegen.keep_floats import hide_floats, part_unequal, show_floats
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
+    from tilec.lowering.emission.long_names import keep_long_names
 
     return [
+        keep_long_names(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
@@ -209,7 +211,10 @@ def _readable_passes() -> list[Any]:
     """Those that C needs: values keep their names, functions and floor divisions stay what they are."""
     from tvm import s_tir, tirx
 
+    from tilec.lowering.emission.long_names import keep_long_names
+
     return [
+        keep_long_names(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),

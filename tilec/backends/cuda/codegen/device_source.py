@@ -106,7 +106,10 @@ def _passes() -> list[Any]:
     special registers and of memory."""
     from tvm import s_tir, tirx
 
+    from tilec.lowering.emission.long_names import keep_long_names
+
     return [
+        keep_long_names(),
         tirx.transform.LowerTIRx(),
         s_tir.transform.UnifyThreadBinding(),
         tirx.transform.LowerTIRxOpaque(),
