@@ -45,7 +45,8 @@ class _Finder:
     """Follows what is read from integer tensors through names to indices."""
 
     def __init__(self, kernel: Kernel) -> None:
-        from tilec.ir.nodes import Bind, TensorParam, walk
+        from tilec.ir.nodes import TensorParam, walk
+        from tilec.lowering.analysis.accesses import values_of
 
         self.kernel = kernel
         tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
@@ -54,9 +55,7 @@ class _Finder:
         self.integers = {
             tensor.buffer: tensor.name for tensor in tensors if "int" in str(tensor.buffer.dtype)
         }
-        self.values: Mapping[Var, Expr] = {
-            stmt.var: stmt.value for stmt in walk(kernel.body) if isinstance(stmt, Bind)
-        }
+        self.values: Mapping[Var, Expr] = values_of(walk(kernel.body))
 
     def found(self) -> dict[str, Indices]:
         """The indices of all parameters."""

@@ -141,9 +141,10 @@ def _rows_of_a_group(dtype: str) -> int:
 def _axis_of_rows(launch: Launch) -> int | None:
     """The axis of the grid that rows of a second operand follow which is stored along K; None of others."""
     from tilec.ir.exprs import inlined, uses
-    from tilec.ir.nodes import Bind, Copy, Gemm, walk
+    from tilec.ir.nodes import Copy, Gemm, walk
+    from tilec.lowering.analysis.accesses import values_of
 
-    names = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
+    names = values_of(walk(launch.body))
     gemm = next((stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm) and stmt.trans_b), None)
     copies = [stmt for stmt in walk(launch.body) if isinstance(stmt, Copy)]
     starts = [copy.src.start[-2] for copy in copies if gemm and copy.dst.buffer.same_as(gemm.b.buffer)]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, inlined, loads, same_all, uses
-from tilec.ir.nodes import Bind, Block, If, Parallel, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children, walk, with_children
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import cast_to
 
@@ -34,7 +35,7 @@ class ChooseStores(BlockPass):
 def _loop(loop: Parallel) -> Parallel:
     if not any(isinstance(stmt, If) and stmt.orelse for stmt in walk(loop.body)):
         return loop
-    values = {stmt.var: stmt.value for stmt in walk(loop.body) if isinstance(stmt, Bind)}
+    values = values_of(walk(loop.body))
     return replace(loop, body=_block(loop.body, loop.vars[-1], values))
 
 
@@ -59,7 +60,7 @@ def _stores(side: Block) -> list[Store]:
     """The stores of a side that does nothing else, without its names; none where these may read what it
     stores in front of them."""
     stores = [stmt for stmt in side if isinstance(stmt, Store)]
-    names = {stmt.var: stmt.value for stmt in side if isinstance(stmt, Bind)}
+    names = values_of(side)
     if len(stores) + len(names) < len(side) or (names and len(stores) > 1):
         return []
     return [

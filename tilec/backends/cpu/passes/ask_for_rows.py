@@ -16,8 +16,8 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
 from tilec.backends.cpu.products.tir import PAGE
 from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
-from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, walk
-from tilec.lowering.analysis.accesses import Access, same_extents, tensor_reads
+from tilec.ir.nodes import Block, Launch, Parallel, Stmt, walk
+from tilec.lowering.analysis.accesses import Access, same_extents, tensor_reads, values_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.passes.expand_copies import cast_to
@@ -35,7 +35,7 @@ class AskForRows(LaunchPass):
         """The launch with such loops asking ahead."""
         if any(isinstance(stmt, MicroGemm) for stmt in walk(launch.body)):
             return launch
-        names = {stmt.var: stmt.value for stmt in launch.body if isinstance(stmt, Bind)}
+        names = values_of(launch.body)
         return replace(launch, body=_asking(launch.body, _Row(launch.block_vars[0], names)))
 
 

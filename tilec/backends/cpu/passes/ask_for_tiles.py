@@ -18,8 +18,8 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
 from tilec.backends.cpu.products.tir import SECOND
 from tilec.ir.exprs import dtype_of, inlined, loads, substitute, uses
-from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Pipelined, Stmt, walk
-from tilec.lowering.analysis.accesses import Access, accesses, same_extents
+from tilec.ir.nodes import Block, For, Launch, Parallel, Pipelined, Stmt, walk
+from tilec.lowering.analysis.accesses import Access, accesses, same_extents, values_of
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class AskForTiles(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such loops asking ahead."""
-        names = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
+        names = values_of(walk(launch.body))
         return replace(launch, body=rewrite_blocks(launch.body, lambda block: _asking(block, names)))
 
 

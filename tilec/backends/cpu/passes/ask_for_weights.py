@@ -17,8 +17,8 @@ from tvm import sym, tirx
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.products.tir import CACHE_LINE, SECOND
 from tilec.ir.exprs import dtype_of, int_value, linear_in, same, substitute, uses
-from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, walk
-from tilec.lowering.analysis.accesses import Access, tensor_reads
+from tilec.ir.nodes import Block, For, Launch, Parallel, Stmt, walk
+from tilec.lowering.analysis.accesses import Access, tensor_reads, values_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -39,7 +39,7 @@ class AskForWeights(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such loops asking ahead."""
-        names = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
+        names = values_of(walk(launch.body))
         return replace(launch, body=rewrite_blocks(launch.body, lambda block: _asking(block, names)))
 
 

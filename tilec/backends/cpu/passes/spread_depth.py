@@ -33,6 +33,7 @@ from tilec.ir.nodes import (
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.parted import HOST_TASKS, Parted
 from tilec.lowering.passes.base import Pass
@@ -86,7 +87,7 @@ def _product(launch: Launch) -> Parted:
     _need(len(launch.grid) <= _AXES, "a grid of three axes has none for parts of K")
     loop = _only([stmt for stmt in launch.body if isinstance(stmt, (For, Pipelined))], "loop along K")
     at = launch.body.index(loop)
-    names = {stmt.var: stmt.value for stmt in (*launch.body[:at], *loop.body) if isinstance(stmt, Bind)}
+    names = values_of((*launch.body[:at], *loop.body))
     gemm = _multiplied(loop, launch.body[:at])
     ends = [inlined(end, names) for end in (loop.start, loop.stop)]
     known = not any(uses(end, launch.block_vars) or any(True for _ in loads(end)) for end in ends)

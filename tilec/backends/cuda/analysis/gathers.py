@@ -13,6 +13,7 @@ from tvm.ir import Call, TensorLoad
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, substitute, uses
 from tilec.ir.nodes import Bind, Parallel, Store
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ def store_of(loop: Parallel) -> Store | None:
         return None
     extents = [int_value(extent) or 0 for extent in loop.extents]
     shape = [int_value(extent) or 0 for extent in store.buffer.shape]
-    names = {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)}
+    names = values_of(binds)
     place: Expr = tirx.const(0, "int32")
     for index, extent in zip(store.indices, shape, strict=True):
         place = place * tirx.const(extent, "int32") + inlined(index, names)
@@ -97,7 +98,7 @@ def gather_of(loop: Parallel) -> Gather | None:
         return None
     if store.buffer.scope() != "shared.dyn" or not _is_whole(loop, store, extents):
         return None
-    names = {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)}
+    names = values_of(binds)
     cond, source = masked(inlined(store.value, names))
     if not isinstance(source, TensorLoad) or dtype_of(source) != str(store.buffer.dtype):
         return None

@@ -11,8 +11,9 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.ir.exprs import inlined, int_value, loads, uses
-from tilec.ir.nodes import Bind, Block, Copy, Gemm, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import Block, Copy, Gemm, Launch, Parallel, Stmt, Store, children, walk
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +103,7 @@ def on_chip(buffer: Var) -> bool:
 
 def bindings(body: Block) -> dict[Var, Expr]:
     """What names stand for."""
-    return {stmt.var: stmt.value for stmt in walk(body) if isinstance(stmt, Bind)}
+    return values_of(walk(body))
 
 
 def outside_of_elements(block: Block) -> Iterator[Stmt]:

@@ -10,7 +10,8 @@ from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.nodes import WarpgroupProduct
 from tilec.ir.exprs import dtype_of, int_value, substitute
-from tilec.ir.nodes import LOOPS, Bind, Block, If, Launch, Stmt, children, walk
+from tilec.ir.nodes import LOOPS, Block, If, Launch, Stmt, children, walk
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -47,7 +48,7 @@ class _Trips:
 
     def __init__(self, launch: Launch) -> None:
         self.blocks = launch.block_vars
-        self.names = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
+        self.names = values_of(walk(launch.body))
         self.analyzer = sym.Analyzer()
         self.known: dict[Var, Expr] = {}
 

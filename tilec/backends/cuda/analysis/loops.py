@@ -20,10 +20,10 @@ from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
-from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
-from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.accesses import Access, accesses, values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
 
@@ -305,7 +305,7 @@ def long_variables(loop: Parallel) -> tuple[Var, ...]:
 
 def written_out(indices: Sequence[Expr], loop: Parallel) -> tuple[Expr, ...]:
     """Indices over the variables of a loop, without names that its body binds."""
-    values = {stmt.var: stmt.value for stmt in walk(loop.body) if isinstance(stmt, Bind)}
+    values = values_of(walk(loop.body))
     for _ in values:
         indices = tuple(substitute(index, values) for index in indices)
     return tuple(indices)

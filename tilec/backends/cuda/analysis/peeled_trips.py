@@ -11,6 +11,7 @@ from tvm import sym, tirx
 from tilec.ir.analysis.alike import Likeness
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, For, Gemm, Pipelined, Stmt, children, with_children
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _joined(loop: _Loop, before: list[Stmt], facts: Facts, names: _Names) -> lis
     there = any(stmt not in before for stmt in found)
     if not there and facts.prove(inlined(loop.start <= loop.stop, names)) is not True:
         return [*before, loop]
-    values = {**names, **{stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}}
+    values = {**names, **values_of(loop.body)}
     trip = map_block(tuple(own), lambda expr: substitute(inlined(expr, values), {loop.var: first}))
     if not Likeness(_equal_where(names)).block(_added(found), _added(trip)):
         return [*before, loop]
@@ -85,7 +86,7 @@ def _loads_once(stmt: Stmt, loop: _Loop, names: _Names) -> Block:
     end = tirx.min(stmt.start + 1, loop.stop)
     if not equal(stmt.stop, end) or not equal(stmt.start + 1, loop.start):
         return ()
-    values = {part.var: part.value for part in stmt.body if isinstance(part, Bind)}
+    values = values_of(stmt.body)
     copies = tuple(part for part in stmt.body if isinstance(part, Copy))
     return map_block(copies, lambda expr: substitute(inlined(expr, values), {stmt.var: stmt.start}))
 

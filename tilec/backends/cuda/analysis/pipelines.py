@@ -9,9 +9,10 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.ir.exprs import dtype_of, inlined, loads, uses
-from tilec.ir.nodes import Bind, Block, Break, For, If, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.nodes import Block, Break, For, If, Kernel, Launch, Pipelined, Stmt, children, walk
 from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import defined
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import with_overlapping, written_in
@@ -125,7 +126,7 @@ def serial(loop: Pipelined, body: Block) -> For:
 
 def bindings(body: Block) -> dict[Var, Expr]:
     """What the names of a body stand for."""
-    return {stmt.var: stmt.value for stmt in body if isinstance(stmt, Bind)}
+    return values_of(body)
 
 
 def _defined(stmt: Stmt) -> tuple[Var, ...]:

@@ -36,6 +36,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.schedule import Schedule
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.expand_copies import cast_to
 
@@ -94,7 +95,7 @@ def _picked(launch: Launch) -> _Picked | None:
         or not all(isinstance(stmt, (Alloc, Bind)) for stmt in names)
     ):
         return None
-    values = {stmt.var: stmt.value for stmt in (*launch.body, *names) if isinstance(stmt, Bind)}
+    values = values_of((*launch.body, *names))
     cond, stop = inlined(branch.cond, values), inlined(loop.stop, values)
     most = _most(stop, launch)
     if most is None or not _is_told((cond, stop), launch):

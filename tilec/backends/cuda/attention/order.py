@@ -12,7 +12,8 @@ from tilec.backends.cuda.attention.windows import is_short_window
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute, uses
-from tilec.ir.nodes import Bind, Copy, Launch, Pipelined
+from tilec.ir.nodes import Copy, Launch, Pipelined
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
     lie anywhere between. Blocks that stream a tile which changes along the first axis, and not along another
     one (a bias for all sequences of a batch), stand side by side: they read it once from memory."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
-    values = {stmt.var: stmt.value for stmt in parts.producer if isinstance(stmt, Bind)}
+    values = values_of(parts.producer)
     stop = inlined(loop.stop, values)
     var = launch.block_vars[0]
     counter = tirx.decl_buffer((1,), "uint32", name="tile_counter", scope="global.workspace")

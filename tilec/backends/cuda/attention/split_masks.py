@@ -18,6 +18,7 @@ from tilec.backends.cuda.attention.rewriting import AttentionPass, copied
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import dtype_of, inlined, int_value, same_all
 from tilec.ir.nodes import Bind, Block, For, If, Stmt, Store
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import gap
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _block(block: Block) -> Block:
 def _from_begin(loop: For) -> Block:
     """A loop as the trips in which rows begin inside of it, or behind, and the others, cut on where masks
     begin."""
-    values = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+    values = values_of(loop.body)
     masks = {stmt: stmt.begin for stmt in loop.body if isinstance(stmt, RowMask) and stmt.begin is not None}
     cuts = [_begin_cut(mask, begin, loop, values) for mask, begin in masks.items()]
     found = [cut for cut in cuts if cut is not None and not cut.first]
@@ -86,7 +87,7 @@ def _names(loop: For, cut: str) -> tuple[Var, Var]:
 
 
 def _loop(loop: For) -> Block:
-    values = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+    values = values_of(loop.body)
     cuts = [_cut(stmt, loop, values) for stmt in loop.body]
     masks = [stmt for stmt, cut in zip(loop.body, cuts, strict=True) if cut is not None]
     found = [cut for cut in cuts if cut is not None]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import inlined, int_value, uses
-from tilec.ir.nodes import Bind, Pipelined
+from tilec.ir.nodes import Pipelined
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -34,7 +35,7 @@ def window_trips(launch: Launch, parts: Parts) -> int | None:
     """How many trips a block has at most, of a window that moves along the first axis of the grid; None where
     it has no such loop."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
-    values = {stmt.var: stmt.value for stmt in parts.producer if isinstance(stmt, Bind)}
+    values = values_of(parts.producer)
     start, stop = inlined(loop.start, values), inlined(loop.stop, values)
     return most_trips(start, stop, launch.block_vars[0])
 

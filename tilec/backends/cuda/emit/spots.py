@@ -13,6 +13,7 @@ from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.ir.exprs import all_of, choice_of, dtype_of, inlined, int_value, linear_in, substitute
 from tilec.ir.nodes import Bind, Block
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import convert, element_bytes
 
@@ -61,7 +62,7 @@ class Spots:
     def __init__(self, body: Block, var: Var, ctx: DeviceContext) -> None:
         self.var, self.ctx = var, ctx
         self.names = shifted(body, var)
-        self.values = {stmt.var: stmt.value for stmt in body if isinstance(stmt, Bind)}
+        self.values = values_of(body)
         for name in self.names or ():
             del self.values[name.var]
 

@@ -11,7 +11,8 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.element_boxes import box_of, is_inside
 from tilec.backends.cuda.analysis.tiles import is_whole, whole_tile
 from tilec.ir.exprs import inlined, int_value, loads
-from tilec.ir.nodes import Atomic, Bind, If, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import Atomic, If, Parallel, Region, Stmt, Store
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -42,7 +43,7 @@ def added_box(stmt: Stmt) -> AddedBox | None:
     if not isinstance(stmt, Parallel):
         return None
     *binds, last = stmt.body
-    names: dict[Var, Expr] = {bind.var: bind.value for bind in binds if isinstance(bind, Bind)}
+    names: dict[Var, Expr] = values_of(binds)
     cond = None
     if isinstance(last, If) and len(last.then) == 1 and not last.orelse:
         cond, (last,) = inlined(last.cond, names), last.then

@@ -20,9 +20,10 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.nodes import BoxLoad
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, transform, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Block, For, Gemm, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import defined
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -85,7 +86,7 @@ class _Rows:
         store = loop.body[-1]
         if len(loop.vars) != 2 or not isinstance(store, Store) or store.buffer.scope() != "local.fragment":
             return loop
-        names = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+        names = values_of(loop.body)
         if len(names) + 1 != len(loop.body):
             return loop
 

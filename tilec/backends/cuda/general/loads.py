@@ -35,6 +35,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
@@ -103,7 +104,7 @@ def _assembled(loop: For) -> Var | None:
     shape = static_extents(tile)
     if None in bounds or not bounds[2] or any(stmt.dst.extent[1:] != shape[1:] for stmt in _copies(loop)):
         return None
-    names = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+    names = values_of(loop.body)
     rows: list[int] = []
     for copy in _copies(loop):
         for trip in range(*bounds):  # type: ignore[arg-type]
@@ -166,7 +167,7 @@ class Loads(ScopedRewrite):
         self.found: dict[Stmt, Load] = {}
         self.kept: dict[Stmt, str] = {}
         self._program = program
-        self._values = {stmt.var: stmt.value for stmt in program.around if isinstance(stmt, Bind)}
+        self._values = values_of(program.around)
         self._asked = {
             stmt.buffer: stmt.asked.layout
             for stmt in program.around

@@ -25,8 +25,9 @@ from tilec.backends.cuda.general.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, transform, uses
-from tilec.ir.nodes import Alloc, Bind, Copy, Kernel, Launch, Parallel, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Parallel, Region, Stmt, walk
 from tilec.ir.traits import defined, expressions
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.expand_copies import expand_copy
 
@@ -47,7 +48,7 @@ class _RawTiles(ScopedRewrite):
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
         self.tiles: list[Var] = []
-        self._values = {stmt.var: stmt.value for stmt in walk(launch.body) if isinstance(stmt, Bind)}
+        self._values = values_of(walk(launch.body))
         self._loops: list[tuple[Var, ...]] = []
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
@@ -99,7 +100,7 @@ class _RawTiles(ScopedRewrite):
 
     def _part(self, load: TensorLoad, loop: Parallel) -> _Part | None:
         """What a loop reads of a tensor, if it is a box that TMA brings."""
-        names = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+        names = values_of(loop.body)
         part = _part_of(load.source, [inlined(index, names) for index in load.indices], loop)
         if part is None:
             return None

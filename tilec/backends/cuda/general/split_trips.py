@@ -23,6 +23,7 @@ from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, same_all, tran
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Bind, Block, For, Gemm, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.barriers import Group
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import opposite
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -87,14 +88,14 @@ def _loop(loop: For, group: Group) -> Block:
 
 def _choices(loop: For) -> Iterator[_Choice]:
     """The choices of the loop's elements that trips decide."""
-    names = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+    names = values_of(loop.body)
     changed = written_in(loop.body)
     for stmt in loop.body:
         if not isinstance(stmt, Parallel):
             continue
         extents = [int_value(extent) for extent in stmt.extents]
         ranges = {var: size for var, size in zip(stmt.vars, extents, strict=True) if size is not None}
-        own = {part.var: part.value for part in stmt.body if isinstance(part, Bind)}
+        own = values_of(stmt.body)
         for store in stmt.body:
             if isinstance(store, Store) and len(ranges) == len(extents):
                 yield from _decided(store.value, loop.var, ranges, {**names, **own}, changed)

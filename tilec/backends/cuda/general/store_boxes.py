@@ -19,9 +19,10 @@ from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import loads
-from tilec.ir.nodes import LOOPS, Alloc, Atomic, Bind, Copy, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import LOOPS, Alloc, Atomic, Copy, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.options import NO_ROLES
 from tilec.ir.traits import expressions, regions, written
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import addressed_in, overlapping
@@ -70,7 +71,7 @@ class _Stores(ScopedRewrite):
         self._adders = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Atomic) and is_add(stmt))
         self._read = {name for stmt in stmts for name in _read(stmt)} | overlapping(launch)
         self._named = addressed_in(launch.body)
-        self._values = {stmt.var: stmt.value for stmt in stmts if isinstance(stmt, Bind)}
+        self._values = values_of(stmts)
         self._loops: list[Stmt] = []
 
     def run(self) -> Launch:

@@ -11,7 +11,6 @@ from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute, uses
 from tilec.ir.nodes import (
     LOOPS,
     Alloc,
-    Bind,
     Block,
     Fill,
     For,
@@ -24,6 +23,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import defined, written
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import used_in
@@ -84,7 +84,7 @@ class _Clearing(ScopedRewrite):
         """What a loop does without clearing in its first trip, and what is cleared there."""
         body: list[Stmt] = []
         cleared: list[Fill] = []
-        names = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
+        names = values_of(loop.body)
         met: set[Var] = set()
         for stmt in loop.body:
             cond, fills = _clears(stmt)

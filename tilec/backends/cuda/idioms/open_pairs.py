@@ -12,6 +12,7 @@ from tvm import sym, tirx
 
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same_all, substitute
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Pipelined, Stmt, Store
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -71,7 +72,7 @@ def _stores(loop: Parallel) -> tuple[Store, Store] | None:
         return None
     if not isinstance(first, Store) or not isinstance(second, Store):
         return None
-    names = {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)}
+    names = values_of(binds)
     made = [replace(stmt, value=inlined(stmt.value, names)) for stmt in (first, second)]
     read = {load.source for stmt in made for load in loads(stmt.value)}
     return None if first.buffer in read or loop.hints.given else (made[0], made[1])

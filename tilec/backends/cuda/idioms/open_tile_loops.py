@@ -33,6 +33,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass
@@ -92,7 +93,7 @@ def _over(launch: Launch, tiles: _Tiles) -> Launch:
 
 def _walks(launch: Launch, loop: For) -> Iterator[_Walk]:
     """The ways in which a loop may count tiles: along an axis of the grid, or along one of its own."""
-    names = {stmt.var: stmt.value for stmt in launch.body if isinstance(stmt, Bind)}
+    names = values_of(launch.body)
     start, stop, step = (inlined(part, names) for part in (loop.start, loop.stop, loop.step))
     if any(uses(end, launch.block_vars) for end in (stop, step)):
         return
@@ -132,7 +133,7 @@ class _Walk:
 
     def tiles(self) -> _Tiles | None:
         """The tiles; None where their number is not all that a trip knows of its block."""
-        names = {stmt.var: stmt.value for stmt in self.launch.body if isinstance(stmt, Bind)}
+        names = values_of(self.launch.body)
         gone = {self.loop.var, *self.launch.block_vars[self.axis : self.axis + 1]}
         own = {var: value for var, value in names.items() if uses(inlined(value, names), gone)}
         kept = [stmt for stmt in self.launch.body[:-1] if not (isinstance(stmt, Bind) and stmt.var in own)]
@@ -171,7 +172,7 @@ def _without_guard(body: Block, names: Mapping[Var, Expr], tile: Var, walked: _W
     """How many tiles there are, and what is done for each: fewer, and without a condition, where the branch
     around all of it says that the tiles behind a limit do nothing."""
     guard = body[-1]
-    names = {**names, **{stmt.var: stmt.value for stmt in body if isinstance(stmt, Bind)}}
+    names = {**names, **values_of(body)}
     alone = all(isinstance(stmt, (Alloc, Bind)) for stmt in body[:-1])
     if not isinstance(guard, If) or guard.orelse or not alone:
         return walked.count, body

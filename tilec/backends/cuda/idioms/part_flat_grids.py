@@ -11,6 +11,7 @@ from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, transform,
 from tilec.ir.nodes import Bind, Block, Launch
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.rewrite import map_block
@@ -81,7 +82,7 @@ def parts_of(launch: Launch, axis: int) -> Parts | None:
 
 def _names(launch: Launch) -> dict[Var, Expr]:
     """What names in front of all loops stand for."""
-    return {stmt.var: stmt.value for stmt in launch.body if isinstance(stmt, Bind)}
+    return values_of(launch.body)
 
 
 def _divisor(launch: Launch, number: Var, names: dict[Var, Expr]) -> Expr | None:

@@ -14,6 +14,7 @@ from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import inlined, int_value, loads, same_all, uses
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, Gemm, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.traits import buffers
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -92,7 +93,7 @@ def _scaling(loop: Parallel) -> _Scaling | None:
     own = same_all(store.indices, loop.vars) and tuple(map(int_value, loop.extents)) == static_extents(tile)
     if tile.scope() != "shared.dyn" or str(tile.dtype) not in _HALVES or not own:
         return None
-    value = inlined(store.value, {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)})
+    value = inlined(store.value, values_of(binds))
     parts = _parts(value, loop)
     if parts is None:
         return None

@@ -34,6 +34,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import written
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.passes.base import LaunchPass
 
@@ -53,7 +54,7 @@ class SkipIdleBlocks(LaunchPass):
         """The launch with such loops; one whose tensors may overlap as it is."""
         if named(launch) or launch.thread_vars or not _only_stores(launch.body):
             return launch
-        values = {stmt.var: stmt.value for stmt in launch.body if isinstance(stmt, Bind)}
+        values = values_of(launch.body)
         active = _active(launch.body, values)
         if active is None:
             return launch

@@ -13,6 +13,7 @@ from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Stmt, Store
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.expand_copies import expand_copy
 
@@ -60,7 +61,7 @@ def writings(stmt: Stmt) -> Iterator[Writing]:
     loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.dst.buffer.scope() != "global" else stmt
     if not isinstance(loop, Parallel) or not all(isinstance(part, (Bind, Store)) for part in loop.body):
         return
-    names = {part.var: part.value for part in loop.body if isinstance(part, Bind)}
+    names = values_of(loop.body)
     for place, store in enumerate(loop.body):
         if not isinstance(store, Store) or store.buffer.scope() not in ("shared.dyn", "local.fragment"):
             continue

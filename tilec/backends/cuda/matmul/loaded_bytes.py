@@ -11,7 +11,8 @@ from tilec.backends.cuda.matmul.nodes import RingDrain
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import inlined
 from tilec.ir.exprs import walk as parts_of
-from tilec.ir.nodes import Bind, walk
+from tilec.ir.nodes import walk
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.emission.parameters import names, spelled
 from tilec.lowering.emission.texts import int_text
 
@@ -24,7 +25,7 @@ def loaded_bytes(roles: MatmulRoles, kernel: Kernel) -> str:
     """Those of a block for a tile, as an integer text. Empty where its trips depend on more than dims or are
     no plain arithmetic, and where loads that do not wait are worth an early start anyway."""
     drain = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, RingDrain))
-    bound = {stmt.var: stmt.value for stmt in roles.consumer if isinstance(stmt, Bind)}
+    bound = values_of(roles.consumer)
     trips, known = spelled(inlined(drain.trips, bound), kernel), names(kernel)
     if loads_early(roles) or any(isinstance(part, Var) and part not in known for part in parts_of(trips)):
         return ""

@@ -33,6 +33,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.analysis.uses import overlapping, written_in
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -184,7 +185,7 @@ def match(launch: Launch) -> Match:
 
 def names_in(block: Block) -> dict[Var, Expr]:
     """The values of the names that statements bind, and those inside of them."""
-    return {stmt.var: stmt.value for stmt in walk_statements(block) if isinstance(stmt, Bind)}
+    return values_of(walk_statements(block))
 
 
 def all_expressions(stmt: Stmt) -> Iterator[Expr]:
@@ -341,7 +342,7 @@ def _tail(after: Block) -> tuple[Parallel, ...]:
 def _without_names(loop: Parallel) -> Parallel:
     """A loop that adds to elements of a tensor with values in place of names."""
     *binds, last = loop.body
-    names = {bind.var: bind.value for bind in binds if isinstance(bind, Bind)}
+    names = values_of(binds)
     if len(names) != len(binds) or not any(isinstance(stmt, Atomic) for stmt in walk_statements((last,))):
         return loop
     return replace(loop, body=(map_stmt(last, lambda expr: inlined(expr, names)),))

@@ -20,6 +20,7 @@ from tilec.backends.cuda.analysis.vectors import WIDEST, divides
 from tilec.ir.exprs import dtype_of, inlined, int_value, substitute, transform, uses
 from tilec.ir.nodes import Bind, Block, Copy, If, Parallel, Store, walk
 from tilec.ir.traits import expressions, read
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.rewrite import map_stmt
 
@@ -100,7 +101,7 @@ class Elements:
     @classmethod
     def of(cls, start: Start, axis: int, block: Block, facts: Facts) -> Elements:
         """Those of the tiles of a block, whose own statements bind its names."""
-        names = {stmt.var: stmt.value for stmt in block if isinstance(stmt, Bind)}
+        names = values_of(block)
         return cls(start, axis, names, {each for stmt in walk(block) for each in read(stmt)}, facts)
 
     def may_begin(self, block: Block, tile: Var) -> bool:

@@ -37,6 +37,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Arrive, BulkLoad, Group, SetRegisters, WaitPhase, WaitProducts
 from tilec.ir.traits import Rewriter, expressions, mentioned
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import rewrite_blocks
 from tilec.lowering.rewrite import map_block
 
@@ -79,7 +80,7 @@ def _joined(launch: Launch, place: int, one: Group, other: Group, twins: _Twins)
 
 def _plain(block: Block, names: Mapping[Var, Expr]) -> Block:
     """A block without names for values."""
-    own = {stmt.var: stmt.value for stmt in walk(block) if isinstance(stmt, Bind)}
+    own = values_of(walk(block))
     bare = rewrite_blocks(block, lambda inner: [stmt for stmt in inner if not isinstance(stmt, Bind)])
     return map_block(bare, lambda expr: inlined(expr, {**names, **own}))
 
