@@ -102,7 +102,7 @@ def is_told(
 ) -> bool:
     """Whether all threads can compute ``exprs``, with variables of their ``own``, in front of a trip of
     ``loop``: they depend on nothing that the loop changes, or that stands in it."""
-    values = bindings(loop.body)
+    values = values_of(loop.body)
     known = [inlined(expr, values) for expr in exprs]
     inner = {var for stmt in walk(loop.body) for var in _defined(stmt)} - set(own)
     unknown = inner | set(launch.thread_vars)
@@ -122,11 +122,6 @@ def serial(loop: Pipelined, body: Block) -> For:
     """A loop of the same trips, one after the other."""
     one = tirx.const(1, dtype_of(loop.var))
     return For("serial", loop.var, loop.start, loop.stop, one, body, loc=loop.loc)
-
-
-def bindings(body: Block) -> dict[Var, Expr]:
-    """What the names of a body stand for."""
-    return values_of(body)
 
 
 def _defined(stmt: Stmt) -> tuple[Var, ...]:

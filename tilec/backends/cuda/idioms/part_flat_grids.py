@@ -61,7 +61,7 @@ class Parts:
 def parts_of(launch: Launch, axis: int) -> Parts | None:
     """The parts of the block index of an axis; None where a launch uses it otherwise."""
     number = launch.block_vars[axis]
-    names = _names(launch)
+    names = values_of(launch.body)
     own = {var: value for var, value in names.items() if uses(inlined(value, names), (number,))}
     divisor = _divisor(launch, number, names)
     if divisor is None:
@@ -78,11 +78,6 @@ def parts_of(launch: Launch, axis: int) -> Parts | None:
     if any(uses(expr, (number,)) for stmt in walk_statements(body) for expr in expressions(stmt)):
         return None
     return Parts(divisor, inner, outer, body)
-
-
-def _names(launch: Launch) -> dict[Var, Expr]:
-    """What names in front of all loops stand for."""
-    return values_of(launch.body)
 
 
 def _divisor(launch: Launch, number: Var, names: dict[Var, Expr]) -> Expr | None:
@@ -106,7 +101,7 @@ def _is_part(node: Expr, number: Var) -> bool:
 
 def _columns(launch: Launch, axis: int, rows: Expr) -> Expr | None:
     """The other factor of an axis's extent; None where ``rows`` is none."""
-    extent, names = launch.grid[axis], _names(launch)
+    extent, names = launch.grid[axis], values_of(launch.body)
     if isinstance(extent, int):
         size = int_value(rows)
         whole = size is not None and size > 0 and extent % size == 0

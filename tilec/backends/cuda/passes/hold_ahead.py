@@ -12,7 +12,6 @@ from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.pipelines import (
     IN_TURN,
     PipelineRewrite,
-    bindings,
     serial,
     written_source,
 )
@@ -34,6 +33,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.roads import HELD, Loss
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of, with_notes, with_roads
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -97,7 +97,7 @@ class _Holder(PipelineRewrite):
         outside = self.words
         found = self._loads(loop)
         held: dict[Stmt, tuple[Load, Var]] = {load.stmt: (load, _fragment(load)) for load in found}
-        values, one = bindings(loop.body), tirx.const(1, dtype_of(loop.var))
+        values, one = values_of(loop.body), tirx.const(1, dtype_of(loop.var))
 
         def load_at(trip: Expr, stmts: Sequence[Stmt]) -> If:
             pairs = [held[stmt] for stmt in stmts]

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.loads_ahead import load_of
-from tilec.backends.cuda.analysis.pipelines import bindings, is_told
+from tilec.backends.cuda.analysis.pipelines import is_told
 from tilec.ir.exprs import all_of, inlined
 from tilec.ir.nodes import Block, If, Launch, Pipelined, Stmt
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.uses import used_in, with_overlapping, written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.rewrite import rename
@@ -50,7 +51,7 @@ def _parted(loop: Pipelined, launch: Launch) -> Pipelined:
         cond = inlined(branch.cond, values)
         if branch.orelse or not told((cond,), ()):
             return (), (branch,)
-        values = {**values, **bindings(branch.then)}
+        values = {**values, **values_of(branch.then)}
         front: list[Stmt] = []
         rest: list[Stmt] = []
         for stmt in branch.then:

@@ -18,7 +18,6 @@ from tilec.backends.cuda.analysis.loads_ahead import (
 from tilec.backends.cuda.analysis.pipelines import (
     IN_TURN,
     PipelineRewrite,
-    bindings,
     serial,
     written_source,
 )
@@ -29,6 +28,7 @@ from tilec.ir.layout_algebra import chunk, stacked
 from tilec.ir.nodes import Alloc, Block, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.ir.roads import Loss
 from tilec.ir.traits import buffers, written
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.uses import touches
 from tilec.lowering.emission.storage import element_bytes
@@ -91,7 +91,7 @@ class Planner(PipelineRewrite):
                 self.roads.append(road_of(stmt, "waits", IN_TURN))
                 continue
             loss = self._obstacle(load, position, loop, mutable)
-            values, asked = bindings(loop.body), self._asked(load.tile)
+            values, asked = values_of(loop.body), self._asked(load.tile)
             width = 0 if loss else async_elements(load, values, self.facts, asked)
             if width:
                 found.append((load, width))
@@ -157,7 +157,7 @@ class Planner(PipelineRewrite):
     def _pipeline(self, loop: Pipelined, found: list[tuple[Load, int]]) -> list[Stmt]:
         stages, dtype = loop.num_stages, dtype_of(loop.var)
         count = tirx.const(stages, dtype)
-        values = bindings(loop.body)
+        values = values_of(loop.body)
         for one, _ in found:
             self._versions[one.tile] = _versioned(one.tile, stages)
         tiles = {one.tile: self._versions[one.tile] for one, _ in found}
@@ -186,7 +186,7 @@ def _is_under(stmt: Stmt, tile: Var, conds: Sequence[Expr], values: Mapping[Var,
         return False
     known = conjuncts(inlined(stmt.cond, values))
     left = [cond for cond in conds if not any(same(cond, part) for part in known)]
-    values = {**values, **bindings(stmt.then)}
+    values = {**values, **values_of(stmt.then)}
     return all(_is_under(inner, tile, left, values) for inner in stmt.then)
 
 
