@@ -7,6 +7,7 @@ import pytest
 from compiled import Library
 
 from tilec.backends.cpu.codegen.objects import tir_text
+from tilec.backends.cpu.emit import small_tables
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.text.parser import parse_kernel
@@ -86,3 +87,15 @@ def test_results_are_the_same_bits(name: str) -> None:
         results.append(y.view(np.uint32))
     assert np.isfinite(results[0].view(np.float32)).all()
     np.testing.assert_array_equal(*results)
+
+
+def test_long_sums_take_time_in_proportion_to_their_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    ask = small_tables._varies
+    monkeypatch.setattr(small_tables, "_varies", lambda *args: asked.append(args) or ask(*args))
+    counts = []
+    for terms in (20, 40):
+        asked.clear()
+        assert not looks_up(("float32", " + ".join(["own[i]"] * terms)))
+        counts.append(len(asked))
+    assert 0 < counts[1] < 2.5 * counts[0]

@@ -102,8 +102,13 @@ def _steps(expr: Expr, fields: list[Expr], ctx: LaneContext) -> int | None:
         return 0
     if not isinstance(expr, _STEPS):
         return None
-    counts = [_steps(part, fields, ctx) for part in operands(expr)]
-    return None if None in counts else 1 + sum(count for count in counts if count is not None)
+    total = 1
+    for part in reversed(operands(expr)):  # of a long sum the last term is short, and mostly says no
+        count = _steps(part, fields, ctx)
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def _varies(expr: Expr, ctx: LaneContext) -> bool:
