@@ -44,16 +44,39 @@ def vector_width(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, fac
 
 
 def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts: Facts) -> bool:
-    if not indices or any(uses(index, (var,)) for index in indices[:-1]):
+    if not indices:
         return False
-    linear = linear_in(facts.inline(indices[-1]), [var])
-    if not linear or int_value(linear[0]) != 1:
-        return False
+    *rows, last = (_step(facts.inline(index), var, width, facts) for index in indices)
     return (
-        divides(width, linear[1], facts)
+        last == 1
+        and not any(row != 0 for row in rows)
         and divides(width, buffer.shape[-1], facts)
         and _rows_align(buffer, width, facts)
     )
+
+
+def _step(index: Expr, var: Var, width: int, facts: Facts) -> int | None:
+    """How far an index moves from each value of ``var`` to the next, of ``width`` from a multiple of it on: 1
+    from a multiple of ``width`` on, too, or 0. None for neither. Numbers that are taken apart into rows and
+    columns (``p // n``, ``p % n``) stay in a row where n is a multiple."""
+    if not uses(index, (var,)):
+        return 0
+    linear = linear_in(index, [var])
+    if linear and int_value(linear[0]) == 1 and divides(width, linear[1], facts):
+        return 1
+    if isinstance(index, tirx.Cast):
+        return _step(index.value, var, width, facts)
+    if isinstance(index, (tirx.FloorDiv, tirx.FloorMod)) and not uses(index.b, (var,)):
+        inner = _step(index.a, var, width, facts)
+        if inner == 1 and divides(width, index.b, facts):
+            return 0 if isinstance(index, tirx.FloorDiv) else 1
+        return 0 if inner == 0 else None
+    if not isinstance(index, (tirx.Add, tirx.Sub, tirx.Mul)):
+        return None
+    sides = (_step(index.a, var, width, facts), _step(index.b, var, width, facts))
+    if isinstance(index, tirx.Add) and sides in ((0, 1), (1, 0)):
+        return 1 if divides(width, index.b if sides[0] else index.a, facts) else None
+    return 0 if sides == (0, 0) else None
 
 
 class Comb(NamedTuple):
