@@ -45,11 +45,11 @@ def test_functions(name: str, dtype: str, tmp_path: Path) -> None:
     assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
 
 
-def stored(dtype: str, M=None):
+def stored(dtype: str, source: str = "float32", M=None):
     """Numbers as ``dtype`` has them."""
 
     @T.prim_func
-    def main(X: T.Tensor((M,), "float32"), Y: T.Tensor((M,), dtype)):
+    def main(X: T.Tensor((M,), source), Y: T.Tensor((M,), dtype)):
         with T.Kernel(T.ceildiv(M, 128), threads=64) as b:
             for i in T.Parallel(128):
                 Y[b * 128 + i] = X[b * 128 + i]
@@ -57,10 +57,14 @@ def stored(dtype: str, M=None):
     return main
 
 
+@pytest.mark.parametrize("source", ["float32", "int8"])
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_conversions_to_8_bits(dtype: str, tmp_path: Path) -> None:
-    kernel = elaborate(stored, name="kernel", dims={"M": Guard()}, args={"dtype": dtype}, config={})
-    assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
+def test_conversions_to_8_bits(dtype: str, source: str, tmp_path: Path) -> None:
+    args = {"dtype": dtype, "source": source}
+    kernel = elaborate(stored, name="kernel", dims={"M": Guard()}, args=args, config={})
+    run = OnMetal(kernel, tmp_path)
+    assert Beside(kernel, TARGET, run=run).run({"M": 300}) == []
+    assert max(map(len, run.source.splitlines())) < 5000
 
 
 def test_names_of_macros(tmp_path: Path) -> None:

@@ -45,10 +45,10 @@ def refused(what: str) -> UnsupportedError:
 
 class Expressions:
     """The texts of one function's expressions. ``names`` are those of variables, ``buffers`` what stands
-    behind buffers."""
+    behind buffers; ``declared`` declares a variable in front of the statement at hand and gives its name."""
 
-    def __init__(self, helpers: Helpers) -> None:
-        self.helpers = helpers
+    def __init__(self, helpers: Helpers, declared: Callable[[Var], str]) -> None:
+        self.helpers, self.declared = helpers, declared
         self.names: dict[Var, str] = {}
         self.buffers: dict[Var, Pointer] = {}
 
@@ -116,9 +116,10 @@ class Expressions:
         return f"{type_of(dtype_of(expr))}(~{self.value(expr.a)})"
 
     def _let(self, expr: tirx.Let) -> str:
-        """The value in place of its name: what is computed twice, the compiler of the system joins."""
-        self.names[expr.var] = self.value(expr.value)
-        return self.value(expr.body)
+        """Assigns the value where it is computed: an operand of a choice may exist for one side alone."""
+        value, name = self.value(expr.value), self.declared(expr.var)
+        self.names[expr.var] = name
+        return f"({name} = {value}, {self.value(expr.body)})"
 
     def _load(self, expr: TensorLoad) -> str:
         return self.element(expr.source, expr.indices)

@@ -36,7 +36,7 @@ class FunctionWriter:
     def __init__(self, symbol: str, func: Any, threads: int, helpers: Helpers) -> None:
         self.symbol, self.func, self.threads = symbol, func, threads
         self.names = Names()
-        self.expressions = Expressions(helpers)
+        self.expressions = Expressions(helpers, self._declared)
         self.shared: list[str] = []
         self.lines: list[str] = []
         self.depth = 1
@@ -79,6 +79,11 @@ class FunctionWriter:
         name = self.names.fresh(var.name)
         self.expressions.names[var] = name
         self.line(f"{type_of(dtype)} {name} = {value};")
+
+    def _declared(self, var: Var) -> str:
+        name = self.names.fresh(var.name)
+        self.line(f"{type_of(dtype_of(var))} {name};")
+        return name
 
     def _block(self, head: str, body: Any) -> None:
         self.line(f"{head} {{")
