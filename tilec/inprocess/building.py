@@ -7,10 +7,12 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.cache import digest
+from tilec.errors import CompileError, UnsupportedError
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
@@ -70,12 +72,13 @@ def make_job(
     return Job(format_kernel(kernel), target, order, returned, path)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Form:
     """Tile IR of a kernel, what it is lowered to, and the name by which its functions begin."""
 
     kernel: Kernel
     ir_text: str
+    target: Target
     lowered: LoweredKernel
     prefix: str
 
@@ -86,20 +89,23 @@ class _Form:
 
         return len(losses(road for launch in self.lowered.launches for road in launch.roads))
 
-    def record(self, target: Target) -> VariantRecord:
+    @cached_property
+    def record(self) -> VariantRecord:
         """The variant of it. Raises CompileError."""
         from tilec.backends.base import backend_of
         from tilec.package.model import VariantRecord
 
-        image = backend_of(target).generator().compile_kernel(self.lowered, target, self.prefix)
+        image = backend_of(self.target).generator().compile_kernel(self.lowered, self.target, self.prefix)
         guards = tuple((dim.name, dim.guard) for dim in self.kernel.dims if not dim.guard.is_dynamic)
-        return VariantRecord(target.name, guards, image, config_source="in process", ir_text=self.ir_text)
+        name = self.target.name
+        return VariantRecord(name, guards, image, config_source="in process", ir_text=self.ir_text)
 
-    def source(self, target: Target) -> str:
+    @property
+    def source(self) -> str:
         """The source of its device code."""
         from tilec.backends.base import backend_of
 
-        return backend_of(target).text("source", self.lowered, target, self.prefix)
+        return backend_of(self.target).text("source", self.lowered, self.target, self.prefix)
 
 
 def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = lambda _stage: None) -> Card:
@@ -111,22 +117,22 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
     from tilec.package.model import PackageSpec, kernel_record, signature
     from tilec.package.write import write_library
 
-    kernel, target = kernel or parse_kernel(job.ir_text), parse_target(job.target)
+    kernel = kernel or parse_kernel(job.ir_text)
     verify(kernel)
-    forms = _forms(kernel, job.ir_text, target)
-    variants = [(signature(form.kernel), form.record(target)) for form in forms]
+    forms = _forms(kernel, job.ir_text, parse_target(job.target))
+    variants = [(signature(form.kernel), form.record) for form in forms]
     done("generated the code")
     tools, package = tool_versions(), package_name(kernel.name, job.ir_text, job.target)
     records = (kernel_record(kernel.name, variants),)
     host = write_library(PackageSpec(package, "0", find_toolchain().host, records, tools), job.path)
     done("linked the library")
-    source = _sources(forms, target)
+    source = _sources(forms)
     return Card(package, kernel.name, job.target, job.order, job.returned, job.ir_text, source, host, tools)
 
 
 def _forms(kernel: Kernel, ir_text: str, target: Target) -> list[_Form]:
     """The kernel, and in front of it the one for sizes that are multiples of vectors, where that has fewer
-    statements that are slower than they might be."""
+    statements that are slower than they might be, and room for what takes their place."""
     from tilec.inprocess.multiples import for_multiples
     from tilec.ir.text.printer import format_kernel
 
@@ -134,8 +140,11 @@ def _forms(kernel: Kernel, ir_text: str, target: Target) -> list[_Form]:
     closer = for_multiples(kernel, target) if plain.losses else None
     if closer is None:
         return [plain]
-    form = _form(closer, format_kernel(closer), target)
-    return [form, plain] if form.losses < plain.losses else [plain]
+    try:
+        form = _form(closer, format_kernel(closer), target)
+        return [form, plain] if form.losses < plain.losses and form.record else [plain]
+    except (CompileError, UnsupportedError):
+        return [plain]
 
 
 def _form(kernel: Kernel, ir_text: str, target: Target) -> _Form:
@@ -143,16 +152,16 @@ def _form(kernel: Kernel, ir_text: str, target: Target) -> _Form:
     from tilec.backends.to_tir import to_tir
 
     lowered = to_tir(lower(kernel, target), target)
-    return _Form(kernel, ir_text, lowered, package_name(kernel.name, ir_text, target.name))
+    return _Form(kernel, ir_text, target, lowered, package_name(kernel.name, ir_text, target.name))
 
 
-def _sources(forms: Sequence[_Form], target: Target) -> str:
+def _sources(forms: Sequence[_Form]) -> str:
     """The device code of all, each under the sizes that it serves where there are several."""
     from tilec.inprocess.multiples import served
 
     if len(forms) == 1:
-        return forms[0].source(target)
-    return "\n".join(f"// {served(form.kernel)}\n{form.source(target)}" for form in forms)
+        return forms[0].source
+    return "\n".join(f"// {served(form.kernel)}\n{form.source}" for form in forms)
 
 
 def package_name(kernel: str, ir_text: str, target: str) -> str:
