@@ -11,6 +11,7 @@ from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, 
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
+from tilec.language.values.operand_errors import are_several, several
 from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
@@ -183,6 +184,8 @@ class Buffer:
         expr = expression(value) if whole else None
         if expr is not None and str(expr.ty.dtype).lstrip("u").startswith("int"):
             return expr
+        if are_several(value):
+            raise several(f"index {axis} of {self.name} is {len(value)} indices, not one", self.name)
         raise source_error(
             SourceTypeError,
             f"index {axis} of {self.name} is {_typed(value)}, not an integer",

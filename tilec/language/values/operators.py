@@ -11,7 +11,7 @@ from typing import Any
 from tilec.errors import SourceError, SourceTypeError
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, Rules
-from tilec.language.values.operand_errors import operand_error
+from tilec.language.values.operand_errors import are_several, operand_error, several
 from tilec.language.values.operands import cast_value, cast_vector, wrap
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
@@ -127,6 +127,8 @@ def _identity(symbol: str, left: Any, right: Any) -> Any:
     if symbol in ("==", "!="):
         return (left is right) == (symbol == "==")
     other = right if _is_operand(left) else left
+    if are_several(other):
+        raise several(f"operator {symbol} takes one index, not several")
     if symbol not in _CALLED and isinstance(other, (str, list, tuple, dict, type(None))):
         raise source_error(
             SourceTypeError,
