@@ -181,6 +181,7 @@ def test_negative_indices_count_from_the_end():
         (lambda A, s, f, bx: A[s[0, 0], 0], SourceTypeError, "not an integer"),
         (lambda A, s, f, bx: A[(bx, bx), 0], SourceTypeError, "index 0 of A is 2 indices, not one"),
         (lambda A, s, f, bx: A[[bx, bx] * 16 + bx, 0], SourceTypeError, r"operator \+ takes one index"),
+        (lambda A, s, f, bx: sum(A[bx, 0] for _ in range(300)), SourceValueError, "more than 200 operators"),
         (lambda A, s, f, bx: A[70:80, 0], SourceIndexError, "index 70 is out of range"),
         (lambda A, s, f, bx: s.__setitem__((0, 0), f), SourceTypeError, "cannot hold a tile"),
         (lambda A, s, f, bx: s.__setitem__((0, 0), "x"), SourceTypeError, "takes numbers and expressions"),

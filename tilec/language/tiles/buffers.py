@@ -11,11 +11,11 @@ from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, 
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
-from tilec.language.values.operand_errors import are_several, several
+from tilec.language.values.operand_errors import several
 from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Value, Vector, check_alive, is_number, resolve
+from tilec.language.values.value import Value, Vector, are_several, check_alive, is_number, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -31,13 +31,6 @@ def operand_error(symbol: str, types: str, right: Any, error: Exception) -> Sour
     return source_error(kind, f"operator {symbol} does not take {types}", why=why, remedy=remedy)
 
 
-def are_several(value: Any) -> bool:
-    """Whether a value is what a launch or a loop of several axes gives under one name."""
-    from tilec.language.values.value import Value
-
-    return isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(x, Value) for x in value)
-
-
 def several(what: str, construct: str | None = None) -> SourceError:
     """Several indices stand where one does; ``what`` says where."""
     return source_error(

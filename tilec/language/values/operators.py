@@ -8,15 +8,27 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tilec.errors import SourceError, SourceTypeError
+from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, Rules
-from tilec.language.values.operand_errors import are_several, operand_error, several
+from tilec.language.values.operand_errors import operand_error, several
 from tilec.language.values.operands import cast_value, cast_vector, wrap
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Deferred, Dim, Value, Vector, is_number, plain, resolve, text_of
+from tilec.language.values.value import (
+    Deferred,
+    Dim,
+    Value,
+    Vector,
+    are_several,
+    is_number,
+    plain,
+    resolve,
+    text_of,
+)
 
+#: Operators of an expression inside of each other; compilers walk over them by recursion.
+_DEEPEST = 200
 _TEXT_OPS = {"+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!="}
 _CALLED = {"min": min, "max": max}
 _OF_NUMBERS = {"+", "-", "*", "/", "//", "%", "<<", ">>"}
@@ -190,7 +202,16 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
         raise operand_error(symbol, _types(left, right), right, error) from error
     if hasattr(result, "asobject"):  # == and != of anything but two numbers
         result = result.asobject()
-    return Value(result, text=_text(symbol, left, right))
+    made = Value(result, text=_text(symbol, left, right))
+    made.depth = 1 + max(getattr(value, "depth", 0) for value in (left, right))
+    if made.depth > _DEEPEST:
+        raise source_error(
+            SourceValueError,
+            f"an expression has more than {_DEEPEST} operators inside of each other",
+            why="Python's loops and sum() write every term into it",
+            remedy="add up in a T.alloc_var in a T.serial or T.unroll loop, or give parts of it names",
+        )
+    return made
 
 
 def _typed(symbol: str, value: Any) -> Any:

@@ -24,6 +24,8 @@ _OWN = os.path.join(str(Path(__file__).parents[2]), "")  # the package, as code 
 #: What TVM puts into tracebacks.
 _COMPILED = (".cc", ".h", ".pyx", ".pxi")
 _NOT_AUTHORS = (_OWN, os.path.join(sysconfig.get_path("stdlib"), ""), "<frozen")
+#: Characters of an operand in a message.
+_LONGEST = 200
 
 
 def _is_authors(file: str) -> bool:
@@ -148,8 +150,13 @@ def operands_of(called: FrameType) -> str:
     code, values = called.f_code, called.f_locals
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
     found = [values[name] for name in code.co_varnames[:count] if name in values]
-    shown = (text for value in found for text in _described(value))
+    shown = (_shortened(text) for value in found for text in _described(value))
     return "\n".join(dict.fromkeys(shown))
+
+
+def _shortened(text: str) -> str:
+    """The beginning and the end of a text of more than a line or two."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 4 :]}"
 
 
 def _described(value: object) -> list[str]:

@@ -28,9 +28,11 @@ class Value(Arithmetic):
     """An expression: depends on loop or block indices, runtime scalars, runtime dimensions or elements.
 
     ``text`` spells it over dimension names where it depends on those alone; ``frame`` is the region outside
-    of which a bound name is dead."""
+    of which a bound name is dead; ``depth``, of results of operators, how many of them stand inside of each
+    other."""
 
-    __slots__ = ("_expr", "frame", "text")
+    __slots__ = ("_expr", "depth", "frame", "text")
+    depth: int
 
     def __init__(self, expr: Expr, *, text: str | None = None, frame: Frame | None = None) -> None:
         self._expr = expr
@@ -216,6 +218,11 @@ def _adopted(value: Any) -> Any:
 
     made = value.asobject() if hasattr(value, "asobject") else value
     return Value(made) if isinstance(made, Expr) else value
+
+
+def are_several(value: Any) -> bool:
+    """Whether a value is what a launch or a loop of several axes gives under one name."""
+    return isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(x, Value) for x in value)
 
 
 def is_number(value: Any) -> bool:
