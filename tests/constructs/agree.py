@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from construct_cases import CudaCases
 
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.inprocess.building import build, make_job
 from tilec.inprocess.request import Request
@@ -21,6 +23,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.interp import interpreter
 from tilec.ir.interp.values import cast, numpy_dtype, undefined
 from tilec.ir.nodes import Kernel, TensorParam
+from tilec.ir.roads import Road
 from tilec.language.frontend.elaborate import elaborate
 from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.programs import PrimFunc
@@ -33,6 +36,15 @@ TARGETS = ("cpu", "sm_80", "sm_90a")
 
 #: Filled by `--cuda-cases`.
 cuda_cases: CudaCases | None = None
+
+
+def roads(
+    kernel: Any, *inputs: Any, dims: Mapping[str, int | Guard] | None = None, target: str = "sm_80"
+) -> tuple[Road, ...]:
+    """How the statements of a kernel's one launch go on a GPU; arguments as those of `agree`."""
+    chip = parse_target(target)
+    (launch,) = lower_kernel(lower(elaborated(kernel, inputs, dims, {}, {}), chip), chip).launches
+    return launch.roads
 
 
 def agree(

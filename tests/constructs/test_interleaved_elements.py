@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, roads
 
 import tilec.language as T
-from tilec.backends.cuda.emit.entry import lower_kernel
-from tilec.backends.pipeline import lower
-from tilec.targets import parse_target
 
 ROWS, HEADS, DEPTH = 9, 2, 32
 TARGETS = ("cpu", "sm_80", "gfx942")
@@ -85,12 +82,9 @@ def halves(*shape):
     return (np.random.default_rng(7).integers(-8, 9, shape) / 4).astype(np.float16)
 
 
-def accesses(kernel, *inputs, target="sm_80"):
+def accesses(kernel, *inputs):
     """What the roads of a kernel's launch say."""
-    made = elaborated(kernel, inputs, None, {}, {})
-    chip = parse_target(target)
-    (launch,) = lower_kernel(lower(made, chip), chip).launches
-    return [road.instruction for road in launch.roads]
+    return [road.instruction for road in roads(kernel, *inputs)]
 
 
 def turned(x, cos, pairs):

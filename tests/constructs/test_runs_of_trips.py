@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, elaborated, roads
 
 import tilec.language as T
-from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import For, Store, walk
@@ -171,12 +170,6 @@ def shifted(A: T.Tensor((N, 16), "float16")):
 
 def halves(*shape):
     return (np.random.default_rng(7).integers(-8, 9, shape) / 4).astype(np.float16)
-
-
-def roads(kernel, *inputs, dims=ANY, target="sm_80"):
-    chip = parse_target(target)
-    (launch,) = lower_kernel(lower(elaborated(kernel, inputs, dims, {}, {}), chip), chip).launches
-    return launch.roads
 
 
 def loops(kernel, *inputs, dims=ANY):

@@ -74,7 +74,8 @@ def make_job(
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """Tile IR of a kernel, what it is lowered to, and the name by which its functions begin."""
+    """Tile IR of a kernel, what it is lowered to, and the name by which its functions begin; that of the form
+    for all sizes is the library's."""
 
     kernel: Kernel
     ir_text: str
@@ -122,7 +123,7 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
     forms = _forms(kernel, job.ir_text, parse_target(job.target))
     variants = [(signature(form.kernel), form.record) for form in forms]
     done("generated the code")
-    tools, package = tool_versions(), package_name(kernel.name, job.ir_text, job.target)
+    tools, package = tool_versions(), forms[-1].prefix
     records = (kernel_record(kernel.name, variants),)
     host = write_library(PackageSpec(package, "0", find_toolchain().host, records, tools), job.path)
     done("linked the library")
@@ -152,7 +153,8 @@ def _form(kernel: Kernel, ir_text: str, target: Target) -> _Form:
     from tilec.backends.to_tir import to_tir
 
     lowered = to_tir(lower(kernel, target), target)
-    return _Form(kernel, ir_text, target, lowered, package_name(kernel.name, ir_text, target.name))
+    prefix = f"{kernel.name}_{digest(ir_text, target.name)[:12]}"  # no other kernel's: profilers show it
+    return _Form(kernel, ir_text, target, lowered, prefix)
 
 
 def _sources(forms: Sequence[_Form]) -> str:
@@ -162,11 +164,6 @@ def _sources(forms: Sequence[_Form]) -> str:
     if len(forms) == 1:
         return forms[0].source
     return "\n".join(f"// {served(form.kernel)}\n{form.source}" for form in forms)
-
-
-def package_name(kernel: str, ir_text: str, target: str) -> str:
-    """A name for the library that no other kernel's has: profilers and debuggers show it."""
-    return f"{kernel}_{digest(ir_text, target)[:12]}"
 
 
 def kernel_name(name: str) -> str:

@@ -13,14 +13,12 @@ from tilec.dtypes import lookup
 from tilec.families import family_of
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import TensorParam
+from tilec.package.starts import VECTOR_BYTES
 from tilec.sizes import names_in
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.targets import Target
-
-#: Bits of the widest access of a lane, and of what pitches of tensors that a unit copies are multiples.
-_VECTOR = 128
 
 
 def for_multiples(kernel: Kernel, target: Target) -> Kernel | None:
@@ -31,8 +29,8 @@ def for_multiples(kernel: Kernel, target: Target) -> Kernel | None:
     counts: dict[str, int] = {}
     for param in kernel.params:
         if isinstance(param, TensorParam):
-            for name in _pitch(param):
-                counts[name] = max(counts.get(name, 1), _VECTOR // lookup(str(param.buffer.dtype)).bits)
+            count = VECTOR_BYTES * 8 // lookup(str(param.buffer.dtype)).bits
+            counts |= {name: max(counts.get(name, 1), count) for name in _pitch(param)}
     guards = [dim.guard & Guard(div=counts.get(dim.name, 1)) for dim in kernel.dims]
     if guards == [dim.guard for dim in kernel.dims]:
         return None

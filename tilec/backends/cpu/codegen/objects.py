@@ -157,13 +157,15 @@ def _through(
 ) -> tvm.IRModule:
     import tvm
 
+    from tilec.lowering.emission.long_names import keep_long_names
+
     symbols = _symbols(lowered, symbol_prefix)
     functions = {symbol: launch.func for symbol, launch in zip(symbols, lowered.launches, strict=True)}
     native = _tvm_target(target, bool(lowered.option(FAST_MATH)))
     module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
     try:
         with native, tvm.transform.PassContext(opt_level=3):
-            return tvm.transform.Sequential(list(passes))(module)
+            return tvm.transform.Sequential([keep_long_names(), *passes])(module)
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
 
@@ -187,10 +189,8 @@ def _passes() -> list[Any]:
 
     from tilec.backends.cpu.codegen.keep_floats import hide_floats, part_unequal, show_floats
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
-    from tilec.lowering.emission.long_names import keep_long_names
 
     return [
-        keep_long_names(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
@@ -211,10 +211,7 @@ def _readable_passes() -> list[Any]:
     """Those that C needs: values keep their names, functions and floor divisions stay what they are."""
     from tvm import s_tir, tirx
 
-    from tilec.lowering.emission.long_names import keep_long_names
-
     return [
-        keep_long_names(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),

@@ -10,7 +10,6 @@ Sums of such a loop are those of lanes, added at its end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -24,7 +23,6 @@ from tilec.ir.nodes import (
     Block,
     For,
     If,
-    Kernel,
     Parallel,
     Stmt,
     Store,
@@ -36,12 +34,10 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, own_accesses, values_of
 from tilec.lowering.analysis.accumulations import find_accumulations
-from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import BlockPass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-    from tilec.targets import Target
 
 #: What loops consist of that take the lanes.
 _PLAIN = (Bind, Store, If, For, Alloc)
@@ -55,19 +51,13 @@ _OPERATION, _CALL, _END = 0.25, 4.0, 2.0
 _GAIN = 1.5
 
 
-class VectoriseInside(Pass):
+class VectoriseInside(BlockPass):
     """In: Parallel loops. Out: those whose lanes would gather what loops inside read and write side by side
     are serial, and these loops are Parallel."""
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with such loops turned."""
-
-        def turn(block: Block) -> list[Stmt]:
-            return [_turned(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
-
-        return rewrite_launches(
-            kernel, lambda launch: replace(launch, body=rewrite_blocks(launch.body, turn))
-        )
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with such loops turned."""
+        return [_turned(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
 
 
 def _turned(outer: Parallel) -> Stmt:

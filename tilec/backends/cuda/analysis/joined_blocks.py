@@ -12,7 +12,6 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.long_tiles import (
-    bindings,
     elements,
     on_chip,
     operand_axes,
@@ -38,6 +37,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ _AROUND = (Assume, For, If, Pipelined)
 def may_join(tiles: LongTiles, facts: Facts) -> bool:
     """Whether two blocks may be one. Behind the last block they write nothing."""
     body = tiles.launch.body
-    check = _Check(tiles, facts, bindings(body))
+    check = _Check(tiles, facts, values_of(walk(body)))
     return bool(tiles.axes) and all(map(check.is_fit, outside_of_elements(body)))
 
 

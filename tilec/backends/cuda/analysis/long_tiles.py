@@ -54,7 +54,7 @@ class _Finder:
         self.axes: dict[Var, int] = {}
         self.rows: dict[Stmt, Var] = {}
         self._block = block
-        self._values = bindings(launch.body)
+        self._values = values_of(walk(launch.body))
 
     def learn(self, stmt: Stmt) -> None:
         """What a statement says of its tiles."""
@@ -99,11 +99,6 @@ class _Finder:
 def on_chip(buffer: Var) -> bool:
     """Whether a buffer is no tensor."""
     return not str(buffer.scope()).startswith("global")
-
-
-def bindings(body: Block) -> dict[Var, Expr]:
-    """What names stand for."""
-    return values_of(walk(body))
 
 
 def outside_of_elements(block: Block) -> Iterator[Stmt]:

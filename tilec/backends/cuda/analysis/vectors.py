@@ -37,7 +37,7 @@ def vector_width(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, fac
 
     All of them are inside the buffer or none is, their address is aligned, given that ``var`` starts at a
     multiple of the width. Base addresses are aligned to `WIDEST`."""
-    width = widest(buffer, limit)
+    width, indices = widest(buffer, limit), [facts.inline(index) for index in indices]
     while width > 1 and not _is_vector(buffer, indices, var, width, facts):
         width //= 2
     return width
@@ -46,7 +46,7 @@ def vector_width(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, fac
 def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts: Facts) -> bool:
     if not indices:
         return False
-    *rows, last = (_step(facts.inline(index), var, width, facts) for index in indices)
+    *rows, last = (_step(index, var, width, facts) for index in indices)
     return (
         last == 1
         and not any(row != 0 for row in rows)

@@ -67,7 +67,7 @@ class Match:
     @property
     def names(self) -> dict[Var, Expr]:
         """The values of all names, those of elements that are read too."""
-        return names_in((*self.head, *self.inner))
+        return values_of(walk_statements((*self.head, *self.inner)))
 
     @property
     def ends(self) -> tuple[Expr, Expr]:
@@ -181,11 +181,6 @@ def match(launch: Launch) -> Match:
     _check_tail(found, launch)
     _check_sources(found, launch)
     return found
-
-
-def names_in(block: Block) -> dict[Var, Expr]:
-    """The values of the names that statements bind, and those inside of them."""
-    return values_of(walk_statements(block))
 
 
 def all_expressions(stmt: Stmt) -> Iterator[Expr]:

@@ -12,7 +12,6 @@ from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.emit.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
-from tilec.backends.cuda.matmul.match import names_in
 from tilec.backends.cuda.matmul.nodes import (
     ClearFront,
     GatherLoad,
@@ -30,6 +29,7 @@ from tilec.backends.cuda.warp_roles.tma import rows_of_a_group
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.exprs import dtype_of, int_value, uses
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass
 
@@ -66,7 +66,7 @@ def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target
     room = staging_room(ring.stages * ring.bytes + parts, consumers, target)
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
     views = {stmt.view: stmt for stmt in launch.body if isinstance(stmt, RowsView)}
-    shared = _Shared(pair, roles.order.crosses, names_in(roles.producer), scope.facts, views)
+    shared = _Shared(pair, roles.order.crosses, values_of(walk(roles.producer)), scope.facts, views)
     found = tuple(made for stmt in roles.producer for made in _loads(stmt, shared, evict))
     made = replace(
         roles,

@@ -12,6 +12,7 @@ from tvm.ir import Range, TensorLoad
 from tilec.backends.cuda.nodes import ThreadVector
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, transform
 from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, Store, children, with_children
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _vector(loop: For, analyzer: sym.Analyzer) -> Stmt | None:
     if len(binds) + len(stores) != len(loop.body) or any(next(loads(stmt.value), None) for stmt in binds):
         return None
     analyzer.bind(loop.var, Range.from_min_extent(0, count))
-    values = {stmt.var: stmt.value for stmt in binds}
+    values = values_of(binds)
     body = tuple(_spelled(stmt, values, analyzer) for stmt in stores)
     return ThreadVector("vectorized", loop.var, loop.start, loop.stop, loop.step, body, loc=loop.loc)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from tilec.backends.cuda.analysis.long_tiles import bindings, on_chip
+from tilec.backends.cuda.analysis.long_tiles import on_chip
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, walk
 from tilec.ir.nodes import (
@@ -33,7 +33,9 @@ from tilec.ir.nodes import (
     While,
     children,
 )
+from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.passes.expand_copies import expand_copy, expand_fill, is_single
 
@@ -251,7 +253,7 @@ class RowColumns:
 def row_columns(body: Block, parts: int) -> RowColumns:
     """What the statements of a launch say whose columns ``parts`` blocks are to share. Unfit where one has a
     meaning of its own for the block, or columns have no such parts."""
-    found = RowColumns(bindings(body), parts)
+    found = RowColumns(values_of(walk_statements(body)), parts)
     found.block(body)
     found.check()
     return found
