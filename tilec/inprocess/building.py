@@ -132,20 +132,22 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
 
 
 def _forms(kernel: Kernel, ir_text: str, target: Target) -> list[_Form]:
-    """The kernel, and in front of it the one for sizes that are multiples of vectors, where that has fewer
+    """The kernel, and in front of it those for sizes that have whole vectors, where they have fewer
     statements that are slower than they might be, and room for what takes their place."""
-    from tilec.inprocess.multiples import for_multiples
+    from tilec.inprocess.whole_vectors import for_vectors
     from tilec.ir.text.printer import format_kernel
 
-    plain = _form(kernel, ir_text, target)
-    closer = for_multiples(kernel, target) if plain.losses else None
-    if closer is None:
-        return [plain]
-    try:
-        form = _form(closer, format_kernel(closer), target)
-        return [form, plain] if form.losses < plain.losses and form.record else [plain]
-    except (CompileError, UnsupportedError):
-        return [plain]
+    forms = [_form(kernel, ir_text, target)]
+    for closer in for_vectors(kernel, target) if forms[0].losses else ():
+        try:
+            form = _form(closer, format_kernel(closer), target)
+            if form.losses < forms[0].losses and form.record:
+                forms.insert(0, form)
+        except (CompileError, UnsupportedError):
+            continue
+        if not form.losses:
+            break
+    return forms
 
 
 def _form(kernel: Kernel, ir_text: str, target: Target) -> _Form:
@@ -159,7 +161,7 @@ def _form(kernel: Kernel, ir_text: str, target: Target) -> _Form:
 
 def _sources(forms: Sequence[_Form]) -> str:
     """The device code of all, each under the sizes that it serves where there are several."""
-    from tilec.inprocess.multiples import served
+    from tilec.inprocess.whole_vectors import served
 
     if len(forms) == 1:
         return forms[0].source

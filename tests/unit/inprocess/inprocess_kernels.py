@@ -106,3 +106,29 @@ def matrix_doubled(rows, cols, block=256, dtype="float16"):
                 Y[by, bx * block + i] = X[by, bx * block + i] * 2
 
     return main
+
+
+def vector_doubled(count, block=1024, dtype="float16"):
+    """Twice a tensor of one axis."""
+
+    @T.prim_func
+    def main(X: T.Tensor((count,), dtype), Y: T.Tensor((count,), dtype)):
+        with T.Kernel(T.ceildiv(count, block), threads=64) as bx:
+            for i in T.Parallel(block):
+                Y[bx * block + i] = X[bx * block + i] * 2
+
+    return main
+
+
+def columns_scaled(count, rows=16, block=256, dtype="float16"):
+    """Rows times a factor for each column."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((rows, count), dtype), S: T.Tensor((count,), dtype), Y: T.Tensor((rows, count), dtype)
+    ):
+        with T.Kernel(T.ceildiv(count, block), rows, threads=64) as (bx, by):
+            for i in T.Parallel(block):
+                Y[by, bx * block + i] = X[by, bx * block + i] * S[bx * block + i]
+
+    return main

@@ -195,11 +195,11 @@ def test_a_cross_target_gives_sources(tmp_path: Path, monkeypatch: pytest.Monkey
     assert kernel.n_spills == 0
 
 
-def _served(kernel: Any) -> list[tuple[dict[str, int], list[str]]]:
-    """What each variant serves: divisors of dims, and tensors that begin at vectors."""
+def _served(kernel: Any) -> list[tuple[dict[str, str], list[str]]]:
+    """What each variant serves: guards of dims, and tensors that begin at vectors."""
     variants = kernel._kernel.metadata["variants"]
     return [
-        ({dim: each["div"] for dim, each in found["guards"].items()}, list(found["align"]))
+        ({dim: guard["text"] for dim, guard in found["guards"].items()}, list(found["align"]))
         for found in variants
     ]
 
@@ -210,12 +210,23 @@ def test_sizes_that_are_multiples_have_code_of_their_own() -> None:
     pytest.importorskip("nvidia.cuda_nvrtc")
     rows, cols = T.dynamic("rows"), T.dynamic("cols")
     kernel = tilec.compile(kernels.matrix_doubled(rows, cols), target="sm_80")
-    assert _served(kernel) == [({"cols": 8}, ["X", "Y"]), ({}, [])]
+    assert _served(kernel) == [({"cols": "%8"}, ["X", "Y"]), ({}, [])]
     told = [line for line in kernel.get_kernel_source().splitlines() if line.startswith("// ")]
-    assert told[0] == "// cols % 8 == 0"
+    assert told[0] == "// cols %8"
     assert "// all other sizes" in told
     assert kernel.n_regs
     wide = tilec.compile(kernels.matrix_doubled(rows, cols, dtype="float32"), target="sm_80")
-    assert _served(wide) == [({"cols": 4}, ["X", "Y"]), ({}, [])]
+    assert _served(wide) == [({"cols": "%4"}, ["X", "Y"]), ({}, [])]
     assert len(_served(tilec.compile(kernels.matrix_doubled(rows, 1024), target="sm_80"))) == 1
     assert len(_served(tilec.compile(kernels.matrix_doubled(rows, cols), target="x86-64-v3"))) == 1
+
+
+def test_tensors_of_one_axis_need_hold_a_vector_alone() -> None:
+    """Their ends are tested; but a dim that is the pitch of rows too is a multiple."""
+    pytest.importorskip("nvidia.cuda_nvrtc")
+    count = T.dynamic("count")
+    kernel = tilec.compile(kernels.vector_doubled(count), target="sm_80")
+    assert _served(kernel) == [({"count": ">=8"}, ["X", "Y"]), ({}, [])]
+    assert "// count >=8" in kernel.get_kernel_source().splitlines()
+    scaled = tilec.compile(kernels.columns_scaled(count), target="sm_80")
+    assert _served(scaled) == [({"count": "%8"}, ["X", "S", "Y"]), ({}, [])]

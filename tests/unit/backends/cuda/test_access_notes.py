@@ -66,6 +66,29 @@ def test_interleaved_pairs_are_vectors():
     assert not any("X is read element by element" in note for note in notes(kernel))
 
 
+@pytest.mark.parametrize(
+    ("shape", "least", "guard"), [("n,", "", ">=16"), ("4, n", "", "%8"), ("n,", ", min=16", None)]
+)
+def test_a_tensor_of_one_axis_need_hold_a_vector_alone(shape, least, guard):
+    """So much is what to ask for; rows have to lie multiples apart."""
+    sizes = ", ".join(f'"{each.strip()}"' for each in shape.split(",") if each.strip())
+    first = "" if shape == "n," else "3, "
+    text = f"""\
+kernel("tile")
+n = dim(int32{least})
+x = tensor(float16, ({shape}), ({sizes},), access="in")
+y = tensor(float16, ({shape}), ({sizes},), access="out")
+with launch((n + 2047) // 2048, threads=(128, 1, 1)) as (bx,):
+    for i in parallel(2048):
+        if bx * 2048 + i < n:
+            y[{first}bx * 2048 + i] = x[{first}bx * 2048 + i]
+"""
+    launch = to_tir(lower(parse_kernel(text), SM80), SM80).launches[0]
+    remedies = {road.loss.remedy for road in launch.roads if road.loss}
+    said = {f'pin the extent of its rows, or give the dimension a guard such as "{guard}"'}
+    assert remedies == (said if guard else set())
+
+
 def test_one_element_a_thread_is_no_vector():
     text = ("for i in parallel(128):", "    y[i] = x[i]")
     assert tile_notes(*text, threads=128) == [], "there is nothing to change"

@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
-from tilec.ir.exprs import int_value, linear_in, loads, same_all, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import (
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.emit.context import DeviceContext
 
 _MEMORY = ("shared", "global")
+#: Elements of the longest vector.
+_MOST = WIDEST
 _EACH = "each thread its own element"
 
 
@@ -126,10 +130,19 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str
         return "the loop has no two elements for every thread", ""
     if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) == 1:
         why = "extents and strides of its rows are not known to be multiples of a vector"
-        return why, 'pin the extent of its rows, or give the dimension a guard such as "%8"'
+        guard = f">={_MOST}" if _may_be_short(item, ctx) else "%8"
+        return why, f'pin the extent of its rows, or give the dimension a guard such as "{guard}"'
     if _is_mixed(item, stmt):
         return "the loop reads and writes other elements of it", "write to another tile"
     return "another access of the loop is no vector", ""
+
+
+def _may_be_short(item: Access, ctx: DeviceContext) -> bool:
+    """Whether a tensor is one row, of which only that it may have no whole vector keeps loops from them."""
+    extents = item.buffer.shape
+    if len(extents) > 1 or item.buffer.scope() != "global":
+        return False
+    return ctx.facts.prove(tirx.GE(extents[0], tirx.const(_MOST, dtype_of(extents[0])))) is not True
 
 
 def _is_mixed(item: Access, stmt: ThreadLoop) -> bool:
