@@ -39,11 +39,11 @@ def _with_calls(text: str) -> str:
 
 def as_here(target: Target) -> Target:
     """``target``, with what is told of the machine cut to what this one has beside the unit: all else of the
-    target, or AVX2."""
+    target, its level alone, or AVX2."""
     if runs_here(target):
         return target
     level, *features = target.name.split("+")
-    others = parse_target("+".join([level, *(name for name in features if name != "amx")]))
-    here = others if runs_here(others) else _AVX2
+    others = "+".join([level, *(name for name in features if name != "amx")])
+    here = next(filter(runs_here, map(parse_target, (others, level))), _AVX2)
     kept = (*here.features, "amx")
     return replace(target, features=kept, mcpu=here.mcpu, mattr=here.mattr, bits=here.bits)

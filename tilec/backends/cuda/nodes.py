@@ -54,6 +54,21 @@ class RaggedThreadLoop(ThreadLoop):
 
 
 @dataclass(frozen=True, eq=False)
+class EndLoop(Parallel):
+    """A Parallel for where tensors of one axis end, beside one that moves them in vectors where they do not:
+    it moves single elements, which costs a block alone."""
+
+    syntax = "ends(*extents, dtypes=, hints=)"
+
+
+@dataclass(frozen=True, eq=False)
+class EndThreadLoop(ThreadLoop):
+    """An `EndLoop` spread over threads and registers."""
+
+    syntax = "end_threads(*extents, layout=, vector=)"
+
+
+@dataclass(frozen=True, eq=False)
 class AsyncCopy(Stmt):
     """``dst = src`` by cp.async in pieces of ``width`` elements; it is complete after a `WaitGroup` that
     covers its group. Elements outside of ``src`` become 0. Its lines leave the L2 cache ``evict`` ("first" or

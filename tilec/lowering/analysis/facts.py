@@ -75,6 +75,7 @@ class Facts:
         self._long_names = LongNames()
         self._multiples: dict[Var, Expr] = {}
         self._known: list[tuple[Expr, bool]] = []
+        self._gaps: list[Expr] = []
         self._state = 0
         self._states = itertools.count(1)
         self._verdicts: _Answers[bool | None] = _Answers()
@@ -238,12 +239,30 @@ class Facts:
         positive = gap(cond)
         if positive is None:
             return False
-        if self.analyzer.can_prove(self._extreme(positive, False) > 0):
+        if self.analyzer.can_prove(self._extreme(positive, False) > 0) or self._follows(positive):
             return True
         if not any(node in self._lesser for node in undefined_vars(self._proof_form(positive))):
             return False
         ends = (self._extreme(positive, False, number) for number in (0, 1))
         return any(self.analyzer.can_prove(end > 0) for end in ends)
+
+    def _follows(self, positive: Expr) -> bool:
+        """Whether ``positive`` is at least what is known to be positive, for the values of the variables that
+        were introduced last, whichever of them alone it mentions."""
+        left = self._proof_form(positive) if self._gaps else None
+        for var, low, high in reversed(self._ranges) if left is not None else ():
+            if any(self._is_least(left - known) for known in self._gaps):
+                return True
+            linear = linear_in(left, [var]) if var in set(undefined_vars(left)) else []
+            factor = int_value(linear[0]) if linear else None
+            if factor is not None:
+                left = self._proof_form(linear[1] + linear[0] * (low if factor > 0 else high))
+        return False
+
+    def _is_least(self, difference: Expr) -> bool:
+        """Whether a difference is a number that is not negative."""
+        number = int_value(self.analyzer.simplify(difference))
+        return number is not None and number >= 0
 
     def _extreme(self, expr: Expr, largest: bool, number: int | None = None) -> Expr:
         """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in. Of ends
@@ -286,11 +305,13 @@ class Facts:
         """Within the context ``cond`` is ``value``. A false conjunction of several parts tells nothing."""
         cond = self.inline(cond)
         parts = conjuncts(cond)
-        before, state = len(self._known), self._state
+        before, gaps, state = len(self._known), len(self._gaps), self._state
         inside = self._state = next(self._states)
         if value or len(parts) == 1:
             self._known += [(as_written(part), value) for part in parts]
         negated = None if value or len(parts) > 1 else negate(cond)
+        found = map(gap, parts if value else [negated] if negated is not None else [])
+        self._gaps += [self._proof_form(each) for each in found if each is not None]
         fact = None if _has_floats(cond) else cond if value else negated
         try:
             if fact is None:
@@ -299,7 +320,7 @@ class Facts:
                 with self.analyzer.constraint_scope(substitute(fact, self._multiples)):
                     yield
         finally:
-            del self._known[before:]
+            del self._known[before:], self._gaps[gaps:]
             self._state = state if self._state == inside else next(self._states)
 
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class ScopedRewrite:
-    """Rewrites a launch top down; ``facts`` knows the ranges of the variables in scope."""
+    """Rewrites a launch top down; ``facts`` knows the ranges of the variables in scope, and the conditions
+    that hold there."""
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         self.launch = launch
@@ -56,9 +57,18 @@ class ScopedRewrite:
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """What a statement becomes; by default itself over rewritten blocks."""
+        if isinstance(stmt, If):
+            return [self.branch(stmt)]
         self._learn(stmt)
         inner = children(stmt)
         return [with_children(stmt, [self.block(block) for block in inner]) if inner else stmt]
+
+    def branch(self, stmt: If) -> If:
+        """A branch over rewritten blocks, each of which knows how the condition came out."""
+        with self.facts.remember(stmt.cond):
+            then = self.block(stmt.then)
+        with self.facts.remember(stmt.cond, False):
+            return replace(stmt, then=then, orelse=self.block(stmt.orelse))
 
     def _learn(self, stmt: Stmt) -> None:
         if isinstance(stmt, Bind):

@@ -26,10 +26,10 @@ class DropProvenTests(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with the tests that are left."""
-        return rewrite_launches(kernel, lambda launch: _Proven(kernel, launch).run())
+        return rewrite_launches(kernel, lambda launch: Proven(kernel, launch).run())
 
 
-class _Proven(ScopedRewrite):
+class Proven(ScopedRewrite):
     """Rewrites the branches of one launch."""
 
     def run(self) -> Launch:

@@ -139,3 +139,12 @@ def test_names_of_what_is_read_have_its_range():
     assert facts.prove(at + 1 <= 3) is None
     facts.learn_binding(at, read)
     assert facts.prove(k >= 0) is True
+
+
+def test_what_is_tested_for_the_last_of_a_tile_holds_for_all(grid):
+    facts, (_, N, _, bx, _, j) = grid
+    with facts.assume(N - bx * 64 - 63 > 0):
+        assert facts.prove(bx * 64 + j < N) is True
+        assert facts.prove(bx * 64 + j + 1 < N) is None
+        assert facts.prove(bx * 64 + j + 64 < N) is None
+    assert facts.prove(bx * 64 + j < N) is None

@@ -79,18 +79,10 @@ class _Forward(StagedOperands):
         return replace(launch, body=_without_unread(launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """Rewrites products; in a branch its condition is known."""
-        if isinstance(stmt, If):
-            return [self._branch(stmt)]
+        """Rewrites products."""
         if not isinstance(stmt, MicroGemm):
             return super().stmt(stmt)
         return _with_rest_cleared(self._rows(self._columns(stmt)))
-
-    def _branch(self, stmt: If) -> If:
-        with self.facts.remember(stmt.cond):
-            then = self.block(stmt.then)
-        with self.facts.remember(stmt.cond, False):
-            return replace(stmt, then=then, orelse=self.block(stmt.orelse))
 
     def block(self, block: Block) -> Block:
         """A Fill counts for the block that it stands in."""

@@ -19,7 +19,7 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.loops import loop_extents
 from tilec.backends.cuda.analysis.low_places import element_place, is_dense, low_place
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.vectors import divides, vector_width, widest
+from tilec.backends.cuda.analysis.vectors import divides, holds_vector, vector_width, widest
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, substitute, uses
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Reduce, Region, Stmt, Store, walk
 from tilec.ir.traits import buffers
@@ -227,20 +227,22 @@ class _Group:
 
     def _is_long(self) -> bool:
         """Whether rows end with vectors, or have so many that their ends are a small part of the work, of
-        elements of which a warp moves less than a line at once one by one."""
+        elements of which a warp moves less than a line at once one by one. Tensors of one axis end once;
+        those that hold a vector are parted there instead (`part_ends`), where all accesses begin at one."""
         facts = self.finder.facts
         items = [item for loop in self.loops for item in loop.items]
+        if all(holds_vector(item.buffer, facts) for item in items):
+            return not self._begin_at_vectors()
         even = all(divides(self.width, item.buffer.shape[-1], facts) for item in items)
         narrow = any(element_bytes(str(item.buffer.dtype)) < _WORD for item in items)
         rows = (loop_extents(loop.stmt)[-1] for loop in self.loops)
         long = narrow and all(each >= _LONG * WARP * self.width for each in rows)
-        return even or long or all(self._is_flat(item) for item in items)
+        return even or long
 
-    def _is_flat(self, item: Access) -> bool:
-        """Whether a tensor is one row, which ends once and is known to hold a vector: of those that may be
-        shorter nobody has said that they begin at vectors."""
-        extents = item.buffer.shape
-        return len(extents) == 1 and self.finder.facts.prove(extents[0] >= self.width) is True
+    def _begin_at_vectors(self) -> bool:
+        """Whether vectors of all accesses begin at multiples of their width."""
+        lows = (self._low(place, loop) for loop in self.loops for place in loop.places)
+        return all(int_value(low) == 0 for low in lows)
 
     def _is_known(self) -> bool:
         """Whether all accesses are whole vectors as they are."""

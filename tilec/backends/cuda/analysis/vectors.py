@@ -47,12 +47,20 @@ def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts
     if not indices:
         return False
     *rows, last = (_step(index, var, width, facts) for index in indices)
-    return (
-        last == 1
-        and not any(row != 0 for row in rows)
-        and divides(width, buffer.shape[-1], facts)
-        and _rows_align(buffer, width, facts)
-    )
+    whole = divides(width, buffer.shape[-1], facts) or (not rows and is_inside(buffer, indices[-1], facts))
+    return last == 1 and not any(row != 0 for row in rows) and whole and _rows_align(buffer, width, facts)
+
+
+def holds_vector(buffer: Var, facts: Facts) -> bool:
+    """Whether a tensor has one axis and is known to hold a vector: of those that may be shorter nobody has
+    said that they begin at vectors."""
+    extents = buffer.shape
+    return len(extents) == 1 and facts.prove(extents[0] >= widest(buffer, WIDEST)) is True
+
+
+def is_inside(buffer: Var, index: Expr, facts: Facts) -> bool:
+    """Whether no element of a tensor of one axis lies behind its end, whatever the variables are."""
+    return facts.prove(index < buffer.shape[0]) is True
 
 
 def _step(index: Expr, var: Var, width: int, facts: Facts) -> int | None:

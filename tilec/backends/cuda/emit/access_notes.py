@@ -11,7 +11,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
-from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
+from tilec.backends.cuda.nodes import EndThreadLoop, ThreadLoop, ThreadVector
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
 from tilec.ir.roads import Loss, Road
@@ -49,6 +49,9 @@ class Moved:
 
 def take_road(stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext) -> None:
     """Says which road one loop takes; ``moved`` are its accesses by vectors."""
+    if isinstance(stmt, EndThreadLoop):
+        ctx.take(stmt, "elements", "single elements where a tensor ends")
+        return
     slow = list(_element_by_element(stmt, moved, ctx))
     for item, (why, remedy) in slow:
         verb = "written" if item.is_write else "read"

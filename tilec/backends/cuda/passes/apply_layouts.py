@@ -35,6 +35,8 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     BlockReduce,
     BlockScan,
+    EndLoop,
+    EndThreadLoop,
     RaggedLoop,
     RaggedThreadLoop,
     ThreadLoop,
@@ -196,7 +198,8 @@ class LayoutRewrite:
         fields = (loop.vars, loop_extents(loop), canonical(layout), body, vector)
         if isinstance(loop, RaggedLoop):
             return [*before, RaggedThreadLoop(*fields, loop.cut, loc=loop.loc), *after]
-        return [*before, ThreadLoop(*fields, loc=loop.loc), *after]
+        made = EndThreadLoop if isinstance(loop, EndLoop) else ThreadLoop
+        return [*before, made(*fields, loc=loop.loc), *after]
 
     def _uses_all_threads(self, layout: Layout) -> bool:
         """Whether no two threads run the same iteration."""

@@ -20,6 +20,7 @@ from tilec.backends.cuda.passes.name_quotients import NameQuotients
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
 from tilec.backends.cuda.passes.pair_rows import PairRows
 from tilec.backends.cuda.passes.part_branches import PartBranches
+from tilec.backends.cuda.passes.part_ends import PartEnds
 from tilec.backends.cuda.passes.part_quotients import PartQuotients
 from tilec.backends.cuda.passes.place_drains import PlaceDrains
 from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
@@ -97,6 +98,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     StageStores(),
     AskAhead(),
     ShiftColumns(),
+    PartEnds(),
     PairRows(),
     InferLayouts(),
     HoistPassages(),

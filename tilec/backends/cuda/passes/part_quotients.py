@@ -38,17 +38,11 @@ class _Parting(ScopedRewrite):
     """Rewrites the stores of one launch."""
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """Stores over simpler places; branches know their condition."""
+        """Stores over simpler places; branches without the tests that these need no more."""
         if isinstance(stmt, Store):
             indices = tuple(map(self._parted, stmt.indices))
             return [replace(stmt, indices=indices, value=self._parted(stmt.value))]
-        if not isinstance(stmt, If):
-            return super().stmt(stmt)
-        with self.facts.remember(stmt.cond):
-            then = self.block(stmt.then)
-        with self.facts.remember(stmt.cond, False):
-            orelse = self.block(stmt.orelse)
-        return _without_bounds(replace(stmt, then=then, orelse=orelse))
+        return _without_bounds(self.branch(stmt)) if isinstance(stmt, If) else super().stmt(stmt)
 
     def _parted(self, expr: Expr) -> Expr:
         """An expression, innermost quotients first."""
