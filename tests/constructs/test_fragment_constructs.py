@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from agree import agree
+import pytest
+from agree import agree, roads
 
 import tilec.language as T
 
@@ -140,3 +141,29 @@ def test_chunks_of_linear_attention_keep_their_state_in_a_fragment():
     )
     x, y, z = (part.astype(np.float64) for part in (q, k, v))
     agree(main, q, k, v, expected=np.tril(x @ y.swapaxes(1, 2)) @ z)
+
+
+@pytest.mark.parametrize(("target", "rows"), [("sm_80", 16), ("sm_90a", 64)])
+def test_sums_meet_no_bank_twice_in_a_tile_that_is_added_by_rows(target, rows):
+    """Rows of C are no multiple of 16 bytes, so that TMA adds none; on sm_90a warps with roles multiply."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 66), "float32")
+    ):
+        with T.Kernel(64 // rows, threads=128) as bx:
+            a, b = T.alloc_shared((rows, 32), "float16"), T.alloc_shared((32, 64), "float16")
+            acc, tile = T.alloc_fragment((rows, 64), "float32"), T.alloc_shared((rows, 64), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[bx * rows, k * 32], a)
+                T.copy(B[k * 32, 0], b)
+                T.gemm(a, b, acc)
+            T.copy(acc, tile)
+            T.atomic_add(C[bx * rows, 0], tile)
+
+    a, b, c = numbers(64, 64, dtype="float16"), numbers(64, 64, dtype="float16", seed=1), numbers(64, 66)
+    product = np.pad(a.astype("float32") @ b.astype("float32"), ((0, 0), (0, 2)))
+    taken = roads(main, a, b, c, target=target)
+    assert not [road for road in taken if road.loss and "bank" in str(road)]
+    agree(main, a, b, c, expected=c + product, targets=(target,))

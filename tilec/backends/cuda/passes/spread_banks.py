@@ -24,6 +24,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
+from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.storage import element_bytes
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 _GAIN = 0.5
 #: Statements that name single elements, wherever these lie.
 _ELEMENTS = (Bind, For, If, Store, ThreadVector, While)
-#: Bytes that stay together in a swizzle.
-_UNITS = (16, 8, 4)
+#: Statements whose parts count by themselves.
+_OPEN = (For, Group, If, While)
+#: Bytes that stay together in a swizzle; what four lanes hold of a row of float32 sums are 32.
+_UNITS = (32, 16, 8, 4)
 
 
 class SpreadBanks(LaunchPass):
@@ -73,11 +76,12 @@ def _free_tiles(launch: Launch) -> dict[Var, list[Stmt]]:
 
 
 def _uses(block: Block) -> Iterator[tuple[Stmt, Sequence[Stmt]]]:
-    """Statements with all that stands inside of them, those of branches and plain loops by themselves."""
+    """Statements with all that stands inside of them, those of branches, plain loops and groups of warps by
+    themselves."""
     for stmt in block:
         if isinstance(stmt, Alloc):
             continue
-        is_open = type(stmt) in (For, If, While)
+        is_open = type(stmt) in _OPEN
         yield stmt, (stmt,) if is_open else list(walk((stmt,)))
         for inner in children(stmt) if is_open else ():
             yield from _uses(inner)
