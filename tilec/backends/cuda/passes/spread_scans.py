@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
 from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.nodes import BlockScan
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Scan, Stmt, children, with_children
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Scan, Stmt, children, with_children
 from tilec.ir.roads import Loss, Road
+from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import compute_type, element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -33,8 +35,8 @@ _SHUFFLED = ("float32", "int32", "uint32", "float64", "int64", "uint64")
 
 class SpreadScans(Pass):
     """In: Scan. Out: none of them. A scan of constant extents along the last axis is a copy to a fragment, a
-    BlockScan there and a copy from it; any other one walks its axis in a loop (`ExpandScans`), and its
-    road says why."""
+    BlockScan there and a copy from it, behind the elements padded to equal shares of the lanes; any other one
+    walks its axis in a loop (`ExpandScans`), and its road says why."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without Scan."""
@@ -58,10 +60,8 @@ def _stmt(stmt: Stmt, warps: int, roads: list[Road]) -> Block:
     why = _serial(stmt, warps)
     if why is None:
         roads.append(road_of(stmt, "shuffles", "scan in registers, by shuffles, across warps"))
-        return _spread(stmt)
-    loss = Loss(
-        "vectors", why, f"scan the last axis, {WARP} elements for each lane's share, in float32 or int32"
-    )
+        return _spread(stmt, warps)
+    loss = Loss("vectors", why, "scan the last axis, of constant extents, in float32 or int32")
     roads.append(road_of(stmt, "serial", "scan of its axis in one thread per line", loss))
     return (stmt,)
 
@@ -82,26 +82,36 @@ def _serial(stmt: Scan, warps: int) -> str | None:
         return "it is not along the last axis"
     if compute_type(str(stmt.dst.buffer.dtype)) not in _SHUFFLED:
         return f"{stmt.dst.buffer.dtype} has no shuffles"
-    if (extents[-1] or 0) % WARP:
-        return f"{extents[-1]} elements are no multiple of a warp's {WARP} lanes"
-    if scan_layout(_tile(stmt), warps).shape[-1] != extents[-1]:
-        return f"{extents[-1]} elements do not divide into equal parts for {warps} warps"
+    *lines, length = _extents(stmt)
+    padded = static_extents(_padded(stmt, warps))[-1]
+    turns = -(-math.prod(lines) // warps) * (padded // WARP)
+    if padded > length and turns > length:
+        return f"{length} elements are no equal share of {WARP} lanes, and few for {math.prod(lines)} lines"
     return None
 
 
-def _tile(stmt: Scan) -> Var:
-    """A fragment for the lines of a scan."""
-    shape = [int_value(extent) for extent in stmt.src.extent]
-    dtype = compute_type(str(stmt.dst.buffer.dtype))
-    return tirx.decl_buffer(shape, dtype, name=f"{stmt.dst.buffer.name}_line", scope="local.fragment")
+def _extents(stmt: Scan) -> list[int]:
+    return [int_value(extent) or 0 for extent in stmt.src.extent]
 
 
-def _spread(stmt: Scan) -> Block:
-    tile = _tile(stmt)
+def _padded(stmt: Scan, warps: int) -> Var:
+    """A fragment for the lines of a scan, padded to the least length that lanes and warps share equally."""
+    *lines, length = _extents(stmt)
+    dtype, name = compute_type(str(stmt.dst.buffer.dtype)), f"{stmt.dst.buffer.name}_line"
+    lengths = itertools.count(-(-length // WARP) * WARP, WARP)
+    tiles = (tirx.decl_buffer((*lines, each), dtype, name=name, scope="local.fragment") for each in lengths)
+    return next(tile for tile in tiles if scan_layout(tile, warps).shape[-1] == static_extents(tile)[-1])
+
+
+def _spread(stmt: Scan, warps: int) -> Block:
+    tile = _padded(stmt, warps)
     whole = whole_tile(tile)
+    line = replace(whole, extent=stmt.src.extent)
+    filled = (Fill(whole, identity(stmt.kind, str(tile.dtype)), loc=stmt.loc),)
     return (
         Alloc(tile),
-        Copy(stmt.src, whole, loc=stmt.loc),
+        *(filled if line.extent != whole.extent else ()),
+        Copy(stmt.src, line, loc=stmt.loc),
         BlockScan(stmt.kind, whole, stmt.reverse, loc=stmt.loc),
-        Copy(whole, stmt.dst, loc=stmt.loc),
+        Copy(line, stmt.dst, loc=stmt.loc),
     )
