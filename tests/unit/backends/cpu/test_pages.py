@@ -88,3 +88,18 @@ def test_values_of_a_head_ask_for_those_of_the_next_block() -> None:
     assert {(str(stmt.buffer.name), stmt.near) for stmt in asked} == {("V", SECOND)}
     further = (sym.Analyzer().simplify(stmt.ahead[1] - stmt.indices[1]) for stmt in asked)
     assert {int_value(rows) for rows in further} == {-128}
+
+
+#: Each row of v is a sum of two, of which a variable of the loop inside says where they lie.
+TAPS = """
+        for i_1, j_1 in parallel(32, 32):
+            v[i_1, j_1] = 0.0
+            for tap in unroll(0, 2, 1):
+                v[i_1, j_1] = v[i_1, j_1] + V[table[t + tap], i_1 % 8, j_1]"""
+
+
+def test_what_a_loop_inside_alone_knows_is_not_asked_for() -> None:
+    before, behind = KERNEL.split("\n        for i_1, j_1")
+    kernel = parse_kernel(before + TAPS + behind[behind.index("\n        gemm") :])
+    lowered = lower(kernel, parse_target("x86-64-v3"))
+    assert {stmt.buffer.name for stmt in walk(lowered.body) if isinstance(stmt, AskAhead)} <= {"K"}

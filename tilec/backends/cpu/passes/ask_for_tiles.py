@@ -19,6 +19,7 @@ from tilec.backends.cpu.nodes import AskAhead, MicroGemm
 from tilec.backends.cpu.products.tir import SECOND
 from tilec.ir.exprs import dtype_of, inlined, loads, substitute, uses
 from tilec.ir.nodes import Block, For, Launch, Parallel, Pipelined, Stmt, walk
+from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, accesses, same_extents, values_of
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -63,13 +64,15 @@ class _Trips:
 
     def _rows_apart(self, stmt: Stmt) -> Iterator[Access]:
         """The elements of tensors that lie in rows apart which ``stmt``, a loop over rows and columns, reads
-        in this trip alone."""
+        in this trip alone, at places that are known all over the trip."""
         if not isinstance(stmt, Parallel) or len(stmt.vars) != _AXES:
             return
+        inner = {var for each in walk(self.loop.body) for var in defined(each)} - set(stmt.vars)
         for item in accesses(stmt.body):
             *rows, column = (inlined(index, self.names) for index in item.indices)
             anew = any(uses(row, (self.loop.var,)) for row in rows) and _are_apart(rows, stmt.vars[0])
-            if anew and column.same_as(stmt.vars[1]) and item.buffer.scope() == "global":
+            is_known = not any(_names(row, inner) for row in rows)
+            if anew and is_known and column.same_as(stmt.vars[1]) and item.buffer.scope() == "global":
                 yield replace(item, indices=(*rows, column))
 
     def _ahead(self, fill: Stmt, following: Stmt, is_last: bool) -> Stmt:
@@ -83,6 +86,11 @@ class _Trips:
         there = {**here, trip: trip + tirx.const(1, dtype_of(trip))} if is_last else here
         asked = [_asked(item, here, there) for item in self._rows_apart(following) if not item.is_write]
         return replace(fill, body=(*fill.body, *asked))
+
+
+def _names(index: Expr, inner: set[Var]) -> bool:
+    """Whether an index depends on one of these variables or buffers."""
+    return uses(index, inner) or any(load.source in inner for load in loads(index))
 
 
 def _are_apart(rows: list[Expr], row: Var) -> bool:
