@@ -278,3 +278,14 @@ def swapped(X, swap: bool = False):
         for m in T.Parallel(M):
             Y[m, n] = X[n, m]
     return Y
+
+
+@tilec.jit
+def with_a_dim_too_many(A):
+    M, _K = T.dynamic("M, K")
+    A: T.Tensor[[M], T.float32]
+    B = T.empty((M,), T.float32)
+    with T.Kernel(T.ceildiv(M, 32), threads=32) as b:
+        for i in T.Parallel(32):
+            B[b * 32 + i] = A[b * 32 + i] + 1
+    return B

@@ -56,6 +56,14 @@ def test_pointers_of_an_eager_kernel() -> None:
         kernels.tripled("x", y, 45)
 
 
+# Dims -----------------------------------------------------------------------------------------------------
+
+
+def test_a_dim_that_nothing_mentions_is_none() -> None:
+    x = torch.randn(45)
+    torch.testing.assert_close(kernels.with_a_dim_too_many(x), x + 1)
+
+
 # Constants ------------------------------------------------------------------------------------------------
 
 

@@ -221,7 +221,7 @@ class Run:
         declared = sorted(self.signature.params.values(), key=lambda param: order(param.name))
         params = [_param(param, body, param.name in returned) for param in declared]
         params += [_tensor(output, "out", True, name) for output, name in zip(outputs, names, strict=True)]
-        return ir.Kernel(self.session.name, tuple(params), self._dims(params), body, self.captured.doc)
+        return ir.Kernel(self.session.name, tuple(params), self._dims(params, body), body, self.captured.doc)
 
     def _names(self, outputs: list[Declared]) -> list[str]:
         """Distinct names of the outputs: two T.empty under one name are told apart by a number."""
@@ -255,9 +255,10 @@ class Run:
             remedy=f"did you mean {near}?" if near else "remove it from dims",
         )
 
-    def _dims(self, params: list[ir.Param]) -> tuple[ir.Dim, ...]:
+    def _dims(self, params: list[ir.Param], body: ir.Block) -> tuple[ir.Dim, ...]:
         """Dimensions in order of first appearance: extents, then strides, then the rest as dims lists
-        them."""
+        them. Those that nobody lists and nothing mentions are none (`M, N, K = T.dynamic("M N K")` in a
+        kernel without K)."""
         tensors = [param for param in params if isinstance(param, ir.TensorParam)]
         texts = [text for tensor in tensors for text in tensor.extents]
         texts += [text for tensor in tensors for text in tensor.strides or ()]
@@ -272,7 +273,20 @@ class Run:
                     remedy=f'add {param.name} = "dynamic" (or an integer, or a guard) to dims',
                     scalar=param.name,
                 )
-        return tuple(self._dim(name) for name in dict.fromkeys([*found, *self.session.dims]))
+        idle = self._idle(self.session.opened - set(found), body)
+        names = dict.fromkeys([*found, *self.session.dims])
+        return tuple(self._dim(name) for name in names if name not in idle)
+
+    def _idle(self, names: set[str], body: ir.Block) -> set[str]:
+        """Which of these dimensions no statement mentions, and no shape of what it names."""
+        from tilec.ir.exprs import variables_of
+        from tilec.ir.traits import mentioned
+
+        if not names:
+            return names
+        met = {each for stmt in ir.walk(body) for each in mentioned(stmt)}
+        met.update(variables_of(size for each in met for size in getattr(each, "shape", ())))
+        return {name for name in names if self.session.used[name].expr not in met}
 
     def _check_num_sms(self, sizes: list[str]) -> None:
         """Callers make the tensors, and what the library fills in at launch is unknown to them."""

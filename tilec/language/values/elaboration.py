@@ -24,7 +24,8 @@ _INT32_MAX = 2**31 - 1
 class Session:
     """The elaboration of one kernel.
 
-    ``dims`` are the guards by name; with ``open_dims``, names that it does not list are runtime values.
+    ``dims`` are the guards by name; with ``open_dims``, names that it does not list are runtime values, and
+    ``opened``.
     ``used`` are the dimensions that the kernel has asked for so far, as `Dim` (pinned) or `Value` (runtime);
     ``builder`` is set while a kernel body runs; ``addresses`` are the pointer parameters that are no tensor
     (`tilec.language.tiles.pointers`), ``constants`` the names of T.const, ``unnamed`` the nameless dims;
@@ -44,6 +45,7 @@ class Session:
         self.name = name
         self.dims = dict(dims)
         self.open_dims = open_dims
+        self.opened: set[str] = set()
         self.used: dict[str, Any] = {}
         self.analyzer: Analyzer = Analyzer()
         self.builder: Builder | None = None
@@ -74,6 +76,7 @@ class Session:
         guard = self.dims.get(name)
         if guard is None and self.open_dims:
             guard = self.dims[name] = Guard()
+            self.opened.add(name)
         if guard is None:
             raise self._missing(name)
         self._check_reach(name, guard, dtype)
