@@ -174,3 +174,38 @@ def test_wrong_views(use, kind, match):
     with pytest.raises(kind, match=match) as caught:
         build(views(use))
     assert caught.value.place.file == __file__
+
+
+@pytest.mark.parametrize("channels", [8, 6])
+def test_taps_of_an_image_and_flat_weights_whose_rows_end_in_a_tile(channels):
+    """A convolution of 1 x 3 whose K is no multiple of its tile; weights are (taps, channels, filters)."""
+    rows, taps, filters = 40, 3, 24
+    deep = taps * channels
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((rows, channels), "float16"),
+        W: T.Tensor((taps, channels, filters), "float16"),
+        Y: T.Tensor((rows, filters), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            x, w = T.alloc_shared((64, 16), "float16"), T.alloc_shared((16, 32), "float16")
+            acc = T.alloc_fragment((64, 32), "float32")
+            flat = T.Tensor((deep, filters), "float16", W.data)
+            T.clear(acc)
+            for k in T.Pipelined(T.ceildiv(deep, 16), num_stages=2):
+                for i, j in T.Parallel(64, 16):
+                    tap = (k * 16 + j) // channels
+                    row = i + tap - 1
+                    inside = (row >= 0) and (row < rows) and (tap < taps)
+                    x[i, j] = T.if_then_else(inside, X[row, (k * 16 + j) % channels], 0)
+                T.copy(flat[k * 16, 0], w)
+                T.gemm(x, w, acc)
+            T.copy(acc, Y[0, 0])
+
+    rng = np.random.default_rng(3)
+    shapes = ((rows, channels), (taps, channels, filters))
+    x, w = (rng.integers(-4, 5, shape).astype("float16") for shape in shapes)
+    wide = np.pad(x, ((1, 1), (0, 0))).astype("float32")
+    expected = sum(wide[tap : tap + rows] @ w[tap].astype("float32") for tap in range(taps))
+    agree(main, x, w, expected=expected, targets=("cpu", "sm_80", "sm_90a", "gfx942"))

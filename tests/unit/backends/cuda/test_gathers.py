@@ -73,6 +73,9 @@ def test_decode_form(golden) -> None:
         ("if_then_else(i < 3, x[i, j], float32(0.0))", 4),
         ("x[i, 63 - j]", 1),
         ("if_then_else(j < 5, x[i, j], 0.0)", 1),
+        ("if_then_else(k < 9 and j < 40, x[k * 8 + i, j], 0.0)", 4),
+        ("if_then_else(j < 42, x[i, j], 0.0)", 2),
+        ("if_then_else(i + j // 8 - 1 >= 0, x[i + j // 8 - 1, j % 8], 0.0)", 4),
     ],
 )
 def test_computed_places_are_loaded_ahead(value: str, width: int) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
-from tilec.backends.cuda.analysis.vectors import vector_width
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, substitute, uses
+from tilec.backends.cuda.analysis.vectors import agree, vector_width
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, substitute
 from tilec.ir.nodes import Bind, Parallel, Store
 from tilec.lowering.analysis.accesses import values_of
 
@@ -42,15 +42,16 @@ class Gather:
         return indices if self.cond is None else (*indices, self.cond)
 
     def width(self, facts: Facts) -> int:
-        """The vector along the last variable that both sides allow: 1 where the condition varies with it."""
+        """The vector along the last variable that both sides allow, and for which the condition is one."""
         last, extent = self.vars[-1], self.extents[-1]
-        if self.cond is not None and uses(self.cond, (last,)):
-            return 1
         limit = extent & -extent
         for axis, var in enumerate(self.vars):
             facts.bind_range(var, 0, self.extents[axis])
         width = vector_width(self.tile, self.vars, last, limit, facts)
-        return vector_width(self.source.source, tuple(self.source.indices), last, width, facts)
+        width = vector_width(self.source.source, tuple(self.source.indices), last, width, facts)
+        while width > 1 and self.cond is not None and not agree(self.cond, last, width, facts):
+            width //= 2
+        return width
 
     def at(self, values: Mapping[Var, Expr]) -> Gather:
         """The same with variables of its places replaced, over loop variables of its own."""

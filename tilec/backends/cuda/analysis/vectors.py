@@ -154,12 +154,15 @@ def agree(cond: Expr, var: Var, width: int, facts: Facts) -> bool:
 
 
 def _ends_between(bound: Expr, var: Var, width: int, facts: Facts) -> bool:
-    """Whether a bound of ``var`` is at a multiple of ``width``."""
+    """Whether a bound of ``var`` is at a multiple of ``width``, or one of what stays (``var // n``)."""
     distance = gap(bound)
-    linear = None if distance is None else linear_in(facts.inline(distance), [var])
+    if distance is None:
+        return False
+    distance = facts.inline(distance)
+    linear = linear_in(distance, [var])
     step = int_value(linear[0]) if linear else None
     if not linear or step not in (1, -1):
-        return False
+        return _step(distance, var, width, facts) == 0
     return divides(width, linear[1] if step == -1 else linear[1] - 1, facts)
 
 
