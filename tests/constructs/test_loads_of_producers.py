@@ -255,3 +255,68 @@ def test_scans_of_a_stage():
     a, b = wide(A, B)
     C = a @ (b * S.reshape(-1, TILE).cumsum(1).reshape(-1)).T
     carried_out(kernel, (A, B, S), (C, C.sum(1)), a="TMA", b="TMA", s="TMA")
+
+
+ENDS = np.array([0, 40, 40, 64, 128], np.int32)
+
+
+def of_groups(made):
+    """Each group of rows of A times a matrix of its own, tiles of all groups one after another; what of them
+    begins where is ``made`` in the block."""
+    groups = len(ENDS) - 1
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((groups, N, K), "float16"),
+        ends: T.Tensor((groups + 1,), "int32"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(2, threads=128) as bx:
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((N, TILE), "float16")
+            acc, begin = T.alloc_fragment((TILE, N), "float32"), T.alloc_shared((groups + 1,), "int32")
+            for e in T.Parallel(groups + 1):
+                begin[e] = T.if_then_else(e > 0, T.ceildiv(ends[e] - ends[T.max(e - 1, 0)], TILE), 0)
+            if made == "by a scan":
+                T.cumsum(begin)
+            else:
+                most = T.alloc_fragment((1,), "int32")
+                T.reduce_max(begin, most)
+                begin[0] = most[0] - most[0]
+                T.cumsum(begin)
+            tile, e = T.alloc_var("int32", init=bx), T.alloc_var("int32", init=0)
+            while tile < begin[groups]:
+                while begin[e + 1] <= tile:
+                    e += 1
+                row = ends[e] + (tile - begin[e]) * TILE
+                T.clear(acc)
+                for k in T.Pipelined(K // TILE, num_stages=3):
+                    T.copy(A[row : row + TILE, k * TILE : (k + 1) * TILE], a)
+                    T.copy(B[e, :, k * TILE : (k + 1) * TILE], b)
+                    T.gemm(a, b, acc, transpose_B=True)
+                for i, j in T.Parallel(TILE, N):
+                    if row + i < ends[e + 1]:
+                        C[row + i, j] = acc[i, j]
+                tile += 2
+
+    return kernel
+
+
+def of_groups_inputs():
+    a, _ = operands()
+    return [a, (np.random.default_rng(6).standard_normal((len(ENDS) - 1, N, K)) / 4).astype(np.float16), ENDS]
+
+
+def test_places_that_a_scan_makes():
+    a, b = wide(*of_groups_inputs()[:2])
+    parts = zip(ENDS[:-1], ENDS[1:], b, strict=True)
+    expected = np.concatenate([a[begin:end] @ part.T for begin, end, part in parts])
+    carried_out(of_groups("by a scan"), of_groups_inputs(), expected, a="TMA", b="TMA")
+
+
+def test_a_load_of_the_loop_is_to_blame():
+    made = elaborated(of_groups("by a maximum"), of_groups_inputs(), None, {}, {})
+    roads = lower(made, parse_target("sm_90a"), until="split_roles").launches[0].roads
+    (road,) = (road for road in roads if road.loss and "warp roles" in str(road))
+    assert road.statement == "A -> a"
+    assert "the place of a load depends on" in road.loss.condition

@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.tensor_memory import PAIR
 from tilec.backends.cuda.analysis.tiles import alike
 from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
-from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled
+from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled, is_loop
 from tilec.backends.cuda.general.ring_room import warps_bytes, with_stages
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -85,11 +85,12 @@ def plan_rings(
     halved: Set[Var] = frozenset(),
 ) -> Plan:
     """The rings of a launch whose products ``wide`` wgmma carries out, where a block will have half of each
-    tile of ``halved``. Unfit where there is no ring, or no room."""
+    tile of ``halved``. Unfit where there is no ring, which a load of a loop is to blame for, or no room."""
     sorted_loads = Loads(kernel, launch, program)
     found, kept = _of_rings(sorted_loads, launch, program)
     if not found:
-        first = next(iter(kept), None)
+        again = [stmt for stmt in kept if any(map(is_loop, program.around[stmt]))]
+        first = next(iter([*again, *kept]), None)
         raise Unfit("no load of it is a box that TMA brings" if first is None else kept[first], first)
     tiles = by_tile(found)
     rings = [_ring(each, tiles, launch, program, wide, halved) for each in _together(tiles, launch)]

@@ -23,6 +23,7 @@ from tilec.ir.nodes import (
     If,
     Parallel,
     Pipelined,
+    Scan,
     Stmt,
     children,
     walk,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _CONTROL = (*LOOPS, If)
 _SCALAR = "local.var"
 #: What gives a tile its elements without a product or a reduction.
-_BRINGING = (Copy, Fill, Parallel)
+_BRINGING = (Copy, Fill, Parallel, Scan)
 
 
 @dataclass(frozen=True, eq=False)
