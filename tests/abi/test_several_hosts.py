@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from samples import sample_spec
 
+from tilec.errors import LibraryError
 from tilec.package.inspect import find_library
 from tilec.package.wheel import platform_tag
 from tilec.package.write import BuildReport, write_packages
@@ -62,8 +63,9 @@ def test_the_loader_takes_the_library_of_this_machine(reports: tuple[BuildReport
 
 
 def test_inspect_asks_which_one(reports: tuple[BuildReport, ...]) -> None:
-    with pytest.raises(Exception, match=f"holds {len(reports)} libraries"):
+    with pytest.raises(LibraryError, match=f"holds {len(reports)} libraries") as refused:
         find_library(reports[0].out_dir)
+    assert all(str(report.library) in refused.value.remedy for report in reports)
 
 
 def test_tags_of_wheels() -> None:

@@ -317,6 +317,8 @@ def test_what_other_frameworks_load_is_written_on_request(tilec: Callable, proje
     assert Path(summary["torch"][0]).exists()
     assert summary["onnxruntime"] == [str(project / "out/lib/libproj_onnxruntime.so")]
     assert Path(summary["onnxruntime"][0]).exists()
+    for command in ("inspect", "verify"):
+        assert tilec(command, project / "out").code == 0, "the libraries of operators are not asked"
     again = build(tilec, project)
     assert (again["wheel"], again["hub"], again["onnxruntime"]) == (None, None, [])
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import InputError, LibraryError, Place
 from tilec.package.family import image_section
-from tilec.portable.loader import META_SECTION, damage_of, format_of, processor_of, section_places
+from tilec.portable.loader import (
+    META_SECTION,
+    damage_of,
+    format_of,
+    has_kernels,
+    processor_of,
+    section_places,
+)
 from tilec.sizes import SizeError, parse_size
 from tilec.systems import SYSTEMS
 
@@ -74,12 +81,15 @@ def find_library(path: Path) -> Path:
     if not path.is_dir():
         return path
     found = sorted(each for pattern in _LIBRARIES for each in (path / "lib").glob(pattern))
+    found = found if len(found) < 2 else [each for each in found if has_kernels(each)] or found
     if len(found) == 1:
         return found[0]
     raise LibraryError(
         f"{path} holds {len(found) or 'no'} libraries",
         place=Place(str(path)),
-        remedy="name the library itself, or a folder that tilec build wrote",
+        remedy=f"name one of them: {', '.join(map(str, found))}"
+        if found
+        else "name the library itself, or a folder that tilec build wrote",
     )
 
 

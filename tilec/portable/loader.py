@@ -1181,7 +1181,7 @@ def _find(path: Path) -> Path:
         return path
     found = [each for folder in ("lib", f"lib/{_own_folder()}", ".") for each in _libraries_in(path / folder)]
     if len(found) > 1:
-        found = [each for each in found if _has_kernels(each)] or found
+        found = [each for each in found if has_kernels(each)] or found
     if len(found) != 1:
         problem = (
             f"holds {len(found)} libraries ({', '.join(each.name for each in found)})"
@@ -1205,7 +1205,7 @@ def _libraries_in(folder: Path) -> list[Path]:
     return sorted(each for kind in own for each in folder.glob(f"{kind.prefix}*{kind.suffix}"))
 
 
-def _has_kernels(path: Path) -> bool:
+def has_kernels(path: Path) -> bool:
     """Not so the libraries of operators beside one with kernels."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return format_of(data) is not None and META_SECTION in section_places(data)
