@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import dtype_of, int_value, loads
 from tilec.ir.nodes import Bind, Block, Break, Continue, For, Pipelined, Stmt, While, walk
 
 if TYPE_CHECKING:
@@ -35,6 +35,17 @@ def unit_steps(stmt: For) -> For:
     trip = tirx.Var(f"{stmt.var.name}_trip", dtype)
     body = (Bind(stmt.var, stmt.start + trip * stmt.step), *stmt.body)
     return replace(stmt, kind="serial", var=trip, start=zero, stop=count, step=one, body=body)
+
+
+def read_once(stmt: For) -> tuple[list[Bind], For]:
+    """The loop behind names for its start and its step where these read memory and every trip computes its
+    index of them: the trip before may have written there."""
+    if int_value(stmt.step) == 1:
+        return [], stmt
+    parts = {"start": stmt.start, "step": stmt.step}
+    read = {part: value for part, value in parts.items() if next(loads(value), None) is not None}
+    names = {part: tirx.Var(f"{stmt.var.name}_{part}", dtype_of(value)) for part, value in read.items()}
+    return [Bind(names[part], value, loc=stmt.loc) for part, value in read.items()], replace(stmt, **names)
 
 
 def counted(

@@ -26,7 +26,7 @@ from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
-from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, scalar_dtype
+from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, scalar_dtype
 from tilec.ir.nodes import Alloc
 from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.context import SERIAL, Context
@@ -104,10 +104,16 @@ class LaneContext(Context):
         """A loop over ``extent`` values of ``var`` from ``start``, all of them TIR.
 
         A start known at run time alone is added to a counter: LLVM code generation simplifies start + extent
-        with the values of bindings in place of their names, elements that have changed since among them."""
+        with the values of bindings in place of their names, elements that have changed since among them. What
+        it reads itself is read once, before the first trip."""
         known = int_value(start)
         if known == 0 or None not in (known, int_value(extent)):
             return tirx.For(var, start, extent, kind, body, annotations=annotations or None)
+        if next(loads(start), None) is not None:
+            first = self.fresh(f"{var.name}_first", dtype_of(start))
+            return tirx.SeqStmt(
+                [tirx.Bind(first, start), self.loop(var, first, extent, body, kind, **annotations)]
+            )
         counter = self.fresh(f"{var.name}_step", dtype_of(var))
         steps = tirx.SeqStmt([tirx.Bind(var, start + counter), body])
         zero = tirx.const(0, dtype_of(var))

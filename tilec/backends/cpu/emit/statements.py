@@ -22,7 +22,7 @@ from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
-from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
+from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, read_once, unit_steps
 from tilec.lowering.emission.memory import elements, first_value, flat_memory
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, sequence, void_call
@@ -127,6 +127,9 @@ _MOST_UNROLLED = 16
 
 @emit.register(For)
 def _emit_for(stmt: For, ctx: LaneContext) -> tirx.Stmt | None:
+    names, stmt = read_once(stmt)
+    if names:
+        return ctx.block((*names, stmt))
     stmt = unit_steps(stmt)
     scan = running(stmt) if ctx.lanes is None else None
     if scan is not None:

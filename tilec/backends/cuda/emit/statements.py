@@ -23,7 +23,7 @@ from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
+from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, read_once, unit_steps
 from tilec.lowering.emission.statements import decided, emit_bind, guarded, sequence, void_call
 
 if TYPE_CHECKING:
@@ -118,6 +118,9 @@ def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     trips = _written_out(stmt)
     if trips is not None:
         return _unrolled(stmt, trips, ctx)
+    names, stmt = read_once(stmt)
+    if names:
+        return ctx.block((*names, stmt))
     stmt = unit_steps(stmt)
     unrolls = stmt.kind == "unroll" and not is_left_early(stmt.body)
     kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
