@@ -68,3 +68,23 @@ def test_quotients_of_what_counts_are_tested_for_0_alone(target):
     text = str(made.launches[0].func)
     assert "== 0" in text
     assert "-1" not in text
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [("uint8", "int8"), ("uint32", "int16"), ("uint32", "int32"), ("uint64", "int32"), ("uint64", "int64")],
+)
+def test_casts_that_cut_numbers_may_be_negative(source, dtype):
+    @T.prim_func
+    def main(A: T.Tensor((32,), source), B: T.Tensor((4, 32), "int64")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                a = T.cast(A[i], dtype)
+                B[0, i] = a // T.cast(7, dtype)
+                B[1, i] = a % T.cast(7, dtype)
+                B[2, i] = T.cast(i * 8, "int8") // T.int8(3)
+                B[3, i] = T.if_then_else(a >= T.cast(0, dtype), 1, 2)
+
+    a = np.random.default_rng(0).integers(0, np.iinfo(source).max, 32, source)
+    cut, places = a.astype(dtype).astype(np.int64), (np.arange(32) * 8).astype(np.int8)
+    agree(main, a, expected=[np.stack([cut // 7, cut % 7, places // 3, np.where(cut >= 0, 1, 2)])])

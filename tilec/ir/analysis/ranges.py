@@ -81,6 +81,18 @@ def as_types_have_it(expr: Expr, analyzer: Analyzer) -> Expr:
     return transform(bare, lambda node: _opaque(node, analyzer) if _is_suspect(node) else None)
 
 
+def as_passes_have_it(made: Expr, value: Expr, analyzer: Analyzer) -> Expr:
+    """``made``, the integer ``value`` as one of another type, so that no pass takes it for less than it may
+    be: TVM cuts the range of what is cast to that of a signed type; no uint8 as int8 is negative then."""
+    dtype = scalar_dtype(made)
+    if not dtype.startswith("int") or "int" not in scalar_dtype(value) or has_all(dtype, scalar_dtype(value)):
+        return made
+    inner, (low, high) = as_types_have_it(value, analyzer), limits(dtype)
+    bound = analyzer.const_int_bound(inner)
+    whole = bound.min_value <= low and high <= bound.max_value
+    return made if whole or _holds(dtype, inner, analyzer) else _hidden(made)
+
+
 def as_written(expr: Expr) -> Expr:
     """``expr`` without what `as_types_have_it` put around parts of it: the form in which two may be compared,
     whatever was known when each was made opaque."""

@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.ranges import SHORT, bounds
+from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
 from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
@@ -98,6 +98,7 @@ def _cast(expr: Expr, ctx: Context) -> Expr:
             return tirx.const(held(float(value.value), dtype), compute_type(dtype))
         return ctx.rounded(narrowed(value), dtype)
     made = ctx.as_float(expr.value, value) if compute_type(dtype) == "float32" else convert(value, dtype)
+    made = as_passes_have_it(made, ctx.facts.inline(expr.value), ctx.facts.analyzer)
     return made if _has_all(dtype, expr.value, ctx) else ctx.rounded(made, dtype)
 
 
