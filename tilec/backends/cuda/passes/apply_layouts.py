@@ -354,9 +354,10 @@ class LayoutRewrite:
 
 
 def _late_width(loop: Parallel) -> int:
-    """The most elements that an access of a loop moves which this pass added."""
+    """The most elements that an access of a loop moves which this pass added: its rows are whole vectors,
+    since a padded layout has elements behind their ends."""
     sizes = [element_bytes(str(item.buffer.dtype)) for item in accesses(loop.body)]
-    return WIDEST // max(sizes, default=WIDEST)
+    return math.gcd(WIDEST // max(sizes, default=WIDEST), int_value(loop_extents(loop)[-1]) or 1)
 
 
 def _by_pairs(copy: Stmt) -> Stmt:
