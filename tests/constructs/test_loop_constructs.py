@@ -269,6 +269,22 @@ def test_continue_branches_variables_and_loops_inside():
     agree(main, a, expected=[np.where(skipped, 0, np.where(a > 0, a, -1)), a.cumsum(1), a.T + 1])
 
 
+def test_iterations_that_continue_leave_a_tile_as_it_was_filled():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "int32"), n: T.int32, B: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((32,), "int32")
+            T.fill(tile, 6)
+            for i in T.Parallel(32):
+                if i < n:
+                    continue
+                tile[i] = A[i]
+            T.copy(tile, B)
+
+    a = numbers(32, dtype="int32")
+    agree(main, a, 20, expected=np.where(np.arange(32) < 20, 6, a))
+
+
 def test_elements_of_fragments_outside_of_parallel_loops():
     @T.prim_func
     def main(

@@ -22,6 +22,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import read, written
 from tilec.lowering.analysis.uses import touches
+from tilec.lowering.emission.loops import is_left_early
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +72,8 @@ def overwrites(stmt: Stmt, buffer: Var) -> bool:
     if reads(stmt, buffer):
         return False
     if isinstance(stmt, Parallel):
-        return any(isinstance(inner, Store) and _fills(inner, stmt, buffer) for inner in stmt.body)
+        fills = any(isinstance(inner, Store) and _fills(inner, stmt, buffer) for inner in stmt.body)
+        return fills and not is_left_early(stmt.body)
     if not any(buffer.same_as(name) for name in written(stmt)):
         return False
     if isinstance(stmt, (Copy, Fill)):
