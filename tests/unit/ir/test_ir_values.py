@@ -46,6 +46,7 @@ def test_float_to_integer_truncates():
     assert _map(_cast(I32), np.float32([1.9, -1.9, 0.5, -0.5])).tolist() == [1, -1, 0, 0]
     assert _map(_cast("int8"), np.float32([127.9, -128.0, 300.0])).tolist() == [127, -128, 44]
     assert _map(_cast("uint64"), np.float64([2.0**63])).tolist() == [2**63]
+    assert _map(_cast("int64"), np.float64([-(2.0**63)])).tolist() == [-(2**63)]
 
 
 def test_integers_wrap():

@@ -100,7 +100,7 @@ def _truncate(array: np.ndarray, dtype: np.dtype) -> Any:
     if dtype == np.uint64:
         return np.nan_to_num(whole, nan=0.0).astype(np.uint64)[()]
     bound = float(2**63)
-    inside = np.where(np.isfinite(whole) & (np.abs(whole) < bound), whole, 0.0)
+    inside = np.where((whole >= -bound) & (whole < bound), whole, 0.0)
     return inside.astype(np.int64).astype(dtype)[()]
 
 
