@@ -88,3 +88,17 @@ def test_casts_that_cut_numbers_may_be_negative(source, dtype):
     a = np.random.default_rng(0).integers(0, np.iinfo(source).max, 32, source)
     cut, places = a.astype(dtype).astype(np.int64), (np.arange(32) * 8).astype(np.int8)
     agree(main, a, expected=[np.stack([cut // 7, cut % 7, places // 3, np.where(cut >= 0, 1, 2)])])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint32"])
+def test_typed_numbers_wrap_around_where_they_are_stored(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((3, 32), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                A[0, i] = T.int32(-3)
+                A[1, i] = T.cast(5_000_000_000, "int64")
+                A[2, i] = T.truncdiv(T.int32(-123456789), 16) - 1
+
+    wanted = np.array([-3, 5_000_000_000, -7716050], np.int64).astype(dtype)
+    agree(main, expected=np.repeat(wanted, 32).reshape(3, 32))

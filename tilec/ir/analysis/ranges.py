@@ -30,6 +30,12 @@ def limits(dtype: str) -> tuple[int, int]:
     return (0, (1 << bits) - 1) if dtype.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
+def cut(number: int, dtype: str) -> int:
+    """A number as an integer type holds it, wrapped around."""
+    low, high = limits(dtype)
+    return (number - low) % (high - low + 1) + low
+
+
 def has_all(dtype: str, other: str) -> bool:
     """Whether an integer type has all numbers of another one."""
     (low, high), (least, most) = limits(dtype), limits(other)
