@@ -18,6 +18,7 @@ from tilec.trials.comparison import HALF_SUMS, Tolerance, default_tolerance
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.indices import indices_of
 from tilec.trials.pointed import Blocks
+from tilec.trials.references import require_inputs, require_outputs, require_values
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -113,6 +114,8 @@ class Oracle:
             return known or Expectation({}, {}, problem=error.what)
         except EvalError as error:
             return Expectation({}, {}, problem=error.what)
+        except SourceError:  # its values are those of another kernel
+            raise
         except Exception as error:  # the author's function may raise anything for dims that it does not know
             return Expectation({}, {}, problem=f"inputs raised {type(error).__name__}: {error}")
         if problem:
@@ -150,7 +153,8 @@ class Oracle:
             self._blocks.fill(self._kernel, variant.ir_text, values, dims, rng)
             return values
         values = random_values(self._kernel, dims, rng)
-        given = self._author.inputs(dict(dims), rng)
+        given = list(self._author.inputs(dict(dims), rng))
+        require_values(self._author.inputs, given, tuple(values))
         for param, value in zip((p for p in self._kernel.params if p.name in values), given, strict=True):
             values[param.name] = cast(_numpy(value), numpy_dtype(param.dtype)) if param.is_tensor else value
         return values
@@ -179,19 +183,20 @@ class Oracle:
         return written, are_doubtful
 
     def _refer(self, found: Expectation) -> Expectation:
-        """``found`` with the reference's outputs instead, where the author gave one that takes these dims."""
+        """``found`` with the reference's outputs instead, where the author gave one that takes these dims.
+        Raises SourceError where it takes other parameters, or gives other outputs, than the kernel has."""
         if self._author.reference is None:
             return found
-        arguments = [found.values[p.name] for p in self._kernel.params if p.name in found.values]
+        given = {p.name: found.values[p.name] for p in self._kernel.params if p.name in found.values}
+        require_inputs(self._author.reference, tuple(given))
         try:
-            given = self._author.reference(*(_copy(value) for value in arguments))
+            result = self._author.reference(*(_copy(value) for value in given.values()))
         except Exception as error:  # a reference may be narrower than its kernel; the interpreter remains
             return replace(found, oracle=f"interpreter (the reference raised {type(error).__name__})")
-        outputs = given if isinstance(given, (tuple, list)) else (given,)
-        names = [param for param in self._kernel.params if param.is_written]
-        if len(outputs) != len(names):
-            return Expectation({}, {}, problem=f"the reference gave {len(outputs)} outputs of {len(names)}")
-        arrays = {param.name: _numpy(value) for param, value in zip(names, outputs, strict=True)}
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        names = [param.name for param in self._kernel.params if param.is_written]
+        require_outputs(self._author.reference, outputs, names)
+        arrays = {name: _numpy(value) for name, value in zip(names, outputs, strict=True)}
         return Expectation(found.values, arrays, "reference")
 
 

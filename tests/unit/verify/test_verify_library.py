@@ -155,6 +155,28 @@ def test_the_interpreter_says_that_it_stands_in_for_a_reference(library, tmp_pat
     assert all(result.passed for result in results)
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def reference(x):\n    return x\n", "does not take what the kernel reads"),
+        ("def reference(x, alpha):\n    return x, alpha\n", "gave 2 outputs of 1"),
+    ],
+)
+def test_a_reference_of_another_kernel_is_an_error(library, tmp_path, code, words):
+    with pytest.raises(SourceError, match=words) as caught:
+        _verify(library, "right", manifest=_manifest(tmp_path, code))
+    assert caught.value.place == Place(str(tmp_path / "twin.py"), 1)
+
+
+def test_inputs_of_another_kernel_are_an_error(library, tmp_path):
+    manifest = _manifest(
+        tmp_path, "def reference(x, alpha):\n    return x\ndef inputs(dims, rng):\n    return []\n"
+    )
+    manifest.write_text(f"{manifest.read_text()}inputs = 'twin.py:inputs'\n")
+    with pytest.raises(SourceError, match="the inputs of inputs are 0 of 2"):
+        _verify(library, "right", manifest=manifest)
+
+
 def test_references_of_a_manifest_come_first(library, tmp_path):
     manifest = _manifest(tmp_path, "def reference(x, alpha):\n    return x * alpha + (x.shape[0] == 64)\n")
     results = _ordinary(_verify(library, "right", manifest=manifest))
