@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -249,20 +249,23 @@ class Facts:
     def _follows(self, positive: Expr) -> bool:
         """Whether ``positive`` is at least what is known to be positive, for the values of the variables that
         were introduced last, whichever of them alone it mentions."""
-        left = self._proof_form(positive) if self._gaps else None
-        for var, low, high in reversed(self._ranges) if left is not None else ():
-            if any(self._is_least(left - known) for known in self._gaps):
+        if not self._gaps:
+            return False
+        try:
+            return self._is_at_least(self._gaps, self._proof_form(positive))
+        except ValueError:  # a number beyond its type: the end of a range that says nothing
+            return False
+
+    def _is_at_least(self, gaps: Sequence[Expr], left: Expr) -> bool:
+        for var, low, high in reversed(self._ranges):
+            numbers = (int_value(self.analyzer.simplify(left - known)) for known in gaps)
+            if any(number is not None and number >= 0 for number in numbers):
                 return True
             linear = linear_in(left, [var]) if var in set(undefined_vars(left)) else []
             factor = int_value(linear[0]) if linear else None
             if factor is not None:
                 left = self._proof_form(linear[1] + linear[0] * (low if factor > 0 else high))
         return False
-
-    def _is_least(self, difference: Expr) -> bool:
-        """Whether a difference is a number that is not negative."""
-        number = int_value(self.analyzer.simplify(difference))
-        return number is not None and number >= 0
 
     def _extreme(self, expr: Expr, largest: bool, number: int | None = None) -> Expr:
         """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in. Of ends
