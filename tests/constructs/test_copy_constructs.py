@@ -315,6 +315,7 @@ def copying(use):
         (lambda A, B, s, f: T.copy(A[0:32, 0:8], s), "axis 0 of A has extent 32, .* holds 16"),
         (lambda A, B, s, f: T.copy(s, T.alloc_shared((16,), "float32")[0]), "too few for a tile"),
         (lambda A, B, s, f: T.copy(A[0:16:2, :], s), "has step 2"),
+        (lambda A, B, s, f: T.copy(A[5:3, :], s), "a slice of A ends in front of where it begins"),
         (lambda A, B, s, f: T.async_copy(s, f), "from global into shared"),
         (lambda A, B, s, f: T.transpose(s, s), "trade the last two extents"),
     ],

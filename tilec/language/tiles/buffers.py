@@ -224,7 +224,15 @@ class Buffer:
         whole = self.shape[axis]
         start = expression(0) if item.start is None else self._index(item.start, axis)
         stop = self._stop(whole if item.stop is None else item.stop, axis)
-        return start, known_or_expr(stop - start)
+        extent = known_or_expr(stop - start)
+        if _most(extent, self.name) < 0:
+            raise source_error(
+                SourceValueError,
+                f"a slice of {self.name} ends in front of where it begins",
+                why=f"along axis {axis} it goes from {start} to {stop}",
+                remedy="let it end behind its start; negative numbers count from the end of the axis",
+            )
+        return start, extent
 
     def _stop(self, item: Any, axis: int) -> Expr:
         expr = self._integer(item, axis)
@@ -235,6 +243,13 @@ class ShapeParams(tuple[Any, ...]):
     """The sizes of a tensor, for ``M, K = A.shape_params()``."""
 
     __slots__ = ()
+
+
+def _most(extent: Any, construct: str) -> int:
+    """The largest value of an extent."""
+    if isinstance(extent, int):
+        return extent
+    return int(sessions.current(construct).analyzer.const_int_bound(extent).max_value)
 
 
 def _is_negative(expr: Expr, construct: str) -> bool:
