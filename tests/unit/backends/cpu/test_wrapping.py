@@ -120,7 +120,7 @@ def test_the_c_of_a_kernel_wraps_around_too(name, tmp_path) -> None:
 
 def test_cuda_code_cuts_short_integers_back_where_they_may_leave_their_type() -> None:
     code = source("uint8", "sm_80", cuda)
-    assert "((uchar)(((uint)(uchar)0) - ((uint)A_ptr[" in code
+    assert "((uchar)((uint)0 - ((uint)A_ptr[" in code
     assert "(uchar)0 - A_ptr[" not in code
     assert "((uchar)(~((uint)A_ptr[" in code
 
