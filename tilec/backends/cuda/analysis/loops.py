@@ -13,6 +13,7 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.fragments import PAIR, WARP, extended
+from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import WIDEST, combs, span, vector_width, widest
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.nodes import RaggedLoop
@@ -331,6 +332,13 @@ def is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
     return bool(linear) and int_value(linear[0]) not in (None, 0)
 
 
+def widest_share(loop: Parallel, threads: int) -> int:
+    """The most elements, neighbours along the last variable, that a vector of any loop has and that leave
+    each of ``threads`` one vector."""
+    extents = loop_extents(loop)
+    return min(WIDEST, _power(max(1, math.prod(extents) // threads)), extents[-1] & -extents[-1])
+
+
 def vector_widths(kernel: Kernel, launch: Launch) -> dict[Stmt, int]:
     """Per Parallel the widest vector of its global accesses along the last variable, or of its
     shared ones where it has no others."""
@@ -361,16 +369,8 @@ class _Widths(ScopedRewrite):
         self._learn(stmt)
         for inner in walk(stmt.body):
             self._learn(inner)
-        extents = loop_extents(stmt)
-        threads = 1
-        for extent in self.launch.threads:
-            threads *= extent
-        total = 1
-        for extent in extents:
-            total *= extent
-        share = max(1, total // threads)
-        asked = stmt.hints.coalesced_width or 16
-        limit = min(16, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1], _power(asked))
+        asked = _power(stmt.hints.coalesced_width or WIDEST)
+        limit = min(asked, widest_share(stmt, thread_count(self.launch)))
         self.found[stmt] = self._width(stmt, limit)
         return [stmt]
 

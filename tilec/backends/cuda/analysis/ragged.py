@@ -7,7 +7,6 @@ where they are; a kernel may have it begin where memory has a vector (`start_cop
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.loops import loop_extents
+from tilec.backends.cuda.analysis.loops import loop_extents, widest_share
 from tilec.backends.cuda.analysis.low_places import element_place, is_dense, low_place
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import divides, holds_vector, vector_width, widest
@@ -193,15 +192,9 @@ class _Group:
 
     def __init__(self, finder: _Finder, loops: Sequence[_Loop]) -> None:
         self.finder, self.loops = finder, loops
-        self.width = min(map(self._most, loops))
+        self.width = min(widest_share(loop.stmt, finder.threads) for loop in loops)
         sizes = [widest(item.buffer, self.width) for loop in loops for item in loop.items]
         self.width = max(sizes, default=1)
-
-    def _most(self, loop: _Loop) -> int:
-        """The most elements of a vector that leaves every thread one."""
-        extents = loop_extents(loop.stmt)
-        share = max(1, math.prod(extents) // self.finder.threads)
-        return min(_MOST, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1])
 
     def planned(self) -> dict[Stmt, Ragged]:
         """What becomes of each loop; nothing where vectors are known or cannot be."""

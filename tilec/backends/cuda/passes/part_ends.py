@@ -8,7 +8,6 @@ other share the test, so that the loads of all of them are under way at once."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.cuts import border, cut_of, least_of
-from tilec.backends.cuda.analysis.loops import loop_extents
+from tilec.backends.cuda.analysis.loops import loop_extents, widest_share
 from tilec.backends.cuda.analysis.low_places import is_dense
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.vectors import WIDEST, holds_vector, vector_width, widest
+from tilec.backends.cuda.analysis.vectors import holds_vector, vector_width, widest
 from tilec.backends.cuda.nodes import EndLoop
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.analysis.uniform import Uniformity
@@ -117,7 +116,7 @@ class _Parting(ScopedRewrite):
             return None
         for inner in walk((stmt,)):
             self._learn(inner)
-        limit, var = self._most(stmt), stmt.vars[-1]
+        limit, var = widest_share(stmt, thread_count(self.launch)), stmt.vars[-1]
         short = [item for item in self._moving(stmt) if not self._is_whole(item, var, limit)]
         rooms = [self._room(item, stmt) for item in short]
         tests = [tirx.GT(room, tirx.const(0, dtype_of(room))) for room in rooms if room is not None]
@@ -127,12 +126,6 @@ class _Parting(ScopedRewrite):
         with self.facts.remember(test):
             gains = all(self._is_whole(item, var, limit) for item in short)
         return test if gains and not self.uniformity.varies(test) else None
-
-    def _most(self, loop: Parallel) -> int:
-        """The most elements of a vector that leaves every thread one."""
-        extents = loop_extents(loop)
-        share = max(1, math.prod(extents) // thread_count(self.launch))
-        return min(WIDEST, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1])
 
     def _moving(self, loop: Parallel) -> list[Access]:
         """The accesses of tensors that move along the last variable."""
