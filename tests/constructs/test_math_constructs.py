@@ -504,3 +504,13 @@ def test_accumulated_extremes_keep_nan(keeps):
     most, least = (np.maximum, np.minimum) if keeps else (np.fmax, np.fmin)
     rows = [most.reduce(a, 1), least.reduce(a, 0)[:6], most(most.reduce(a[:, :4], 1), 0)]
     agree(main, a, expected=np.stack(rows), targets=FEW)
+
+
+def test_functions_of_float64_keep_its_digits():
+    """The emulator's, too: it had rounded them to float32, of which 1e300 is infinite."""
+    values = np.array([1 / 3, -1e300, 2.0**53 + 2, 7.2500000001, -1 / 7])
+    found = [T.abs, T.floor, T.trunc, lambda x: T.sqrt(T.abs(x)), lambda x: T.copysign(x, -1 / x)]
+    wanted = [np.abs, np.floor, np.trunc, lambda x: np.sqrt(np.abs(x)), lambda x: np.copysign(x, -1 / x)]
+    expected = np.stack([function(values) for function in wanted])
+    kernel = applied(found, "float64", "float64", len(values))
+    agree(kernel, values, expected=expected, targets=("cpu", "sm_80"), rtol=1e-15, atol=0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tilec.emulate.numbers import MATH, MATH2, bits_set, cast, fma, least, most
+from tilec.emulate.numbers import MATH, MATH2, bits_set, cast, fma, least, long_fma, most, rounded_once
 from tilec.errors import UnsupportedError
 from tilec.ir.interp.named import COUNTS, NAMED
 
@@ -24,10 +24,11 @@ def library(name: str, dtypes: Sequence[str]) -> tuple[Callable[..., Any], str]:
     """A function, and the dtype of what it gives for arguments of ``dtypes``. UnsupportedError for one that
     the emulator does not know."""
     table: dict[str, Callable[..., Any]] = MATH if len(dtypes) == 1 else MATH2
+    dtype = dtypes[0] if dtypes[0] in ("float16", "float64") else "float32"
     if name in _FUSED:
-        return fma, "float32"
+        wide = "float64" if dtype == "float64" else "float32"
+        return rounded_once(long_fma if wide == "float64" else fma, wide), wide
     if name in table:
-        dtype = dtypes[0] if dtypes[0] in ("float16", "float64") else "float32"
         return _rounded(table[name], dtype), dtype
     if name in ("max", "min", "fmax", "fmin"):
         return partial(most if "max" in name else least, dtype=dtypes[0]), dtypes[0]
@@ -44,4 +45,6 @@ def library(name: str, dtypes: Sequence[str]) -> tuple[Callable[..., Any], str]:
 
 
 def _rounded(function: Callable[..., Any], dtype: str) -> Callable[..., Any]:
-    return function if dtype == "float32" else lambda *args: cast(function(*args), "float32", dtype)
+    """A function of ``dtype``; one of float16 is computed as float32."""
+    made = rounded_once(function, dtype)
+    return made if dtype != "float16" else lambda *args: cast(made(*args), "float32", dtype)

@@ -229,15 +229,15 @@ def reinterpreted(value: Any, source: str, dtype: str) -> Any:
     return made if is_float(dtype) else int(made)
 
 
-def _float32(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def computed(value: Any) -> Any:
-        return np.float32(function(np.float64(value))) if is_scalar(value) else _array(function, value)
+def rounded_once(function: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+    """A function of float64 as one of ``dtype``, float64 or float32: computed in float64 and rounded once."""
+    kind = np.float64 if dtype == "float64" else np.float32
+
+    def computed(*values: Any) -> Any:
+        made = np.asarray(function(*(np.asarray(value, np.float64) for value in values)))
+        return kind(made) if made.ndim == 0 else made.astype(kind)
 
     return computed
-
-
-def _array(function: Callable[[Any], Any], value: np.ndarray) -> np.ndarray:
-    return np.asarray(function(value.astype(np.float64))).astype(np.float32)
 
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
@@ -251,9 +251,9 @@ def _exp10(value: Any) -> Any:
     return np.power(10.0, value)
 
 
-#: Functions of one float32: computed in float64 and rounded once.
+#: Functions of one number.
 MATH: dict[str, Callable[[Any], Any]] = {
-    name: _float32(function)
+    name: function
     for names, function in (
         (("expf", "__expf", "exp"), np.exp),
         (("exp2f", "exp2"), np.exp2),
@@ -290,17 +290,9 @@ MATH: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _float32_pair(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def computed(left: Any, right: Any) -> Any:
-        made = function(np.asarray(left, np.float64), np.asarray(right, np.float64))
-        return np.float32(made) if np.ndim(made) == 0 else np.asarray(made).astype(np.float32)
-
-    return computed
-
-
-#: Functions of two float32.
+#: Functions of two numbers.
 MATH2: dict[str, Callable[[Any, Any], Any]] = {
-    name: _float32_pair(function)
+    name: function
     for names, function in (
         (("powf", "__powf", "pow"), np.power),
         (("fmodf", "fmod"), np.fmod),
@@ -308,6 +300,7 @@ MATH2: dict[str, Callable[[Any, Any], Any]] = {
         (("hypotf", "hypot"), np.hypot),
         (("copysignf", "copysign"), np.copysign),
         (("nextafterf",), lambda left, right: np.nextafter(np.float32(left), np.float32(right))),
+        (("nextafter",), np.nextafter),
         (("fmaxf",), np.fmax),
         (("fminf",), np.fmin),
         (("__fdividef", "__fdiv_rn"), np.divide),
@@ -318,9 +311,13 @@ MATH2: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def fma(left: Any, right: Any, third: Any) -> Any:
-    """left * right + third of float32, rounded once."""
-    made = np.asarray(left, np.float64) * np.asarray(right, np.float64) + np.asarray(third, np.float64)
-    return np.float32(made) if np.ndim(made) == 0 else np.asarray(made).astype(np.float32)
+    """left * right + third, in float64, which holds products of float32."""
+    return left * right + third
+
+
+def long_fma(left: Any, right: Any, third: Any) -> Any:
+    """left * right + third of float64, in the longest floats that there are."""
+    return left.astype(np.longdouble) * right + third
 
 
 def bits_set(value: Any, bits: int) -> Any:
