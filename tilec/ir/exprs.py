@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -14,6 +14,7 @@ from tvm.tirx.analysis import undefined_vars
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+_Kind = TypeVar("_Kind", bound="Expr")
 #: Classes with operands ``a`` and ``b``.
 BINARY = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max,
@@ -77,6 +78,15 @@ def same(a: Expr, b: Expr) -> bool:
 def same_all(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     """Structural equality of two index tuples."""
     return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def each_once(exprs: Iterable[_Kind]) -> list[_Kind]:
+    """Expressions in order, without those that stand there before."""
+    found: list[_Kind] = []
+    for expr in exprs:
+        if not any(same(expr, other) for other in found):
+            found.append(expr)
+    return found
 
 
 def int_value(expr: Expr | int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -252,13 +252,14 @@ class Facts:
         if not self._gaps:
             return False
         try:
-            return self._is_at_least(self._gaps, self._proof_form(positive))
+            return self._is_at_least_known(self._proof_form(positive))
         except ValueError:  # a number beyond its type: the end of a range that says nothing
             return False
 
-    def _is_at_least(self, gaps: Sequence[Expr], left: Expr) -> bool:
+    def _is_at_least_known(self, left: Expr) -> bool:
+        """`_follows`; ValueError where a number is beyond its type."""
         for var, low, high in reversed(self._ranges):
-            numbers = (int_value(self.analyzer.simplify(left - known)) for known in gaps)
+            numbers = (int_value(self.analyzer.simplify(left - known)) for known in self._gaps)
             if any(number is not None and number >= 0 for number in numbers):
                 return True
             linear = linear_in(left, [var]) if var in set(undefined_vars(left)) else []

@@ -47,7 +47,7 @@ def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts
     if not indices:
         return False
     *rows, last = (_step(index, var, width, facts) for index in indices)
-    whole = divides(width, buffer.shape[-1], facts) or (not rows and is_inside(buffer, indices[-1], facts))
+    whole = divides(width, buffer.shape[-1], facts) or (not rows and _is_inside(buffer, indices[-1], facts))
     return last == 1 and not any(row != 0 for row in rows) and whole and _rows_align(buffer, width, facts)
 
 
@@ -58,7 +58,7 @@ def holds_vector(buffer: Var, facts: Facts) -> bool:
     return len(extents) == 1 and facts.prove(extents[0] >= widest(buffer, WIDEST)) is True
 
 
-def is_inside(buffer: Var, index: Expr, facts: Facts) -> bool:
+def _is_inside(buffer: Var, index: Expr, facts: Facts) -> bool:
     """Whether no element of a tensor of one axis lies behind its end, whatever the variables are."""
     return facts.prove(index < buffer.shape[0]) is True
 

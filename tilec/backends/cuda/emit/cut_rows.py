@@ -28,7 +28,7 @@ from tilec.backends.cuda.emit.spots import Spot, Spots, bytes_of
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.emit.vector_moves import read_vector
 from tilec.backends.cuda.nodes import RaggedThreadLoop
-from tilec.ir.exprs import all_of, dtype_of, linear_in, same, substitute
+from tilec.ir.exprs import all_of, dtype_of, each_once, linear_in, same, substitute
 from tilec.lowering.emission.access import convert_index
 from tilec.lowering.emission.statements import guarded
 
@@ -100,8 +100,7 @@ class _Cut(Ragged):
                 reads.append(replace(read, above=self._registers(read.buffer, "a", self.count)))
             else:
                 reads.append(read)
-        conds = [cond for at, cond in enumerate(conds) if not any(same(cond, other) for other in conds[:at])]
-        return (all_of(conds), reads) if conds else None
+        return (all_of(each_once(conds)), reads) if conds else None
 
     def _pitch(self, load: TensorLoad) -> Expr | None:
         """By how much the pitch of a read exceeds the one that columns are shifted for, where that is all

@@ -24,7 +24,7 @@ from tilec.backends.cuda.general.boxes import check_box
 from tilec.backends.cuda.general.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, transform, uses
+from tilec.ir.exprs import dtype_of, each_once, inlined, int_value, loads, same, substitute, transform, uses
 from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Parallel, Region, Stmt, walk
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import values_of
@@ -177,11 +177,7 @@ def _is_vector(buffer: Var) -> bool:
 def _tensors(loop: Parallel) -> list[TensorLoad]:
     """The elements of tensors that a loop reads, each once."""
     every = (load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr))
-    found: list[TensorLoad] = []
-    for load in every:
-        if str(load.source.scope()) == "global" and not any(same(load, other) for other in found):
-            found.append(load)
-    return found
+    return each_once(load for load in every if str(load.source.scope()) == "global")
 
 
 def _reading(loop: Parallel, read: dict[TensorLoad, Expr]) -> Parallel:

@@ -13,7 +13,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.loops import long_variables, loop_extents
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import WIDEST
-from tilec.ir.exprs import choice_of, dtype_of, loads, same, substitute, transform, uses
+from tilec.ir.exprs import choice_of, dtype_of, each_once, loads, same, substitute, transform, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Bind, Block, Launch, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
@@ -82,11 +82,7 @@ def _all_loads(loop: Parallel) -> Iterator[TensorLoad]:
 
 def _reads(loop: Parallel) -> list[TensorLoad]:
     """What a loop reads, each element once."""
-    found: list[TensorLoad] = []
-    for load in _all_loads(loop):
-        if not any(same(load, other) for other in found):
-            found.append(load)
-    return found
+    return each_once(_all_loads(loop))
 
 
 def _is_own(load: TensorLoad, loop: Parallel, changed: set[Var]) -> bool:

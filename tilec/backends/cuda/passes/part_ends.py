@@ -8,8 +8,8 @@ other share the test, so that the loads of all of them are under way at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -22,7 +22,7 @@ from tilec.backends.cuda.analysis.vectors import holds_vector, vector_width, wid
 from tilec.backends.cuda.nodes import EndLoop
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.analysis.uniform import Uniformity
-from tilec.ir.exprs import all_of, dtype_of, int_value, loads, same, uses
+from tilec.ir.exprs import all_of, dtype_of, each_once, int_value, loads, same, uses
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -42,73 +42,60 @@ class PartEnds(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its loops parted."""
-        return rewrite_launches(kernel, lambda launch: _Parting(kernel, launch).run())
+        return rewrite_launches(kernel, lambda launch: _parted(kernel, launch))
+
+
+def _parted(kernel: Kernel, launch: Launch) -> Launch:
+    if launch.schedule.phase:
+        return launch
+    made = _Parting(kernel, launch).run()
+    is_parted = any(isinstance(stmt, EndLoop) for stmt in walk(made.body))
+    return Proven(kernel, made).run() if is_parted else launch
 
 
 class _Parting(ScopedRewrite):
     """The loops of one launch."""
 
-    def __init__(self, kernel: Kernel, launch: Launch) -> None:
-        super().__init__(kernel, launch)
-        self.proven = Proven(kernel, launch)
-        self.proven.facts = self.facts
-        self.uniformity = Uniformity(launch)
-        self.made: set[Stmt] = set()
-
     def run(self) -> Launch:
         """The launch with its loops parted."""
-        return self.launch if self.launch.schedule.phase else self.launch_with(self.block(self.launch.body))
+        return self.launch_with(self.block(self.launch.body))
+
+    @cached_property
+    def uniformity(self) -> Uniformity:
+        """Of the launch, which few loops ask for."""
+        return Uniformity(self.launch)
 
     def block(self, block: Block) -> Block:
-        """A block with its runs of loops of one test."""
-        made: list[Stmt] = []
-        rest = list(block)
-        while rest:
-            test = self._test(rest[0])
-            if test is None:
-                made += super().block((rest.pop(0),))
-                continue
-            count = self._run(rest, test)
-            made += self._parted(rest[:count], test)
-            del rest[:count]
-        return tuple(made)
+        """A block in which neighbours with one test share it."""
+        return _joined(super().block(block))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """A loop that gains by it is two."""
+        test = self._test(stmt)
+        if test is not None:
+            assert isinstance(stmt, Parallel)
+            ends = EndLoop(stmt.vars, stmt.extents, stmt.body, stmt.hints, loc=stmt.loc)
+            return [If(test, (stmt,), copied((ends,)), loc=stmt.loc)]
+        made = super().stmt(stmt)
+        return self._trips(made) if isinstance(stmt, For) else made
+
+    def _trips(self, made: list[Stmt]) -> list[Stmt]:
         """A loop around nothing else is two, as far as the elements of a trip exist and from there on: a test
         in every trip would keep the loads of the next one from starting."""
-        made = super().stmt(stmt)
-        loop = made[0] if made else None
-        if not isinstance(loop, For) or loop.kind != "serial" or int_value(loop.step) != 1:
+        (loop,) = made
+        assert isinstance(loop, For)
+        parts = [inner for inner in loop.body if not isinstance(inner, (Alloc, Bind))]
+        tests = each_once(inner.cond for inner in parts if isinstance(inner, If))
+        if len(tests) != 1 or not all(map(_is_parted, parts)):
             return made
-        tests = _each_once([inner.cond for inner in loop.body if isinstance(inner, If)])
-        alone = all(inner in self.made or isinstance(inner, (Alloc, Bind)) for inner in loop.body)
-        cut = cut_of(tests[0], loop.var, {}, {}) if alone and len(tests) == 1 else None
+        plain = loop.kind == "serial" and int_value(loop.step) == 1
+        cut = cut_of(tests[0], loop.var, {}, {}) if plain else None
         if cut is None or not cut.first or not all(map(self.facts.is_stable, (loop.start, loop.stop))):
             return made
         middle = border([cut], loop.start, loop.stop)
         ends = copied((replace(loop, start=middle, body=_side(loop.body, False)),))
         whole = (Assume(tests[0], loc=loop.loc), *_side(loop.body, True))
         return [replace(loop, stop=middle, body=whole), *ends]
-
-    def _run(self, block: Sequence[Stmt], test: Expr) -> int:
-        """How many statements share the test of the first one, allocations between them."""
-        last = 1
-        for number, stmt in enumerate(block):
-            found = self._test(stmt)
-            if not isinstance(stmt, Alloc) and (found is None or not same(found, test)):
-                break
-            last = last if found is None else number + 1
-        return last
-
-    def _parted(self, run: Sequence[Stmt], test: Expr) -> list[Stmt]:
-        tiles = [stmt for stmt in run if isinstance(stmt, Alloc)]
-        loops = tuple(stmt for stmt in run if isinstance(stmt, Parallel))
-        with self.facts.remember(test):
-            whole = self.proven.block(loops)
-        ends = (EndLoop(loop.vars, loop.extents, loop.body, loop.hints, loc=loop.loc) for loop in loops)
-        made = If(test, whole, copied(tuple(ends)), loc=loops[0].loc)
-        self.made.add(made)
-        return [*tiles, made]
 
     def _test(self, stmt: Stmt) -> Expr | None:
         """Where a loop moves vectors alone that it does not move as it is; None where that is nowhere."""
@@ -122,7 +109,7 @@ class _Parting(ScopedRewrite):
         tests = [tirx.GT(room, tirx.const(0, dtype_of(room))) for room in rooms if room is not None]
         if limit == 1 or not tests or len(tests) < len(short):
             return None
-        test = all_of(_each_once(tests))
+        test = all_of(each_once(tests))
         with self.facts.remember(test):
             gains = all(self._is_whole(item, var, limit) for item in short)
         return test if gains and not self.uniformity.varies(test) else None
@@ -152,15 +139,33 @@ class _Parting(ScopedRewrite):
         return room
 
 
+def _is_parted(stmt: Stmt) -> bool:
+    """Whether a statement is a loop's two sides."""
+    return isinstance(stmt, If) and any(isinstance(end, EndLoop) for end in stmt.orelse)
+
+
+def _joined(block: Block) -> Block:
+    """A block in which loops of one test, with allocations between them alone, are one branch."""
+    made: list[Stmt] = []
+    for stmt in block:
+        at = max((at for at, each in enumerate(made) if not isinstance(each, Alloc)), default=0)
+        before = made[at] if made else stmt
+        if before is stmt or not _have_one_test(before, stmt):
+            made.append(stmt)
+            continue
+        assert isinstance(before, If)
+        assert isinstance(stmt, If)
+        both = replace(before, then=(*before.then, *stmt.then), orelse=(*before.orelse, *stmt.orelse))
+        made[at:] = [*made[at + 1 :], both]
+    return tuple(made)
+
+
+def _have_one_test(one: Stmt, other: Stmt) -> bool:
+    both = isinstance(one, If) and isinstance(other, If) and same(one.cond, other.cond)
+    return both and _is_parted(one) and _is_parted(other)
+
+
 def _side(block: Block, whole: bool) -> Block:
     """A block with one side of its branches."""
     sides = ((stmt.then if whole else stmt.orelse) if isinstance(stmt, If) else (stmt,) for stmt in block)
     return tuple(stmt for side in sides for stmt in side)
-
-
-def _each_once(tests: Sequence[Expr]) -> list[Expr]:
-    found: list[Expr] = []
-    for test in tests:
-        if not any(same(test, other) for other in found):
-            found.append(test)
-    return found

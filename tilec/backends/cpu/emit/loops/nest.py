@@ -19,7 +19,7 @@ from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, split_point, written_buffers
 from tilec.backends.cpu.emit.loops.vectors import emit_lanes
 from tilec.backends.cpu.emit.streams import emit_streaming
-from tilec.ir.exprs import all_of, dtype_of, int_value, same
+from tilec.ir.exprs import all_of, dtype_of, each_once, int_value
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import find_accumulations
 from tilec.lowering.emission.access import clamped
@@ -86,12 +86,7 @@ def open_conditions(nest: Nest, ctx: LaneContext) -> list[Expr]:
     leaves them where they are."""
     if nest.general or nest.closed:
         return []
-    unique: list[Expr] = []
-    for cond in dry_run(nest, ctx).recorder or ():
-        cond = ctx.facts.inline(cond)
-        if not any(same(cond, other) for other in unique):
-            unique.append(cond)
-    return unique
+    return each_once(ctx.facts.inline(cond) for cond in dry_run(nest, ctx).recorder or ())
 
 
 def dry_run(nest: Nest, ctx: LaneContext) -> LaneContext:
