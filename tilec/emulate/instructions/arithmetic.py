@@ -10,7 +10,7 @@ import numpy as np
 
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
-from tilec.emulate.numbers import MATH, fma, typed
+from tilec.emulate.numbers import MATH, fma, rounded_once, typed
 
 _TYPES = {"u16": "uint16", "s16": "int16", "b16": "uint16", "u32": "uint32", "s32": "int32", "b32": "uint32",
           "u64": "uint64", "s64": "int64", "b64": "uint64", "f32": "float32", "f64": "float64"}  # fmt: skip
@@ -49,7 +49,7 @@ def fused(g: Group, m: Any, parts: tuple[str, ...], *values: Any) -> tuple[Any, 
     if parts[-1] in _PACKED:
         return (_packed(g, parts, values, lambda a, b, c: a * b + c),)
     if parts[-1] == "f32":
-        return (fma(*_words(g, "float32", values)),)
+        return (rounded_once(fma, "float32")(*_words(g, "float32", values)),)
     if parts[0] == "mad" and "lo" in parts:
         a, b, c = _words(g, _TYPES[parts[-1]], values)
         return (a * b + c,)
@@ -220,11 +220,10 @@ _APPROXIMATE = {"ex2": "exp2f", "lg2": "log2f", "rcp": "__frcp_rn", "rsqrt": "rs
 @instruction(*_APPROXIMATE, outputs=1)
 def approximate(g: Group, m: Any, parts: tuple[str, ...], value: Any) -> tuple[Any, ...]:
     """A function of one float, correctly rounded here."""
-    name = MATH[_APPROXIMATE[parts[0]]]
+    computed = rounded_once(MATH[_APPROXIMATE[parts[0]]], "float32")
     if parts[-1] in _PACKED:
-        return (_packed(g, parts, (value,), lambda a: name(a.astype(np.float32))),)
-    (a,) = _words(g, "float32", (value,))
-    return (name(a),)
+        return (_packed(g, parts, (value,), computed),)
+    return (computed(*_words(g, "float32", (value,))),)
 
 
 @instruction("div", outputs=1)
