@@ -93,6 +93,7 @@ def samples() -> dict[str, list[Call]]:
         "TO_BFLOAT16": [Call(floats.TO_BFLOAT16)], "FROM_BFLOAT16": [Call(floats.FROM_BFLOAT16)],
         "from_small": [Call(floats.from_small(dtype)) for dtype in floats.SMALL_PAIRED],
         "halves": [Call(floats.halves(dtype)) for dtype in floats.SMALL_PAIRED],
+        "half_of": [Call(floats.half_of(number)) for number in (0, 1)],
         "FROM_NATURAL": [Call(floats.FROM_NATURAL, {0: LANES.astype(np.uint32) * 270000})],
         "FROM_SMALL": [Call(floats.FROM_SMALL, {0: (LANES.astype(np.int32) - 16) * 260000})],
         "keeping_nan": [Call(floats.keeping_nan(f"{kind}_nan", kind)) for kind in ("max", "min")],

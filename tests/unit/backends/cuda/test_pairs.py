@@ -47,6 +47,14 @@ def word(B, i, j):
             lambda B, s, i, j: (nibble(B, i, j).astype("int8") - T.int8(8)).astype("bfloat16") * s[i],
             "uint8", "bfloat16", "counted_bf16_u4_less_8",
         ),
+        (
+            lambda B, s, i, j: (nibble(B, i, j).astype("float16") - 8) * s[i],
+            "uint8", "float16", "counted_f16_u4_less_8",
+        ),
+        (
+            lambda B, s, i, j: (-7.0 + nibble(B, i, j).astype("float32")) * s[i].astype("float32"),
+            "uint8", "bfloat16", "counted_bf16_u4_less_7",
+        ),
         (lambda B, s, i, j: word(B, i, j).astype("bfloat16"), "int32", "bfloat16", "counted_bf16_u4_0"),
         (lambda B, s, i, j: B[i, j].astype("float16"), "float8_e4m3fn", "float16", "halves_e4m3"),
         (lambda B, s, i, j: B[i, j].astype("float16") * s[j], "float8_e5m2", "float16", "scaled_f16"),
@@ -66,7 +74,8 @@ def test_neighbours_are_made_together(value, stored, dtype, called):
         (lambda B, s, i, j: B[i, j].astype("float16") * s[i] * s[i], "int8", "float16", "sm_90a"),
         (lambda B, s, i, j: B[i, j].astype("bfloat16"), "uint8", "bfloat16", "sm_90a"),  # 8 bits hold 7
         (lambda B, s, i, j: B[i, j].astype("float16"), "int16", "float16", "sm_90a"),
-        (lambda B, s, i, j: B[i, j].astype("bfloat16"), "float8_e4m3fn", "bfloat16", "sm_90a"),
+        (lambda B, s, i, j: (nibble(B, i, j).astype("float16") - 0.5) * s[i], "uint8", "float16", "sm_90a"),
+        (lambda B, s, i, j: (nibble(B, i, j).astype("bfloat16") + 250) * s[i], "uint8", "bfloat16", "sm_90a"),
     ],
 )
 def test_what_would_be_rounded_otherwise_is_not(value, stored, dtype, target):
@@ -84,7 +93,7 @@ def test_what_would_be_rounded_otherwise_is_not(value, stored, dtype, target):
         ),
         (
             lambda B, s, i, j: (nibble(B, i, j).astype("int8") - T.int8(8)).astype("float32")
-            * s[i].astype("float32"),
+            * (s[i].astype("float32") + 1),
             "uint8", "float16", ("field4_0_less_8", "field4_4_less_8", "pack_float16x2"),
         ),
     ],
@@ -93,6 +102,13 @@ def test_integers_of_one_word_become_float32_together(value, stored, dtype, call
     made = text(value, stored, dtype)
     assert all(f"tilec_{name}(" in made for name in called)
     assert "tilec_from_natural" not in made
+
+
+@pytest.mark.parametrize("scale", [lambda s, i: 1.0, lambda s, i: s[i].astype("float32")])
+def test_two_8_bit_floats_become_float32_by_one_conversion(scale):
+    made = text(lambda B, s, i, j: B[i, j].astype("float32") * scale(s, i), "float8_e4m3fn", "bfloat16")
+    assert re.search(r"tilec_half_1\(tilec_halves_e4m3\(", made)
+    assert "tilec_from_e4m3" not in made
 
 
 def test_two_numbers_of_a_byte_take_two_instructions():

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tvm.sym import Analyzer
 
 
+#: How many bits of a whole number a float always has.
+_EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24}
+
+
 @dataclass(frozen=True)
 class BitField:
     """The ``width`` bits of an element from bit ``shift`` on, with a sign or without, plus ``offset``.
@@ -55,6 +59,33 @@ def bit_field(expr: Expr, analyzer: Analyzer) -> BitField | None:
     taken = _TAKEN.get(type(expr))
     inner = None if taken is None else bit_field(expr.a, analyzer)
     return None if taken is None or inner is None else _inside(taken(inner, expr.b, analyzer), dtype_of(expr))
+
+
+def whole_float(expr: Expr, analyzer: Analyzer) -> BitField | None:
+    """The bits that a float is, if each step there is exact: casts, and sums with whole literals."""
+    if dtype_of(expr) not in _EXACT_BITS:
+        return None
+    field = _float_step(expr, analyzer)
+    is_exact = field is not None and max(-field.low, field.high) <= 1 << _EXACT_BITS[dtype_of(expr)]
+    return field if is_exact else None
+
+
+def _float_step(expr: Expr, analyzer: Analyzer) -> BitField | None:
+    if isinstance(expr, tirx.Cast):
+        return bit_field(expr.value, analyzer) or whole_float(expr.value, analyzer)
+    if not isinstance(expr, (tirx.Add, tirx.Sub)):
+        return None
+    swapped = isinstance(expr, tirx.Add) and _literal(expr.a) is not None
+    number, other = (expr.b, expr.a) if swapped else (expr.a, expr.b)
+    field = whole_float(number, analyzer)
+    return None if field is None else _TAKEN[type(expr)](field, other, analyzer)
+
+
+def _literal(expr: Expr) -> int | None:
+    """A literal that is a whole number."""
+    if isinstance(expr, tirx.FloatImm):
+        return int(expr.value) if expr.value.is_integer() else None
+    return int_value(expr)
 
 
 def _inside(field: BitField | None, dtype: str) -> BitField | None:
@@ -100,12 +131,12 @@ def _quotient(field: BitField, divisor: Expr, analyzer: Analyzer) -> BitField | 
 
 
 def _plus(field: BitField, other: Expr, analyzer: Analyzer) -> BitField | None:
-    known = int_value(other)
+    known = _literal(other)
     return None if known is None else replace(field, offset=field.offset + known)
 
 
 def _minus(field: BitField, other: Expr, analyzer: Analyzer) -> BitField | None:
-    known = int_value(other)
+    known = _literal(other)
     return None if known is None else replace(field, offset=field.offset - known)
 
 

@@ -182,6 +182,19 @@ __device__ __forceinline__ unsigned {name}(unsigned short bits) {{
 """, lambda lanes, bits: lanes.ptx(f"cvt.rn.f16x2.{kind}x2", bits))  # fmt: skip
 
 
+@cache
+def half_of(number: int) -> Helper:
+    """One half, 0 or 1, of a pair of float16 as float32."""
+    name, pair = f"tilec_half_{number}", "pair >> 16" if number else "pair"
+    return Helper(name, f"""
+__device__ __forceinline__ float {name}(unsigned pair) {{
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((unsigned short)({pair})));
+  return value;
+}}
+""", lambda lanes, pair: lanes.ptx("cvt.f32.f16", pair >> 16 * number & 0xFFFF))  # fmt: skip
+
+
 #: A float32 of 2**23 or 1.5 * 2**23 counts ones in its low bits: naturals below 2 * FEW, or integers from
 #: -FEW on, are put there, and the power taken away. Of these two instructions at the full rate the first one
 #: joins a mask or a sum in front of it; conversions have a part of that rate.

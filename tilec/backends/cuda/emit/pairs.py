@@ -2,7 +2,8 @@
 
 A pair is one word from where its bits are taken to where it is stored: a mask and a subtraction for integers,
 one conversion for 8-bit floats, one product for a factor. It is rounded where each number by itself is
-rounded, once or not at all. In other arithmetic two integers of one word become float32 without a shift each.
+rounded, once or not at all. In other arithmetic two integers of one word become float32 without a shift each,
+and two 8-bit floats by one conversion to float16, which holds them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.bit_fields import BitField, bit_field
+from tilec.backends.cuda.analysis.bit_fields import BitField, whole_float
 from tilec.backends.cuda.device import packed
-from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED, halves, pack
+from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED, half_of, halves, pack
 from tilec.backends.cuda.device.moves import BYTES, bits
 from tilec.ir.exprs import dtype_of, int_value, same_all, scalar_dtype, substitute
 from tilec.lowering.emission.storage import element_bytes
@@ -59,15 +60,20 @@ class Pairs:
         made = self._rounded_once(value, first)
         if made is not None:
             return made
-        rounds = isinstance(value, tirx.Cast) and dtype_of(value.value) == "float32"
-        found = self._floats(value.value if rounds else value, first)
+        found = self._floats(value.value if self._rounds(value) else value, first)
         return None if found is None else pack(self.dtype).call(*found)
 
+    def _rounds(self, value: Expr) -> bool:
+        """Whether a value is a float32 to be rounded."""
+        is_cast = isinstance(value, tirx.Cast) and dtype_of(value) == self.dtype
+        return is_cast and dtype_of(value.value) == "float32"
+
     def _rounded_once(self, value: Expr, first: int) -> Expr | None:
-        """A number that is exact in 16 bits, or the product of two."""
-        if not isinstance(value, tirx.Mul) or dtype_of(value) != self.dtype:
+        """A number that is exact in 16 bits, or the product of two, also one of float32 that is rounded."""
+        product = value.value if self._rounds(value) else value
+        if not isinstance(product, tirx.Mul) or dtype_of(product) not in (self.dtype, "float32"):
             return self._exact(value, first)
-        left, right = (self._exact(side, first) for side in (value.a, value.b))
+        left, right = (self._exact(side, first) for side in (product.a, product.b))
         if left is None or right is None:
             return None
         return packed.scaled(PAIRED[self.dtype]).call(left, right)
@@ -76,24 +82,33 @@ class Pairs:
         """A pair of numbers that are exact in 16 bits."""
         if isinstance(value, TensorLoad):
             return self._loaded(value, first) if dtype_of(value) == self.dtype else None
-        if not isinstance(value, tirx.Cast) or dtype_of(value) != self.dtype:
+        field = whole_float(value, self.ctx.facts.analyzer)
+        if field is not None:
+            return self._counted(field, first)
+        if not isinstance(value, tirx.Cast):
             return None
-        source = dtype_of(value.value)
-        if source in SMALL_PAIRED and self.dtype == "float16" and isinstance(value.value, TensorLoad):
-            neighbours = self._bytes(value.value, first)
-            return None if neighbours is None else halves(source).call(tirx.Cast("uint16", neighbours))
-        field = bit_field(value.value, self.ctx.facts.analyzer)
-        return None if field is None else self._counted(field, first)
+        if dtype_of(value.value) == self.dtype and dtype_of(value) == "float32":
+            return self._exact(value.value, first)
+        return self._halves(value.value, first) if self.dtype == "float16" else None
+
+    def _halves(self, value: Expr, first: int) -> Expr | None:
+        """Two 8-bit floats as float16; None for anything else."""
+        source = dtype_of(value)
+        near = self._bytes(value, first) if source in SMALL_PAIRED and isinstance(value, TensorLoad) else None
+        return None if near is None else halves(source).call(tirx.Cast("uint16", near))
 
     # ---- float32 ----
 
     def _floats(self, value: Expr, first: int) -> tuple[Expr, Expr] | None:
-        """Two numbers as float32; None where there are no integers of one word in them."""
-        if isinstance(value, tirx.Cast) and "float" in dtype_of(value):
+        """Two numbers as float32; None where there are no integers of one word, nor 8-bit floats, in them."""
+        field = whole_float(value, self.ctx.facts.analyzer)
+        if field is not None:
+            return self._of_one_word(field, first)
+        if isinstance(value, tirx.Cast) and dtype_of(value) in (*PAIRED, "float32"):
             if dtype_of(value) == "float32" and dtype_of(value.value) in PAIRED:
                 return self._floats(value.value, first)
-            field = bit_field(value.value, self.ctx.facts.analyzer)
-            return None if field is None else self._of_one_word(field, first)
+            pair = self._halves(value.value, first)
+            return None if pair is None else (half_of(0).call(pair), half_of(1).call(pair))
         if not isinstance(value, _ARITHMETIC) or dtype_of(value) not in (*PAIRED, "float32"):
             return None
         sides = [self._floats(side, first) for side in (value.a, value.b)]
