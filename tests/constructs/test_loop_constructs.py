@@ -323,6 +323,24 @@ def test_packed_elements_that_several_iterations_read():
     agree(main, a, expected=np.stack([a & 15, a >> 4], -1).reshape(16, 16))
 
 
+@pytest.mark.parametrize("per", [4, 16, 64])
+def test_elements_that_iterations_of_several_threads_read(per):
+    @T.prim_func
+    def main(
+        A: T.Tensor((16, 64), "float32"), S: T.Tensor((16, 64 // per), "float32"), B: T.Tensor((16, 64))
+    ):
+        with T.Kernel(1, threads=64):
+            f, s = T.alloc_fragment((16, 64), "float32"), T.alloc_fragment((16, 64 // per), "float32")
+            T.copy(S, s)
+            T.copy(A, f)
+            for i, j in T.Parallel(16, 64):
+                f[i, j] *= s[i, j // per]
+            T.copy(f, B)
+
+    a, s = numbers(16, 64), numbers(16, 64 // per)
+    agree(main, a, s, expected=a * np.repeat(s, per, 1))
+
+
 # Pipelined loops --------------------------------------------------------------------------------------------
 
 

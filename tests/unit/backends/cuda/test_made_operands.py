@@ -195,6 +195,35 @@ def test_factors_of_the_next_trip_are_read_beside_the_first_step():
     assert len(products) == 2
 
 
+def test_factors_of_a_few_columns_come_to_registers_a_trip_ahead():
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((1024, 1024), "uint8"),
+        B: T.Tensor((1024, 1024), "float16"),
+        factors: T.Tensor((1024, 32), "float16"),
+        C: T.Tensor((1024, 1024), "float16"),
+    ):
+        with T.Kernel(8, 8, threads=256) as (bx, by):
+            As, Bs = T.alloc_shared((128, 64), "uint8"), T.alloc_shared((128, 64), "float16")
+            wide, sums = T.alloc_shared((128, 64), "float16"), T.alloc_fragment((128, 128), "float32")
+            T.clear(sums)
+            for k in T.Pipelined(16, num_stages=3):
+                T.copy(A[by * 128, k * 64], As)
+                T.copy(B[bx * 128, k * 64], Bs)
+                for i, j in T.Parallel(128, 64):
+                    wide[i, j] = As[i, j].astype("float16") * factors[by * 128 + i, (k * 64 + j) // 32]
+                T.gemm(wide, Bs, sums, transpose_B=True)
+            T.copy(sums, C[by * 128, bx * 128])
+
+    made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
+    launch = lower(made, HOPPER, until="place_product_waits").launches[0]
+    tiles = {stmt.buffer.name: stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    assert tuple(tiles["factors_ahead"].shape) == (128, 2)
+    assert not any(
+        name.startswith("factors") and tile.scope() == "shared.dyn" for name, tile in tiles.items()
+    )
+
+
 def looked_up(refilled):
     """A product whose first operand is looked up in a table in shared memory; ``refilled``: in every trip."""
 

@@ -137,9 +137,10 @@ def is_own(item: Access, loop: Parallel) -> bool:
 
 def followed(layout: Layout, dimensions: tuple[Lines, ...]) -> Layout | None:
     """The layout of a fragment whose dimensions have these parts of the variables of a loop of ``layout``:
-    what lies between two iterations is in registers. None where threads share what is packed."""
+    what lies between two iterations is in registers. Threads that share what is packed hold copies. None
+    where a digit goes through some of what is packed and through more."""
     packed = {line.axis: line.per for lines in dimensions for line in lines}
-    digits_of = [thinned(layout, axis, packed.get(axis, 1)) for axis in range(len(layout.digits))]
+    digits_of = [_above(own, packed.get(axis, 1)) for axis, own in enumerate(layout.digits)]
     found = [own for own in digits_of if own is not None]
     if len(found) < len(digits_of):
         return None
@@ -230,6 +231,12 @@ def _spread(
     return None if left is None else (*found, left)
 
 
+def _above(digits: Sequence[Digit], count: int) -> tuple[Digit, ...] | None:
+    """The digits above those that go through the first ``count`` values."""
+    cut = _cut(digits, count)
+    return None if cut is None else cut[1]
+
+
 def _cut(digits: Sequence[Digit], extent: int) -> tuple[tuple[Digit, ...], tuple[Digit, ...]] | None:
     """The digits that go through the first ``extent`` values, and the others; None where one goes through
     some of both."""
@@ -281,10 +288,22 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
         found = _spread(fragment, dimension, lines, loop)
         if found is None:
             return False
+        if lines[0].per > 1:
+            above = _packed_digits(layout.digits[lines[0].axis], lines[0].per, item.is_write)
+            if above is None or not same_threads(Layout((above,)), 0, fragment, dimension):
+                return False
+            continue
         for line, own in zip(lines, found, strict=True):
             if not same_threads(Layout((own,)), 0, layout, line.axis):
                 return False
     return True
+
+
+def _packed_digits(digits: Sequence[Digit], per: int, is_write: bool) -> tuple[Digit, ...] | None:
+    """The digits of a loop above ``per`` values that share an element; None where none are, or where threads
+    share what they write."""
+    below, above = _cut(digits, per) or (digits, None)
+    return None if is_write and any(digit.space != "reg" for digit in below) else above
 
 
 def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:

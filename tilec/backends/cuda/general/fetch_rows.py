@@ -3,7 +3,8 @@
     for k: W[i, j] = f(raw[i, j]) * scales[i, k]
     ->    n[i] = scales[i, 0]; for k: s[i] = n[i]; n[i] = scales[i, k + 1]; W[i, j] = f(raw[i, j]) * s[i]
 
-What trips do not change is read in front of their loop, all else a trip ahead. That is for blocks that have a
+An element may also be for some columns side by side (``scales[i, (k * 128 + j) // 32]``, four of a row). What
+trips do not change is read in front of their loop, all else a trip ahead. That is for blocks that have a
 multiprocessor to themselves: of others, one computes while another one waits for memory, and reading ahead is
 more to do (H200: a linear layer of 4-bit weights with one warpgroup a block takes 3 % longer).
 """
@@ -14,7 +15,8 @@ from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from tvm import tirx
+from tvm import ir as tvm_ir
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.nodes import BoxLoad
@@ -31,10 +33,14 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+#: How many groups a row of columns may have.
+_GROUPS = (2, 4, 8)
+
+
 class FetchRows(LaunchPass):
     """In: loops of several consumer warpgroups with products, and in their trips loops over the elements of
-    fragments. Out: a fragment of one axis for each element of a tensor that such a loop reads by its first
-    variable alone."""
+    fragments. Out: a fragment for each element of a tensor that such a loop reads by its first variable
+    alone, or for a few groups of its second one."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with what its rows need in registers; one without rings as it is."""
@@ -79,7 +85,7 @@ class _Rows:
     own: Set[Var]
     before: list[Stmt] = field(default_factory=list)
     first: list[Stmt] = field(default_factory=list)
-    found: list[tuple[Expr, Var, Var]] = field(default_factory=list)
+    found: list[tuple[Expr, _Places, Var]] = field(default_factory=list)
 
     def loop(self, loop: Parallel) -> Parallel:
         """A loop over elements that reads rows from registers."""
@@ -102,44 +108,76 @@ class _Rows:
         indices = [inlined(index, names) for index in load.indices]
         if load.source.scope() != "global" or load.source in self.changed:
             return None
-        by_row = any(uses(index, (row,)) for index in indices)
-        if not by_row or any(uses(index, (column, *self._inner(row))) for index in indices):
+        if not any(uses(index, (row,)) for index in indices):
             return None
-        if any(True for index in indices for _ in loads(index)):
+        if any(uses(index, tuple(self.own - {row, column})) or any(loads(index)) for index in indices):
             return None
-        return tirx.BufferLoad(self._fragment(load.source, indices, row, loop), [row])
+        if not any(uses(index, (column,)) for index in indices):
+            places = _Places((row,), (loop.extents[0],))
+            return tirx.BufferLoad(self._fragment(load.source, indices, places, loop), [row])
+        found = _by_groups(indices, loop)
+        if found is None:
+            return None
+        width, places, indices = found
+        place = [row, tirx.floordiv(column, tirx.const(width, dtype_of(column)))]
+        return tirx.BufferLoad(self._fragment(load.source, indices, places, loop), place)
 
-    def _inner(self, row: Var) -> Set[Var]:
-        return self.own - {row}
-
-    def _fragment(self, tensor: Var, indices: list[Expr], row: Var, loop: Parallel) -> Var:
-        """The registers of an element by its row, each read once."""
-        extent = loop.extents[0]
+    def _fragment(self, tensor: Var, indices: list[Expr], places: _Places, loop: Parallel) -> Var:
+        """The registers of an element by its place, each read once."""
         load = tirx.BufferLoad(tensor, indices)
-        for known, var, fragment in self.found:
-            if fragment.shape[0] == extent and same(substitute(known, {var: row}), load):
+        for known, others, fragment in self.found:
+            if others.extents == places.extents and same(substitute(known, others.as_in(places)), load):
                 return fragment
-        made = self._vector(tensor, extent, "row")
-        self.found.append((load, row, made))
+        made = places.fragment(tensor, "row")
+        self.found.append((load, places, made))
         if not any(uses(index, (self.trips.var,)) for index in indices):
-            self.before.extend((Alloc(made), _set(made, load, row, loop)))
+            self.before.extend((Alloc(made), _set(made, load, places, loop)))
             return made
-        ahead, one = self._vector(tensor, extent, "ahead"), tirx.const(1, dtype_of(self.trips.var))
+        ahead, one = places.fragment(tensor, "ahead"), tirx.const(1, dtype_of(self.trips.var))
         following = tirx.min(self.trips.var + one, self.trips.stop - one)
         begun = substitute(load, {self.trips.var: self.trips.start})
-        self.before.extend((Alloc(made), Alloc(ahead), _set(ahead, begun, row, loop)))
-        self.first.append(_set(made, tirx.BufferLoad(ahead, [row]), row, loop))
-        self.first.append(_set(ahead, substitute(load, {self.trips.var: following}), row, loop))
+        self.before.extend((Alloc(made), Alloc(ahead), _set(ahead, begun, places, loop)))
+        self.first.append(_set(made, tirx.BufferLoad(ahead, list(places.vars)), places, loop))
+        self.first.append(_set(ahead, substitute(load, {self.trips.var: following}), places, loop))
         return made
 
-    def _vector(self, tensor: Var, extent: object, word: str) -> Var:
+
+@dataclass(frozen=True)
+class _Places:
+    """The variables of rows, or of rows and groups of columns, and their extents."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+
+    def as_in(self, others: _Places) -> dict[Var, Expr]:
+        """Other variables for these."""
+        return dict(zip(self.vars, others.vars, strict=True))
+
+    def fragment(self, tensor: Var, word: str) -> Var:
+        """Registers for elements of a tensor."""
         return tirx.decl_buffer(
-            (extent,), str(tensor.dtype), name=f"{tensor.name}_{word}", scope="local.fragment"
+            self.extents, str(tensor.dtype), name=f"{tensor.name}_{word}", scope="local.fragment"
         )
 
 
-def _set(fragment: Var, value: Expr, row: Var, loop: Parallel) -> Parallel:
+def _by_groups(indices: list[Expr], loop: Parallel) -> tuple[int, _Places, list[Expr]] | None:
+    """How many columns side by side have the same places, and the places by rows and groups; None where more
+    than a few of a row have places of their own."""
+    (row, column), extent = loop.vars, loop.extents[1]
+    group, rest = (tirx.Var(f"{column.name}_{name}", dtype_of(column)) for name in ("group", "rest"))
+    for count in (count for count in _GROUPS if extent % count == 0):
+        analyzer, width = sym.Analyzer(), extent // count
+        for var, size in ((group, count), (rest, width)):
+            analyzer.bind(var, tvm_ir.Range(0, tirx.const(size, dtype_of(column))))
+        inside = {column: group * tirx.const(width, dtype_of(column)) + rest}
+        moved = [analyzer.simplify(substitute(index, inside)) for index in indices]
+        if not any(uses(index, (rest,)) for index in moved):
+            return width, _Places((row, group), (loop.extents[0], count)), moved
+    return None
+
+
+def _set(fragment: Var, value: Expr, places: _Places, loop: Parallel) -> Parallel:
     """Sets every element of a fragment, for a loop."""
-    place = tirx.Var(str(row.name), dtype_of(row))
-    store = Store(fragment, (place,), substitute(value, {row: place}), loc=loop.loc)
-    return Parallel((place,), (int_value(fragment.shape[0]) or 1,), (store,), loc=loop.loc)
+    own = tuple(tirx.Var(str(var.name), dtype_of(var)) for var in places.vars)
+    value = substitute(value, dict(zip(places.vars, own, strict=True)))
+    return Parallel(own, places.extents, (Store(fragment, own, value, loc=loop.loc),), loc=loop.loc)
