@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, elaborated, roads
 
 import tilec.language as T
 from tilec.backends.pipeline import lower
@@ -117,3 +117,39 @@ def test_loads_of_branches_run_ahead_where_their_condition_is_told(form):
     assert ahead == set(AHEAD[form])
     assert waiting.keys() == set("ab") - ahead
     assert all(loss is not None and loss.remedy for loss in waiting.values())
+
+
+def rows_that_are_there(rows):
+    """The product of A's first rows, of which a branch fills the others with zeros."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((K, N), "float16"),
+        n: T.int32,
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(N // COLUMNS, T.ceildiv(M, rows), threads=128) as (bx, by):
+            a, b = T.alloc_shared((rows, DEPTH), "float16"), T.alloc_shared((DEPTH, COLUMNS), "float16")
+            acc = T.alloc_fragment((rows, COLUMNS), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(K // DEPTH, num_stages=2):
+                for i, j in T.Parallel(rows, DEPTH):
+                    if by * rows + i < n:
+                        a[i, j] = A[by * rows + i, k * DEPTH + j]
+                    else:
+                        a[i, j] = 0
+                T.copy(B[k * DEPTH, bx * COLUMNS], b)
+                T.gemm(a, b, acc)
+            T.copy(acc, C[by * rows, bx * COLUMNS])
+
+    return kernel
+
+
+def test_loads_whose_other_rows_a_branch_fills_run_ahead():
+    a, b, _ = inputs()
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    expected[100:] = 0
+    agree(rows_that_are_there(ROWS), a, b, 100, expected=expected)
+    kinds = {road.statement: road.kind for road in roads(rows_that_are_there(ROWS), a, b, 100)}
+    assert kinds["A -> a"] == "cp.async"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, inlined, loads, same_all, uses
+from tilec.ir.exprs import dtype_of, inlined, loads, same_all, uses, variables_of
 from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children, walk, with_children
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import BlockPass
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 class ChooseStores(BlockPass):
-    """In: Parallel loops. Out: in these, a branch on what changes along the last variable, either side of
-    which stores to the same elements in the same order, is stores of choices: vectors need no branch."""
+    """In: Parallel loops. Out: in these, a branch either side of which stores to the same elements in the
+    same order is stores of choices, where it is on what changes along the last variable, so that vectors
+    need no branch, or where one side stores numbers to tiles: a load of rows that are there, as an author who
+    names the choice writes it."""
 
     def block(self, block: Block) -> list[Stmt]:
         """The block with the choices of its loops."""
@@ -45,10 +47,11 @@ def _block(block: Block, var: Var, values: Mapping[Var, Expr]) -> Block:
 
 def _stmt(stmt: Stmt, var: Var, values: Mapping[Var, Expr]) -> Block:
     made = with_children(stmt, [_block(inner, var, values) for inner in children(stmt)])
-    if not isinstance(made, If) or not uses(inlined(made.cond, values), (var,)):
+    if not isinstance(made, If) or not made.orelse:
         return (made,)
     then, orelse = _stores(made.then), _stores(made.orelse)
-    if not then or len(then) != len(orelse) or not all(map(_are_alike, then, orelse)):
+    chosen = uses(inlined(made.cond, values), (var,)) or _are_fills(then) or _are_fills(orelse)
+    if not chosen or not then or len(then) != len(orelse) or not all(map(_are_alike, then, orelse)):
         return (made,)
     changed = {store.buffer for store in then}
     if len(then) > 1 and any(load.source in changed for load in loads(inlined(made.cond, values))):
@@ -71,6 +74,14 @@ def _stores(side: Block) -> list[Store]:
         )
         for store in stores
     ]
+
+
+def _are_fills(stores: list[Store]) -> bool:
+    return all(store.buffer.scope() != "global" and _is_number(store.value) for store in stores)
+
+
+def _is_number(value: Expr) -> bool:
+    return not variables_of((value,)) and not any(loads(value))
 
 
 def _are_alike(one: Store, other: Store) -> bool:
