@@ -210,6 +210,12 @@ def test_loaders_leave_fewer_registers_to_consumers():
         lower(kernel, SM90A)
 
 
+@pytest.mark.parametrize("change", [{"bM": 256, "bN": 128}, {"bN": 256}, {"bN": 128, "promote_k": 64}])
+def test_warpgroups_share_the_rows_that_the_one_asked_for_cannot_hold(change):
+    launch = to_tir(lower(gemm(**{**change, "threads": 128}), SM90A), SM90A).launches[0]
+    assert "one producer and 2 consumer warpgroups, wgmma" in " ".join(launch.notes)
+
+
 def test_few_rows_are_swapped_unless_the_config_forbids_it():
     few = {"bM": 16, "bN": 128, "bK": 128}
     launch = to_tir(lower(gemm(**few), SM90A), SM90A).launches[0]

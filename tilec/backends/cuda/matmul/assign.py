@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.ring_depth import COLD_LATENCY, wanted_stages
 from tilec.backends.cuda.matmul.bands import bands
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
-from tilec.backends.cuda.matmul.choose import with_choices
+from tilec.backends.cuda.matmul.choose import with_choices, with_room
 from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
@@ -71,7 +71,7 @@ def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
     """A launch, seen as ``boxes``, with roles."""
     launch = boxes.launch
     try:
-        found = match(launch)
+        found = with_room(match(launch), launch.schedule)
         check_launch(launch)
         gathers = _gathers(kernel, launch, found)
         launch = with_choices(launch, found, launch_facts(kernel, launch, found), gathers, target)

@@ -1,5 +1,6 @@
 """Schedule keys of a product that its config leaves open: whether two warpgroups take turns at tiles, and
-whether blocks share the K of one (`parts`).
+whether blocks share the K of one (`parts`); and the warpgroups that share a tile, where the author's one has
+too few registers for its sums.
 
 Turns want a walk of several tiles for each block: then one warpgroup multiplies while the other stores. On an
 H200, in us, with a ring of 6 stages (8 for tiles of 64 x 128), beside one that shares the tile between two
@@ -29,14 +30,16 @@ from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.match import Match
 from tilec.backends.cuda.matmul.parts import most_tiles, parts_of_k
-from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS
+from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS, WARPGROUP
 from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BYTES, staging_room
+from tilec.backends.cuda.warp_roles.wgmma import holds
 from tilec.ir.nodes import Launch, Stmt, Store
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
+    from tilec.ir.schedule import Schedule
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
@@ -65,6 +68,16 @@ def with_choices(launch: Launch, found: Match, facts: Facts, gathers: bool, targ
     if tiles <= gpu_limits(target, {}).units or not _may_take_turns(found, target):
         return launch
     return replace(launch, schedule=replace(schedule, pingpong=True), notes=(*launch.notes, _TURNS))
+
+
+def with_room(found: Match, schedule: Schedule) -> Match:
+    """``found`` with the rows of its tiles shared by two warpgroups, where one cannot hold their sums."""
+    promotes = found.promotion is not None or schedule.promote_k is not None
+    held = (1 + promotes) * sum(rows * columns // WARPGROUP for rows, columns in found.shapes)
+    shared = all(rows % (2 * ROWS) == 0 for rows, _ in found.shapes)
+    if found.warpgroups > 1 or not shared or holds(held):
+        return found
+    return replace(found, warpgroups=2)
 
 
 def _may_take_turns(found: Match, target: Target) -> bool:

@@ -69,10 +69,15 @@ def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
     )
 
 
+def holds(held: int, registers: int = MOST_REGISTERS) -> bool:
+    """Whether ``registers`` of a thread suffice for those ``held`` for sums."""
+    return held <= registers - _OTHER_REGISTERS
+
+
 def check_registers(held: int, registers: int = MOST_REGISTERS) -> None:
     """TooLarge where ``registers`` of a thread do not suffice for those ``held`` for sums."""
-    limit = registers - _OTHER_REGISTERS
-    if held > limit:
+    if not holds(held, registers):
+        limit = registers - _OTHER_REGISTERS
         raise TooLarge(f"{held} accumulator registers a thread are more than {limit}", Kind.REGISTERS)
 
 
