@@ -7,7 +7,7 @@ import ctypes
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, elaborated, roads
 from linked import link
 
 import tilec.language as T
@@ -212,6 +212,33 @@ def test_pairs_and_quads_and_variables_as_places():
 
     h, g, f, x = numbers(16, dtype="float16"), numbers(16, dtype="float16", seed=1), numbers(16), numbers(16)
     agree(main, h, g, f, x, np.ones(1, np.float32), expected=[h + g, x + 2 * f, [f.sum() + 1]])
+
+
+def added_in_pairs(width):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32"), n: T.int32, B: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((64, 64), "float32")
+            T.copy(A, s)
+            for i, j in T.Parallel(64, 64 // width):
+                column = j * width
+                if i < n:
+                    if width == 2:
+                        T.atomic_addx2(B[i, column], s[i, column])
+                    else:
+                        T.atomic_addx4(B[i, column], s[i, column])
+
+    return main
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_pairs_and_quads_of_whole_rows_are_added_side_by_side(width):
+    a, b = numbers(64, 64), numbers(64, 64, seed=1)
+    agree(added_in_pairs(width), a, 50, b, expected=b + np.where(np.arange(64)[:, None] < 50, a, 0))
+    (adding,) = [
+        road for road in roads(added_in_pairs(width), a, 50, b, target="sm_90a") if "B" in road.statement
+    ]
+    assert (adding.kind, adding.loss) == ("vectors", None)
 
 
 def test_data_decides_the_place_and_what_lies_outside_is_dropped():

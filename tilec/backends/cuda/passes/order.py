@@ -19,6 +19,7 @@ from tilec.backends.cuda.passes.move_runs import MoveRuns
 from tilec.backends.cuda.passes.name_quotients import NameQuotients
 from tilec.backends.cuda.passes.open_barriers import OpenBarriers
 from tilec.backends.cuda.passes.pair_rows import PairRows
+from tilec.backends.cuda.passes.part_additions import PartAdditions
 from tilec.backends.cuda.passes.part_branches import PartBranches
 from tilec.backends.cuda.passes.part_ends import PartEnds
 from tilec.backends.cuda.passes.part_quotients import PartQuotients
@@ -64,6 +65,7 @@ OPENING: tuple[Pass, ...] = (
     ChooseStores(),
     ForwardStores(),
     SpreadTrips(),
+    PartAdditions(),
 )
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
