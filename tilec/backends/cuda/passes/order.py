@@ -14,6 +14,7 @@ from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
+from tilec.backends.cuda.passes.join_parts import JoinParts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.move_runs import MoveRuns
 from tilec.backends.cuda.passes.name_quotients import NameQuotients
@@ -83,6 +84,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     PrivateCopies(),
     BindHeaders(),
     StartCopies(),
+    JoinParts(),
     PartBranches(),
     PlanPipeline(),
     SelectInstructions(),

@@ -1,0 +1,52 @@
+"""Tiles that a loop in a pipeline loads part by part: pages of a table, single rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, roads
+
+import tilec.language as T
+
+ROWS, TILE, DEPTH, WIDE = 512, 64, 256, 64
+
+
+def product(form, page):
+    """C = A[rows]^T B, the rows of A by a table of pages of so many rows."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((ROWS, TILE), "float16"),
+        pages: T.Tensor((DEPTH // page,), "int32"),
+        B: T.Tensor((DEPTH, WIDE), "float16"),
+        C: T.Tensor((TILE, WIDE), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((TILE, WIDE), "float16")
+            acc = T.alloc_fragment((TILE, WIDE), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(DEPTH // TILE, num_stages=2):
+                for q in T.serial(TILE // page):
+                    first = pages[k * (TILE // page) + q] * page
+                    if form == "copy":
+                        T.copy(A[first : first + page, :], a[q * page : (q + 1) * page, :])
+                    else:
+                        for i, j in T.Parallel(page, TILE):
+                            a[q * page + i, j] = A[first + i, j]
+                T.copy(B[k * TILE, 0], b)
+                T.gemm(a, b, acc, transpose_A=True)
+            T.copy(acc, C)
+
+    return kernel
+
+
+@pytest.mark.parametrize(("form", "page"), [("copy", 16), ("copy", 1), ("loop", 4)])
+def test_pages_of_a_tile_run_ahead_together(form, page):
+    rng = np.random.default_rng(7)
+    a, b = ((rng.standard_normal(shape) / 4).astype(np.float16) for shape in ((ROWS, TILE), (DEPTH, WIDE)))
+    pages = rng.integers(0, ROWS // page + 1, DEPTH // page).astype(np.int32)
+    agree(product(form, page), a, pages, b)
+    ahead = {
+        road.statement[-1] for road in roads(product(form, page), a, pages, b) if road.kind == "cp.async"
+    }
+    assert ahead == {"a", "b"}

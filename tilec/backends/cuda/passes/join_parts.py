@@ -1,0 +1,95 @@
+"""Loops that load a tile part by part, such as pages of a table, are one load of the tile.
+
+for q in range(4): tile[q * 16 : q * 16 + 16, :] = K[pages[q], :, :]
+->
+for i, d in parallel(64, 128): tile[i, d] = K[pages[i // 16], i % 16, d]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.gathers import only_store
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, uses
+from tilec.ir.nodes import Block, Copy, For, Parallel, Pipelined, Stmt, Store
+from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.passes.base import BlockPass, rewrite_blocks
+from tilec.lowering.passes.expand_copies import expand_copy
+from tilec.lowering.rewrite import map_stmt, rename
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+
+class JoinParts(BlockPass):
+    """In: Pipelined loops. Out: in those of two stages or more, a loop of constant extent, each trip of which
+    stores the next rows of a shared tile, is one loop over the rows of all trips: it may run ahead as other
+    loads do, and threads share out the whole tile."""
+
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with the loads of its pipelines in one piece."""
+        return [
+            replace(stmt, body=rewrite_blocks(stmt.body, _inside))
+            if isinstance(stmt, Pipelined) and stmt.num_stages > 1
+            else stmt
+            for stmt in block
+        ]
+
+
+def _inside(block: Block) -> list[Stmt]:
+    return [(_joined(stmt) or stmt) if isinstance(stmt, For) else stmt for stmt in block]
+
+
+def _joined(loop: For) -> Parallel | None:
+    """The rows of all trips as one loop; None where trips do something else than to store the next ones."""
+    trips, part = int_value(loop.stop), _part(loop)
+    if not trips or (int_value(loop.start), int_value(loop.step)) != (0, 1) or part is None:
+        return None
+    size, *inside = _factors(only_store(part), (loop.var, *part.vars)) or (0,)
+    if size == 1 and not any(inside):
+        return replace(part, vars=(loop.var, *part.vars), extents=(loop.stop, *part.extents))
+    row = next((place for place, factor in enumerate(inside[:-1]) if factor == 1), None)
+    if row is None or sum(map(bool, inside)) != 1 or int_value(part.extents[row]) != size:
+        return None
+    return _over_all(part, row, loop.var, trips)
+
+
+def _factors(store: Store, variables: tuple[Var, ...]) -> list[int]:
+    """The factors of ``variables``, then the rest, in the one index of a shared tile that the first of them
+    moves; nothing where there is another one, or a loop reads the tile."""
+    moved = [index for index in store.indices if uses(index, variables[:1])]
+    own = any(load.source.same_as(store.buffer) for load in loads(store.value))
+    if len(moved) != 1 or store.buffer.scope() != "shared.dyn" or own:
+        return []
+    factors = [int_value(factor) for factor in linear_in(moved[0], variables)]
+    return [] if None in factors else [factor or 0 for factor in factors]
+
+
+def _part(loop: For) -> Parallel | None:
+    """What a trip does as a loop of one store, without names; None where it is something else."""
+    *names, last = loop.body
+    part = expand_copy(last) if isinstance(last, Copy) else last
+    if not isinstance(part, Parallel):
+        return None
+    ahead = (*names, *part.body[:-1])
+    values = values_of(ahead)
+    if len(values) != len(ahead):
+        return None
+    store = map_stmt(part.body[-1], lambda expr: inlined(expr, values))
+    return replace(part, body=(store,)) if isinstance(store, Store) else None
+
+
+def _over_all(part: Parallel, row: int, trip: Var, trips: int) -> Parallel:
+    """The loop of a part over the rows of all trips in place of its variable ``row``."""
+    old, size = part.vars[row], int_value(part.extents[row]) or 1
+    new, number = tirx.Var(str(old.name), dtype_of(old)), tirx.const(size, dtype_of(old))
+    place = next(axis for axis, index in enumerate(only_store(part).indices) if uses(index, (trip,)))
+    (store,) = rename(part.body, {trip: new // number, old: new % number})
+    assert isinstance(store, Store)
+    indices = (*store.indices[:place], new, *store.indices[place + 1 :])
+    variables = (*part.vars[:row], new, *part.vars[row + 1 :])
+    extents = (*part.extents[:row], tirx.const(trips * size, dtype_of(old)), *part.extents[row + 1 :])
+    return replace(part, vars=variables, extents=extents, body=(replace(store, indices=indices),))
