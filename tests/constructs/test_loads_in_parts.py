@@ -50,3 +50,14 @@ def test_pages_of_a_tile_run_ahead_together(form, page):
         road.statement[-1] for road in roads(product(form, page), a, pages, b) if road.kind == "cp.async"
     }
     assert ahead == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("form", "page", "kind"), [("copy", 16, "tma"), ("copy", 1, "cp.async"), ("loop", 16, "cp.async")]
+)
+def test_producers_load_parts_that_are_no_boxes_by_all_of_their_threads(form, page, kind):
+    shapes = ((ROWS, TILE), (DEPTH // page,), (DEPTH, WIDE))
+    given = [np.zeros(shape, np.int32 if len(shape) == 1 else np.float16) for shape in shapes]
+    found = roads(product(form, page), *given, target="sm_90a")
+    (loading,) = [road for road in found if road.statement.endswith("-> a")]
+    assert (loading.kind, loading.loss) == (kind, None)

@@ -44,6 +44,7 @@ from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
 from tilec.backends.cuda.passes.fold_rows import FoldRows
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
+from tilec.backends.cuda.passes.join_parts import JoinParts
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES, OPENING
 from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
@@ -66,6 +67,7 @@ TMA_PASSES: tuple[Pass, ...] = (
     *OPENING,
     *_FIRST,
     PairSums(),
+    JoinParts(boxes=True),
     SplitRoles(),
     HoldSums(),
     AlternateSums(),
@@ -98,6 +100,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     TurnFewRows(),
     TurnTiles(),
     JoinTiles(),
+    JoinParts(boxes=True),
     PartTiles(),
     SplitRoles(),
     TakeTurns(),

@@ -7,12 +7,14 @@ for i, d in parallel(64, 128): tile[i, d] = K[pages[i // 16], i % 16, d]
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING, TypeGuard
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.gathers import only_store
+from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, uses
 from tilec.ir.nodes import Block, Copy, For, Parallel, Pipelined, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
@@ -24,31 +26,42 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 
+@dataclass(frozen=True)
 class JoinParts(BlockPass):
-    """In: Pipelined loops. Out: in those of two stages or more, a loop of constant extent, each trip of which
-    stores the next rows of a shared tile, is one loop over the rows of all trips: it may run ahead as other
-    loads do, and threads share out the whole tile."""
+    """In: loops of constant extent, each trip of which stores the next rows of a shared tile. Out: one loop
+    over the rows of all trips, where a trip has fewer than a box, so that it leaves most threads idle, and in
+    pipelines of two stages or more where it has any number: as one load it may run ahead. ``boxes``: copies
+    of enough rows for boxes, which TMA may bring, stay."""
+
+    boxes: bool = False
 
     def block(self, block: Block) -> list[Stmt]:
-        """The block with the loads of its pipelines in one piece."""
-        return [
-            replace(stmt, body=rewrite_blocks(stmt.body, _inside))
-            if isinstance(stmt, Pipelined) and stmt.num_stages > 1
-            else stmt
-            for stmt in block
-        ]
+        """The block with its loops joined."""
+        return [self._stmt(stmt) for stmt in block]
+
+    def _stmt(self, stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            return _joined(stmt, below=GROUP_ROWS) or stmt
+        if not isinstance(stmt, Pipelined) or stmt.num_stages < 2:
+            return stmt
+        return replace(stmt, body=rewrite_blocks(stmt.body, self._of_pipeline))
+
+    def _of_pipeline(self, block: Block) -> list[Stmt]:
+        return [(_joined(stmt) or stmt) if self._takes(stmt) else stmt for stmt in block]
+
+    def _takes(self, stmt: Stmt) -> TypeGuard[For]:
+        return isinstance(stmt, For) and not (self.boxes and isinstance(stmt.body[-1], Copy))
 
 
-def _inside(block: Block) -> list[Stmt]:
-    return [(_joined(stmt) or stmt) if isinstance(stmt, For) else stmt for stmt in block]
-
-
-def _joined(loop: For) -> Parallel | None:
-    """The rows of all trips as one loop; None where trips do something else than to store the next ones."""
+def _joined(loop: For, below: float = inf) -> Parallel | None:
+    """The rows of all trips as one loop; None where trips do something else than to store the next ones, or
+    have not fewer of them than ``below``."""
     trips, part = int_value(loop.stop), _part(loop)
     if not trips or (int_value(loop.start), int_value(loop.step)) != (0, 1) or part is None:
         return None
     size, *inside = _factors(only_store(part), (loop.var, *part.vars)) or (0,)
+    if size >= below:
+        return None
     if size == 1 and not any(inside):
         return replace(part, vars=(loop.var, *part.vars), extents=(loop.stop, *part.extents))
     row = next((place for place, factor in enumerate(inside[:-1]) if factor == 1), None)
@@ -59,10 +72,11 @@ def _joined(loop: For) -> Parallel | None:
 
 def _factors(store: Store, variables: tuple[Var, ...]) -> list[int]:
     """The factors of ``variables``, then the rest, in the one index of a shared tile that the first of them
-    moves; nothing where there is another one, or a loop reads the tile."""
+    moves; nothing where there is another one, or what is stored comes from that tile or from registers."""
     moved = [index for index in store.indices if uses(index, variables[:1])]
-    own = any(load.source.same_as(store.buffer) for load in loads(store.value))
-    if len(moved) != 1 or store.buffer.scope() != "shared.dyn" or own:
+    read = {load.source for expr in (*store.indices, store.value) for load in loads(expr)}
+    held = store.buffer in read or any(source.scope().startswith("local") for source in read)
+    if len(moved) != 1 or store.buffer.scope() != "shared.dyn" or held:
         return []
     factors = [int_value(factor) for factor in linear_in(moved[0], variables)]
     return [] if None in factors else [factor or 0 for factor in factors]
