@@ -26,13 +26,17 @@ def product(form, page):
             acc = T.alloc_fragment((TILE, WIDE), "float32")
             T.clear(acc)
             for k in T.Pipelined(DEPTH // TILE, num_stages=2):
-                for q in T.serial(TILE // page):
-                    first = pages[k * (TILE // page) + q] * page
-                    if form == "copy":
-                        T.copy(A[first : first + page, :], a[q * page : (q + 1) * page, :])
-                    else:
-                        for i, j in T.Parallel(page, TILE):
-                            a[q * page + i, j] = A[first + i, j]
+                if form == "apart":
+                    for half in (0, 1):
+                        T.copy(A[pages[2 * k + half] * 32, 0], a[half * 32 : (half + 1) * 32, :])
+                else:
+                    for q in T.serial(TILE // page):
+                        first = pages[k * (TILE // page) + q] * page
+                        if form == "copy":
+                            T.copy(A[first : first + page, :], a[q * page : (q + 1) * page, :])
+                        else:
+                            for i, j in T.Parallel(page, TILE):
+                                a[q * page + i, j] = A[first + i, j]
                 T.copy(B[k * TILE, 0], b)
                 T.gemm(a, b, acc, transpose_A=True)
             T.copy(acc, C)
@@ -61,3 +65,11 @@ def test_producers_load_parts_that_are_no_boxes_by_all_of_their_threads(form, pa
     found = roads(product(form, page), *given, target="sm_90a")
     (loading,) = [road for road in found if road.statement.endswith("-> a")]
     assert (loading.kind, loading.loss) == (kind, None)
+
+
+def test_copies_to_parts_that_wait_are_told():
+    shapes = ((ROWS, TILE), (DEPTH // 32,), (DEPTH, WIDE))
+    given = [np.zeros(shape, np.int32 if len(shape) == 1 else np.float16) for shape in shapes]
+    found = roads(product("apart", 32), *given)
+    told = {road.loss.condition for road in found if road.kind == "waits" and road.loss is not None}
+    assert told == {"it fills a part of a tile, and whole tiles alone have versions"}

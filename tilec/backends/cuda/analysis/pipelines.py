@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
+from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.ir.exprs import dtype_of, inlined, loads, uses
-from tilec.ir.nodes import Block, Break, For, If, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.nodes import Block, Break, Copy, For, If, Kernel, Launch, Pipelined, Stmt, children, walk
 from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import values_of
@@ -27,6 +28,11 @@ _BRANCH = Loss(
     "async_copy",
     "whether it is loaded is known in the trip itself alone, or the branch has another side",
     "load under one condition that follows from the loop variable and from what the loop does not change",
+)
+_PART = Loss(
+    "async_copy",
+    "it fills a part of a tile, and whole tiles alone have versions",
+    "fill the tile by one T.copy, or by copies of its next rows in a T.serial of their own",
 )
 
 
@@ -53,6 +59,7 @@ class PipelineRewrite(ScopedRewrite):
         made = self.ahead(stmt) if asks else []
         if asks:
             self._tell_branches(stmt.body)
+            self._tell_parts(stmt.body)
         return made or [serial(stmt, self.block(stmt.body))]
 
     def _asks_for_stages(self, loop: Pipelined) -> bool:
@@ -82,6 +89,12 @@ class PipelineRewrite(ScopedRewrite):
                 self.roads += [road_of(each, "waits", IN_TURN, _BRANCH) for each in inner if load_of(each)]
                 self._tell_branches(inner)
 
+    def _tell_parts(self, block: Block) -> None:
+        """That what a trip, or a loop in it, copies to a part of a tile waits."""
+        inner = (each for stmt in block if isinstance(stmt, For) for each in stmt.body)
+        parts = (stmt for stmt in (*block, *inner) if isinstance(stmt, Copy) and _fills_part(stmt))
+        self.roads += [road_of(stmt, "waits", IN_TURN, _PART) for stmt in parts]
+
     def mutable(self, loop: Pipelined) -> set[Var]:
         """The buffers that a loop changes."""
         return with_overlapping(written_in(loop.body), self.launch)
@@ -108,6 +121,11 @@ def is_told(
     unknown = inner | set(launch.thread_vars)
     read = {load.source for expr in known for load in loads(expr)}
     return not read & mutable and not any(uses(expr, unknown) for expr in known)
+
+
+def _fills_part(stmt: Copy) -> bool:
+    shared = stmt.dst.buffer.scope() == "shared.dyn" and not is_whole(stmt.dst)
+    return shared and stmt.src.buffer.scope().startswith("global")
 
 
 def written_source(load: Load, mutable: set[Var]) -> Loss | None:
