@@ -18,7 +18,7 @@ from tilec.trials.comparison import HALF_SUMS, Tolerance, default_tolerance
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.indices import indices_of
 from tilec.trials.pointed import Blocks
-from tilec.trials.references import require_inputs, require_outputs, require_values
+from tilec.trials.references import error_text, require_inputs, require_outputs, require_values
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -40,12 +40,14 @@ class Author:
 @dataclass(frozen=True)
 class Expectation:
     """``values``: what the parameters that are read hold; ``outputs``: what the written ones hold afterwards,
-    by name; ``oracle`` says who computed them. ``problem``: why there is nothing to compare with."""
+    by name; ``oracle`` says who computed them. ``problem``: why there is nothing to compare with; ``raised``:
+    which function of the author raised, and what."""
 
     values: Mapping[str, Any]
     outputs: Mapping[str, np.ndarray]
     oracle: str = "interpreter"
     problem: str = ""
+    raised: str = ""
 
 
 class Oracle:
@@ -117,7 +119,8 @@ class Oracle:
         except SourceError:  # its values are those of another kernel
             raise
         except Exception as error:  # the author's function may raise anything for dims that it does not know
-            return Expectation({}, {}, problem=f"inputs raised {type(error).__name__}: {error}")
+            raised = f"inputs raised {error_text(self._author.inputs, error)}"
+            return Expectation({}, {}, problem=raised, raised=raised)
         if problem:
             return Expectation({}, {}, problem=f"{problem} for these inputs; the manifest may give others")
         made = Expectation(values, outputs)
@@ -192,7 +195,9 @@ class Oracle:
         try:
             result = self._author.reference(*(_copy(value) for value in given.values()))
         except Exception as error:  # a reference may be narrower than its kernel; the interpreter remains
-            return replace(found, oracle=f"interpreter (the reference raised {type(error).__name__})")
+            stands_in = f"interpreter (the reference raised {type(error).__name__})"
+            raised = f"the reference raised {error_text(self._author.reference, error)}"
+            return replace(found, oracle=stands_in, raised=raised)
         outputs = result if isinstance(result, (tuple, list)) else (result,)
         names = [param.name for param in self._kernel.params if param.is_written]
         require_outputs(self._author.reference, outputs, names)

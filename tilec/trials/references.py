@@ -7,10 +7,22 @@ case."""
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.errors import Place, SourceError
+
+
+def error_text(function: Callable[..., Any] | None, error: Exception) -> str:
+    """What a function raised, and the innermost line of its file that did."""
+    text = f"{type(error).__name__}: {error}"
+    place = _place(function) if function is not None else None
+    if place is None:
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == place.file]
+    return f"{text} ({Place(place.file, lines[-1])})" if lines else text
 
 
 def require_inputs(reference: Callable[..., Any], names: Sequence[str]) -> None:

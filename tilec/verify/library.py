@@ -12,6 +12,7 @@ from tilec.package.inspect import find_library
 from tilec.trials.library import read_facts
 from tilec.verify.emulated import emulated_results
 from tilec.verify.isolate import run_isolated
+from tilec.verify.raised import fail_unanswered
 from tilec.verify.results import RANDOM, CaseResult
 from tilec.verify.session import Request, Session, choose
 
@@ -36,7 +37,8 @@ def verify_library(
     pattern, all arrays lie between guarded margins, on a CPU in every second case at addresses that are
     aligned to their elements alone. Each case runs twice, on a CPU the second time on one thread: outputs
     that differ are a failure. They are compared with the manifest's reference where ``manifest`` is given
-    and its reference takes the dims, else with the interpreter on the tile IR inside the library.
+    and its reference takes the dims, else with the interpreter on the tile IR inside the library. A
+    reference, or inputs, that raised in every case of a kernel are a failure of its first one.
 
     Args:
         path: the .so, or the folder that `tilec build` wrote.
@@ -76,7 +78,7 @@ def verify_library(
         results.append(result)
         if progress is not None:
             progress(result)
-    return results
+    return fail_unanswered(results)
 
 
 def _families(device: str, emulate: bool) -> tuple[Family, ...]:

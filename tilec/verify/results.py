@@ -20,7 +20,8 @@ class CaseResult:
     "interpreter", which says so where it stands in for a reference that raised; "guard" where the call had to
     be refused; "none" where it could not be made here. ``error`` is the largest absolute difference over all
     outputs; ``detail`` says what went wrong or why the case was skipped; ``seconds`` is wall time; ``values``
-    is "random", or "special" where inputs hold NaN and infinities."""
+    is "random", or "special" where inputs hold NaN and infinities; ``raised`` says which function of the
+    manifest raised, and what."""
 
     kernel: str
     variant: int
@@ -34,6 +35,7 @@ class CaseResult:
     detail: str = ""
     seconds: float = 0.0
     values: str = RANDOM
+    raised: str = ""
 
     @property
     def passed(self) -> bool:

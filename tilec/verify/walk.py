@@ -114,7 +114,9 @@ class Walk:
         seed = self._case_seed(dims)
         expected = self.oracle.expect(self.variant, dims, seed, special=values == SPECIAL)
         if expected.problem:
-            return self.result(dims, SKIPPED, expected.oracle, detail=expected.problem)
+            return self.result(
+                dims, SKIPPED, expected.oracle, detail=expected.problem, raised=expected.raised
+            )
         arrays = self.arrays(dims, expected.values)
         status, message = self.run(dims, arrays, expected.values)
         if status == NO_ARCH:
@@ -127,7 +129,13 @@ class Walk:
         outcome = FAILED if problems else PASSED
         seconds = time.perf_counter() - start
         return self.result(
-            dims, outcome, expected.oracle, error=error, detail="; ".join(problems), seconds=seconds
+            dims,
+            outcome,
+            expected.oracle,
+            error=error,
+            detail="; ".join(problems),
+            seconds=seconds,
+            raised=expected.raised,
         )
 
     def arrays(self, dims: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Guarded]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -149,10 +150,34 @@ def test_errors_of_the_other_process_keep_their_place(library, tmp_path):
 
 
 def test_the_interpreter_says_that_it_stands_in_for_a_reference(library, tmp_path):
-    manifest = _manifest(tmp_path, "def reference(x, alpha):\n    raise KeyError('x')\n")
-    results = _ordinary(_verify(library, "right", manifest=manifest))
-    assert {result.oracle for result in results} == {"interpreter (the reference raised KeyError)"}
+    code = "def reference(x, alpha):\n    return {64: x * alpha}[len(x)]\n"
+    results = _ordinary(_verify(library, "right", manifest=_manifest(tmp_path, code)))
+    assert {result.oracle for result in results} == {
+        "reference",
+        "interpreter (the reference raised KeyError)",
+    }
     assert all(result.passed for result in results)
+
+
+_REFERENCE = "def reference(x, alpha):\n    return {}\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "keys", "words"),
+    [
+        (_REFERENCE.format("y"), "", "in every case the reference raised NameError: .*twin.py:2"),
+        (
+            _REFERENCE.format("x * alpha") + "def inputs(dims, rng):\n    return dims['k']\n",
+            "inputs = 'twin.py:inputs'\n",
+            "in every case inputs raised KeyError: 'k' .*twin.py:4",
+        ),
+    ],
+)
+def test_functions_that_raise_in_every_case_have_failed(library, tmp_path, code, keys, words):
+    manifest = _manifest(tmp_path, code)
+    manifest.write_text(manifest.read_text() + keys)
+    failed = [each for each in _verify(library, "right", manifest=manifest) if each.outcome == "failed"]
+    assert [bool(re.search(words, each.detail)) for each in failed] == [True]
 
 
 @pytest.mark.parametrize(
