@@ -78,6 +78,14 @@ def test_modules_beside_the_manifest_import(tmp_path):
     assert (sys.path, sys.argv) == (path, argv)
 
 
+def test_modules_beside_what_a_source_links_to_import(tmp_path):
+    (tmp_path / "real").mkdir()
+    write(tmp_path / "real", "BLOCK = 32\n", "linked_names_of_test.py")
+    write(tmp_path / "real", "from linked_names_of_test import BLOCK\n" + GOOD)
+    (tmp_path / "link.py").symlink_to(tmp_path / "real" / "kernels.py")
+    load_entry("link.py:k", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("code", "what", "line"),
     [

@@ -76,11 +76,11 @@ def _compiled(text: bytes, file: str) -> CodeType:
 
 @contextmanager
 def _importing(base: Path, where: str) -> Iterator[None]:
-    """The manifest's folder on the path, a clean argv, and import failures as source errors. What is imported
-    leaves no bytecode, whose age would be told in whole seconds: a quick edit would be missed."""
+    """The manifest's folder and those of the file on the path, a clean argv, and import failures as source
+    errors. What is imported leaves no bytecode, whose age would be told in whole seconds: a quick edit would
+    be missed."""
     path, argv, writes_none = list(sys.path), sys.argv, sys.dont_write_bytecode
-    folder = (base / where).parent if where.endswith(".py") else base
-    sys.path[:0] = dict.fromkeys([str(base.resolve()), str(folder.resolve())])
+    sys.path[:0] = dict.fromkeys(str(each) for each in (base.resolve(), *_folders(base / where)))
     sys.argv = [where]
     sys.dont_write_bytecode = True
     try:
@@ -112,6 +112,11 @@ def _importing(base: Path, where: str) -> Iterator[None]:
         sys.path[:] = path
         sys.argv = argv
         sys.dont_write_bytecode = writes_none
+
+
+def _folders(file: Path) -> tuple[Path, ...]:
+    """Where a file of Python finds what it imports: beside it, and beside what it is a link to."""
+    return (file.parent.resolve(), file.resolve().parent) if file.suffix == ".py" else ()
 
 
 def _attribute(module: ModuleType, attribute: str, where: str) -> object:
