@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
+from tilec.build.orphans import end_with_caller
 from tilec.build.safe_path import OWN_SAFE_PATH, SAFE_PATH
 from tilec.errors import CompileError
 from tilec.families import class_names, register_missing
@@ -93,7 +94,7 @@ def _executor(
     with _interrupts_ignored(), _working_folder_unsearched():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
-    executor = kind(workers, mp_context=context, initializer=register_missing, initargs=(class_names(),))
+    executor = kind(workers, mp_context=context, initializer=_start, initargs=(class_names(),))
     try:
         yield executor
     except BaseException:
@@ -101,6 +102,12 @@ def _executor(
         _end(set(multiprocessing.active_children()) - others)
         raise
     executor.shutdown()
+
+
+def _start(families: Mapping[str, str]) -> None:
+    """The first that a compile process does."""
+    end_with_caller()
+    register_missing(families)
 
 
 def _end(processes: set[BaseProcess]) -> None:

@@ -46,10 +46,15 @@ def apart(work: Callable[[], Result]) -> Result:
     return found
 
 
+def die_with_parent() -> None:
+    """Linux alone: this process is killed when the one that forked it ends."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
 def _tell(work: Callable[[], object], writer: Connection) -> NoReturn:
     """The child: writes whether it returned, and what it returned or raised. A crash is the parent's to
     tell, so that what libraries print of it goes nowhere."""
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
     told: tuple[bool, object]

@@ -69,3 +69,22 @@ def test_compile_processes_import_nothing_from_the_working_folder(tmp_path: Path
         [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert (done.returncode, sorted(done.stdout.split())) == (0, ["None", "None"]), done.stderr
+
+
+WAITING = """
+from tilec.build.pool import run_tasks
+if __name__ == "__main__":
+    run_tasks(exec, ["print('.', flush=True); __import__('time').sleep(600)"] * 2, 2, print)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others tell no child that its parent ended")
+def test_no_compile_process_outlives_a_build_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(WAITING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    build = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert build.stdout is not None
+    assert [build.stdout.readline() for _ in range(2)] == [".\n"] * 2
+    build.kill()
+    assert build.communicate(timeout=30)[0] == ""  # ends with the last process that may write to it
