@@ -24,6 +24,12 @@ def says_full(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if _SAID.search(line)), "")
 
 
+def seems_full(folders: Iterable[Path]) -> str:
+    """Why a program ended that wrote to ``folders`` and said nothing, as LLVM does where it cannot write;
+    empty where each has room."""
+    return os.strerror(errno.ENOSPC) if any(_free(folder) < _MIB for folder in folders) else ""
+
+
 def full_disk(doing: str, folders: Iterable[Path], why: str) -> EnvironmentError_:
     """The error of ``doing`` on a full disk. Of ``folders``, which it may have written to, the one with the
     least room is named."""

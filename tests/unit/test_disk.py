@@ -50,6 +50,18 @@ def test_a_compiler_without_room_is_no_compile_error(
     assert len(str(caught.value)) < 700
 
 
+@pytest.mark.parametrize(("free", "kind"), [(1 << 10, EnvironmentError_), (1 << 30, CompileError)])
+def test_a_compiler_that_dies_silently(
+    tmp_path: Path, free: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, free))
+    dying = tools(tmp_path, "")
+    Path(dying.driver[0]).write_text("#!/bin/sh\nkill -6 $$\n")
+    with pytest.raises(kind, match=r"No space left" if free < 1 << 20 else "said nothing; its status was -6"):
+        dying.compile([tmp_path / "demo.c"], tmp_path / "objects")
+
+
 def test_another_failure_stays_a_compile_error(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=r"compiling demo\.c failed"):
         tools(tmp_path, "error: no such thing").compile([tmp_path / "demo.c"], tmp_path / "objects")

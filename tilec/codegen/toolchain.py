@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tilec.cache import installed_version
 from tilec.codegen.linkers import SharedLibrary, link_flags
-from tilec.disk import compilers_folders, full_disk, says_full
+from tilec.disk import compilers_folders, full_disk, says_full, seems_full
 from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecError
 from tilec.settings import read_settings
 from tilec.targets import Host, native_host
@@ -231,10 +231,10 @@ def _run(command: list[str], what: str, error: type[TilecError]) -> str:
     except OSError as problem:
         raise EnvironmentError_(what, why=str(problem), remedy="reinstall the C compiler") from problem
     if done.returncode != 0:
-        said = says_full(done.stderr + done.stdout)
+        lines, folders = (done.stderr or done.stdout).strip().splitlines(), _written_folders(command)
+        said = says_full(done.stderr + done.stdout) if lines else seems_full(folders)
         if said:
-            raise full_disk(what.removesuffix(" failed"), _written_folders(command), said)
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        why = "\n".join(lines[-_ERROR_LINES:])
+            raise full_disk(what.removesuffix(" failed"), folders, said)
+        why = "\n".join(lines[-_ERROR_LINES:]) or f"it said nothing; its status was {done.returncode}"
         raise error(what, why=why, remedy=f"the command was: {shlex.join(command)}")
     return done.stdout
