@@ -15,10 +15,11 @@ from tilec.inprocess.inputs import TensorSupplyType
 from tilec.inprocess.jitted import JITImpl
 from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.keys import kernel_key
-from tilec.inprocess.options import Options, flag_list
+from tilec.inprocess.options import Options
 from tilec.inprocess.request import Request
 from tilec.inprocess.tuned import AutotuneResult, ProfileArgs, search_key
 from tilec.inprocess.tuning import Search
+from tilec.language.frontend.compile_options import flag_list
 from tilec.language.frontend.elaborate import RESERVED
 from tilec.language.frontend.programs import PrimFunc
 from tilec.settings import read_settings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from tilec.errors import SourceValueError, UnsupportedError
 from tilec.inprocess.targets import resolve_target
+from tilec.language.frontend.compile_options import flag_list
 from tilec.language.frontend.pass_configs import by_text
 from tilec.settings import read_settings
 from tilec.targets import Target
@@ -52,13 +52,6 @@ class Options:
     def identity(self) -> dict[str, Any]:
         """What of the options tells kernels apart, beside the target."""
         return {"pass_configs": dict(sorted(self.pass_configs.items())), "compile_flags": self.flags}
-
-
-def flag_list(flags: Any) -> list[str]:
-    """Compile flags one by one: a text is split as a shell does."""
-    if flags is None:
-        return []
-    return shlex.split(flags) if isinstance(flags, str) else [str(each) for each in flags]
 
 
 def _check_backend(backend: Any) -> None:

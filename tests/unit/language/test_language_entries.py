@@ -12,7 +12,14 @@ from language_build import DYNAMIC, build, text
 
 import tilec
 import tilec.language as T
-from tilec.errors import Place, SourceError, SourceRuntimeError, SourceValueError, UnsupportedError
+from tilec.errors import (
+    Place,
+    SourceError,
+    SourceRuntimeError,
+    SourceTypeError,
+    SourceValueError,
+    UnsupportedError,
+)
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import describe, elaborate, load_entry, parameters
 
@@ -257,10 +264,18 @@ def test_out_idx(out_idx):
 
 
 @pytest.mark.parametrize(
-    ("out_idx", "match"), [(3, "out of range"), (-4, "out of range"), (1, "scalar"), ([2, 2], "twice")]
+    ("out_idx", "match"),
+    [
+        (3, "out of range"),
+        (-4, "out of range"),
+        (1, "scalar"),
+        ([2, 2], "twice"),
+        ("Y", "'Y' is no index"),
+        ([0.5], "0.5 is no index"),
+    ],
 )
 def test_wrong_out_idx(out_idx, match):
-    with pytest.raises(SourceValueError, match=match):
+    with pytest.raises((SourceValueError, SourceTypeError), match=match):
         build(outputs(out_idx), {"n": 8})
 
 
@@ -504,7 +519,22 @@ def test_importing_the_language_is_light():
     assert found.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize("guard", [Guard(eq=2146435072), Guard(min=2**31)])
+@pytest.mark.parametrize(
+    ("config", "match"),
+    [
+        ({"compile_flags": 3}, "compile flags are texts, not 3"),
+        ({"compile_flags": [3]}, "compile flags are texts"),
+        ({"compile_flags": "-D'x"}, "cannot be told apart"),
+        ({"pass_configs": ["x"]}, "pass configs are a dict, not list"),
+    ],
+)
+def test_wrong_options_of_the_compiler(tmp_path, config, match):
+    write(tmp_path, GOOD)
+    with pytest.raises((SourceValueError, SourceTypeError), match=match):
+        elaborate(load_entry("kernels.py:k", tmp_path), name="k", dims={"N": Guard()}, args={}, config=config)
+
+
+@pytest.mark.parametrize("guard", [Guard(eq=2146435072), Guard(min=2**31), Guard(div=2**62)])
 def test_a_dimension_beyond_32_bits_is_refused(tmp_path, guard):
     write(tmp_path, GOOD)
     with pytest.raises(SourceValueError, match="can never be served") as caught:

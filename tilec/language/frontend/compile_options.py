@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilec.errors import SourceTypeError
+from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.frontend.pass_configs import by_text
 from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error
@@ -18,28 +18,34 @@ from tilec.language.values.places import source_error
 
 def annotate_pass_configs(configs: Mapping[Any, Any]) -> None:
     """Pass options of this kernel: keys are members of `PassConfigKey` or their texts."""
-    if not isinstance(configs, Mapping):
-        raise source_error(
-            SourceTypeError,
-            f"pass configs are a dict, not {type(configs).__name__}",
-            construct="T.annotate_pass_configs",
-            remedy='write {"tl.enable_fast_math": True}',
-        )
     held = sessions.current("T.annotate_pass_configs").pass_configs
     held.update(by_text(configs))
 
 
 def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     """Flags of this kernel for the device compiler, as a text or a list."""
-    given = shlex.split(flags) if isinstance(flags, str) else list(flags)
-    if not all(isinstance(flag, str) for flag in given):
+    sessions.current("T.annotate_compile_flags").compile_flags.extend(flag_list(flags))
+
+
+def flag_list(flags: Any) -> list[str]:
+    """Compile flags one by one: a text is split as a shell does. Raises a SourceError for what is neither a
+    text nor a list of texts."""
+    if flags is None:
+        return []
+    if not isinstance(flags, str | list | tuple) or not all(isinstance(each, str) for each in flags):
         raise source_error(
             SourceTypeError,
             f"compile flags are texts, not {flags!r}",
-            construct="T.annotate_compile_flags",
+            construct="compile_flags",
             remedy="give a text or a list of texts",
         )
-    sessions.current("T.annotate_compile_flags").compile_flags.extend(given)
+    try:
+        return shlex.split(flags) if isinstance(flags, str) else list(flags)
+    except ValueError as error:
+        what = f"the compile flags {flags!r} cannot be told apart"
+        raise source_error(
+            SourceValueError, what, construct="compile_flags", why=str(error), remedy="give a list of texts"
+        ) from error
 
 
 def merged_configs(own: Mapping[str, Any], given: Mapping[Any, Any] | None) -> dict[str, Any]:
@@ -47,6 +53,6 @@ def merged_configs(own: Mapping[str, Any], given: Mapping[Any, Any] | None) -> d
     return {**own, **by_text(given or {})}
 
 
-def merged_flags(own: Sequence[str], given: str | Sequence[str] | None) -> list[str]:
+def merged_flags(own: Sequence[str], given: object) -> list[str]:
     """The kernel's own flags, then those that were given."""
-    return [*own, *(shlex.split(given) if isinstance(given, str) else given or ())]
+    return [*own, *flag_list(given)]

@@ -155,7 +155,7 @@ def trace(
     if "pass_configs" in own:
         configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
     if "compile_flags" in own:
-        flags = merged_flags(flags, config.get("compile_flags"))  # type: ignore[arg-type]
+        flags = merged_flags(flags, config.get("compile_flags"))
     kernel = agreed(with_groups(kernel))
     remarks = remarks_on(kernel, configs)
     debug = config.get("debug") if "debug" in own else None

@@ -9,6 +9,9 @@ from enum import Enum, EnumMeta
 from functools import lru_cache
 from typing import Any
 
+from tilec.errors import SourceTypeError
+from tilec.language.values.places import source_error
+
 _TL = """
 SIMPLIFY DYNAMIC_ALIGNMENT DISABLE_DYNAMIC_TAIL_SPLIT DISABLE_WARP_SPECIALIZED ENABLE_FAST_MATH
 DISABLE_FAST_MATH DISABLE_TMA_LOWER DISABLE_THREAD_STORAGE_SYNC DISABLE_SAFE_MEMORY_ACCESS DISABLE_WGMMA
@@ -64,7 +67,15 @@ PassConfigKey: Any = _Text("PassConfigKey", _MEMBERS)  # type: ignore[call-overl
 
 
 def by_text(configs: Mapping[Any, Any]) -> dict[str, Any]:
-    """By the strings of the keys; one that nobody knows is said once."""
+    """By the strings of the keys; one that nobody knows is said once. Raises SourceTypeError for what is no
+    dict."""
+    if not isinstance(configs, Mapping):
+        raise source_error(
+            SourceTypeError,
+            f"pass configs are a dict, not {type(configs).__name__}",
+            construct="pass_configs",
+            remedy='write {"tl.enable_fast_math": True}',
+        )
     found = {str(getattr(key, "value", key)): value for key, value in configs.items()}
     for text in found:
         if re.sub(r"^tirx\.", "tir.", text) not in PassConfigKey._value2member_map_:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -322,11 +322,26 @@ def _param(param: Declared | ir.ScalarParam, body: ir.Block, output: bool) -> ir
     return _tensor(param, access(body, param.buffer.memory), output, param.name)
 
 
+def _indices(out_idx: Any, captured: Captured) -> list[int]:
+    """None, one index, or several."""
+    if out_idx is None:
+        return []
+    is_one = isinstance(out_idx, str) or not isinstance(out_idx, Iterable)
+    indices = [out_idx] if is_one else list(out_idx)
+    wrong = [each for each in indices if not hasattr(each, "__index__")]
+    if wrong:
+        raise SourceTypeError(
+            f"out_idx {wrong[0]!r} is no index of a parameter",
+            place=captured.place,
+            remedy="give an integer or a list of integers",
+        )
+    return indices
+
+
 def _output_names(params: list[Declared | ir.ScalarParam], out_idx: Any, captured: Captured) -> set[str]:
     """The parameters that ``out_idx`` makes outputs."""
-    indices = [] if out_idx is None else [out_idx] if isinstance(out_idx, int) else list(out_idx)
     names: set[str] = set()
-    for index in indices:
+    for index in _indices(out_idx, captured):
         if not -len(params) <= index < len(params):
             raise SourceValueError(
                 f"out_idx {index} is out of range for {len(params)} parameters",

@@ -89,7 +89,7 @@ class Session:
     def _check_reach(self, name: str, guard: Guard, dtype: str) -> None:
         """Indices of an int32 dim are computed in 32 bits."""
         limit = largest_dim(32)
-        if dtype != "int32" or max(guard.eq or 0, guard.min or 0) <= limit:
+        if dtype != "int32" or max(guard.eq or 0, guard.min or 0, guard.div) <= limit:
             return
         raise SourceValueError(
             f"{name} = {guard} can never be served: kernel {self.name} computes {name} in 32 bits",
