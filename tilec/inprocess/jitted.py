@@ -159,7 +159,7 @@ class JITImpl(JitFunction):
         """What an eager kernel itself takes of a call."""
         return self._runtime(self._caller or self._make_caller(), args, kwargs)
 
-    def described(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def compiled_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The compile-time side of a call by name: "A.dtype", "A__shape_0", constants, arguments."""
         if self.is_lazy_mode():
             return dict(self._request(args, kwargs).arguments)

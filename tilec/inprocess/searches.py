@@ -127,7 +127,7 @@ def _arguments(entry: JITImpl, calls: Sequence[CallArgs]) -> Sequence[Any] | Non
 
 
 def _record(entry: JITImpl, call: CallArgs, trial: Trial) -> dict[str, Any]:
-    about = entry.described(call.args, call.kwargs)
+    about = entry.compiled_arguments(call.args, call.kwargs)
     return {**about, "latency": trial.latency, "_status": trial.status, "_error": trial.error}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilec
+import tilec.language as T
 from tilec.inprocess import fast_calls
 
 torch = pytest.importorskip("torch")
@@ -198,6 +199,18 @@ def test_a_scalar_may_size_tensors() -> None:
 def test_what_a_launch_refuses(arguments: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         kernels.axpy(100)(*arguments)
+
+
+def test_a_jitted_function_is_no_tile() -> None:
+    @tilec.jit(target="cpu")
+    def copies(X):  # type: ignore[no-untyped-def]
+        N = T.const("N")
+        X: T.Tensor[[N], T.float32]
+        with T.Kernel(1):
+            T.copy(kernels.axpy, X)
+
+    with pytest.raises(TypeError, match=r"T\.copy takes buffers"):
+        copies(np.zeros(4, "float32"))
 
 
 def test_only_prim_funcs_are_compiled() -> None:
