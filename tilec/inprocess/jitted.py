@@ -49,6 +49,10 @@ class JITImpl(JitFunction):
             return options[name]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
+    def __reduce__(self) -> str:
+        """By its name in its module, as functions are."""
+        return self.func.__qualname__
+
     @property
     def signature(self) -> inspect.Signature:
         """That of the function."""

@@ -17,6 +17,7 @@ from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
 from tilec.inprocess.stand_ins import filled_in
+from tilec.language.frontend.pass_configs import by_text
 from tilec.portable.loader import Kernel, LaunchError, default_of, load
 from tilec.targets import parse_target
 
@@ -64,6 +65,12 @@ class JITKernel:
 
     def __repr__(self) -> str:
         return f"<JITKernel {self._card.kernel}({', '.join(self._kernel.signature)}) for {self.target.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, and processes that this is sent to, open the same file; they know no ``prim_func``."""
+        options = {"pass_configs": by_text(self.pass_configs), "compile_flags": self.compile_flags}
+        tuned = {name: getattr(self, name) for name in ("latency", "ref_latency", "config")}
+        return type(self), (self._card, self._path, options), tuned
 
     # ---- calls ----
 
@@ -115,6 +122,7 @@ class JITKernel:
 
     def _bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(zip(self._inputs, args, strict=False))
+        self._refuse_names(values, named)
         missing = [
             name for name in self._inputs[len(args) :] if name not in named and name not in self._defaults
         ]
@@ -123,12 +131,13 @@ class JITKernel:
                 f"{self._card.kernel}: expected {len(self._inputs)} inputs, got {len(args) + len(named)}: "
                 f"{', '.join(self._inputs)}"
             )
-        for name, value in named.items():
+        return {**values, **named}
+
+    def _refuse_names(self, values: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+        for name in named:
             if name not in self._inputs or name in values:
                 problem = "was given twice" if name in values else "is no input"
                 raise TypeError(f"{self._card.kernel}: {name!r} {problem}; inputs: {', '.join(self._inputs)}")
-            values[name] = value
-        return values
 
     def _index(self, name: str) -> int:
         if name in self._names:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import inprocess_kernels as kernels
@@ -86,6 +88,24 @@ def test_a_dtype_is_its_name() -> None:
 def test_arguments_without_a_hash_are_refused() -> None:
     with pytest.raises(TypeError, match="a value of type bytearray cannot be a compile-time argument"):
         shifted.parse_cache_key(8, bytearray(b"x"))
+
+
+def test_a_name_that_is_no_input_is_told() -> None:
+    kernel = tilec.compile(with_unused, out_idx=-1)
+    with pytest.raises(TypeError, match="'w' is no input; inputs: A, "):
+        kernel(A=torch.zeros(8), U=None, w=torch.zeros(3))
+
+
+# ---- copies ----
+
+
+def test_kernels_and_jitted_functions_are_copied_and_pickled() -> None:
+    kernel, x = shifted(8, 2), np.ones(8, "float32")
+    kernel.update_tuner_result(1.5, {"by": 2})
+    for made in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
+        np.testing.assert_array_equal(made(x), x + 2)
+        assert made.get_tuner_result() == kernel.get_tuner_result()
+    assert pickle.loads(pickle.dumps(kernels.axpy)) is kernels.axpy is copy.deepcopy(kernels.axpy)
 
 
 # ---- None ----

@@ -47,7 +47,7 @@ class JitFunction:
         self.tuning_configs: Any = None
         if self.mode == "eager":
             self.captured.check_parameters()
-        self.__name__ = function.__name__
+        self.__name__, self.__module__ = function.__name__, function.__module__
         self.__doc__ = function.__doc__
         self.check_out_idx(self.out_idx)
 
