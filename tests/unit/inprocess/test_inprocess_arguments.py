@@ -108,6 +108,24 @@ def test_kernels_and_jitted_functions_are_copied_and_pickled() -> None:
     assert pickle.loads(pickle.dumps(kernels.axpy)) is kernels.axpy is copy.deepcopy(kernels.axpy)
 
 
+# ---- integers of NumPy ----
+
+
+def test_integers_of_numpy_are_sizes() -> None:
+    eight = np.prod((2, 4))
+
+    @T.prim_func
+    def main(A: T.Tensor((eight,), "float32"), B: T.Tensor((eight,), "float32")):
+        with T.Kernel(eight // 8, threads=eight * 4):
+            tile = T.alloc_shared((eight,), "float32")
+            for at in T.Pipelined(eight // 8, num_stages=eight // 4):
+                T.copy(A[at * eight], tile)
+                T.copy(tile, B[at * eight])
+
+    x = np.arange(8, dtype="float32")
+    np.testing.assert_array_equal(tilec.compile(main, out_idx=-1, target="cpu")(x), x)
+
+
 # ---- None ----
 
 

@@ -17,7 +17,7 @@ from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.layouts import Fragment
 from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, as_int, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,6 +222,7 @@ def Pipelined(
     annotations: Any = None,
 ) -> Nest:
     """A sequential loop whose copies may run ``num_stages`` ahead; results do not depend on it."""
+    num_stages = as_int(num_stages)
     if not isinstance(num_stages, int) or num_stages < 0:
         raise source_error(
             SourceValueError,

@@ -11,7 +11,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error, unsupported
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, as_int, resolve
 
 DEFAULT_THREADS = 128
 _AXES = ("bx", "by", "bz")
@@ -121,6 +121,7 @@ class Kernel:
         return self._thread_vars
 
     def _extent(self, block: Any) -> Any:
+        block = as_int(block)
         if isinstance(block, int) and not isinstance(block, bool):
             return _not_negative(int(block))
         if isinstance(block, Value) and block.dtype in ("int32", "int64"):
@@ -142,8 +143,8 @@ class Kernel:
 
 
 def _threads(threads: Any, name: str = "threads", what: str = "thread count") -> tuple[int, int, int]:
-    given = (DEFAULT_THREADS,) if threads is None else threads
-    given = (given,) if isinstance(given, int) else tuple(given) if isinstance(given, (tuple, list)) else ()
+    given = DEFAULT_THREADS if threads is None else threads
+    given = tuple(map(as_int, given if isinstance(given, (tuple, list)) else (given,)))
     if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
         raise source_error(
             SourceValueError,

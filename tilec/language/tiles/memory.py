@@ -15,7 +15,7 @@ from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import check_storage
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Deferred, Value
+from tilec.language.values.value import Deferred, Value, as_int
 
 _SHARED = ("shared", "shared.dyn")
 
@@ -137,7 +137,7 @@ def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
 
 
 def _fixed(construct: str, entry: Any) -> int:
-    known = sessions.constant(entry.expr) if isinstance(entry, Value) else entry
+    known = sessions.constant(entry.expr) if isinstance(entry, Value) else as_int(entry)
     if known is None or isinstance(known, Deferred):
         raise source_error(
             SourceValueError,

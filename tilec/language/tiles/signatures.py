@@ -15,7 +15,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import check_storage
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Deferred, Value, resolve, text_of
+from tilec.language.values.value import Deferred, Value, as_int, resolve, text_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ def _tuple(shape: Any) -> tuple[Any, ...]:
 
 
 def _entries(shape: Any) -> tuple[Any, ...]:
-    entries = _tuple(shape)
+    entries = tuple(as_int(entry) for entry in _tuple(shape))
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, (int, Value, Deferred)):
             raise source_error(

@@ -242,6 +242,11 @@ def text_of(value: Any) -> str | None:
     return str(int(value)) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def as_int(value: Any) -> Any:
+    """An integer of NumPy (as its products of shapes are) as one of Python; everything else as it is."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
+
+
 def plain(value: Any) -> Any:
     """What TVM's operators take for an operand: an expression or a plain Python number."""
     if isinstance(value, Value):
