@@ -11,6 +11,7 @@ import pytest
 from samples import sample_spec
 
 from tilec.errors import LibraryError
+from tilec.package import inspect
 from tilec.package.inspect import find_library
 from tilec.package.wheel import platform_tag
 from tilec.package.write import BuildReport, write_packages
@@ -62,7 +63,12 @@ def test_the_loader_takes_the_library_of_this_machine(reports: tuple[BuildReport
     assert load(reports[0].out_dir).path == reports[0].library
 
 
-def test_inspect_asks_which_one(reports: tuple[BuildReport, ...]) -> None:
+def test_what_is_inspected_is_what_loads(reports: tuple[BuildReport, ...]) -> None:
+    assert find_library(reports[0].out_dir) == reports[0].library
+
+
+def test_inspect_asks_which_one(reports: tuple[BuildReport, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect, "own_folder", lambda: "riscv64-linux")
     with pytest.raises(LibraryError, match=f"holds {len(reports)} libraries") as refused:
         find_library(reports[0].out_dir)
     assert all(str(report.library) in refused.value.remedy for report in reports)

@@ -16,6 +16,7 @@ from tilec.portable.loader import (
     damage_of,
     format_of,
     has_kernels,
+    own_folder,
     processor_of,
     section_places,
 )
@@ -77,11 +78,14 @@ class LibraryInfo:
 
 
 def find_library(path: Path) -> Path:
-    """The library of a path: itself, or the one in the ``lib`` folder of an install prefix."""
+    """The library of a path: itself, or the one in the ``lib`` folder of an install prefix; of several hosts'
+    that of this machine, as the loader takes it."""
     if not path.is_dir():
         return path
     found = sorted(each for pattern in _LIBRARIES for each in (path / "lib").glob(pattern))
     found = found if len(found) < 2 else [each for each in found if has_kernels(each)] or found
+    if len(found) > 1:
+        found = [each for each in found if each.parent.name == own_folder()] or found
     if len(found) == 1:
         return found[0]
     raise LibraryError(

@@ -1179,7 +1179,7 @@ def load(path: str | os.PathLike[str]) -> Library:
 def _find(path: Path) -> Path:
     if not path.is_dir():
         return path
-    found = [each for folder in ("lib", f"lib/{_own_folder()}", ".") for each in _libraries_in(path / folder)]
+    found = [each for folder in ("lib", f"lib/{own_folder()}", ".") for each in _libraries_in(path / folder)]
     if len(found) > 1:
         found = [each for each in found if has_kernels(each)] or found
     if len(found) != 1:
@@ -1192,7 +1192,7 @@ def _find(path: Path) -> Path:
     return found[0]
 
 
-def _own_folder() -> str:
+def own_folder() -> str:
     """Where a package for several hosts has the library of this machine: "x86_64-linux"."""
     machine, system = platform.machine().lower(), platform.system().lower()
     arch = next((name for name, known in _PROCESSORS.items() if machine in known), machine)
