@@ -71,7 +71,7 @@ _TRIALS = 32
 @click.option("--shapes", type=_PATH, help="Measure the calls of a model, as in check.")
 @click.option("--schedules", "out", type=_PATH, help="Make schedules for the shapes of calls into this file.")
 @click.option("--random", "count", type=click.IntRange(min=0), help="With it: at so many drawn shapes.  [32]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the shapes drawn.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the shapes drawn.")
 @click.option(
     "--devices",
     type=Devices(),

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --dims: what inputs hold; special: NaN and infinities.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of shapes and inputs.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of shapes and inputs."
+)
 @click.option(
     "--device",
     type=Device(),
@@ -93,7 +95,7 @@ def command(
         print_table(["file", "detail", "result"], [_finding_row(finding) for finding in findings])
         click.echo()
         _print_results(results)
-    return max(_report_findings(library, findings), _report_failures(library, results))
+    return max(_report_findings(library, findings), _report_failures(library, manifest, results))
 
 
 def _finding_row(finding: Finding) -> list[object]:
@@ -130,13 +132,13 @@ def _summary(cases: Sequence[CaseResult]) -> list[object]:
     return [len(cases), oracles, f"{max(case.error for case in cases):.1e}", verdict]
 
 
-def _report_failures(library: Path, results: Sequence[CaseResult]) -> int:
+def _report_failures(library: Path, manifest: Path | None, results: Sequence[CaseResult]) -> int:
     """Says on stderr what is wrong and how to see it again; returns the exit code."""
     failed = [result for result in results if result.outcome == "failed"]
     skipped = [result for result in results if result.outcome == "skipped"]
     for result in failed:
         click.echo(f"{result.kernel}, variant {result.variant} on {result.target}: {result.detail}", err=True)
-        click.echo(f"  again: {result.command(library)}", err=True)
+        click.echo(f"  again: {result.command(library, manifest)}", err=True)
     for text in dict.fromkeys(f"{result.kernel} on {result.target}: {result.detail}" for result in skipped):
         click.echo(f"skipped {text}", err=True)
     click.echo(f"{counted(len(results), 'case')}: {len(failed)} failed, {len(skipped)} skipped", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.backends.base import backend_of
-from tilec.errors import EvalError, SourceError, UnsupportedError
+from tilec.errors import EvalError, InputError, SourceError, UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded, plant_special, random_values
@@ -23,6 +23,7 @@ from tilec.trials.references import error_text, require_inputs, require_outputs,
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from tilec.package.model import ParamRecord
     from tilec.portable.devices.base import Device
 
 
@@ -104,23 +105,32 @@ class Oracle:
         self, variant: VariantFacts, dims: Mapping[str, int], seed: int, special: bool
     ) -> Expectation:
         rng = np.random.default_rng(seed)
-        values: dict[str, Any] = {}
         try:
             values = self._values(variant, dims, rng)
-            if special:
-                plant_special(self._kernel, values, rng)
-            outputs, are_doubtful = self._interpret(variant, values, dims)
-            problem = self._doubt(variant, values, dims, outputs, are_doubtful)
-        except UnsupportedError as error:  # groups that only run at the same time, say: the reference is left
-            known = None if special else self.referred(values)
-            return known or Expectation({}, {}, problem=error.what)
-        except EvalError as error:
+        except UnsupportedError as error:  # tensors at addresses that nothing looks at
             return Expectation({}, {}, problem=error.what)
         except SourceError:  # its values are those of another kernel
             raise
         except Exception as error:  # the author's function may raise anything for dims that it does not know
             raised = f"inputs raised {error_text(self._author.inputs, error)}"
             return Expectation({}, {}, problem=raised, raised=raised)
+        if special:
+            plant_special(self._kernel, values, rng)
+        return self._expected(variant, dims, values, special)
+
+    def _expected(
+        self, variant: VariantFacts, dims: Mapping[str, int], values: Mapping[str, Any], special: bool
+    ) -> Expectation:
+        try:
+            outputs, are_doubtful = self._interpret(variant, values, dims)
+            problem = self._doubt(variant, values, dims, outputs, are_doubtful)
+        except UnsupportedError as error:  # groups that only run at the same time, say: the reference is left
+            known = None if special else self.referred(values)
+            return known or Expectation({}, {}, problem=error.what)
+        except (EvalError, InputError) as error:  # undefined for these values, or dims outside of the guards
+            return Expectation({}, {}, problem=error.what)
+        except Exception as error:  # no memory for its arrays, say
+            return Expectation({}, {}, problem=f"the interpreter raised {type(error).__name__}: {error}")
         if problem:
             return Expectation({}, {}, problem=f"{problem} for these inputs; the manifest may give others")
         made = Expectation(values, outputs)
@@ -159,7 +169,7 @@ class Oracle:
         given = list(self._author.inputs(dict(dims), rng))
         require_values(self._author.inputs, given, tuple(values))
         for param, value in zip((p for p in self._kernel.params if p.name in values), given, strict=True):
-            values[param.name] = cast(_numpy(value), numpy_dtype(param.dtype)) if param.is_tensor else value
+            values[param.name] = _filling(values[param.name], param, value) if param.is_tensor else value
         return values
 
     def _interpret(
@@ -224,6 +234,12 @@ def _sums_halves(variant: VariantFacts) -> bool:
 def _equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:
     """Bit for bit."""
     return all(left[name].tobytes() == right[name].tobytes() for name in left)
+
+
+def _filling(like: np.ndarray, param: ParamRecord, value: Any) -> np.ndarray:
+    """What an author gave for a tensor, of its shape. Raises ValueError where it cannot have that."""
+    found = cast(_numpy(value), numpy_dtype(param.dtype))
+    return found if found.shape == like.shape else np.array(np.broadcast_to(found, like.shape))
 
 
 def _copy(value: Any) -> Any:

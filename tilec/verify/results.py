@@ -47,11 +47,13 @@ class CaseResult:
         """``M=17,N=64``."""
         return ",".join(f"{name}={value}" for name, value in self.dims.items())
 
-    def command(self, library: Path) -> str:
-        """The command line that runs this case again."""
+    def command(self, library: Path, manifest: Path | None = None) -> str:
+        """The command line that runs this case again, with the references of ``manifest``."""
         case = f"--kernel {self.kernel} --variant {self.variant} --dims {self.dims_text} --seed {self.seed}"
         if self.values != RANDOM:
             case += f" --values {self.values}"
         if self.device != host_family().device:
             case += " --emulate" if self.device == "emulated" else f" --device {self.device}"
+        if manifest is not None:
+            case += f" --manifest {shlex.quote(str(manifest))}"
         return f"tilec verify {shlex.quote(str(library))} {case}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from verify_samples import build, kernel_name
@@ -14,6 +15,8 @@ from tilec.trials.library import read_facts
 from tilec.verify import verify_library
 from tilec.verify.isolate import run_isolated
 from tilec.verify.session import Request, choose
+
+_REFERENCE = "def reference(x, alpha):\n    return {}\n"
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +113,15 @@ def test_the_command_line_of_a_case(library):
     result = _verify(library, "right", dims={"m": 4, "n": 3, "ld": 3}, seed=7)[0]
     case = f"--kernel right --variant {result.variant} --dims m=4,n=3,ld=3 --seed 7"
     assert result.command(library) == f"tilec verify {library} {case}"
+    assert result.command(library, Path("m.toml")) == f"tilec verify {library} {case} --manifest m.toml"
+
+
+def test_a_case_outside_of_the_guards_is_told_as_such(library, tmp_path):
+    manifest = _manifest(tmp_path, _REFERENCE.format("x * alpha"))
+    (result,) = _verify(library, "right", dims={"m": 5, "n": 3, "ld": 3}, manifest=manifest)
+    assert result.outcome == "skipped"
+    assert "m = 5 breaks the guard" in result.detail
+    assert "raised" not in result.detail
 
 
 def _ordinary(results):
@@ -159,9 +171,6 @@ def test_the_interpreter_says_that_it_stands_in_for_a_reference(library, tmp_pat
     assert all(result.passed for result in results)
 
 
-_REFERENCE = "def reference(x, alpha):\n    return {}\n"
-
-
 @pytest.mark.parametrize(
     ("code", "keys", "words"),
     [
@@ -170,6 +179,11 @@ _REFERENCE = "def reference(x, alpha):\n    return {}\n"
             _REFERENCE.format("x * alpha") + "def inputs(dims, rng):\n    return dims['k']\n",
             "inputs = 'twin.py:inputs'\n",
             "in every case inputs raised KeyError: 'k' .*twin.py:4",
+        ),
+        (
+            _REFERENCE.format("x * alpha") + "def inputs(dims, rng):\n    return [[1, 2, 3] * 99, 1]\n",
+            "inputs = 'twin.py:inputs'\n",
+            "in every case inputs raised ValueError: .*remap",
         ),
     ],
 )
