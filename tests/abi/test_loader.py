@@ -209,6 +209,17 @@ def test_a_read_only_output_is_refused(library: Library) -> None:
         library.add(floats(3), floats(3), c)
 
 
+def test_a_view_that_torch_has_yet_to_negate_is_refused(library: Library) -> None:
+    torch = pytest.importorskip("torch")
+    ones = torch.ones(3)
+    library.add(ones, ones)
+    imaginary = torch.complex(ones, ones)[:1].conj().imag
+    assert imaginary.tolist() == [-1]
+    for call in (lambda: library.add(imaginary, ones[:1]), lambda: library.add(ones[:1], imaginary)):
+        with pytest.raises(LaunchError, match=r"resolve_neg\(\)"):
+            call()
+
+
 def test_select_wants_every_dim(library: Library) -> None:
     with pytest.raises(TypeError, match="has the dims M, N, K, got M"):
         library.kernels["matmul"].select(M=1)

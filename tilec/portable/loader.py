@@ -353,6 +353,7 @@ def _named_dtype(value: Any, name: str) -> tuple[int, int]:
 
 
 def _torch_view(value: Any, name: str) -> _View:
+    _refuse_negated(value, name)
     kind, dtype = _torch_kind(value.device.type), _named_dtype(value, name)
     device = _dlpack_device(value) if kind is None else (kind, 0 if kind == CPU else value.device.index or 0)
     address, offset = value.data_ptr(), 0
@@ -360,6 +361,14 @@ def _torch_view(value: Any, name: str) -> _View:
         address, offset = value.untyped_storage().data_ptr(), value.storage_offset() * value.element_size()
     shape, strides = tuple(value.shape), tuple(value.stride())
     return _View(address, shape, strides, dtype, device, value, offset=offset)
+
+
+def _refuse_negated(value: Any, name: str) -> None:
+    """A view of torch whose memory holds the opposite of what it shows: of a conjugate's imaginary part."""
+    is_negated = getattr(value, "is_neg", None)
+    if is_negated is not None and is_negated():
+        problem = f"{name} is a view whose signs torch has yet to turn; pass {name}.resolve_neg()"
+        raise LaunchError(4, "TILEC_ERR_LAYOUT", problem)
 
 
 def _torch_kind(name: str) -> int | None:
