@@ -115,6 +115,24 @@ def test_every_kind_of_integers(dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_the_lowest_integer_has_no_magnitude(dtype):
+    """Its magnitude wraps around in its type, and counts as what it is there: less than any other."""
+    lowest = np.iinfo(dtype).min
+
+    @T.prim_func
+    def main(X: T.Tensor((2, 20), dtype), Y: T.Tensor((2,), dtype)):
+        with T.Kernel(1, threads=32):
+            x, y = T.alloc_fragment((2, 20), dtype), T.alloc_fragment((2,), dtype)
+            T.copy(X, x)
+            T.reduce_absmax(x, y, dim=1)
+            T.copy(y, Y)
+
+    x = np.full((2, 20), -7, dtype)
+    x[0, 3], x[1, 5:7] = lowest, (lowest, lowest + 1)
+    agree(main, x, expected=np.array([7, np.iinfo(dtype).max], dtype))
+
+
 @pytest.mark.parametrize(
     "memories", [("shared", "shared"), ("shared", "fragment"), ("fragment", "shared"), ("local", "local")]
 )

@@ -125,10 +125,11 @@ class _Reduce:
         return DROPPING[kind](left, right)
 
     def _magnitude(self, value: Expr) -> Expr:
-        """A term of the reduction: of some kinds without its sign."""
+        """A term of the reduction: of some kinds without its sign, which the lowest integer keeps."""
         if self.stmt.kind not in _MAGNITUDES or self.dtype.startswith("uint"):
             return value
-        return tirx.Max(value, tirx.const(0, self.dtype) - value)
+        magnitude = tirx.Max(value, tirx.const(0, self.dtype) - value)
+        return convert(convert(magnitude, self.element), self.dtype)
 
     def _decoded(self, stored: Expr, dtype: str) -> Expr:
         """A stored element in the type that this thread computes in."""
