@@ -226,6 +226,26 @@ def test_the_negative_of_an_unsigned_number_wraps_around(kind):
     agree(main, a, expected=[np.stack([minus, minus // np.array(3, kind), minus]), minus > a])
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint32", "uint64"])
+def test_unsigned_literals_are_compared_where_elements_end(kind):
+    """What lies behind a tile is 0 to a test and to a choice of which both sides are it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), kind), C: T.Tensor((2, 32), "int32")):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_local((4,), kind)
+            for i in T.serial(4):
+                a[i] = A[i]
+            for i in T.Parallel(32):
+                C[0, i] = T.if_then_else((a[i] > 2) and (a[i] < 14), 5, 7)
+                none = T.if_then_else(A[i] > 2, T.cast(0, kind), T.cast(0, kind))
+                C[1, i] = T.if_then_else(none < T.cast(5, kind), 5, 7)
+
+    expected = np.full((2, 32), 7)
+    expected[0, 1:3] = expected[1] = 5
+    agree(main, np.array([2, 3, 13, 14], kind), expected=expected.astype(np.int32))
+
+
 def test_integers_wrap_around():
     @T.prim_func
     def main(

@@ -187,7 +187,7 @@ def _passes() -> list[Any]:
     rejects large stack buffers and nothing here needs it."""
     from tvm import s_tir, tirx
 
-    from tilec.backends.cpu.codegen.keep_floats import hide_floats, part_unequal, show_floats
+    from tilec.backends.cpu.codegen.keep_numbers import hide_numbers, part_unequal, show_numbers
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
 
     return [
@@ -196,9 +196,9 @@ def _passes() -> list[Any]:
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.UnrollLoop(),
-        hide_floats(),
+        hide_numbers(),
         tirx.transform.StmtSimplify(),
-        show_floats(),
+        show_numbers(),
         tirx.transform.BF16StorageLegalize(),
         keep_steps(),
         tirx.transform.LowerIntrin(),

@@ -1,11 +1,14 @@
-"""Comparisons, differences and bits of floats kept from TVM's simplifier, whose rules are those of numbers.
+"""Comparisons, differences and bits of floats, comparisons and differences of unsigned integers: kept from
+TVM's simplifier, whose rules are those of whole numbers.
 
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
     reinterpret(0)    is not    a pointer to nothing
+    0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
 
-Behind `hide_floats` they are calls that nothing looks into; `show_floats` turns them back. By `part_unequal`
-LLVM gets `!=` as the opposite of `==`: TVM's own comparison of two floats is false where one of them is NaN.
+Behind `hide_numbers` they are calls that nothing looks into; `show_numbers` turns them back. By
+`part_unequal` LLVM gets `!=` as the opposite of `==`: TVM's own comparison of two floats is false where one
+of them is NaN.
 """
 
 from __future__ import annotations
@@ -23,21 +26,21 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr
 
-_PREFIX = "tilec_floats_"
+_PREFIX = "tilec_numbers_"
 _BITS = f"{_PREFIX}bits"
 _REINTERPRET = ("tirx.reinterpret", "prim.reinterpret")
 _KINDS = {kind.__name__: kind for kind in (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Sub)}
 
 
-def hide_floats() -> Any:
+def hide_numbers() -> Any:
     """The pass of functions of TVM in front of a simplifier."""
     arithmetic = [(kind, _hidden) for kind in _KINDS.values()]
-    return _pass([*arithmetic, (Call, _hidden_bits)], "tilec.HideFloats")
+    return _pass([*arithmetic, (Call, _hidden_bits)], "tilec.HideNumbers")
 
 
-def show_floats() -> Any:
+def show_numbers() -> Any:
     """The pass behind it."""
-    return _pass([(Call, _shown)], "tilec.ShowFloats")
+    return _pass([(Call, _shown)], "tilec.ShowNumbers")
 
 
 def part_unequal() -> Any:
@@ -55,7 +58,7 @@ def _pass(rewritten: Sequence[tuple[Any, Callable[[Any], Expr]]], name: str) -> 
 
 
 def _hidden(expr: Expr) -> Expr:
-    if not dtype_of(expr.a).startswith("float"):
+    if not dtype_of(expr.a).startswith(("float", "uint")):
         return expr
     return tirx.call_pure_extern(dtype_of(expr), _PREFIX + type(expr).__name__, expr.a, expr.b)
 
