@@ -81,7 +81,7 @@ def _are_fills(stores: list[Store]) -> bool:
 
 
 def _is_number(value: Expr) -> bool:
-    return not variables_of((value,)) and not any(loads(value))
+    return not variables_of((value,)) and next(loads(value), None) is None
 
 
 def _are_alike(one: Store, other: Store) -> bool:

@@ -110,7 +110,9 @@ class _Rows:
             return None
         if not any(uses(index, (row,)) for index in indices):
             return None
-        if any(uses(index, tuple(self.own - {row, column})) or any(loads(index)) for index in indices):
+        if any(uses(index, tuple(self.own - {row, column})) for index in indices):
+            return None
+        if any(True for index in indices for _ in loads(index)):
             return None
         if not any(uses(index, (column,)) for index in indices):
             places = _Places((row,), (loop.extents[0],))

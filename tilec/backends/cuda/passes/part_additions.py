@@ -38,7 +38,8 @@ def _parted(loop: Parallel) -> Parallel:
     additions, var = _additions(loop.body), loop.vars[-1]
     if len(additions) < 2 or loop.hints.given:
         return loop
-    names = {name: value for name, value in values_of(walk(loop.body)).items() if not any(loads(value))}
+    bound = values_of(walk(loop.body)).items()
+    names = {name: value for name, value in bound if next(loads(value), None) is None}
     one, number = tirx.Var(str(var.name), dtype_of(var)), tirx.const(len(additions), dtype_of(var))
     made = _Neighbours(var, one, names).joined(additions)
     if made is None:
