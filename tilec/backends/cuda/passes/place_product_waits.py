@@ -158,8 +158,8 @@ class _Waits:
             return True
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
             return False
-        operands = {product.a.buffer, product.b.buffer} - issued.apart
-        operands |= {other for tile in operands for other in self.sharing.get(tile, ())}
+        read = {product.a.buffer, product.b.buffer}
+        operands = (read - issued.apart) | {other for tile in read for other in self.sharing.get(tile, ())}
         operands |= {tile for tile, sums in self.held.items() if not sums.same_as(product.c.buffer)}
         return any(
             (isinstance(inner, _TELLING) and not issued.known)
