@@ -10,6 +10,7 @@ from tilec.backends.cuda.nodes import BoxLoad, ProductsWait, Sync, WarpgroupProd
 from tilec.backends.pipeline import lower
 from tilec.ir.exprs import loads
 from tilec.ir.nodes import Alloc, For, Gemm, Store, walk
+from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import expressions
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
@@ -222,6 +223,42 @@ def test_factors_of_a_few_columns_come_to_registers_a_trip_ahead():
     assert not any(
         name.startswith("factors") and tile.scope() == "shared.dyn" for name, tile in tiles.items()
     )
+
+
+def test_tiles_that_take_the_bytes_of_an_operand_wait_for_its_products():
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((256, 128), "bfloat16"),
+        first: T.Tensor((2,), "int32"),
+        value: T.int32,
+        C: T.Tensor((128, 64), "float32"),
+        D: T.Tensor((128, 64), "float16"),
+    ):
+        with T.Kernel(2, threads=256) as bx:
+            sums, marks = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float16")
+            As, ones = T.alloc_shared((32, 64), "bfloat16"), T.alloc_shared((32, 64), "bfloat16")
+            T.clear(sums)
+            for _ in T.serial(first[bx] & 3, 3):  # a block takes one tile, and shares bytes among its own
+                if value > 3:
+                    continue
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[k * 32, bx * 64], As)
+                for i, j in T.Parallel(32, 64):
+                    ones[i, j] = 1
+                T.gemm(As, ones, sums, transpose_A=True, policy=T.GemmWarpPolicy.FullCol)
+            for i in T.Parallel(64):
+                if i % 2 == 0:
+                    marks[i, 0] = value
+            T.copy(sums, C[bx * 64, 0])
+            T.copy(marks, D[bx * 64, 0])
+
+    made = elaborate(kernel, name="kernel", dims={}, args={}, config={})
+    launch = lower(made, HOPPER, until="place_product_waits").launches[0]
+    places = {stmt.buffer.name: stmt.place for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    consumers = next(stmt.body for stmt in launch.body if isinstance(stmt, Group) and stmt.count == 256)
+    loops = [place for place, stmt in enumerate(consumers) if isinstance(stmt, For)]
+    assert places["marks_shared"][1] + 64 * 64 * 2 > places["As"][1]
+    assert isinstance(consumers[loops[-1] + 1], ProductsWait)
 
 
 def looked_up(refilled):
