@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from agree import agree, elaborated
 from breadth import diagonal, parametrized
+from device_kernels import require_compiler
 
 import tilec.language as T
+from tilec.backends.generate import compile_variant
 from tilec.errors import UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.targets import parse_target
 
 _ERF = np.vectorize(math.erf, otypes=[float])
 
@@ -226,6 +229,22 @@ def test_limits_of_integers():
             C[5] = T.min_value("int64")
 
     agree(main, expected=np.array([127, -128, 65535, -(2**31), 2**63 - 1, -(2**63)]))
+
+
+@pytest.mark.nvrtc
+def test_lowest_numbers_go_beside_others_of_their_type() -> None:
+    """To C++ the lowest int32 is the negative of a number that only a long has."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), "int32"), C: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                C[i] = T.max(T.min(A[i], 7), T.int32(-(2**31)))
+
+    require_compiler("sm_90a")
+    a = np.array([-(2**31), -5, 7, 8], np.int32)
+    compile_variant(elaborated(main, [a], None, {}, {}), parse_target("sm_90a"), "p")
+    agree(main, a, targets=FEW, expected=np.minimum(a, 7))
 
 
 def test_an_integer_has_no_infinity():

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _RESTRICT = "__restrict__ "
+#: The lowest int32 as TVM writes it: to C++ the negative of a number that is a long, which no int goes with.
+_LOWEST = re.compile(r"-2147483648(?![\w.])")
 #: TVM's calling convention of a device kernel.
 _DEVICE_KERNEL = 2
 
@@ -41,6 +43,7 @@ def device_source(
         text = cuda_text(module, native, above)
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
+    text = _LOWEST.sub("(-2147483647 - 1)", text)
     if f"{SWAP_BYTE}(" in text:
         text = SWAP_BYTE_CODE + text
     for index, launch in enumerate(launches_of(lowered)):
