@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emulated import SM90A, Beside, kernel_of
+from emulated import SM80, SM90A, Beside, kernel_of
 from tvm import tirx
 from tvm.sym import Analyzer
 
@@ -127,10 +127,26 @@ def test_the_product_of_the_copies_has_the_roles_of_aligned_ones():
     assert sources[:2] == ["X_aligned", "W_aligned"]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn", "float32"])
-def test_copies_are_what_was_copied(dtype):
+def test_warps_without_roles_bring_the_copies_ahead():
+    launch = to_tir(lower(made(products, BATCHES), SM80), SM80).launches[-1]
+    ways = {road.statement: road.instruction for road in launch.roads}
+    assert ways["X_aligned -> x"] == ways["W_aligned -> w"] == "cp.async of 16 bytes, 1 trip ahead"
+
+
+@pytest.mark.parametrize(("rows", "staged"), [(Guard(), True), (Guard(eq=8), False)], ids=str)
+def test_results_whose_rows_begin_anywhere_are_stored_along_rows(rows, staged):
+    launch = to_tir(lower(made(products, {**BATCHES, "N": rows}), SM80), SM80).launches[-1]
+    assert any(road.statement == "Y_stage -> Y" for road in launch.roads) == staged
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target"),
+    [("float16", SM80), ("float16", SM90A), ("float8_e4m3fn", SM90A), ("float32", SM90A)],
+    ids=str,
+)
+def test_copies_are_what_was_copied(dtype, target):
     kernel = made(products, BATCHES, dtype=dtype)
-    assert Beside(kernel, SM90A).run({"B": 2, "M": 70, "N": 67, "K": 145}) == []
+    assert Beside(kernel, target).run({"B": 2, "M": 70, "N": 67, "K": 145}) == []
 
 
 @pytest.mark.parametrize("sizes", [(13, 1100, 9), (9, 3, 1100), (70, 17, 70)], ids=str)

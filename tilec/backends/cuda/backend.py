@@ -120,12 +120,11 @@ class CudaBackend(Backend):
     def passes(self, target: Target) -> tuple[Pass, ...]:
         """Where TMA brings tiles, warp roles stand in front of the others', in more forms with wgmma."""
         from tilec.backends.cuda.limits import has_tma, has_wgmma
-        from tilec.backends.cuda.passes.order import CUDA_PASSES
-        from tilec.backends.cuda.strategies import HOPPER_PASSES, TMA_PASSES
+        from tilec.backends.cuda.strategies import HOPPER_PASSES, PLAIN_PASSES, TMA_PASSES
 
         if has_wgmma(target):
             return HOPPER_PASSES
-        return TMA_PASSES if has_tma(target) else CUDA_PASSES
+        return TMA_PASSES if has_tma(target) else PLAIN_PASSES
 
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""

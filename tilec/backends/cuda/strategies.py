@@ -62,9 +62,13 @@ STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Matmul(), Attention())
 _FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), FuseExponents())
 _LAST: tuple[Pass, ...] = tuple(step for step in CUDA_PASSES if step not in (*OPENING, *_FIRST))
 
+#: Warps load what they multiply, by cp.async.
+PLAIN_PASSES: tuple[Pass, ...] = (*OPENING, AlignOperands(), *_FIRST, *_LAST)
+
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
     *OPENING,
+    AlignOperands(),
     *_FIRST,
     PairSums(),
     JoinParts(boxes=True),

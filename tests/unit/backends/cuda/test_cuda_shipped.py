@@ -63,8 +63,9 @@ def guard(number: int) -> Guard:
 def test_shipped_kernel_has_source(entry, dims, args, config) -> None:
     guards = {name: guard(number) for name, number in dims.items()}
     kernel = elaborate(load_entry(entry, KERNELS), name="kernel", dims=guards, args=args, config=config)
-    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "test")
-    assert text.count('extern "C" __global__') == 2 * len(kernel.launches)
+    lowered = to_tir(lower(kernel, SM80), SM80)
+    text = cuda.source(lowered, SM80, "test")
+    assert text.count('extern "C" __global__') == 2 * len(lowered.launches)
 
 
 @pytest.mark.parametrize("name", ["matmul_nt_float16", "matmul_nt_late_bfloat16"])
