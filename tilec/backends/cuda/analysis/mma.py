@@ -98,6 +98,8 @@ class Matrices:
 
 
 MMA = Matrices()
+#: Policies of a product: a share as square as can be, and whole rows for each warp.
+SQUARE, WHOLE_ROWS = 0, 1
 
 
 def dtypes(gemm: Gemm | WarpGemm) -> tuple[str, str, str]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.chained_products import chained_sums
 from tilec.backends.cuda.analysis.fit_operands import fit
 from tilec.backends.cuda.analysis.mma import (
     MMA,
+    WHOLE_ROWS,
     Matrices,
     extents,
     is_register_operand,
@@ -91,7 +93,8 @@ class _Selection:
     def __init__(self, launch: Launch, target: Target, against: object, matrices: Matrices) -> None:
         self.launch, self.target, self.matrices = launch, target, matrices
         self.roads: list[Road] = []
-        self._policies: dict[Var, int] = {}
+        chained = set() if has_wgmma(target) else chained_sums(launch)
+        self._policies: dict[Var, int] = dict.fromkeys(chained, WHOLE_ROWS)
         self._chooser = Chooser(launch, against)
 
     def run(self) -> Launch:
@@ -127,7 +130,7 @@ class _Selection:
 
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
-    """Products that add to one fragment share it between warps as the first one does."""
+    """Products that add to one fragment share it between warps as the first one does, or as is told ahead."""
     if not isinstance(stmt, PRODUCTS):
         return stmt
     return replace(stmt, policy=policies.setdefault(stmt.c.buffer, stmt.policy))

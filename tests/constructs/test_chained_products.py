@@ -1,0 +1,50 @@
+"""Products of what a trip makes of another one's sums, without a policy of the author's."""
+
+from __future__ import annotations
+
+import numpy as np
+from agree import agree, roads
+
+import tilec.language as T
+
+ROWS, KEYS, HEAD = 64, 128, 64
+
+
+def retention(tile):
+    """O = (Q K^T * decay) V, the keys by tiles."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((ROWS, HEAD), "float16"),
+        K: T.Tensor((KEYS, HEAD), "float16"),
+        V: T.Tensor((KEYS, HEAD), "float16"),
+        Out: T.Tensor((ROWS, HEAD), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            q = T.alloc_shared((ROWS, HEAD), "float16")
+            k, v = T.alloc_shared((tile, HEAD), "float16"), T.alloc_shared((tile, HEAD), "float16")
+            s, total = T.alloc_fragment((ROWS, tile), "float32"), T.alloc_fragment((ROWS,), "float32")
+            p, o = T.alloc_fragment((ROWS, tile), "float16"), T.alloc_fragment((ROWS, HEAD), "float32")
+            T.copy(Q, q)
+            T.clear(o)
+            for trip in T.Pipelined(KEYS // tile, num_stages=2):
+                T.copy(K[trip * tile, 0], k)
+                T.copy(V[trip * tile, 0], v)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(ROWS, tile):
+                    s[i, j] = T.if_then_else(i + KEYS > trip * tile + j, s[i, j] / (1 + j), 0)
+                T.reduce_abssum(s, total, dim=1)
+                for i, j in T.Parallel(ROWS, tile):
+                    p[i, j] = s[i, j] / (1 + total[i])
+                T.gemm(p, v, o)
+            T.copy(o, Out)
+
+    return kernel
+
+
+def test_sums_that_become_an_operand_stay_in_registers():
+    rng = np.random.default_rng(3)
+    q, k, v = ((rng.standard_normal((rows, HEAD)) / 4).astype(np.float16) for rows in (ROWS, KEYS, KEYS))
+    agree(retention(64), q, k, v)
+    found = roads(retention(64), q, k, v)
+    assert not [road for road in found if "shared" in road.statement + road.instruction]
