@@ -13,6 +13,7 @@ from tilec.backends.cuda.passes.forward_stores import ForwardStores
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.hoist_passages import HoistPassages
+from tilec.backends.cuda.passes.hoist_trips import HoistTrips
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.join_parts import JoinParts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
@@ -94,6 +95,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     PartQuotients(),
     NameQuotients(),
     SplitLoops(),
+    HoistTrips(),
     MoveRuns(),
     SplitPairs(),
     ReduceAccumulations(),
