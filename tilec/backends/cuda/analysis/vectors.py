@@ -9,7 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, same_all, substitute, uses
+from tilec.ir.exprs import choice_of, conjuncts, dtype_of, int_value, linear_in, same_all, substitute, uses
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.emission.storage import element_bytes
 
@@ -66,7 +66,8 @@ def _is_inside(buffer: Var, index: Expr, facts: Facts) -> bool:
 def _step(index: Expr, var: Var, width: int, facts: Facts) -> int | None:
     """How far an index moves from each value of ``var`` to the next, of ``width`` from a multiple of it on: 1
     from a multiple of ``width`` on, too, or 0. None for neither. Numbers that are taken apart into rows and
-    columns (``p // n``, ``p % n``) stay in a row where n is a multiple."""
+    columns (``p // n``, ``p % n``) stay in a row where n is a multiple. A choice moves as both of its sides
+    do where all of them choose alike."""
     if not uses(index, (var,)):
         return 0
     linear = linear_in(index, [var])
@@ -74,6 +75,11 @@ def _step(index: Expr, var: Var, width: int, facts: Facts) -> int | None:
         return 1
     if isinstance(index, tirx.Cast):
         return _step(index.value, var, width, facts)
+    choice = choice_of(index)
+    if choice is not None:
+        cond, *values = choice
+        first, other = (_step(value, var, width, facts) for value in values)
+        return first if first == other and agree(cond, var, width, facts) else None
     if isinstance(index, (tirx.FloorDiv, tirx.FloorMod)) and not uses(index.b, (var,)):
         inner = _step(index.a, var, width, facts)
         if inner == 1 and divides(width, index.b, facts):

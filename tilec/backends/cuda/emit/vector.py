@@ -28,6 +28,7 @@ from tilec.backends.cuda.emit.vector_moves import (
 )
 from tilec.backends.cuda.limits import added_at_once, has_tma
 from tilec.backends.cuda.nodes import RemoteStore, ThreadLoop
+from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Atomic, Bind, Block, For, If, Stmt, Store, walk
@@ -103,10 +104,10 @@ class Vector:
         return not all(isinstance(stmt, Bind) or stmt in pairs for stmt in self.body)
 
     def _branch(self) -> tuple[Block, If] | None:
-        """The branch that is all of the body, behind names, if all elements of the vector take it or none;
+        """The branch that is all of the body, behind names, if all elements of the vector take the same side;
         names that each element has for itself are inside of it."""
         *names, branch = self.body
-        if not isinstance(branch, If) or branch.orelse or not all(isinstance(stmt, Bind) for stmt in names):
+        if not isinstance(branch, If) or not all(isinstance(stmt, Bind) for stmt in names):
             return None
         values = values_of(names)
         moving = {var: value for var, value in values.items() if uses(inlined(value, values), (self.var,))}
@@ -115,22 +116,30 @@ class Vector:
             return None
         own = tuple(stmt for stmt in names if isinstance(stmt, Bind) and stmt.var in moving)
         common = tuple(stmt for stmt in names if stmt not in own)
-        return common, replace(branch, cond=cond, then=(*own, *branch.then))
+        orelse = copied((*own, *branch.orelse)) if branch.orelse else ()
+        return common, replace(branch, cond=cond, then=(*own, *branch.then), orelse=orelse)
 
     def _under(self, common: Block, branch: If) -> tirx.Stmt | None:
-        """The vector behind one test."""
+        """The vector behind one test, or one for each side of it."""
         ctx = self.ctx
         with ctx.scope():
             names = [emit(stmt, ctx) for stmt in common]
             test = ctx.value(branch.cond)
-            with ctx.facts.remember(branch.cond):
-                inside = Vector(replace(self.stmt, body=branch.then), ctx)
-                inner = inside.emit()
-            once = inside.once
+            once, inner = self._side(branch.then, branch.cond, True)
             if any(isinstance(stmt, Atomic) for stmt in walk(branch.then)):
                 once = self._ahead_of(inlined(branch.cond, values_of(common)), once)
-        parts = [*names, None if inner is None else guarded(sequence([*once, inner]), [test])]
-        return sequence([part for part in parts if part is not None])
+            others, other = self._side(branch.orelse, branch.cond, False) if branch.orelse else ([], None)
+        then = None if inner is None else sequence([*once, inner])
+        orelse = None if other is None else sequence([*others, other])
+        made = _chosen(test, then, orelse)
+        return sequence([part for part in (*names, made) if part is not None])
+
+    def _side(self, body: Block, cond: Expr, value: bool) -> tuple[list[tirx.Bind], tirx.Stmt | None]:
+        """The vector of one side of a branch, and what it reads in front."""
+        with self.ctx.facts.remember(cond, value):
+            inside = Vector(replace(self.stmt, body=body), self.ctx)
+            inner = inside.emit()
+        return inside.once, inner
 
     def _ahead_of(self, cond: Expr, once: list[tirx.Bind]) -> list[tirx.Bind]:
         """Those of the reads of a branch that stay inside of it; others go in front, under its condition:
@@ -491,6 +500,13 @@ def _is_moved(stmt: Store | Atomic) -> bool:
 def is_added(stmt: Atomic) -> bool:
     """Whether an update adds to an element and asks for nothing else."""
     return stmt.kind == "add" and stmt.prev is None and stmt.order == "relaxed"
+
+
+def _chosen(test: Expr, then: tirx.Stmt | None, orelse: tirx.Stmt | None) -> tirx.Stmt | None:
+    """Both sides of a branch, either of which may be nothing."""
+    if then is None:
+        return None if orelse is None else guarded(orelse, [tirx.Not(test)])
+    return tirx.IfThenElse(test, then, orelse)
 
 
 def _depth(load: TensorLoad, ctx: DeviceContext) -> int:
