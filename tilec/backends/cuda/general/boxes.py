@@ -68,16 +68,16 @@ def check_box(src: Region, start: tuple[Expr, ...], tile: Region, is_operand: bo
         f"rows of {shape[-1]} {tile.buffer.dtype} are no multiple of {STRIDE_BYTES} bytes",
         remedy="choose wider tiles",
     )
-    in_slabs = is_operand and slab_bytes(tile.buffer) != 0
-    need(
-        in_slabs or (_row(shape[-1], size) != 0 if len(shape) == 1 else shape[-1] <= LARGEST_BOX),
-        f"rows of {shape[-1]} elements are beyond {LARGEST_BOX}",
-    )
     whole = prod(shape) * size
     need(
         whole % ALIGNMENT == 0,
         f"{name} has {whole} bytes, no multiple of {ALIGNMENT}",
         remedy="choose larger tiles",
+    )
+    in_slabs = is_operand and slab_bytes(tile.buffer) != 0
+    need(
+        in_slabs or (_row(shape[-1], size) != 0 if len(shape) == 1 else shape[-1] <= LARGEST_BOX),
+        f"rows of {shape[-1]} elements are beyond {LARGEST_BOX}",
     )
     need(
         divides(STRIDE_BYTES // size, start[-1], facts),
