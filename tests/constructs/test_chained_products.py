@@ -48,3 +48,39 @@ def test_sums_that_become_an_operand_stay_in_registers():
     agree(retention(64), q, k, v)
     found = roads(retention(64), q, k, v)
     assert not [road for road in found if "shared" in road.statement + road.instruction]
+
+
+def few_rows():
+    """O = exp(Q K^T) V of 16 rows, whose columns warps share."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((16, HEAD), "float16"),
+        K: T.Tensor((KEYS, HEAD), "float16"),
+        V: T.Tensor((KEYS, HEAD), "float16"),
+        Out: T.Tensor((16, HEAD), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            q = T.alloc_shared((16, HEAD), "float16")
+            k, v = T.alloc_shared((KEYS, HEAD), "float16"), T.alloc_shared((KEYS, HEAD), "float16")
+            s, p = T.alloc_fragment((16, KEYS), "float32"), T.alloc_fragment((16, KEYS), "float16")
+            o = T.alloc_fragment((16, HEAD), "float32")
+            T.copy(Q, q)
+            T.copy(K, k)
+            T.copy(V, v)
+            T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+            for i, j in T.Parallel(16, KEYS):
+                s[i, j] = T.exp(s[i, j])
+            T.copy(s, p)
+            T.gemm(p, v, o, clear_accum=True)
+            T.copy(o, Out)
+
+    return kernel
+
+
+def test_sums_that_go_to_other_warps_go_in_vectors():
+    rng = np.random.default_rng(4)
+    q, k, v = ((rng.standard_normal((rows, HEAD)) / 4).astype(np.float16) for rows in (16, KEYS, KEYS))
+    agree(few_rows(), q, k, v)
+    found = [road for road in roads(few_rows(), q, k, v) if "s_shared" in road.statement]
+    assert [road.kind for road in found] == ["vectors", "vectors"]

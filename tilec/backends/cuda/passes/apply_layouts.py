@@ -192,6 +192,8 @@ class LayoutRewrite:
         after = [self._moved(tile, buffer, loop) for buffer, tile in tiles.items() if buffer in written]
         body = with_buffers(loop.body, tiles) if tiles else loop.body
         vector = self.widths.get(loop) or _late_width(loop)
+        if tiles and not any(item.buffer.scope() == "global" for item in accesses(body)):
+            vector = max(vector, _late_width(loop))
         first = layout.digits[-1][0] if layout.digits[-1] else None
         held = first.size if first is not None and first.space == "reg" else 1
         vector = math.gcd(vector, held)
@@ -354,8 +356,8 @@ class LayoutRewrite:
 
 
 def _late_width(loop: Parallel) -> int:
-    """The most elements that an access of a loop moves which this pass added: its rows are whole vectors,
-    since a padded layout has elements behind their ends."""
+    """The most elements that an access of a loop moves which this pass added, or whose fragments it has put
+    into shared tiles: its rows are whole vectors, since a padded layout has elements behind their ends."""
     sizes = [element_bytes(str(item.buffer.dtype)) for item in accesses(loop.body)]
     return math.gcd(WIDEST // max(sizes, default=WIDEST), int_value(loop_extents(loop)[-1]) or 1)
 
