@@ -12,6 +12,7 @@ from reasons import no_roles
 from tvm import tirx
 from tvm.ir import Var
 
+import tilec.language as T
 from tilec.backends.cuda.codegen.images import source
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.packing import Packing, packing_of
@@ -147,6 +148,27 @@ def test_form(golden, bits, config):
 )
 def test_launches_that_do_not_fit_say_why(change, said):
     assert said in str(product(packed(**change)))
+
+
+def test_loops_in_front_are_told_from_the_loop_of_the_product():
+    @T.prim_func
+    def main(C: T.Tensor((32, 8), "int32")):
+        with T.Kernel(1, threads=96):
+            a, b = T.alloc_shared((32, 8), "int8"), T.alloc_shared((8, 8), "int8")
+            acc = T.alloc_fragment((32, 8), "int32")
+            for _ in T.Pipelined(3, num_stages=1):
+                for i, j in T.Parallel(32, 8):
+                    acc[i, j] = i + j
+            for _ in T.Pipelined(1):
+                for i, j in T.Parallel(32, 8):
+                    a[i, j] = 1
+                for i, j in T.Parallel(8, 8):
+                    b[i, j] = 1
+                T.gemm(a, b, acc, transpose_B=True)
+            T.copy(acc, C)
+
+    kernel = elaborate(main, name="plain", dims={}, args={}, config={}, open_dims=True)
+    assert "copies, one conversion and one product" in product(kernel)
 
 
 def test_scales_in_rows_of_any_length_are_aligned_first():

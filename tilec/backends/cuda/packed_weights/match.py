@@ -56,14 +56,14 @@ def is_candidate(launch: Launch) -> bool:
     made = {inner.buffer for loop in loops for stmt in loop.body
             if isinstance(stmt, Parallel) and gather_of(stmt) is None
             for inner in stmt.body if isinstance(inner, Store)}  # fmt: skip
-    gemms = [stmt for loop in loops for stmt in loop.body if isinstance(stmt, Gemm)]
+    gemms = [gemm for loop in loops for gemm in _products(loop)]
     return len(gemms) == 1 and gemms[0].a.buffer in made
 
 
 def match(launch: Launch) -> Match:
     """The parts of ``launch``; Unfit where it has others."""
     need(not named(launch), "its tensors may alias each other")
-    loop = next(stmt for stmt in launch.body if isinstance(stmt, Pipelined))
+    loop = next(stmt for stmt in launch.body if isinstance(stmt, Pipelined) and _products(stmt))
     at = launch.body.index(loop)
     before, after = launch.body[:at], launch.body[at + 1 :]
     copies, conversion, gemm = _loop_parts(loop)
@@ -119,10 +119,14 @@ def match(launch: Launch) -> Match:
     )
 
 
+def _products(loop: Pipelined) -> list[Gemm]:
+    return [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+
+
 def _loop_parts(loop: Pipelined) -> tuple[list[Copy], Parallel, Gemm]:
     copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
     loops = [stmt for stmt in loop.body if isinstance(stmt, Parallel)]
-    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    gemms = _products(loop)
     order = "write T.copy of each operand, then one T.Parallel that converts, then T.gemm"
     need(
         len(copies) + 2 == len(loop.body),
@@ -131,7 +135,7 @@ def _loop_parts(loop: Pipelined) -> tuple[list[Copy], Parallel, Gemm]:
         order,
     )
     need(
-        loop.body[-2:] == (loops[0], gemms[0]),
+        loop.body[-2:] == (*loops, *gemms),
         "its loop is not loads, then a conversion, then a product",
         loop,
         order,
