@@ -8,6 +8,7 @@ import pytest
 from agree import agree
 
 import tilec.language as T
+from tilec.ir.guards import Guard
 
 LINKS = 40
 
@@ -55,3 +56,45 @@ def inverse(x):
     for _ in range(LINKS):
         y = T.bind(y * (2.0 - x * y))
     return y
+
+
+def test_extremes_of_extremes():
+    """On CPUs an operand that may be NaN is asked for its value twice."""
+
+    def nested(a, i):
+        value = a[i, 0]
+        for link in list(range(1, LINKS)):
+            value = (T.max if link % 3 else T.min)(a[i, link], value)
+        return value
+
+    @T.prim_func
+    def main(A: T.Tensor((32, LINKS), "float32"), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = nested(A, i)
+
+    a = np.random.default_rng(3).standard_normal((32, LINKS)).astype(np.float32)
+    a[4, 7] = a[9, LINKS - 1] = np.nan
+    agree(main, a)
+
+
+def test_values_that_are_rounded_twice():
+    """A float64 that becomes bfloat16, of an element outside of its tile for most numbers of the loop: TVM
+    fails on a name that it meets with two values."""
+    K = T.dynamic("K")
+
+    def rounded(tile, a, i, by):
+        return T.clamp(T.cast(tile[i, i + 1, i // 2], "float16") + a[by * 64 + i, i], -8.0, 8.0)
+
+    @T.prim_func
+    def main(A: T.Tensor((64, K), "uint8"), B: T.Tensor((64,), "bfloat16")):
+        with T.Kernel(1, 1, threads=64) as (bx, by):
+            tile = T.alloc_shared((2, 64, 32), "float64")
+            made = T.alloc_fragment((64,), "bfloat16")
+            T.fill(tile, bx)
+            T.fill(made, 1)
+            for i in T.Parallel(64):
+                made[i] = T.min(T.cast(rounded(tile, A, i, by), "int32"), 1)
+            T.copy(made, B[0:64])
+
+    agree(main, np.ones((64, 16), np.uint8), dims={"K": Guard(min=6)})

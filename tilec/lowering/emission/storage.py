@@ -137,17 +137,18 @@ def is_nan(value: Expr) -> Expr:
 
 def _bfloat16_bits(value: Expr) -> Expr:
     """The upper half of a float32, rounded to nearest even; NaN stays a (quiet) NaN."""
-    lanes = lanes_of(value)
+    v = Vectors(value)
+    value = v.name(value)
 
     def number(value: int) -> Expr:
-        return literal(value, "uint32", lanes)
+        return v.const(value, "uint32")
 
-    bits = tirx.reinterpret(with_lanes("uint32", lanes), value)
+    bits = v.reinterpret(value, "uint32")
     upper = tirx.shift_right(bits, number(16))
     bias = tirx.Add(tirx.bitwise_and(upper, number(1)), number(0x7FFF))
     nearest = tirx.shift_right(tirx.Add(bits, bias), number(16))
     quiet = tirx.bitwise_or(upper, number(0x40))
-    return convert(tirx.Select(is_nan(value), quiet, nearest), "uint16")
+    return v.close(convert(tirx.Select(is_nan(value), quiet, nearest), "uint16"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,14 @@ from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
 from tilec.lowering.emission.divisions import DIVISIONS, division
 from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
-from tilec.lowering.math.vectors import lanes_of, reinterpreted, spread, with_lanes, without_range
+from tilec.lowering.math.vectors import (
+    Vectors,
+    lanes_of,
+    reinterpreted,
+    spread,
+    with_lanes,
+    without_range,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
@@ -79,7 +86,9 @@ def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
         return kind(left, right)
     if ctx.is_number(expr.a):
         return kind(right, left)
-    return tirx.Select(is_nan(right), left, kind(left, right))
+    v = Vectors(right)
+    left, right = v.name(left), v.name(right)
+    return v.close(tirx.Select(is_nan(right), left, kind(left, right)))
 
 
 def _integer(expr: Expr, ctx: Context) -> Expr:

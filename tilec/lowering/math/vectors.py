@@ -101,6 +101,11 @@ class Vectors:
         self._bindings.append((var, without_range(value)))
         return var
 
+    def name(self, value: Expr, name: str = "t") -> Expr:
+        """As `bind`; numbers, variables and loads, which cost nothing twice, stay as they are."""
+        lane = value.value if isinstance(value, tirx.Broadcast) else value
+        return value if isinstance(lane, (Var, TensorLoad, tirx.FloatImm)) else self.bind(value, name)
+
     def close(self, result: Expr) -> Expr:
         """``result`` inside all bindings made so far."""
         for var, value in reversed(self._bindings):
