@@ -98,3 +98,21 @@ def test_values_that_are_rounded_twice():
             T.copy(made, B[0:64])
 
     agree(main, np.ones((64, 16), np.uint8), dims={"K": Guard(min=6)})
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_numbers_that_are_rounded_again_and_again(dtype):
+    """GPUs without instructions for 8-bit floats round by arithmetic, which reads a number many times."""
+
+    def rounded(value):
+        for _ in list(range(LINKS)):
+            value = T.cast(T.cast(value, dtype), "float32") * 1.5
+        return value
+
+    @T.prim_func
+    def main(A: T.Tensor((32,), dtype), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = rounded(T.cast(A[i], "float32"))
+
+    agree(main, (np.arange(32) - 16).astype(np.float32), targets=("cpu", "sm_80"))

@@ -30,6 +30,7 @@ from tilec.backends.cuda.device import (
     packed,
     remote,
     says,
+    small_floats,
 )
 from tilec.backends.cuda.device.atomics import DTYPES, add_vector, atomic
 from tilec.backends.cuda.device.helper import Helper
@@ -94,6 +95,8 @@ def samples() -> dict[str, list[Call]]:
         "from_small": [Call(floats.from_small(dtype)) for dtype in floats.SMALL_PAIRED],
         "halves": [Call(floats.halves(dtype)) for dtype in floats.SMALL_PAIRED],
         "half_of": [Call(floats.half_of(number)) for number in (0, 1)],
+        **{name: [Call(getattr(small_floats, name)(dtype)) for dtype in floats.SMALL_PAIRED]
+           for name in ("decoded", "encoded", "rounded")},
         "FROM_NATURAL": [Call(floats.FROM_NATURAL, {0: LANES.astype(np.uint32) * 270000})],
         "FROM_SMALL": [Call(floats.FROM_SMALL, {0: (LANES.astype(np.int32) - 16) * 260000})],
         "keeping_nan": [Call(floats.keeping_nan(f"{kind}_nan", kind)) for kind in ("max", "min")],

@@ -14,6 +14,7 @@ from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.codegen.words import spelled
+from tilec.backends.cuda.device import small_floats
 from tilec.backends.cuda.device.exchange import one_computation
 from tilec.backends.cuda.device.floats import (
     FEW,
@@ -137,20 +138,24 @@ class DeviceContext(Context):
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""
-        if dtype in SMALL_PAIRED and self.pairs_small:
-            return from_small(dtype).call(raw)
+        if dtype in SMALL_PAIRED:
+            return (from_small if self.pairs_small else small_floats.decoded)(dtype).call(raw)
         return FROM_BFLOAT16.call(raw) if dtype == "bfloat16" else decode(raw, dtype)
 
     def encode(self, value: Expr, dtype: str) -> Expr:
         """The stored element of a compute value."""
         if dtype == "float8_e4m3fn" and self.pairs_small:
             return self._saturated(value, dtype)
+        if dtype in SMALL_PAIRED:
+            return small_floats.encoded(dtype).call(value)
         return TO_BFLOAT16.call(value) if dtype == "bfloat16" else encode(value, dtype)
 
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""
         if dtype in SMALL_PAIRED and self.pairs_small:
             return self.decode(self._saturated(value, dtype), dtype)
+        if dtype in SMALL_PAIRED:
+            return small_floats.rounded(dtype).call(value)
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
 
     def as_float(self, expr: Expr, value: Expr) -> Expr:
