@@ -321,3 +321,20 @@ def test_a_product_that_clears_sums_in_shared_memory_does_not_read_them(when):
     a, b = (np.random.default_rng(n).integers(-3, 4, (64, 64)).astype("float16") for n in (1, 2))
     first = 32 if when == "always" else 0
     agree(main, a, b, expected=(a[:, first:].astype("float32") @ b[:, first:].astype("float32").T))
+
+
+def test_columns_that_are_no_whole_instruction():
+    """On gfx1100 registers of the columns behind the last hold the same 0 in all lanes."""
+
+    @T.prim_func
+    def main(B: T.Tensor((16, 1), "float16"), C: T.Tensor((4, 1), "float32")):
+        with T.Kernel(1, threads=64):
+            a, b = T.alloc_shared((4, 16), "float16"), T.alloc_shared((16, 1), "float16")
+            sums = T.alloc_fragment((4, 1), "float32")
+            T.clear(sums)
+            T.fill(a, 1)
+            T.copy(B, b)
+            T.gemm(a, b, sums)
+            T.copy(sums, C)
+
+    agree(main, np.arange(16, dtype=np.float16)[:, None], targets=("gfx1100", "gfx942"))

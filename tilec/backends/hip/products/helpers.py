@@ -78,7 +78,7 @@ def _rows(lanes: Lanes, form: Form, made: Matrix, dtype: str, pointer: Any) -> n
     """Rows of an operand, of all waves: (wave, 16, depth)."""
     words = [lanes.load(pointer, "uint32", place) for place in range(words_of(made))]
     held = np.stack([np.broadcast_to(word, lanes.count) for word in words], axis=-1)
-    elements = np.ascontiguousarray(held).view(_numpy(dtype))
+    elements = np.ascontiguousarray(held, np.uint32).view(_numpy(dtype))
     parts = elements.reshape(-1, form.pieces, SIDE, elements.shape[-1])
     if not form.repeats:
         whole: np.ndarray = parts.transpose(0, 2, 1, 3).reshape(len(parts), SIDE, -1)
