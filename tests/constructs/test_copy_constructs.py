@@ -337,6 +337,21 @@ def test_wrong_indices_name_rank_and_shape(index):
         build(copying(lambda A, B, s, f: T.copy(A[index], s)))
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda A, B, s, f: T.copy(A[0:20, 0:8], s[0:20, :]),
+        lambda A, B, s, f: T.copy(A[0:4, 0:8], f[14:18, :]),
+        lambda A, B, s, f: T.fill(s[8:24, :], 0),
+        lambda A, B, s, f: T.reduce_sum(s[0:17, :], T.alloc_fragment((17,), "float32")),
+    ],
+)
+def test_slices_end_within_their_tile(use):
+    with pytest.raises(IndexError, match="do not all exist") as caught:
+        build(copying(use))
+    assert caught.value.place.file == __file__
+
+
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_a_start_in_front_of_a_tensor_is_that_for_any_number_of_blocks(blocks):
     @T.prim_func

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceError, SourceTypeError, SourceValueError
+from tilec.errors import SourceError, SourceIndexError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.tiles.buffers import Buffer, Element, Slice, extents_of
 from tilec.language.values import session as sessions
@@ -49,7 +49,24 @@ class Box:
     def region(self) -> ir.Region:
         """The box as the IR writes it."""
         assert self.extents is not None, "extents are settled before a region is made"
+        if self.speed > 0:  # the ends of tensors are tested at run time
+            self._need_inside(self.extents)
         return ir.Region(self.buffer.var, self.starts, self.extents)
+
+    def _need_inside(self, extents: tuple[Any, ...]) -> None:
+        from tilec.ir.exprs import int_value
+
+        shape = self.buffer.shape
+        for axis, (start, extent, size) in enumerate(zip(self.starts, extents, shape, strict=True)):
+            low, count, bound = (int_value(expression_of(number)) for number in (start, extent, size))
+            if low is None or count is None or bound is None or 0 <= low <= bound - count:
+                continue
+            raise source_error(
+                SourceIndexError,
+                f"elements {low} to {low + count - 1} of axis {axis} of {self.buffer.name} do not all exist",
+                why=f"the axis has {bound}",
+                remedy="let slices of tiles end within them, and make the other side of a copy as large",
+            )
 
 
 def box(operand: Any, construct: str) -> Box:
