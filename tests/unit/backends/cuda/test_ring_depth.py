@@ -175,3 +175,26 @@ def _waits(loop: For) -> list[object]:
         for stmt in loop.body
         if isinstance(stmt, (ProductsWait, GiveBack))
     ]
+
+
+def test_small_stages_leave_room_for_what_passes_through_shared_memory_later():
+    """Later passes give both fragments a tile: their elements go to other threads."""
+
+    @T.prim_func
+    def kernel(B: T.Tensor((4096, 64), "float8_e4m3fn"), C: T.Tensor((16, 64), "float32")):
+        with T.Kernel(1, threads=256):
+            a, b = T.alloc_shared((16, 64), "float8_e4m3fn"), T.alloc_shared((64, 64), "float8_e4m3fn")
+            sums, shifted = T.alloc_fragment((16, 64), "float32"), T.alloc_fragment((16, 64), "uint8")
+            T.clear(sums)
+            T.fill(shifted, 3)
+            for k in T.Pipelined(64):
+                for i, j in T.Parallel(16, 64):
+                    a[i, j] = 1
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, sums, policy=T.GemmWarpPolicy.FullCol)
+            for i, j in T.Parallel(16, 64):
+                shifted[i, j + 1] = 1
+            for i, j in T.Parallel(16, 64):
+                C[i, j] = sums[i, j] + shifted[i, j]
+
+    lower(elaborate(kernel, name="kernel", dims={}, args={}, config={}), HOPPER)

@@ -16,6 +16,7 @@ from tilec.ir.exprs import inlined
 from tilec.ir.exprs import loads as loads_in
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, For, Gemm, If, Launch, Pipelined, Stmt, Store, walk
 from tilec.ir.traits import buffers
+from tilec.lowering.emission.memory import tile_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: What of a trip keeps threads busy for no longer than products take.
 _LIGHT = (Alloc, Bind, Fill, For, Gemm, If, Pipelined, TurnTile)
+#: Stages from which on one more gains less than room for what later passes need.
+_MANY = 8
 
 
 def deepened(
@@ -43,16 +46,26 @@ def deepened(
     assert target.gpu is not None
     used = target.gpu.shared_bytes - room + sum(ring.stages * ring.bytes for ring in rings)
     blocks = _blocks(launch, loads, used, target)
-    free = target.gpu.shared_bytes // blocks - used
+    free, passages = target.gpu.shared_bytes // blocks - used, _passages(launch)
     made = list(rings)
     for ring in sorted(rings, key=lambda ring: ring.bytes):
         wanted = _wanted(ring, loads, program, target, blocks)
         if wanted and launch.schedule.stages is not None:
             wanted = launch.schedule.stages
-        more = int(max(min(min(wanted, most[ring.tiles]) - ring.stages, free // ring.bytes), 0))
+        more = int(min(min(wanted, most[ring.tiles]) - ring.stages, free // ring.bytes))
+        if ring.stages + more > _MANY:
+            more = min(more, max((free - passages) // ring.bytes, _MANY - ring.stages))
+        more = max(more, 0)
         made[made.index(ring)] = replace(ring, stages=ring.stages + more)
         free -= more * ring.bytes
     return tuple(made)
+
+
+def _passages(launch: Launch) -> int:
+    """Bytes of the tiles that fragments may pass through, where threads read elements of others: later passes
+    make them."""
+    held = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc))
+    return sum(tile_bytes(stmt) for stmt in held if stmt.buffer.scope() == "local.fragment")
 
 
 def _blocks(launch: Launch, loads: Mapping[Stmt, Load], used: int, target: Target) -> int:
