@@ -539,3 +539,18 @@ def seeded(seed: T.uint64, Y: T.Tensor((2,), "uint64")):
 @pytest.mark.parametrize("seed", [5, 2**63 + 1, 2**64 - 1])
 def test_a_scalar_has_all_of_64_bits(seed):
     agree(seeded, np.uint64(seed), expected=np.array([seed, seed >> 63], np.uint64), targets=("cpu",))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
+def test_negative_numbers_beside_unsigned_ones(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((64,), dtype), B: T.Tensor((3, 64), dtype)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[0, i] = A[i] + (-3)
+                B[1, i] = -3 + A[i]
+                B[2, i] = A[i] - (-3)
+
+    a = np.arange(64, dtype=dtype)
+    three = np.array(3, dtype)
+    agree(main, a, expected=[np.stack([a - three, a - three, a + three])])

@@ -37,6 +37,7 @@ _OF_BITS = {"<<", ">>", "&", "|", "^"}
 _OF_TRUTHS = {"max": "|", "min": "&"}
 #: Bits of an int literal's type.
 _LITERAL_BITS = 32
+_LEAST = -(1 << 31)
 _FLOAT_OPS = {"+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "min", "max"}
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
@@ -191,6 +192,7 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
         return _expression(_OF_TRUTHS[symbol], left, right)
     if _meets_small_float(left, right):
         return _small_float(symbol, left, right)
+    symbol, left, right = _without_sign(symbol, left, right)
     few = _of_few_bits(symbol, left, right)
     if few is not None:
         return few
@@ -212,6 +214,16 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
             remedy="add up in a T.alloc_var in a T.serial or T.unroll loop, or give parts of it names",
         )
     return made
+
+
+def _without_sign(symbol: str, left: Any, right: Any) -> tuple[str, Any, Any]:
+    """``x - 3`` for ``x + (-3)`` where ``x`` is unsigned and no narrower than an int32: TVM has no negative
+    number of its type."""
+    value, number = (right, left) if symbol == "+" and isinstance(left, int) else (left, right)
+    unsigned = isinstance(value, Value) and value.dtype in ("uint32", "uint64")
+    if symbol not in ("+", "-") or not unsigned or not isinstance(number, int) or not _LEAST < number < 0:
+        return symbol, left, right
+    return "-" if symbol == "+" else "+", value, -number
 
 
 def _typed(symbol: str, value: Any) -> Any:
