@@ -116,3 +116,17 @@ def test_numbers_that_are_rounded_again_and_again(dtype):
                 B[i] = rounded(T.cast(A[i], "float32"))
 
     agree(main, (np.arange(32) - 16).astype(np.float32), targets=("cpu", "sm_80"))
+
+
+def test_truths_that_are_rounded():
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def main(A: T.Tensor((N, 64), "bool"), B: T.Tensor((N, 64), "bfloat16")):
+        with T.Kernel(2, T.ceildiv(N, 16), threads=128) as (bx, by):
+            tile = T.alloc_shared((16, 32), "bfloat16")
+            T.copy(A[by * 16, bx * 32], tile)
+            for i, j in T.Parallel(16, 32):
+                B[by * 16 + i, bx * 32 + j] = tile[i, j]
+
+    agree(main, np.arange(64)[None] % 3 > 0)
