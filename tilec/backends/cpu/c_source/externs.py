@@ -18,6 +18,7 @@ _FIRST = re.compile(r"tilec_first_[a-z]+\d+x\d+")
 _STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
 _STREAM = re.compile(r"tilec_stream_([a-z]+\d+x\d+)")
 _GATHER = re.compile(r"tilec_gather_(int\d+)_[a-z]+\d+x\d+")
+_SOME = re.compile(r"tilec_some_(int\d+)_[a-z]+\d+x\d+")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
@@ -86,6 +87,9 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _GATHER.fullmatch(name)
     if found is not None and result is not None:
         return _gather(name, result, f"{found[1]}x{result.lanes}", helpers)
+    found = _SOME.fullmatch(name)
+    if found is not None and result is not None:
+        return _neighbours(name, result, c_type(found[1]), helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     if name in ("tilec_vdpbf16ps", "tilec_bfdot") and result is not None:
@@ -168,6 +172,21 @@ def _gather(name: str, result: CType, index: str, helpers: Helpers) -> str:
             f"{result.name} {name}(const {result.element} *p, {at.name} at, {there.name} there) {{\n"
             f"  {result.name} v = {{0}};\n"
             f"  for (int i = 0; i < {result.lanes}; i++) if (there[i]) v[i] = p[at[i]];\n  return v;\n}}"
+        ),
+    )
+
+
+def _neighbours(name: str, result: CType, index: CType, helpers: Helpers) -> str:
+    """Elements side by side from so far behind a place, where there are any, and zeros."""
+    there = c_type(f"int32x{result.lanes}")
+    for kind in (result, there):
+        helpers.type(kind)
+    return helpers.function(
+        name,
+        lambda: (
+            f"{result.name} {name}(const {result.element} *p, {index.name} at, {there.name} there) {{\n"
+            f"  {result.name} v = {{0}};\n"
+            f"  for (int i = 0; i < {result.lanes}; i++) if (there[i]) v[i] = p[at + i];\n  return v;\n}}"
         ),
     )
 

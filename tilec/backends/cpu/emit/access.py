@@ -14,10 +14,11 @@ from tilec.backends.cpu.emit.first_lanes import (
     store_first_lanes,
 )
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
+from tilec.backends.cpu.emit.some_lanes import neighbours_that_exist
 from tilec.backends.cpu.emit.streams import stream
 from tilec.ir.exprs import int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.storage import Storage, convert
+from tilec.lowering.emission.storage import Storage, convert, stored_type
 from tilec.lowering.math.vectors import lanes_of, literal, spread
 
 if TYPE_CHECKING:
@@ -74,12 +75,18 @@ def read_first(storage: Storage, indices: Sequence[Expr], count: Expr, ctx: Lane
 
 
 def read_existing(storage: Storage, indices: Sequence[Expr], exists: Expr, ctx: LaneContext) -> Expr | None:
-    """What memory holds of the elements that lanes look up, each where one ``exists``, else zero; None where
-    lanes look nothing up for themselves, or no instruction reads so."""
+    """What memory holds of elements, of each lane's where one ``exists``, else zero: of neighbours, or of
+    those that lanes look up. None where all lanes have one, or no instruction looks up so, which to move what
+    is found takes as long as reading one by one."""
     index = flat_index(storage, indices, ctx)
-    if isinstance(index, tirx.Ramp) or lanes_of(index) == 1 or not has_first_lanes(ctx.target, storage.dtype):
+    if lanes_of(index) == 1:
         return None
     base = tirx.address_of(tirx.BufferLoad(storage.data, [tirx.const(0, storage.index_type)]))
+    if isinstance(index, tirx.Ramp) and int_value(index.stride) == 1:
+        dtype = stored_type(storage.dtype)
+        return neighbours_that_exist(base, index.base, exists, dtype, ctx.target, ctx.functions)
+    if ctx.moving or not has_first_lanes(ctx.target, storage.dtype):
+        return None
     return lanes_that_exist(base, index, exists, storage.dtype, ctx.functions)
 
 

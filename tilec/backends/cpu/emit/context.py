@@ -213,9 +213,8 @@ class LaneContext(Context):
         return super().read(storage, indices) if pieces is None else pieces
 
     def read_existing(self, storage: Storage, indices: Sequence[Expr], conds: list[Expr]) -> Expr | None:
-        """What lanes look up, each by itself, to compute with: elements that are only moved go one by one as
-        fast."""
-        if self.lanes is None or self.moving:
+        """What lanes read, each where there is something."""
+        if self.lanes is None:
             return None
         exists = self.value(all_of(conds))
         if lanes_of(exists) == 1:

@@ -72,7 +72,7 @@ def first_lanes(place: Expr, count: Expr, dtype: str, lanes: int, functions: dic
     """``lanes`` elements of ``dtype`` at an address, those from ``count`` on zero and not read; ``functions``
     gets the text of what is called."""
     name = f"tilec_first_{dtype}x{lanes}"
-    _add(functions, _LOAD, name, dtype, lanes)
+    add_function(functions, _LOAD, name, dtype, lanes)
     return tirx.call_extern(f"{dtype}x{lanes}", name, place, count)
 
 
@@ -81,9 +81,14 @@ def lanes_that_exist(base: Expr, at: Expr, exists: Expr, dtype: str, functions: 
     zeros in the others, which read nothing."""
     lanes, index = lanes_of(at), dtype_of(at).partition("x")[0]
     name = f"tilec_gather_{index}_{dtype}x{lanes}"
-    _add(functions, _GATHER, name, dtype, lanes, index=_ELEMENTS[index], element=_ELEMENTS[dtype])
-    there = tirx.Select(exists, literal(1, "int32", lanes), literal(0, "int32", lanes))
-    return tirx.call_extern(f"{dtype}x{lanes}", name, base, at, there)
+    add_function(functions, _GATHER, name, dtype, lanes, index=_ELEMENTS[index])
+    return tirx.call_extern(f"{dtype}x{lanes}", name, base, at, as_words(exists))
+
+
+def as_words(exists: Expr) -> Expr:
+    """Conditions of lanes as integers, which calls take."""
+    lanes = lanes_of(exists)
+    return tirx.Select(exists, literal(1, "int32", lanes), literal(0, "int32", lanes))
 
 
 def store_first_lanes(
@@ -92,17 +97,20 @@ def store_first_lanes(
     """Writes ``count`` lanes of a vector of ``dtype`` to an address."""
     lanes = lanes_of(value)
     name = f"tilec_store_first_{dtype}x{lanes}"
-    _add(functions, _STORE, name, dtype, lanes)
+    add_function(functions, _STORE, name, dtype, lanes)
     return tirx.Evaluate(tirx.call_extern("int32", name, place, count, value))
 
 
-def _add(functions: dict[str, str], form: str, name: str, dtype: str, lanes: int, **words: str) -> None:
+def add_function(
+    functions: dict[str, str], form: str, name: str, dtype: str, lanes: int, **words: str
+) -> None:
     """Puts a function into ``functions``, and what it declares under a key of its own: several share an
     intrinsic, which one text may declare once."""
     kind, size = "f" if dtype.startswith("float") else "i", element_bytes(dtype)
+    element = {"float16": "half"}.get(dtype) or _ELEMENTS.get(dtype, f"i{8 * size}")
     mask = _MASK.format(lanes=lanes, numbers=", ".join(f"i32 {number}" for number in range(lanes)))
-    vector, suffix = f"<{lanes} x {_ELEMENTS[dtype]}>", f"v{lanes}{kind}{8 * size}"
-    words |= {"vector": vector, "suffix": suffix, "name": name, "mask": mask}
+    vector, suffix = f"<{lanes} x {element}>", f"v{lanes}{kind}{8 * size}"
+    words |= {"vector": vector, "element": element, "suffix": suffix, "name": name, "mask": mask}
     text = form.format(lanes=lanes, bytes=size, **words)
     declared, definition, body = text.partition("define")
     functions[declared] = declared

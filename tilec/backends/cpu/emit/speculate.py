@@ -26,6 +26,20 @@ def _exists(buffer: Var, indices: Sequence[Expr], ctx: LaneContext) -> bool:
     return open_bounds(buffer, indices, ctx) == []
 
 
+def takes_masks(block: Block) -> bool:
+    """Whether ``block`` can run for all lanes with its stores blended, if what it reads has a vector form: it
+    only computes and writes tiles, as a predicable one does."""
+    return all(_takes_masks(stmt) for stmt in block)
+
+
+def _takes_masks(stmt: object) -> bool:
+    if isinstance(stmt, If):
+        return takes_masks(stmt.then) and takes_masks(stmt.orelse)
+    if isinstance(stmt, Store):
+        return not stmt.buffer.scope().startswith("global")
+    return isinstance(stmt, Bind)
+
+
 def is_predicable(block: Block, ctx: LaneContext) -> bool:
     """Whether ``block`` can run for all lanes with its stores blended: it only computes and writes tiles.
     A global buffer is not written back, since another block may be writing there."""

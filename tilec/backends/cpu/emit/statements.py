@@ -17,7 +17,7 @@ from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.scans import emit_running, running
 from tilec.backends.cpu.emit.moves import moved_bits, moves
-from tilec.backends.cpu.emit.speculate import is_predicable
+from tilec.backends.cpu.emit.speculate import is_predicable, takes_masks
 from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
@@ -106,7 +106,7 @@ def _emit_if(stmt: If, ctx: LaneContext) -> tirx.Stmt | None:
 
 def _predicated(stmt: If, cond: Expr, ctx: LaneContext) -> tirx.Stmt | None:
     """Both branches for all lanes, their stores blended."""
-    if not is_predicable((stmt,), ctx):
+    if not takes_masks((stmt,)):
         raise NotVectorisable(
             f"lanes differ in {stmt.cond}", "choose values by T.if_then_else instead of branching"
         )

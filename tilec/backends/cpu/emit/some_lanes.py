@@ -1,0 +1,60 @@
+"""Neighbours in memory of which some lanes have one: functions in LLVM's language, as `first_lanes` has them
+for the first lanes of a vector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.first_lanes import add_function, as_words, has_first_lanes
+from tilec.ir.exprs import dtype_of
+from tilec.lowering.math.vectors import lanes_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.targets import Target
+
+_LOAD = """
+declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32 immarg, <{lanes} x i1>, {vector})
+define linkonce_odr hidden {vector} @{name}(ptr %base, {index} %at,
+                                            <{lanes} x i32> %there) alwaysinline nounwind {{
+  %mask = icmp ne <{lanes} x i32> %there, zeroinitializer
+  %place = getelementptr {element}, ptr %base, {index} %at
+{whole}
+  %found = call {vector} @llvm.masked.load.{suffix}.p0(ptr %place, i32 {bytes}, <{lanes} x i1> %mask,
+                                                       {vector} zeroinitializer)
+  ret {vector} %found
+}}
+"""
+
+#: Where no instruction has masks for elements of that size: mostly all lanes have one.
+_WHOLE = """  %bits = bitcast <{lanes} x i1> %mask to i{lanes}
+  %all = icmp eq i{lanes} %bits, -1
+  br i1 %all, label %whole, label %parts
+whole:
+  %loaded = load {vector}, ptr %place, align {bytes}
+  ret {vector} %loaded
+parts:"""
+
+
+def neighbours_that_exist(
+    base: Expr, at: Expr, exists: Expr, dtype: str, target: Target, functions: dict[str, str]
+) -> Expr:
+    """Elements of ``dtype`` side by side, the first ``at`` so many behind an address, in the lanes where one
+    ``exists``; zeros in the others, which read nothing. ``functions`` gets the text of what is called."""
+    lanes = lanes_of(exists)
+    name = f"tilec_some_{dtype_of(at)}_{dtype}x{lanes}"
+    whole = "" if has_masks(target, dtype) else _WHOLE
+    add_function(functions, _LOAD.replace("{whole}", whole), name, dtype, lanes, index=_index(at))
+    return tirx.call_extern(f"{dtype}x{lanes}", name, base, at, as_words(exists))
+
+
+def has_masks(target: Target, dtype: str) -> bool:
+    """Whether loads and stores of vectors of ``dtype`` leave lanes out: AVX-512's of any type."""
+    return target.vector_bits >= 512 or has_first_lanes(target, dtype)
+
+
+def _index(at: Expr) -> str:
+    return f"i{dtype_of(at).removeprefix('int')}"
