@@ -8,6 +8,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
+from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest
 from tilec.backends.cpu.emit.loops.versions import emit_versions, without_named_conditions
 from tilec.backends.cpu.emit.statements import emit
@@ -33,6 +34,7 @@ def _emit_parallel(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
                                remedy="use a serial loop, or an if around the rest of the body")  # fmt: skip
     lane = lane_axis(stmt, ctx)
+    body = with_named_reads(body, stmt.vars[lane])
     order = [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]
     loops = []
     for axis in order:
