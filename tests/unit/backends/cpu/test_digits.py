@@ -84,3 +84,27 @@ def test_neighbours_in_their_order_are_one_vector() -> None:
     target = parse_target("x86-64-v3")
     code = tir_text(to_tir(lower(parse_kernel(text("wide")), target), target), target, "k")
     assert "tile[T.Ramp(T.truncmod(k_" in code
+
+
+#: Pairs turned by an angle each: what lies beside the first and the last element is not read.
+ROTATED = """
+kernel("rotated")
+X = tensor(float32, (4, 64), ("4", "64"), access="in")
+C = tensor(float32, (4, 32), ("4", "32"), access="in")
+Y = tensor(float32, (4, 64), ("4", "64"), access="out")
+with launch(4, threads=(64, 1, 1)) as (bx,):
+    for j in parallel(64):
+        Y[bx, j] = if_then_else(j % 2 == 0, X[bx, j + 1], X[bx, j - 1]) * C[bx, j // 2]
+"""
+
+
+def test_lanes_know_their_digits_behind_an_edge() -> None:
+    """The loop begins at a number there, not at a name of it."""
+    target = parse_target("x86-64-v3")
+    code = tir_text(to_tir(lower(parse_kernel(ROTATED), target), target), target, "k")
+    assert "j_limit" not in code
+    library, rng = Library({"rotated": ROTATED}, "x86-64-v3"), np.random.default_rng(0)
+    x, c = rng.random((4, 64), np.float32), rng.random((4, 32), np.float32)
+    y = np.full_like(x, np.nan)
+    library.run("rotated", [x, c, y], {})
+    np.testing.assert_array_equal(y, x[:, np.arange(64) ^ 1] * np.repeat(c, 2, 1))

@@ -171,19 +171,27 @@ def _emit_segments(
 ) -> tirx.Stmt | None:
     """The part of the range below ``bound`` and the part from it on, where ``cond`` is decided."""
     var, start, stop = nest.loops[0]
-    limit = tirx.Var(f"{var.name}_limit", dtype_of(var))
     value = ctx.value(ctx.facts.simplify(clamped(bound, start, stop)))
-    parts = []
+    if int_value(value) is not None:
+        return sequence(_segments(nest, cond, value, holds_below, ctx))
+    limit = tirx.Var(f"{var.name}_limit", dtype_of(var))
     with ctx.scope():
         name = ctx.define(limit, value)
         bind = tirx.Bind(name, value)
         _learn_range(name, start, stop, ctx)
-        for begin, end, holds in ((start, limit, holds_below), (limit, stop, not holds_below)):
-            with ctx.facts.assume(cond, holds):
-                part = replace(nest, loops=((var, begin, end), *nest.loops[1:]))
-                emitted = _emit_range(part, open_conditions(part, ctx), ctx)
-            parts += [emitted] if emitted is not None else []
+        parts = _segments(nest, cond, limit, holds_below, ctx)
     return sequence([bind, *parts]) if parts else None
+
+
+def _segments(nest: Nest, cond: Expr, limit: Expr, holds_below: bool, ctx: LaneContext) -> list[tirx.Stmt]:
+    """The code of both parts, as far as they have any."""
+    var, start, stop = nest.loops[0]
+    parts = []
+    for begin, end, holds in ((start, limit, holds_below), (limit, stop, not holds_below)):
+        with ctx.facts.assume(cond, holds):
+            part = replace(nest, loops=((var, begin, end), *nest.loops[1:]))
+            parts.append(_emit_range(part, open_conditions(part, ctx), ctx))
+    return [part for part in parts if part is not None]
 
 
 def _learn_range(name: Var, start: Expr, stop: Expr, ctx: LaneContext) -> None:
