@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.moves import moved_bits
-from tilec.ir.exprs import dtype_of, int_value, linear_in, operands, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, operands, substitute, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Parallel, Store, walk
 from tilec.ir.traits import expressions
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 #: Axes shorter than this make poor vectors.
 _SHORT = 4
+#: What an access counts.
+_READ, _WRITTEN = 1, 2
+#: Lanes of a wide vector, for what they read near to each other.
+_LANES = 16
 
 
 def lane_axis(stmt: Parallel, ctx: LaneContext) -> int:
@@ -40,15 +45,16 @@ def _score(stmt: Parallel, axis: int, ctx: LaneContext) -> tuple[bool, int]:
 def _accesses(body: Block) -> Iterator[tuple[Var, tuple[Expr, ...], int]]:
     for stmt in walk(body):
         if isinstance(stmt, Store):
-            yield stmt.buffer, stmt.indices, 2
+            yield stmt.buffer, stmt.indices, _WRITTEN
         for expr in expressions(stmt):
             for node in walk_expr(expr):
                 if isinstance(node, TensorLoad):
-                    yield node.source, tuple(node.indices), 1
+                    yield node.source, tuple(node.indices), _READ
 
 
 def _points(buffer: Var, indices: tuple[Expr, ...], weight: int, var: Var, ctx: LaneContext) -> int:
-    """Contiguous: 1 per unit of ``weight``; the same element in all lanes: 0; anything else: -2."""
+    """Contiguous, or read near to each other: 1 per unit of ``weight``; the same element in all lanes: 0;
+    anything else: -2."""
     storage = ctx.storages.get(buffer)
     if storage is None:
         return 0
@@ -58,9 +64,20 @@ def _points(buffer: Var, indices: tuple[Expr, ...], weight: int, var: Var, ctx: 
         return 0
     if len(moving) > 1 or storage.layout is not None:
         return -2 * weight
+    if int_value(storage.strides[moving[0]]) != 1:
+        return -2 * weight
     linear = linear_in(inlined[moving[0]], [var])
-    unit = bool(linear) and int_value(linear[0]) == 1 and int_value(storage.strides[moving[0]]) == 1
-    return weight if unit else -2 * weight
+    if linear:
+        return weight if int_value(linear[0]) == 1 else -2 * weight
+    return weight if weight == _READ and _is_near(inlined[moving[0]], var, ctx) else -2 * weight
+
+
+def _is_near(index: Expr, var: Var, ctx: LaneContext) -> bool:
+    """Whether a vector of lanes reads elements that a vector holds, digits of ``var`` such as j // 2."""
+    first = tirx.Var(str(var.name), dtype_of(var)) * _LANES
+    at = [substitute(index, {var: first + tirx.const(lane, dtype_of(var))}) for lane in range(_LANES)]
+    gaps = [int_value(ctx.facts.analyzer.simplify(place - at[0])) for place in at]
+    return all(gap is not None and abs(gap) < _LANES for gap in gaps)
 
 
 def lane_count(body: Block, ctx: LaneContext) -> int:
