@@ -10,7 +10,8 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.digits import distances, has_digits, in_first_lane
 from tilec.backends.cpu.products.tir import span
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int_value, linear_in, uses
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -21,19 +22,22 @@ if TYPE_CHECKING:
 
 #: Elements between two that lanes read that are read along with them rather than apart.
 _WIDEST_GAP = 4
+#: Bytes of elements of which a vector has so many that those between are read along at any even distance.
+_NARROW = 2
 
 
 def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> Expr | None:
     """The elements at ``indices``, whose digits the lanes know; None where one element a lane is as good."""
     if storage.layout is not None or storage.copies > 1:
         return None
-    if not any(has_digits(index, ctx) for index in indices):
+    spread = _are_spread(storage, indices, ctx)
+    if not spread and not any(has_digits(index, ctx) for index in indices):
         return None
     places = places_of(storage, indices, ctx)
     if places is None:
         return None
     first = storage.offset([in_first_lane(index, ctx) for index in indices])
-    if _is_even(places):
+    if _is_even(places) and not spread:
         return tirx.BufferLoad(storage.data, [span(first, ctx.width)]) if places[1] == 1 else None
     own = sorted(set(places))
     runs = _runs(own)
@@ -60,6 +64,24 @@ def elements_of(vectors: Sequence[Expr], held: Sequence[int], places: Sequence[i
     """The elements at ``places``, one a lane, of ``vectors``, which have those at ``held`` side by side."""
     copies = -(-len(places) // len(held))  # a shuffle has no more lanes than it takes
     return tirx.Shuffle([*vectors] * copies, [held.index(place) for place in places])
+
+
+def _are_spread(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> bool:
+    """Whether lanes read every second to fourth element, so narrow ones that one by one they take long:
+    colours of pixels, halves of pairs."""
+    if ctx.lanes is None or element_bytes(storage.dtype) > _NARROW:
+        return False
+    step = 0
+    for index, stride in zip(indices, storage.strides, strict=True):
+        whole, factor = ctx.facts.inline(index), int_value(stride)
+        if not uses(whole, (ctx.lanes.var,)):
+            continue
+        linear = linear_in(whole, [ctx.lanes.var])
+        own = int_value(linear[0]) if linear else None
+        if own is None or factor is None:
+            return False
+        step += own * factor
+    return 1 < step <= _WIDEST_GAP
 
 
 def _is_even(places: list[int]) -> bool:
