@@ -86,10 +86,11 @@ def test_operands_of_other_types_lie_along_k() -> None:
     assert "mma.sync m16n8k8" in roads(lowered(product("float32", False, bK=32)))
 
 
-def test_operands_that_threads_load_are_not_its() -> None:
+@pytest.mark.parametrize("align", [True, False])
+def test_operands_that_threads_load_are_not_its(align: bool) -> None:
     guards = {"M": Guard(), "N": Guard(), "K": Guard()}
-    kernel = kernel_of("gemm.py:matmul", guards, {"dtype": "float16", "trans_B": True}, **CONFIG)
-    assert "tcgen05" not in roads(lowered(kernel))
+    kernel = kernel_of("gemm.py:matmul", guards, {"dtype": "float16", "trans_B": True}, **CONFIG, align=align)
+    assert ("tcgen05" in roads(lowered(kernel))) == align
     assert Beside(kernel, SM100A).run({"M": 3, "N": 5, "K": 70}) == []
 
 
