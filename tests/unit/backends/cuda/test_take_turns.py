@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import tilec.language as T
 from tilec.backends.cuda.general.take_turns import TakeTurns
 from tilec.backends.cuda.passes.place_shared import sharing
 from tilec.backends.pipeline import lower
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 SM90A = parse_target("sm_90a")
@@ -118,3 +120,39 @@ def test_who_hears_waits_for_no_product_of_its_own():
     assert before.count("tile=warp_tile") == 3  # two parts of K_s, and R_s
     assert "wgmma_wait" not in before
     assert "wgmma_wait(1" in behind[: behind.index("barrier_arrive(told[1]")]
+
+
+@T.prim_func
+def queries_gradient(
+    Q: T.Tensor((256, 128), "float16"), K: T.Tensor((256, 128), "float16"),
+    V: T.Tensor((256, 128), "float16"), dO: T.Tensor((256, 128), "float16"),
+    lse: T.Tensor((256,), "float32"), delta: T.Tensor((256,), "float32"), dQ: T.Tensor((256, 128), "float16"),
+):  # fmt: skip
+    with T.Kernel(4, threads=256) as bx:
+        q, do, k, v = (T.alloc_shared((64, 128), "float16") for _ in range(4))
+        s, dp = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float32")
+        ds, dq = T.alloc_fragment((64, 64), "float16"), T.alloc_fragment((64, 128), "float32")
+        rows, less = T.alloc_fragment((64,), "float32"), T.alloc_fragment((64,), "float32")
+        T.copy(Q[bx * 64, 0], q)
+        T.copy(dO[bx * 64, 0], do)
+        T.copy(lse[bx * 64], rows)
+        T.copy(delta[bx * 64], less)
+        T.clear(dq)
+        for t in T.Pipelined(4, num_stages=2):
+            T.copy(K[t * 64, 0], k)
+            T.copy(V[t * 64, 0], v)
+            T.clear(s)
+            T.clear(dp)
+            T.gemm(q, k, s, transpose_B=True)
+            T.gemm(do, v, dp, transpose_B=True)
+            for i, j in T.Parallel(64, 64):
+                p = T.exp2(s[i, j] * 0.1 - rows[i])
+                ds[i, j] = p * (dp[i, j] - less[i]) * 0.5
+            T.gemm(ds, k, dq)
+        T.copy(dq, dQ[bx * 64, 0])
+
+
+def test_weights_in_a_fragment_of_the_authors_own_are_computed_by_both() -> None:
+    """They are there already, so that nobody allocates them again."""
+    kernel = elaborate(queries_gradient, name="kernel", dims={}, args={}, config={})
+    assert "told" not in format_kernel(lower(kernel, SM90A, until="take_turns"))

@@ -105,6 +105,7 @@ def _turns(launch: Launch, group: Group) -> Turns:
     stored = (tile for tile in made_in(loop, group, launch, chooser) if is_first(tile, loop))
     held = {tile: fragment(tile) for tile in stored}
     trip = parts_of(replace(loop, body=with_buffers(loop.body, held)), _read_beside(group.body, loop), launch)
+    need(trip.weights <= set(held.values()), "weights are in a fragment of the author's own", loop)
     _check_products(products, group, trip, chooser)
     _check_stages(launch, trip)
     passing = {own: tile for tile, own in held.items()}
