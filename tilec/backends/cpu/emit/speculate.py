@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tilec.ir.exprs import loads
-from tilec.ir.nodes import Bind, Block, If, Store
+from tilec.ir.nodes import Bind, Block, If, Stmt, Store, walk
+from tilec.ir.traits import expressions
 from tilec.lowering.emission.access import open_bounds
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.emit.context import LaneContext
 
 
-def is_speculable(exprs: Sequence[Expr], ctx: LaneContext) -> bool:
+def is_speculable(exprs: Iterable[Expr], ctx: LaneContext) -> bool:
     """Whether every element read in ``exprs`` exists whatever the conditions around it are."""
     return all(_exists(load.source, tuple(load.indices), ctx) for expr in exprs for load in loads(expr))
 
@@ -28,33 +29,23 @@ def _exists(buffer: Var, indices: Sequence[Expr], ctx: LaneContext) -> bool:
 
 def takes_masks(block: Block) -> bool:
     """Whether ``block`` can run for all lanes with its stores blended, if what it reads has a vector form: it
-    only computes and writes tiles, as a predicable one does."""
-    return all(_takes_masks(stmt) for stmt in block)
+    only computes and writes tiles. A global buffer is not written back, since another block may be writing
+    there."""
+    return all(_takes_masks(stmt) for stmt in walk(block))
 
 
-def _takes_masks(stmt: object) -> bool:
-    if isinstance(stmt, If):
-        return takes_masks(stmt.then) and takes_masks(stmt.orelse)
+def _takes_masks(stmt: Stmt) -> bool:
     if isinstance(stmt, Store):
         return not stmt.buffer.scope().startswith("global")
-    return isinstance(stmt, Bind)
+    return isinstance(stmt, (Bind, If))
 
 
 def is_predicable(block: Block, ctx: LaneContext) -> bool:
-    """Whether ``block`` can run for all lanes with its stores blended: it only computes and writes tiles.
-    A global buffer is not written back, since another block may be writing there."""
-    return all(_is_predicable_stmt(stmt, ctx) for stmt in block)
+    """Whether ``block`` can run so and every element that it names exists in all lanes."""
+    return takes_masks(block) and all(_is_everywhere(stmt, ctx) for stmt in walk(block))
 
 
-def _is_predicable_stmt(stmt: object, ctx: LaneContext) -> bool:
-    if isinstance(stmt, Bind):
-        return is_speculable([stmt.value], ctx)
-    if isinstance(stmt, If):
-        inside = is_predicable(stmt.then, ctx) and is_predicable(stmt.orelse, ctx)
-        return inside and is_speculable([stmt.cond], ctx)
-    if not isinstance(stmt, Store) or stmt.buffer.scope().startswith("global"):
-        return False
-    if stmt in ctx.accumulators:
-        return is_speculable([stmt.value, *stmt.indices], ctx)
-    exists = _exists(stmt.buffer, stmt.indices, ctx)
-    return exists and is_speculable([stmt.value, *stmt.indices], ctx)
+def _is_everywhere(stmt: Stmt, ctx: LaneContext) -> bool:
+    if isinstance(stmt, Store) and stmt not in ctx.accumulators:
+        return _exists(stmt.buffer, stmt.indices, ctx) and is_speculable(expressions(stmt), ctx)
+    return is_speculable(expressions(stmt), ctx)
