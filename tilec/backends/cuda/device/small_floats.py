@@ -13,6 +13,7 @@ import numpy as np
 
 from tilec.backends.cuda.device.helper import Helper, Lanes
 from tilec.dtypes import FLOAT_FORMATS, FloatFormat
+from tilec.ir.interp.values import numpy_dtype
 
 _MAGNITUDE, _INFINITY, _NAN, _QUIET = 0x7FFFFFFF, 0x7F800000, 0x7F, 0x7FC00000
 #: float32 of this size are whole numbers: the low bits of what is added to it are that, to nearest.
@@ -49,15 +50,7 @@ __device__ __forceinline__ float {name}(unsigned char bits) {{
 @cache
 def _values(dtype: str) -> np.ndarray:
     """What each byte stands for."""
-    form, byte = FLOAT_FORMATS[dtype], np.arange(256)
-    magnitude = (byte & 127).astype(np.int32)
-    normal = (magnitude << (23 - form.mantissa)) + ((127 - form.bias) << 23)
-    small = (magnitude.astype(np.float32) * np.float32(_step(form))).view(np.int32)
-    value = np.where(magnitude < 1 << form.mantissa, small, normal)
-    value = np.where(magnitude >= form.first_special, _QUIET, value)
-    if form.has_infinity:
-        value = np.where(magnitude == form.first_special, _INFINITY, value)
-    return (value.astype(np.uint32) | (byte & 128).astype(np.uint32) << 24).view(np.float32)
+    return np.arange(256, dtype=np.uint8).view(numpy_dtype(dtype)).astype(np.float32)
 
 
 @cache
