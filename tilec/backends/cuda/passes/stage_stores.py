@@ -13,7 +13,8 @@ from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.tiles import swizzled
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.passes.place_shared import pool_plan
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
+from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
+from tilec.ir.exprs import dtype_of, loads, substitute, uses
 from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.roads import Loss
@@ -146,8 +147,7 @@ def _stored(loop: Parallel) -> tuple[Expr | None, Store | None]:
 def _goes_along(indices: Sequence[Expr], var: Var) -> bool:
     """Whether each value of ``var`` has the next element of a row."""
     *rows, last = indices
-    linear = linear_in(last, [var])
-    return bool(linear) and int_value(linear[0]) == 1 and not any(uses(row, (var,)) for row in rows)
+    return moves_by_one(last, var) and not any(uses(row, (var,)) for row in rows)
 
 
 def _brings_out(loop: Parallel, tiles: list[Var]) -> bool:
