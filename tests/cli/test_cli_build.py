@@ -347,3 +347,14 @@ def test_emitted_sources_compile_on_their_own(tilec: Callable, project: Path) ->
     )
     assert outcome.code == 1
     assert "the sources cannot be written" in outcome.err
+
+
+def test_check_takes_the_kernels_and_targets_of_build(tilec: Callable, project: Path) -> None:
+    replace(project / "proj.toml", '"x86-64-v2"', '"x86-64-v2", "x86-64-v3"')
+    outcome = tilec("check", project / "proj.toml", "--target", "x86-64-v3", "--kernel", "sax*")
+    assert outcome.code == 0
+    assert "x86-64-v3" in outcome.out
+    assert "x86-64-v2" not in outcome.out
+    outcome = tilec("check", project / "proj.toml", "--kernel", "saxy")
+    assert outcome.code == 2
+    assert 'no kernel matches "saxy"' in outcome.err

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
+@click.option("--target", "targets", multiple=True, metavar="T", help="Check this target only; repeatable.")
+@click.option(
+    "--kernel", "kernels", multiple=True, metavar="GLOB", help="Check these kernels only; repeatable."
+)
 @click.option("--shapes", type=click.Path(path_type=Path), help="Calls as JSON: who serves each?")
 @click.option("--model", type=click.Path(path_type=Path), help="A transformer's config.json: who serves it?")
 @click.option(
@@ -54,6 +58,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     manifest: Path,
+    targets: tuple[str, ...],
+    kernels: tuple[str, ...],
     shapes: Path | None,
     model: Path | None,
     tokens: tuple[int, ...],
@@ -85,7 +91,7 @@ def command(
     from tilec.manifest import of_all_hosts
 
     _check_usage(shapes, model, context, dtype, out)
-    plans = load_plans(manifest, jobs=jobs)
+    plans = load_plans(manifest, targets=targets, kernels=kernels, jobs=jobs)
     plan = of_all_hosts(plans)
     with shown_progress(plain=every) as progress:
         checked = check_sources(

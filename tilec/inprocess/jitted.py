@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MethodType
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError
@@ -48,6 +49,10 @@ class JITImpl(JitFunction):
         if name in options:
             return options[name]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """In a class it is a method: called on an object, it gets that object first."""
+        return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str:
         """By its name in its module, as functions are."""

@@ -130,6 +130,13 @@ def _distinct(value: tuple[Any, ...]) -> tuple[Any, ...]:
     return value
 
 
+def _no_truth(value: object) -> object:
+    """`true` is 1 to Python, and no number to a person."""
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is no number")
+    return value
+
+
 def _expression(value: object) -> str:
     """An integer stands for itself."""
     if type(value) is int:
@@ -168,7 +175,7 @@ def given_tolerance(table: Kernel | Override | Schedule) -> dict[str, float]:
 
 
 RelativeTolerance = Annotated[
-    float | None,
+    StrictFloat | None,
     Field(
         ge=0,
         examples=["rtol = 1e-3"],
@@ -176,7 +183,7 @@ RelativeTolerance = Annotated[
     ),
 ]
 AbsoluteTolerance = Annotated[
-    float | None,
+    StrictFloat | None,
     Field(
         ge=0,
         examples=["atol = 1e-3"],
@@ -184,7 +191,7 @@ AbsoluteTolerance = Annotated[
     ),
 ]
 Mismatches = Annotated[
-    float | None,
+    StrictFloat | None,
     Field(
         ge=0,
         le=1,
@@ -636,7 +643,7 @@ class Kernel(Table):
 class Manifest(Table):
     """The whole file."""
 
-    edition: Literal[1] = Field(description="Version of this format.")
+    edition: Annotated[Literal[1], BeforeValidator(_no_truth)] = Field(description="Version of this format.")
     extends: StrictStr | None = Field(
         default=None,
         description="Another manifest, whose kernels stand in place of `kernel` tables: a package and "

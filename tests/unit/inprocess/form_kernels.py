@@ -289,3 +289,31 @@ def with_a_dim_too_many(A):
         for i in T.Parallel(32):
             B[b * 32 + i] = A[b * 32 + i] + 1
     return B
+
+
+class Offsets:
+    """Factories and eager kernels that read their object."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    @tilec.jit(out_idx=[-1])
+    def lazy(self, M: int):
+        offset = self.offset
+
+        @T.prim_func
+        def main(A: T.Tensor((M,), "float32"), B: T.Tensor((M,), "float32")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(M):
+                    B[i] = A[i] + offset
+
+        return main
+
+    @tilec.jit
+    def eager(self, A: T.Tensor[[T.dyn], T.float32]):
+        M = A.shape[0]
+        B = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = A[bx * 32 + i] + self.offset
+        return B

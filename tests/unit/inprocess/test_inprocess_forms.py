@@ -208,3 +208,12 @@ def test_tensors_are_declared() -> None:
     x = torch.zeros(8)
     with pytest.raises(TypeError, match="B of undeclared is a tensor that the kernel does not declare"):
         kernels.undeclared(x, x)
+
+
+def test_a_kernel_in_a_class_is_a_method() -> None:
+    x = torch.zeros(32)
+    for offset in (3, 5):
+        kernels_of = kernels.Offsets(offset)
+        assert kernels_of.lazy(32)(x)[0] == offset
+        assert kernels_of.eager(x)[0] == offset
+    assert isinstance(kernels.Offsets.lazy, type(kernels.tripled))

@@ -80,6 +80,7 @@ CASES = [
         "write for example dims = {",
         id="wrong-type-dim",
     ),
+    pytest.param(KERNEL + "rtol = true", 4, "kernel[0].rtol", "number", "rtol = 1e-3", id="truth-for-number"),
     pytest.param(KERNEL + "rtol = 'x'", 4, "kernel[0].rtol", "number", "rtol = 1e-3", id="wrong-type-number"),
     pytest.param(
         '[[kernel]]\nname = 3\nsource = "kernels/gemm.py:k"',
@@ -345,6 +346,7 @@ def test_kernel_errors(
     ("old", "new", "line", "what", "remedy"),
     [
         ("edition = 1", "edition = 2", 1, "unknown edition 2", "edition = 1"),
+        ("edition = 1", "edition = true", 1, "unknown edition True", "edition = 1"),
         ("edition = 1", 'edition = "1"', 1, "unknown edition '1'", "edition = 1"),
         ("edition = 1\n", "\n", None, '"edition" is missing', "edition"),
         ('name = "demo"', 'name = "my-lib"', 4, "no C identifier", ""),
