@@ -14,6 +14,7 @@ from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.hoist_trips import HoistTrips
+from tilec.backends.cuda.passes.hold_elements import HoldElements
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.join_parts import JoinParts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
@@ -67,6 +68,7 @@ OPENING: tuple[Pass, ...] = (
     ChooseStores(),
     ForwardStores(),
     SpreadTrips(),
+    HoldElements(),
     PartAdditions(),
 )
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
