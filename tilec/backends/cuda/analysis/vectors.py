@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import ir as tvm_ir
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import Call, Var
 
-from tilec.ir.exprs import choice_of, conjuncts, dtype_of, int_value, linear_in, same_all, substitute, uses
+from tilec.ir.exprs import (
+    choice_of,
+    conjuncts,
+    dtype_of,
+    int_value,
+    linear_in,
+    operands,
+    same_all,
+    substitute,
+    transform,
+    uses,
+)
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.emission.storage import element_bytes
 
@@ -37,7 +48,7 @@ def vector_width(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, fac
 
     All of them are inside the buffer or none is, their address is aligned, given that ``var`` starts at a
     multiple of the width. Base addresses are aligned to `WIDEST`."""
-    width, indices = widest(buffer, limit), [facts.inline(index) for index in indices]
+    width, indices = widest(buffer, limit), [_known(index, facts) for index in indices]
     while width > 1 and not _is_vector(buffer, indices, var, width, facts):
         width //= 2
     return width
@@ -85,12 +96,30 @@ def _step(index: Expr, var: Var, width: int, facts: Facts) -> int | None:
         if inner == 1 and divides(width, index.b, facts):
             return 0 if isinstance(index, tirx.FloorDiv) else 1
         return 0 if inner == 0 else None
-    if not isinstance(index, (tirx.Add, tirx.Sub, tirx.Mul)):
-        return None
-    sides = (_step(index.a, var, width, facts), _step(index.b, var, width, facts))
-    if isinstance(index, tirx.Add) and sides in ((0, 1), (1, 0)):
+    if isinstance(index, Call):
+        return None  # its value may be another one in each call
+    sides = tuple(_step(each, var, width, facts) for each in operands(index))
+    if isinstance(index, (tirx.Add, tirx.BitwiseXor)) and sides in ((0, 1), (1, 0)):
         return 1 if divides(width, index.b if sides[0] else index.a, facts) else None
-    return 0 if sides == (0, 0) else None
+    return 0 if sides and all(side == 0 for side in sides) else None
+
+
+def _known(index: Expr, facts: Facts) -> Expr:
+    """An index or a condition without names of known values, in quotients and remainders."""
+    return transform(facts.inline(index), _quotient)
+
+
+def _quotient(index: Expr) -> Expr | None:
+    """A shift to the right as the quotient that it is, a mask of the lowest bits as the remainder."""
+    number = int_value(index.b) if isinstance(index, (tirx.RShift, tirx.BitwiseAnd)) else None
+    if number is None or not 0 <= number < _MOST:
+        return None
+    inner = transform(index.a, _quotient)
+    if isinstance(index, tirx.RShift) and number < _MOST.bit_length():
+        return tirx.floordiv(inner, tirx.const(1 << number, dtype_of(inner)))
+    if isinstance(index, tirx.BitwiseAnd) and number & (number + 1) == 0:
+        return tirx.floormod(inner, tirx.const(number + 1, dtype_of(inner)))
+    return None
 
 
 class Comb(NamedTuple):
@@ -138,7 +167,7 @@ def _share_runs(item: Access, comb: Comb, other: Access, beside: Comb) -> bool:
 def _comb(item: Access, var: Var, facts: Facts) -> Comb | None:
     """The comb of an access, along the last axis of a tensor or along the last two, of which the last one
     has a few elements."""
-    *rows, place = (facts.inline(index) for index in item.indices)
+    *rows, place = (_known(index, facts) for index in item.indices)
     length, last = item.buffer.shape[-1], int_value(item.buffer.shape[-1])
     if rows and last in _STRIDES and int_value(place) is not None and not len(item.buffer.strides):
         *rows, above = rows
@@ -156,7 +185,24 @@ def _comb(item: Access, var: Var, facts: Facts) -> Comb | None:
 
 def agree(cond: Expr, var: Var, width: int, facts: Facts) -> bool:
     """Whether a condition has one value for ``width`` values of ``var``, the first a multiple of that."""
-    return all(not uses(part, (var,)) or _ends_between(part, var, width, facts) for part in conjuncts(cond))
+    return all(
+        not uses(part, (var,)) or _ends_between(part, var, width, facts) or _is_alike(part, var, width, facts)
+        for part in conjuncts(cond)
+    )
+
+
+def _is_alike(cond: Expr, var: Var, width: int, facts: Facts) -> bool:
+    """Whether what a condition compares stays as it is or has its bound between vectors, or each of several
+    conditions in it is so."""
+    if isinstance(cond, (tirx.Or, tirx.Not)):
+        return all(agree(part, var, width, facts) for part in operands(cond))
+    cond = _known(cond, facts)
+    if isinstance(cond, (tirx.LT, tirx.GE, tirx.GT, tirx.LE)):
+        low, high = (cond.a, cond.b) if isinstance(cond, (tirx.LT, tirx.GE)) else (cond.b, cond.a)
+        sides = _step(low, var, width, facts), _step(high, var, width, facts)
+        if sides in ((1, 0), (0, 1)):
+            return divides(width, high if sides[0] else low + 1, facts)
+    return _step(cond, var, width, facts) == 0
 
 
 def _ends_between(bound: Expr, var: Var, width: int, facts: Facts) -> bool:
@@ -164,7 +210,7 @@ def _ends_between(bound: Expr, var: Var, width: int, facts: Facts) -> bool:
     distance = gap(bound)
     if distance is None:
         return False
-    distance = facts.inline(distance)
+    distance = _known(distance, facts)
     linear = linear_in(distance, [var])
     step = int_value(linear[0]) if linear else None
     if not linear or step not in (1, -1):
@@ -178,9 +224,12 @@ def span(
     """Where ``count`` values of ``var``, the first a multiple of that, read elements of one short run: how
     many elements one access moves, and the number in the run of each value's element. Several values may
     share an element, as where several numbers are in a byte; None for any other access."""
-    if not indices or any(uses(facts.inline(index), (var,)) for index in indices[:-1]):
+    if not indices:
         return None
-    start, steps = _steps(facts.inline(indices[-1]), var, count, facts)
+    *rows, last = (_known(index, facts) for index in indices)
+    if any(uses(row, (var,)) for row in rows):
+        return None
+    start, steps = _steps(last, var, count, facts)
     if not steps or min(steps) < 0 or max(steps) >= count:
         return None
     length = 1 << max(steps).bit_length()

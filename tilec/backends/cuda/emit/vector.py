@@ -112,7 +112,9 @@ class Vector:
         values = values_of(names)
         moving = {var: value for var, value in values.items() if uses(inlined(value, values), (self.var,))}
         cond = inlined(branch.cond, moving)
-        if not agree(inlined(cond, values), self.var, self.width, self.ctx.facts):
+        whole = inlined(cond, values)
+        changes = any(load.source in self.written for load in loads(whole))
+        if changes or not agree(whole, self.var, self.width, self.ctx.facts):
             return None
         own = tuple(stmt for stmt in names if isinstance(stmt, Bind) and stmt.var in moving)
         common = tuple(stmt for stmt in names if stmt not in own)
