@@ -241,3 +241,32 @@ def test_rings_of_small_stages_leave_room_for_their_barriers(rows, dtype):
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 5, (39, columns)).astype(dtype) for columns in (rows + 3, 21))
     agree(kernel, a, b, expected=a.T.astype(np.int32) @ b.astype(np.int32), targets=("sm_90a", "sm_100a"))
+
+
+@pytest.mark.parametrize("shape", [(16,), (1, 20), (3, 8), (36,)])
+def test_tiles_of_any_length_of_whole_vectors_come_by_boxes(shape):
+    zeros = (0,) * (len(shape) - 1)
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((64, 256), "float16"), B: T.Tensor((64, 256), "float16"),
+        S: T.Tensor((4, *shape), "float32"), C: T.Tensor((64, 64), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            s, acc = T.alloc_shared(shape, "float32"), T.alloc_fragment((64, 64), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[0, k * 64], a)
+                T.copy(B[0, k * 64], b)
+                T.copy(S[(k, *zeros, 0)], s)
+                T.gemm(a, b, acc, transpose_B=True)
+                for i, j in T.Parallel(64, 64):
+                    acc[i, j] += s[(*zeros, j % shape[-1])] * s[tuple(i % size for size in shape)]
+            T.copy(acc, C)
+
+    rng = np.random.default_rng(3)
+    inputs = [rng.integers(-3, 4, size).astype(np.float16) for size in ((64, 256), (64, 256))]
+    inputs.append(rng.integers(-3, 4, (4, *shape)).astype(np.float32))
+    agree(kernel, *inputs, targets=("sm_90a",))
+    assert any("S -> s: TMA" in road for road in roads(kernel, inputs))

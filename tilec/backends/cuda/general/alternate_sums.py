@@ -96,7 +96,7 @@ class _Turns:
             for name in ("sums_done", "sums_read")
         )
         loaded = next(stmt for stmt in self.sums.then if isinstance(stmt, TensorSums))
-        ring = Ring((loaded.dst.buffer,), _TILES, 0, True, False, False)
+        ring = Ring((loaded.dst.buffer,), _TILES, 0, 0, True, False, False)
         self.making, self.loading = Place(ring, "made"), Place(ring, "loaded")
         self.counters = self._counters()
 

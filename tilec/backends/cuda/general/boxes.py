@@ -40,9 +40,17 @@ class Boxes:
         return self.count * self.step
 
 
-def check_box(src: Region, start: tuple[Expr, ...], tile: Region, is_operand: bool, facts: Facts) -> None:
+def check_box(
+    src: Region,
+    start: tuple[Expr, ...],
+    tile: Region,
+    is_operand: bool,
+    facts: Facts,
+    is_spaced: bool = False,
+) -> None:
     """Unfit where TMA cannot bring a region of a tensor to a tile, or to a version of one. ``start`` is that
-    of the region without names; tiles of products (``is_operand``) lie in slabs, others row by row."""
+    of the region without names; tiles of products (``is_operand``) lie in slabs, others row by row, of any
+    length where their versions begin at multiples of `ALIGNMENT` all the same (``is_spaced``)."""
     size = element_bytes(str(tile.buffer.dtype))
     name = tile.buffer.name
     need(str(src.buffer.scope()) in TENSORS, f"{src.buffer.name} is no tensor of the call")
@@ -70,13 +78,13 @@ def check_box(src: Region, start: tuple[Expr, ...], tile: Region, is_operand: bo
     )
     whole = prod(shape) * size
     need(
-        whole % ALIGNMENT == 0,
+        whole % ALIGNMENT == 0 or (is_spaced and not is_operand),
         f"{name} has {whole} bytes, no multiple of {ALIGNMENT}",
         remedy="choose larger tiles",
     )
     in_slabs = is_operand and slab_bytes(tile.buffer) != 0
     need(
-        in_slabs or (_row(shape[-1], size) != 0 if len(shape) == 1 else shape[-1] <= LARGEST_BOX),
+        in_slabs or shape[-1] <= LARGEST_BOX or (len(shape) == 1 and _row(shape[-1], size) != 0),
         f"rows of {shape[-1]} elements are beyond {LARGEST_BOX}",
     )
     need(

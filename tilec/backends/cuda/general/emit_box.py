@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from math import prod
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -10,6 +11,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.parts import Parts, parts_of
+from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
@@ -162,8 +164,9 @@ def _place(stmt: BoxLoad, made: Boxes, ctx: DeviceContext) -> Expr:
     total: Expr = u32(0)
     for start, extent in zip(starts[:lead], shape[:lead], strict=True):
         total = total * u32(int_value(extent) or 1) + u32(ctx.value(start))
+    version = prod(static_extents(stmt.dst.buffer)[lead:]) * element_bytes(str(stmt.dst.buffer.dtype))
     row = u32(ctx.value(starts[lead])) * u32(made.pitch) if len(starts) - lead == 2 else u32(0)
-    return ctx.facts.analyzer.simplify(total * u32(made.bytes) + row)
+    return ctx.facts.analyzer.simplify(total * u32(version) + row)
 
 
 @emits(WaitLanded)

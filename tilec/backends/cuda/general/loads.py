@@ -248,7 +248,8 @@ class Loads(ScopedRewrite):
                     groups if len(tile.shape) == 2 else len(tile.shape) == 3 and matrices,
                     f"parts of {tile.name} are no groups of {GROUP_ROWS} rows",
                 )
-            check_box(stmt.src, start, stmt.dst, tile in self._operands, self.facts)
+            is_operand, is_spaced = tile in self._operands, is_whole(stmt.dst)
+            check_box(stmt.src, start, stmt.dst, is_operand, self.facts, is_spaced)
         except Unfit as unfit:
             return str(unfit)
         return None

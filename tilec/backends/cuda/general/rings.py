@@ -3,6 +3,7 @@ stages."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tensor_memory import PAIR
-from tilec.backends.cuda.analysis.tiles import alike
+from tilec.backends.cuda.analysis.tiles import alike, static_extents
 from tilec.backends.cuda.analysis.turn_operands import is_read_across
+from tilec.backends.cuda.analysis.units import ALIGNMENT
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
 from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled, is_loop
 from tilec.backends.cuda.general.ring_room import warps_bytes, with_stages
@@ -36,6 +38,7 @@ from tilec.ir.nodes import (
 )
 from tilec.lowering.analysis.uses import addressed_in, touches, uses_itself
 from tilec.lowering.emission.memory import tile_bytes
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -48,13 +51,14 @@ _STAGES = 2
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """Tiles that are loaded together: ``bytes`` of one stage, and ``stages`` of them. ``by_products``:
-    nothing but products uses them; ``by_threads``: threads load them, not TMA; ``is_fenced``: those who wait
-    make what cp.async brings visible to wgmma."""
+    """Tiles that are loaded together: ``bytes`` of one stage, of which loads bring ``brought``, and
+    ``stages`` of them. ``by_products``: nothing but products uses them; ``by_threads``: threads load them,
+    not TMA; ``is_fenced``: those who wait make what cp.async brings visible to wgmma."""
 
     tiles: tuple[Var, ...]
     stages: int
     bytes: int
+    brought: int
     by_products: bool
     by_threads: bool
     is_fenced: bool
@@ -229,7 +233,7 @@ def _ring(
     stages = max(_stages(stmt, program) for stmt in stmts)
     others = [stmt for stmt, around in program.around.items() if not stmts & {stmt, *around}]
     users = [stmt for stmt in others if any(uses_itself(stmt, tile) for tile in tiles)]
-    size = sum(tile_bytes(Alloc(tile)) // (PAIR if tile in halved else 1) for tile in tiles)
+    brought = sum(tile_bytes(Alloc(tile)) // (PAIR if tile in halved else 1) for tile in tiles)
     around = {outer for stmt in stmts for outer in program.around[stmt]}
     by_products = all(
         stmt in wide
@@ -238,8 +242,9 @@ def _ring(
         for stmt in users
     )
     by_threads = _by_threads(own)
+    size = brought if by_threads else brought + sum(map(_gap, tiles))
     fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)
-    return Ring(tiles, stages, size, by_products, by_threads, fenced)
+    return Ring(tiles, stages, size, brought, by_products, by_threads, fenced)
 
 
 def _always_runs(stmt: Stmt) -> bool:
@@ -266,7 +271,26 @@ def _stages(load: Stmt, program: Program) -> int:
 def versions(ring: Ring) -> dict[Var, Var]:
     """For each tile of a ring the tile of all of its stages."""
     return {
-        tile: tirx.decl_buffer((ring.stages, *(int_value(extent) or 1 for extent in tile.shape)),
-                               str(tile.dtype), name=str(tile.name), scope="shared.dyn")
+        tile: tirx.decl_buffer(
+            (ring.stages, *(static_extents(tile) if ring.by_threads else _whole_units(tile))),
+            str(tile.dtype),
+            name=str(tile.name),
+            scope="shared.dyn",
+        )
         for tile in ring.tiles
-    }  # fmt: skip
+    }
+
+
+def _whole_units(tile: Var) -> tuple[int, ...]:
+    """The extents of a tile, the first one that is more than 1 so long that stages begin where TMA may
+    write."""
+    extents = static_extents(tile)
+    first = next((axis for axis, extent in enumerate(extents) if extent > 1), len(extents) - 1)
+    inner = math.prod(extents[first + 1 :]) * element_bytes(str(tile.dtype))
+    step = ALIGNMENT // math.gcd(ALIGNMENT, inner)
+    return (*extents[:first], -(-extents[first] // step) * step, *extents[first + 1 :])
+
+
+def _gap(tile: Var) -> int:
+    """Bytes between a version of a tile and the next one."""
+    return math.prod(_whole_units(tile)) * element_bytes(str(tile.dtype)) - tile_bytes(Alloc(tile))

@@ -367,7 +367,7 @@ class _Roles:
         if ring.by_threads:
             brought = [part for load in loads for part in self._threads(load, ring, stage, ahead)]
         else:
-            expect = ArriveOnce(self.full[ring], stage, tirx.const(ring.bytes, "int32"))
+            expect = ArriveOnce(self.full[ring], stage, tirx.const(ring.brought, "int32"))
             brought = [expect, *(self._boxes(load, ring, stage, ahead) for load in loads)]
         made: Block = (
             *names,
