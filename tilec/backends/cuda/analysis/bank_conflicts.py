@@ -49,12 +49,14 @@ _APART = "pad the rows of {} by 16 bytes, or let neighbouring threads take neigh
 
 class Wait(NamedTuple):
     """What an access of a shared tile takes: ``ways`` times as long as without conflicts, and ``times`` the
-    banks' time for one element of each lane, for all that a thread has of it."""
+    banks' time for one element of each lane, for all that a thread has of it. A lane moves ``bytes`` at
+    once."""
 
     buffer: Var
     verb: str
     ways: int
     times: float
+    bytes: int
 
 
 def conflicts(launch: Launch) -> list[Road]:
@@ -90,7 +92,7 @@ def waits(stmt: Stmt, layouts: Mapping[Var, Layout], warps: int) -> Iterator[Wai
         return  # what wgmma and its lanes read lies in slabs for them
     if isinstance(stmt, WarpGemm):
         for region, across in ((stmt.a, stmt.trans_a), (stmt.b, not stmt.trans_b)):
-            yield Wait(region.buffer, "read by T.gemm", _operand_ways(region, across, layouts), 0)
+            yield Wait(region.buffer, "read by T.gemm", _operand_ways(region, across, layouts), 0, 0)
     elif isinstance(stmt, ThreadLoop) and fragment_store(stmt, layouts) is None:
         body = Parallel(stmt.vars, stmt.extents, stmt.body)
         yield from _loop_waits(body, stmt.layout, stmt.vector, layouts)
@@ -151,7 +153,7 @@ def _loop_waits(loop: Parallel, layout: Layout, vector: int, layouts: Mapping[Va
         width = min(run.width, chunk(tile), WIDEST // size) if places.moves else 1
         ways = bank_conflicts(places.offsets, size, width)
         times = ways * max(1.0, width * size / BANK_BYTES) / width * share * run.trips
-        yield Wait(item.buffer, "written" if item.is_write else "read", ways, times)
+        yield Wait(item.buffer, "written" if item.is_write else "read", ways, times, width * size)
 
 
 def _runs(block: Block, var: Var, width: int, trips: int) -> Iterator[_Run]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.bank_conflicts import Wait, tile_layouts, waits
 from tilec.backends.cuda.analysis.threads import warps_of
+from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, ThreadVector
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.layout_algebra import BANK_BYTES, WARP_LANES, chunk
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
 #: A swizzle is taken where accesses take less than so much of their time: places in rows cost fewer
 #: instructions, and compilers join neighbours there. A gemv of 4-bit weights that gives its bytes to other
-#: threads took twice as long on an H100 with two ways in place of four.
-_GAIN = 0.5
+#: threads took twice as long on an H100 with two ways in place of four. Of whole vectors there are few
+#: places, and no neighbours to join.
+_GAIN, _GAIN_OF_VECTORS = 0.5, 1.0
 #: Statements that name single elements, wherever these lie.
 _ELEMENTS = (Bind, For, If, Store, ThreadVector, While)
 #: Statements whose parts count by themselves.
@@ -65,7 +67,7 @@ def _free_tiles(launch: Launch) -> dict[Var, list[Stmt]]:
     """The tiles in rows that loops and copies alone use, and these."""
     rows = {stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc) and not stmt.layout}
     tiles = {tile for tile in rows - addressed_in(launch.body) if tile.scope() == "shared.dyn"}
-    users: dict[Var, list[Stmt]] = {tile: [] for tile in tiles if len(tile.shape) > 1}
+    users: dict[Var, list[Stmt]] = {tile: [] for tile in tiles}
     for stmt, inner in _uses(launch.body):
         for tile in {buffer for each in inner for buffer in buffers(each)} & set(users):
             if type(stmt) is ThreadLoop or (isinstance(stmt, AsyncCopy) and not stmt.ends):
@@ -100,11 +102,13 @@ def _best(tile: Var, stmts: Sequence[Stmt], layouts: Mapping[Var, Layout], warps
 
     plain = layouts[tile]
     now = found(plain)
-    most = _GAIN * sum(wait.times for wait in now)
+    in_vectors = all(wait.bytes == WIDEST for wait in now)
+    most = (_GAIN_OF_VECTORS if in_vectors else _GAIN) * sum(wait.times for wait in now)
     if sum(wait.times / wait.ways for wait in now) >= most:  # no layout is as fast
         return plain
     together = max((stmt.width for stmt in stmts if isinstance(stmt, AsyncCopy)), default=1)
-    whole = [each for each in _swizzles(tile, plain) if chunk(each) >= together]
+    made = _swizzles_of_vectors(tile, plain) if in_vectors else _swizzles(tile, plain)
+    whole = [each for each in made if chunk(each) >= together]
     least = min(whole, key=times, default=plain)
     return least if times(least) < most else plain
 
@@ -112,6 +116,8 @@ def _best(tile: Var, stmts: Sequence[Stmt], layouts: Mapping[Var, Layout], warps
 def _swizzles(tile: Var, plain: Layout) -> list[Layout]:
     """Layouts whose rows have their chunks in another order than the rows beside them."""
     size, pitch = element_bytes(str(tile.dtype)), plain.shape[-1]
+    if len(plain.shape) == 1:
+        return []
     return [
         Layout(plain.digits, Swizzle(width, max(1, unit // size), pitch * step))
         for unit in _UNITS
@@ -119,6 +125,15 @@ def _swizzles(tile: Var, plain: Layout) -> list[Layout]:
         for step in (1, 2, 4, 8)
         if width * unit <= WARP_LANES * BANK_BYTES and pitch * size % (width * max(unit, size)) == 0
     ]
+
+
+def _swizzles_of_vectors(tile: Var, plain: Layout) -> list[Layout]:
+    """Layouts that keep vectors whole, whose lines of all banks have theirs in another order than the lines
+    beside them."""
+    size, line = element_bytes(str(tile.dtype)), WARP_LANES * BANK_BYTES
+    if plain.shape[-1] * size % line:
+        return []
+    return [Layout(plain.digits, Swizzle(width, WIDEST // size, line // size)) for width in (2, 4, 8)]
 
 
 def _laid(stmt: Stmt, chosen: Mapping[Var, Layout]) -> Stmt:
