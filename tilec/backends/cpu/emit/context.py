@@ -15,6 +15,7 @@ from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.float8 import decode_by_half
 from tilec.backends.cpu.emit.functions import named_call
+from tilec.backends.cpu.emit.half import decode_half, encode_half
 from tilec.backends.cpu.emit.joined_bytes import joined_bytes
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.never_nan import stays_number
@@ -196,8 +197,21 @@ class LaneContext(Context):
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of stored elements."""
+        if dtype == "float16" and not self.target.has_half_conversions:
+            return decode_half(raw)
         by_half = dtype in FLOAT8_TYPES and self.target.has_half_conversions
         return decode_by_half(raw, dtype) if by_half else super().decode(raw, dtype)
+
+    def encode(self, value: Expr, dtype: str) -> Expr:
+        """Stored elements of compute values."""
+        by_integers = dtype == "float16" and not self.target.has_half_conversions
+        return encode_half(value) if by_integers else super().encode(value, dtype)
+
+    def rounded(self, value: Expr, dtype: str) -> Expr:
+        """A compute value cast to ``dtype``."""
+        if dtype == "float16":
+            return self.decode(self.encode(value, dtype), dtype)
+        return super().rounded(value, dtype)
 
     # ---- memory ----
 

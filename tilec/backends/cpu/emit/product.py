@@ -25,7 +25,7 @@ from tilec.ir.exprs import transform
 from tilec.ir.nodes import Block, Parallel, Region, Store
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.emission.storage import Storage, element_bytes, encode, stored_type
+from tilec.lowering.emission.storage import Storage, element_bytes, stored_type
 from tilec.lowering.math.vectors import lanes_of
 from tilec.lowering.passes.base import rewrite_blocks
 
@@ -122,7 +122,7 @@ class _Tiles:
         """Writes the lanes of ``value`` along the last index."""
         storage = self.ctx.storage(buffer)
         place = span(storage.offset(indices), lanes_of(value))
-        return tirx.BufferStore(storage.data, encode(value, storage.dtype), [place])
+        return tirx.BufferStore(storage.data, self.ctx.encode(value, storage.dtype), [place])
 
 
 class _Epilogue:
@@ -169,7 +169,7 @@ class _Epilogue:
 
         def moved(r: Expr, v: Expr) -> tirx.Stmt:
             at = lane(block, r, v)
-            value = encode(get(accumulators, at, block.lanes), storage.dtype)
+            value = self.ctx.encode(get(accumulators, at, block.lanes), storage.dtype)
             return tirx.BufferStore(storage.data, value, [span(at, block.lanes)])
 
         return each_vector(block, moved)

@@ -15,7 +15,7 @@ from tilec.backends.cpu.nodes import TransposePanels, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span
 from tilec.ir.exprs import dtype_of
 from tilec.lowering.analysis.regions import static
-from tilec.lowering.emission.storage import convert, decode
+from tilec.lowering.emission.storage import convert
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -54,7 +54,7 @@ class _Blocks:
         buffer = self.stmt.src.region.buffer
         storage = self.ctx.storage(buffer)
         place = storage.offset([self.ctx.value(part) for part in element(self.stmt.src, k, col)])
-        value = decode(tirx.BufferLoad(storage.data, [span(place, self.stmt.lanes)]), storage.dtype)
+        value = self.ctx.decode(tirx.BufferLoad(storage.data, [span(place, self.stmt.lanes)]), storage.dtype)
         return convert(value, str(self.stmt.dst.buffer.dtype))
 
     def _write(self, k: Expr, col: Expr, value: Expr) -> tirx.Stmt:

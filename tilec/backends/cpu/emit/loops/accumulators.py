@@ -11,7 +11,7 @@ from tilec.backends.cpu.emit.access import flat_index, store_element
 from tilec.backends.cpu.emit.functions import keeping_nan
 from tilec.ir.extremes import DROPPING
 from tilec.lowering.analysis.accumulations import Accumulation, identity
-from tilec.lowering.emission.storage import compute_type, decode, is_nan
+from tilec.lowering.emission.storage import compute_type, is_nan
 from tilec.lowering.math.vectors import spread
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Accumulator:
     def _update(self, ctx: LaneContext) -> list[tirx.Stmt]:
         storage = ctx.storage(self.origin.store.buffer)
         index = flat_index(storage, self.origin.store.indices, ctx)
-        old = decode(tirx.BufferLoad(storage.data, [index]), storage.dtype)
+        old = ctx.decode(tirx.BufferLoad(storage.data, [index]), storage.dtype)
         total = self.combine(_at(self.single, 0, 1), _at(self.partial, 0, 1))
         drops = self.origin.kind != "sum" and not self.origin.nan_propagate
         if drops and storage.dtype.startswith(("float", "bfloat")):
