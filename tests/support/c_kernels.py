@@ -208,6 +208,15 @@ def two_launches(X: T.Tensor((8, 33), "float32"), Y: T.Tensor((8,), "float32")):
         Y[bx] = part[bx, 0] + part[bx, 1] + part[bx, 2]
 
 
+@T.prim_func
+def some_lanes(X: T.Tensor((64,), "float32"), At: T.Tensor((64,), "int32"), Y: T.Tensor((2, 64), "float32")):
+    with T.Kernel(1, threads=32) as _:
+        for i in T.Parallel(64):
+            if X[i] > 0.0:
+                Y[0, i] = X[i] * 2.0
+                Y[1, At[i]] = X[i] + 1.0
+
+
 def halves(dtype):
     @T.prim_func
     def main(X: T.Tensor((70,), dtype), a: T.float16, Y: T.Tensor((70,), dtype)):
@@ -286,6 +295,11 @@ CASES = [
         lambda: [np.array([7, 0], np.uint32), integers(64) + 200, np.zeros(64, np.int32)],
     ),
     Case("scan", scan, lambda: [numbers(6, 30), np.zeros((6, 30), np.float32)]),
+    Case(
+        "some_lanes",
+        some_lanes,
+        lambda: [numbers(64), np.argsort(numbers(64)).astype(np.int32), zeros(2, 64)],
+    ),
     Case("two_launches", two_launches, lambda: [numbers(8, 33), np.zeros(8, np.float32)]),
     *(
         Case(

@@ -19,6 +19,8 @@ _STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
 _STREAM = re.compile(r"tilec_stream_([a-z]+\d+x\d+)")
 _GATHER = re.compile(r"tilec_gather_(int\d+)_[a-z]+\d+x\d+")
 _SOME = re.compile(r"tilec_some_(int\d+)_[a-z]+\d+x\d+")
+_STORE_SOME = re.compile(r"tilec_store_some_(int\d+)_([a-z]+\d+x\d+)")
+_SCATTER = re.compile(r"tilec_scatter_(int\d+)_([a-z]+\d+x(\d+))")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
@@ -90,6 +92,12 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _SOME.fullmatch(name)
     if found is not None and result is not None:
         return _neighbours(name, result, c_type(found[1]), helpers)
+    found = _STORE_SOME.fullmatch(name)
+    if found is not None:
+        return _store_lanes(name, c_type(found[2]), c_type(found[1]), "at + i", helpers)
+    found = _SCATTER.fullmatch(name)
+    if found is not None:
+        return _store_lanes(name, c_type(found[2]), c_type(f"{found[1]}x{found[3]}"), "at[i]", helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     if name in ("tilec_vdpbf16ps", "tilec_bfdot") and result is not None:
@@ -187,6 +195,20 @@ def _neighbours(name: str, result: CType, index: CType, helpers: Helpers) -> str
             f"{result.name} {name}(const {result.element} *p, {index.name} at, {there.name} there) {{\n"
             f"  {result.name} v = {{0}};\n"
             f"  for (int i = 0; i < {result.lanes}; i++) if (there[i]) v[i] = p[at + i];\n  return v;\n}}"
+        ),
+    )
+
+
+def _store_lanes(name: str, kind: CType, at: CType, place: str, helpers: Helpers) -> str:
+    """The lanes that take part, side by side or each to its place."""
+    there = c_type(f"int32x{kind.lanes}")
+    for vector in (kind, at, there):
+        helpers.type(vector)
+    return helpers.function(
+        name,
+        lambda: (
+            f"int32_t {name}({kind.element} *p, {at.name} at, {there.name} there, {kind.name} v) {{\n"
+            f"  for (int i = 0; i < {kind.lanes}; i++) if (there[i]) p[{place}] = v[i];\n  return 0;\n}}"
         ),
     )
 

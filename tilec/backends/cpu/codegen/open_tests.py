@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 #: Bits of what a wider vector may be narrowed to.
-_NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
+NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
 def open_tests() -> Any:
@@ -77,4 +77,4 @@ def _opened(test: Expr, counters: Set[Var], zero: Expr) -> Expr:
 
 
 def _narrows(stmt: tirx.IfThenElse) -> bool:
-    return any(dtype_of(store.value) in _NARROW for store in _found(stmt, tirx.BufferStore))
+    return any(dtype_of(store.value) in NARROW for store in _found(stmt, tirx.BufferStore))

@@ -14,9 +14,9 @@ from tilec.backends.cpu.emit.first_lanes import (
     store_first_lanes,
 )
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
-from tilec.backends.cpu.emit.some_lanes import neighbours_that_exist
+from tilec.backends.cpu.emit.some_lanes import neighbours_that_exist, scatter_lanes, store_lanes
 from tilec.backends.cpu.emit.streams import stream
-from tilec.ir.exprs import int_value, linear_in, uses
+from tilec.ir.exprs import all_of, int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import Storage, convert, stored_type
 from tilec.lowering.math.vectors import lanes_of, literal, spread
@@ -48,6 +48,9 @@ def store_element(
             f"all lanes write one element of {buffer.name}", "write it once, outside of the loop"
         )
     stored = spread(value if raw else ctx.encode_in(buffer, value), lanes)
+    mask = _mask_of_store(buffer, index, conds, ctx)
+    if mask is not None:
+        return _store_masked(storage, index, stored, mask, ctx)
     if ctx.mask is not None:
         stored = _kept(storage, index, stored, ctx)
     streamed = stream(storage, index, stored, ctx) if streams and ctx.first is None else None
@@ -55,6 +58,33 @@ def store_element(
     if not conds:
         return write
     return tirx.IfThenElse(ctx.bounds(buffer, conds), write, None)
+
+
+def _mask_of_store(buffer: Var, index: Expr, conds: list[Expr], ctx: LaneContext) -> Expr | None:
+    """The lanes that write by a mask; None where all do, where a blend serves, or no instruction has masks.
+    An element of a tensor is not put back: another block may be writing there. One by one is as fast for what
+    is only moved to places of its own."""
+    if lanes_of(index) == 1 or ctx.first is not None:
+        return None
+    apart = not isinstance(index, tirx.Ramp)
+    exists = ctx.value(all_of(conds)) if conds else None
+    parts = lanes_of(exists) > 1 if exists is not None else False
+    if parts and ctx.mask is None and apart and ctx.moving:
+        return None
+    blends = not apart and not buffer.scope().startswith("global")
+    if not parts and (ctx.mask is None or blends):
+        return None
+    masks = [spread(mask, lanes_of(index)) for mask in (ctx.mask, exists) if mask is not None]
+    return masks[0] if len(masks) == 1 else tirx.And(*masks)
+
+
+def _store_masked(storage: Storage, index: Expr, stored: Expr, mask: Expr, ctx: LaneContext) -> tirx.Stmt:
+    """The store of the lanes of ``mask``, side by side or each to its place, the last of several to one."""
+    first = tirx.const(0, storage.index_type)
+    base, dtype = tirx.address_of(tirx.BufferLoad(storage.data, [first])), stored_type(storage.dtype)
+    if isinstance(index, tirx.Ramp) and int_value(index.stride) == 1:
+        return store_lanes(base, index.base, mask, stored, dtype, ctx.target, ctx.functions)
+    return scatter_lanes(base, index, mask, stored, dtype, ctx.functions)
 
 
 def _written(storage: Storage, index: Expr, stored: Expr, ctx: LaneContext) -> tirx.Stmt:
@@ -99,8 +129,7 @@ def _place_of_run(storage: Storage, index: Expr, ctx: LaneContext) -> Expr:
 
 
 def _kept(storage: Storage, index: Expr, stored: Expr, ctx: LaneContext) -> Expr:
-    """``stored`` where the mask holds, what is there already elsewhere. Where lanes may share an element, one
-    that puts back what was there would undo another one's write."""
+    """``stored`` where the mask holds, what is there already elsewhere."""
     if not isinstance(index, tirx.Ramp):
         raise NotVectorisable("some lanes may write one element", "give each iteration an element of its own")
     return tirx.Select(ctx.mask, stored, tirx.BufferLoad(storage.data, [index]))
@@ -121,7 +150,7 @@ def flat_index(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> E
         return tirx.Ramp(storage.offset([ctx.value(index) for index in inlined]), step, lanes.width)
     if lanes is None or not any(varies(index, ctx) for index in inlined):
         return storage.offset([ctx.value(index) for index in inlined])
-    steps = [_step(index, lanes.var, ctx) for index in inlined]
+    steps = [_step(index, lanes, ctx) for index in inlined]
     if storage.layout is not None or None in steps:
         return _gathered(storage, inlined, ctx)
     return _ramp(storage, inlined, [step or 0 for step in steps], lanes, ctx)
@@ -132,11 +161,11 @@ def varies(expr: Expr, ctx: LaneContext) -> bool:
     return lanes_of(ctx.value(expr)) > 1
 
 
-def _step(index: Expr, var: Var, ctx: LaneContext) -> int | None:
+def _step(index: Expr, lanes: Lanes, ctx: LaneContext) -> int | None:
     """How far ``index`` moves from one lane to the next; None if that is no constant."""
-    if not uses(index, (var,)):
+    if not uses(index, (lanes.var,)):
         return None if varies(index, ctx) else 0
-    linear = linear_in(index, [var])
+    linear = linear_in(index, [lanes.var])
     if not linear or varies(linear[1], ctx):
         return None
     return int_value(linear[0])

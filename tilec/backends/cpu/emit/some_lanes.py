@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.codegen.open_tests import NARROW
 from tilec.backends.cpu.emit.first_lanes import add_function, as_words, has_first_lanes
+from tilec.backends.cpu.emit.loops.rolled import unknown
 from tilec.ir.exprs import dtype_of
-from tilec.lowering.math.vectors import lanes_of
+from tilec.lowering.math.vectors import lanes_of, spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -38,6 +40,38 @@ whole:
   ret {vector} %loaded
 parts:"""
 
+_STORE = """
+declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32 immarg, <{lanes} x i1>)
+define linkonce_odr hidden i32 @{name}(ptr %base, {index} %at, <{lanes} x i32> %there,
+                                       {vector} %value) alwaysinline nounwind {{
+  %mask = icmp ne <{lanes} x i32> %there, zeroinitializer
+  %place = getelementptr {element}, ptr %base, {index} %at
+{whole}
+  call void @llvm.masked.store.{suffix}.p0({vector} %value, ptr %place, i32 {bytes}, <{lanes} x i1> %mask)
+  ret i32 0
+}}
+"""
+
+_STORE_WHOLE = """  %bits = bitcast <{lanes} x i1> %mask to i{lanes}
+  %all = icmp eq i{lanes} %bits, -1
+  br i1 %all, label %whole, label %parts
+whole:
+  store {vector} %value, ptr %place, align {bytes}
+  ret i32 0
+parts:"""
+
+_SCATTER = """
+declare void @llvm.masked.scatter.{suffix}.v{lanes}p0({vector}, <{lanes} x ptr>, i32 immarg, <{lanes} x i1>)
+define linkonce_odr hidden i32 @{name}(ptr %base, <{lanes} x {index}> %at, <{lanes} x i32> %there,
+                                       {vector} %value) alwaysinline nounwind {{
+  %mask = icmp ne <{lanes} x i32> %there, zeroinitializer
+  %places = getelementptr {element}, ptr %base, <{lanes} x {index}> %at
+  call void @llvm.masked.scatter.{suffix}.v{lanes}p0(
+    {vector} %value, <{lanes} x ptr> %places, i32 {bytes}, <{lanes} x i1> %mask)
+  ret i32 0
+}}
+"""
+
 
 def neighbours_that_exist(
     base: Expr, at: Expr, exists: Expr, dtype: str, target: Target, functions: dict[str, str]
@@ -49,6 +83,30 @@ def neighbours_that_exist(
     whole = "" if has_masks(target, dtype) else _WHOLE
     add_function(functions, _LOAD.replace("{whole}", whole), name, dtype, lanes, index=_index(at))
     return tirx.call_extern(f"{dtype}x{lanes}", name, base, at, as_words(exists))
+
+
+def store_lanes(
+    base: Expr, at: Expr, mask: Expr, value: Expr, dtype: str, target: Target, functions: dict[str, str]
+) -> tirx.Stmt:
+    """Writes the lanes of ``mask`` to elements side by side, the first ``at`` so many behind one. Which
+    lanes these are LLVM is not to know where it would write beside them (`codegen/open_tests.py`)."""
+    lanes, words = lanes_of(value), as_words(mask)
+    name = f"tilec_store_some_{dtype_of(at)}_{dtype}x{lanes}"
+    text = _STORE.replace("{whole}", "" if has_masks(target, dtype) else _STORE_WHOLE)
+    add_function(functions, text, name, dtype, lanes, index=_index(at))
+    if target.vector_bits >= 512 and dtype in NARROW:
+        words = tirx.bitwise_and(words, spread(unknown(-1, "int32", functions), lanes))
+    return tirx.Evaluate(tirx.call_extern("int32", name, base, at, words, value))
+
+
+def scatter_lanes(
+    base: Expr, at: Expr, mask: Expr, value: Expr, dtype: str, functions: dict[str, str]
+) -> tirx.Stmt:
+    """Writes the lanes of ``mask`` to elements ``at`` so many behind an address, one lane after the other."""
+    lanes, index = lanes_of(value), dtype_of(at).partition("x")[0]
+    name = f"tilec_scatter_{index}_{dtype}x{lanes}"
+    add_function(functions, _SCATTER, name, dtype, lanes, index=f"i{index.removeprefix('int')}")
+    return tirx.Evaluate(tirx.call_extern("int32", name, base, at, as_words(mask), value))
 
 
 def has_masks(target: Target, dtype: str) -> bool:

@@ -28,24 +28,20 @@ def _exists(buffer: Var, indices: Sequence[Expr], ctx: LaneContext) -> bool:
 
 
 def takes_masks(block: Block) -> bool:
-    """Whether ``block`` can run for all lanes with its stores blended, if what it reads has a vector form: it
-    only computes and writes tiles. A global buffer is not written back, since another block may be writing
-    there."""
-    return all(_takes_masks(stmt) for stmt in walk(block))
-
-
-def _takes_masks(stmt: Stmt) -> bool:
-    if isinstance(stmt, Store):
-        return not stmt.buffer.scope().startswith("global")
-    return isinstance(stmt, (Bind, If))
+    """Whether ``block`` can run for all lanes, its stores blended or by masks, if what it reads has a vector
+    form: it only computes and writes elements."""
+    return all(isinstance(stmt, (Store, Bind, If)) for stmt in walk(block))
 
 
 def is_predicable(block: Block, ctx: LaneContext) -> bool:
-    """Whether ``block`` can run so and every element that it names exists in all lanes."""
+    """Whether ``block`` can run so with no more than blends: it writes tiles alone, and every element that it
+    names exists in all lanes."""
     return takes_masks(block) and all(_is_everywhere(stmt, ctx) for stmt in walk(block))
 
 
 def _is_everywhere(stmt: Stmt, ctx: LaneContext) -> bool:
+    if isinstance(stmt, Store) and stmt.buffer.scope().startswith("global"):
+        return False
     if isinstance(stmt, Store) and stmt not in ctx.accumulators:
         return _exists(stmt.buffer, stmt.indices, ctx) and is_speculable(expressions(stmt), ctx)
     return is_speculable(expressions(stmt), ctx)
