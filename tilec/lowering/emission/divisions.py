@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, int_value, scalar_dtype
+from tilec.lowering.emission.powers_of_two import by_power
 from tilec.lowering.math.vectors import lanes_of, spread
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def division(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
     right_natural = positive or _proves(tirx.GE, expr.b, ctx)
     left_natural = _proves(tirx.GE, expr.a, ctx) or (right_natural and _is_natural_by(expr, ctx))
     kind = type(expr)
+    power = by_power(expr, left, right, ctx) if left_natural or kind in _TRUNCATED else None
+    if power is not None:
+        return power
     if left_natural and right_natural:
         kind = _TRUNCATED.get(kind, kind)
     if positive or int_value(expr.b) not in (None, 0, -1):
