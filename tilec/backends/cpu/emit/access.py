@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.aligned import lane_step
 from tilec.backends.cpu.emit.first_lanes import (
     first_lanes,
     has_first_lanes,
@@ -18,6 +19,7 @@ from tilec.backends.cpu.emit.some_lanes import neighbours_that_exist, scatter_la
 from tilec.backends.cpu.emit.streams import stream
 from tilec.ir.exprs import all_of, int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.powers_of_two import divides
 from tilec.lowering.emission.storage import Storage, convert, stored_type
 from tilec.lowering.math.vectors import lanes_of, literal, spread
 
@@ -48,7 +50,7 @@ def store_element(
             f"all lanes write one element of {buffer.name}", "write it once, outside of the loop"
         )
     stored = spread(value if raw else ctx.encode_in(buffer, value), lanes)
-    mask = _mask_of_store(buffer, index, conds, ctx)
+    mask = _mask_of_store(buffer, indices, index, conds, ctx)
     if mask is not None:
         return _store_masked(storage, index, stored, mask, ctx)
     if ctx.mask is not None:
@@ -60,16 +62,18 @@ def store_element(
     return tirx.IfThenElse(ctx.bounds(buffer, conds), write, None)
 
 
-def _mask_of_store(buffer: Var, index: Expr, conds: list[Expr], ctx: LaneContext) -> Expr | None:
+def _mask_of_store(
+    buffer: Var, indices: Sequence[Expr], index: Expr, conds: list[Expr], ctx: LaneContext
+) -> Expr | None:
     """The lanes that write by a mask; None where all do, where a blend serves, or no instruction has masks.
     An element of a tensor is not put back: another block may be writing there. One by one is as fast for what
-    is only moved to places of its own."""
+    is only moved to places of its own, or where these are quotients of each lane."""
     if lanes_of(index) == 1 or ctx.first is not None:
         return None
     apart = not isinstance(index, tirx.Ramp)
     exists = ctx.value(all_of(conds)) if conds else None
     parts = lanes_of(exists) > 1 if exists is not None else False
-    if parts and ctx.mask is None and apart and ctx.moving:
+    if parts and ctx.mask is None and apart and (ctx.moving or divides(indices, ctx)):
         return None
     blends = not apart and not buffer.scope().startswith("global")
     if not parts and (ctx.mask is None or blends):
@@ -167,7 +171,7 @@ def _step(index: Expr, lanes: Lanes, ctx: LaneContext) -> int | None:
         return None if varies(index, ctx) else 0
     linear = linear_in(index, [lanes.var])
     if not linear or varies(linear[1], ctx):
-        return None
+        return lane_step(index, lanes, ctx)
     return int_value(linear[0])
 
 

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import flat_index, read_existing, read_first
+from tilec.backends.cpu.emit.aligned import aligned_value
 from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.float8 import decode_by_half
@@ -58,7 +59,8 @@ class LaneContext(Context):
     into, ``numbers`` the variables that are never NaN, ``operands`` the tiles that products alone read
     (`is_operand`) where an instruction rounds them, ``functions`` the LLVM text of functions that the code
     calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
-    whether it is, ``streaming`` the stores that are to do so."""
+    whether it is, ``streaming`` the stores that are to do so; ``multiples`` the expressions that are known to
+    be multiples of a number."""
 
     processor = "CPU"
 
@@ -76,6 +78,7 @@ class LaneContext(Context):
     moving: bool = False
     streams: dict[Var, Var] = field(default_factory=dict)
     streaming: frozenset[Store] = frozenset()
+    multiples: tuple[tuple[Expr, int], ...] = ()
 
     @property
     def width(self) -> int:
@@ -171,7 +174,8 @@ class LaneContext(Context):
         """A quotient or remainder of lanes as that of the first one and numbers, where these are known; a sum
         of products of bytes as one of words; numbers of two bytes as read at once."""
         if isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)):
-            return digits(expr, self)
+            found = digits(expr, self)
+            return aligned_value(expr, self) if found is None else found
         if isinstance(expr, tirx.BitwiseOr):
             return joined_bytes(expr, self)
         return byte_products(expr, self) if isinstance(expr, tirx.Add) else None
@@ -329,6 +333,16 @@ class LaneContext(Context):
             yield
         finally:
             self.streaming = frozenset()
+
+    @contextmanager
+    def multiples_scope(self, found: Iterable[Expr], of: int) -> Iterator[None]:
+        """Within the context these expressions are multiples of a number."""
+        before = self.multiples
+        self.multiples = (*before, *((expr, of) for expr in found))
+        try:
+            yield
+        finally:
+            self.multiples = before
 
     @contextmanager
     def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:

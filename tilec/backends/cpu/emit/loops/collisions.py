@@ -12,6 +12,7 @@ from tilec.ir.exprs import int_value, linear_in, loads, uses
 from tilec.ir.nodes import Alloc, Block, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accumulations import dependents
+from tilec.lowering.analysis.exchanges import exchanges
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 def shared_elements(var: Var, body: Block, ctx: LaneContext) -> list[Var]:
     """The buffers of which iterations over ``var`` may both read and write one element at indices that vary
-    with ``var``. Elements that all iterations share are a matter of accumulators."""
+    with ``var``. Elements that all iterations share are a matter of accumulators, and those that an iteration
+    exchanges are its own."""
     moving = dependents(body, var)
     own = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
     read = {load.source for stmt in walk(body) for expr in expressions(stmt) for load in loads(expr)}
@@ -32,7 +34,13 @@ def shared_elements(var: Var, body: Block, ctx: LaneContext) -> list[Var]:
         indices = [ctx.facts.inline(index) for index in stmt.indices]
         if any(uses(index, moving) for index in indices) and not _is_apart(indices, var, moving):
             found[stmt.buffer] = None
-    return list(found)
+    return [buffer for buffer in found if not (_scatters(ctx) and exchanges(buffer, body, ctx))]
+
+
+def _scatters(ctx: LaneContext) -> bool:
+    """Whether vectors of exchanged elements are worth it: they lie side by side, or one instruction scatters
+    them."""
+    return bool(ctx.multiples) or ctx.target.vector_bits >= 512
 
 
 def barrier(shared: Sequence[Var], ctx: LaneContext) -> list[tirx.Stmt]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import NotVectorisable
+from tilec.backends.cpu.emit.loops.alignments import emit_aligned
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest
-from tilec.backends.cpu.emit.loops.versions import emit_versions, without_named_conditions
+from tilec.backends.cpu.emit.loops.versions import without_named_conditions
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of
@@ -43,7 +44,7 @@ def _emit_parallel(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
         loops.append((var, tirx.const(0, dtype_of(var)), extent))
     _bind_indices(body, ctx)
     with ctx.scope(), ctx.lane_scope(None):
-        return emit_versions(Nest(tuple(loops), body), ctx)
+        return emit_aligned(Nest(tuple(loops), body), ctx)
 
 
 def _leaves_nest(body: Block) -> bool:

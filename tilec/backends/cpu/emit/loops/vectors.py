@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.aligned import is_multiple
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
 from tilec.backends.cpu.emit.loops.last_vector import suits_last_vector
@@ -83,6 +84,15 @@ def _dynamic(
     if suits_last_vector(extent, body, width, ctx):
         with suppress(NotVectorisable):
             return _with_last_vector(var, start, extent, body, width, ctx)
+    with ExitStack() as known:
+        return _parts(var, start, extent, body, width, ctx, known)
+
+
+def _parts(
+    var: Var, start: Expr, extent: Expr, body: Block, width: int, ctx: LaneContext, known: ExitStack
+) -> tirx.Stmt | None:
+    """Vectors of each width, from where the wider ones end: at a multiple of these, which is ``known`` behind
+    them."""
     parts: list[tirx.Stmt] = []
     dtype = dtype_of(var)
     steps = [(lanes, slots) for lanes in _dynamic_widths(width) for slots in _unrolling(ctx, lanes)]
@@ -95,6 +105,8 @@ def _dynamic(
         parts += [tirx.Bind(trips, tirx.truncdiv(extent, size)), part]
         next_start, next_extent = ctx.fresh(f"{var.name}_at", dtype), ctx.fresh(f"{var.name}_left", dtype)
         parts += [tirx.Bind(next_start, start + trips * size), tirx.Bind(next_extent, extent - trips * size)]
+        if is_multiple(start, lanes, ctx):
+            known.enter_context(ctx.multiples_scope([next_start], lanes))
         start, extent = next_start, next_extent
     return sequence(parts)
 
