@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiled import Library
+from compiled import Library, numpy_type
+from told import losses
 from tvm import tirx
 
 from tilec.backends.cpu.codegen.objects import tir_text
@@ -92,3 +93,34 @@ def test_functions_that_share_an_intrinsic_declare_it_once() -> None:
     text = "\n".join(functions.values())
     assert text.count("declare <8 x i32> @llvm.masked.gather.v8i32.v8p0") == 1
     assert text.count("define ") == 2
+
+
+#: Tables of a known size; places behind the end, and in front of the first, have a zero.
+COMPUTED = """
+kernel("computed")
+n = dim(int32)
+X = tensor({dtype}, (40,), ("40",), access="in")
+at = tensor(int32, (n,), ("n",), access="in")
+Y = tensor(float32, (n,), ("n",), access="out")
+with launch((n + 63) // 64, threads=(64, 1, 1)) as (bx,):
+    for i in parallel(64):
+        Y[bx * 64 + i] = max(cast(float32, X[at[bx * 64 + i]]) * 2.0, -9.0) + 1.0
+"""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_lanes_look_up_what_no_instruction_does(level: str) -> None:
+    """Those that compute with what they find."""
+    if not runs_here(parse_target(level)):
+        pytest.skip(f"this machine does not run {level}")
+    types = ("float32", "float16", "bfloat16", "int8", "uint8")
+    library = Library({dtype: COMPUTED.format(dtype=dtype) for dtype in types}, level)
+    rng = np.random.default_rng(0)
+    for dtype in types:
+        assert not losses(library.images[dtype].launches[0])
+        x = rng.integers(0, 100, 40).astype(numpy_type(dtype))
+        for n in (1, 64, 77):
+            at, y = rng.integers(-5, 45, n).astype(np.int32), np.full(n, np.nan, np.float32)
+            library.run(dtype, [x, at, y], {"n": n})
+            found = np.where((at >= 0) & (at < 40), x.astype(np.float32)[np.clip(at, 0, 39)], 0)
+            np.testing.assert_array_equal(y, found * 2 + 1)

@@ -17,7 +17,7 @@ from tilec.backends.cpu.emit.first_lanes import (
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.some_lanes import neighbours_that_exist, scatter_lanes, store_lanes
 from tilec.backends.cpu.emit.streams import stream
-from tilec.ir.exprs import all_of, int_value, linear_in, uses
+from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.powers_of_two import divides
 from tilec.lowering.emission.storage import Storage, convert, stored_type
@@ -110,8 +110,8 @@ def read_first(storage: Storage, indices: Sequence[Expr], count: Expr, ctx: Lane
 
 def read_existing(storage: Storage, indices: Sequence[Expr], exists: Expr, ctx: LaneContext) -> Expr | None:
     """What memory holds of elements, of each lane's where one ``exists``, else zero: of neighbours, or of
-    those that lanes look up. None where all lanes have one, or no instruction looks up so, which to move what
-    is found takes as long as reading one by one."""
+    those that lanes look up. None where all lanes have one, or to move what is found or hardly compute with
+    it, which takes as long one by one."""
     index = flat_index(storage, indices, ctx)
     if lanes_of(index) == 1:
         return None
@@ -119,9 +119,23 @@ def read_existing(storage: Storage, indices: Sequence[Expr], exists: Expr, ctx: 
     if isinstance(index, tirx.Ramp) and int_value(index.stride) == 1:
         dtype = stored_type(storage.dtype)
         return neighbours_that_exist(base, index.base, exists, dtype, ctx.target, ctx.functions)
-    if ctx.moving or not has_first_lanes(ctx.target, storage.dtype):
+    if ctx.moving:
         return None
-    return lanes_that_exist(base, index, exists, storage.dtype, ctx.functions)
+    if has_first_lanes(ctx.target, storage.dtype):
+        return lanes_that_exist(base, index, exists, storage.dtype, ctx.functions)
+    converts = storage.dtype != "float16" or ctx.target.has_half_conversions
+    return None if ctx.light and converts else _read_by_lane(storage, index, exists, ctx)
+
+
+def _read_by_lane(storage: Storage, index: Expr, exists: Expr, ctx: LaneContext) -> Expr | None:
+    """One load for each lane, where no instruction looks elements up: of the first element where none exists,
+    which is there unless the buffer may be empty."""
+    if any(ctx.facts.prove(extent > tirx.const(0, dtype_of(extent))) is not True for extent in storage.shape):
+        return None
+    lanes, dtype = lanes_of(index), stored_type(storage.dtype)
+    at = tirx.Select(exists, index, literal(0, storage.index_type, lanes))
+    found = tirx.BufferLoad(storage.data, [at])
+    return tirx.Select(exists, found, literal(0, dtype, lanes))
 
 
 def _place_of_run(storage: Storage, index: Expr, ctx: LaneContext) -> Expr:

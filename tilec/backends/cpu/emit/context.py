@@ -60,7 +60,7 @@ class LaneContext(Context):
     (`is_operand`) where an instruction rounds them, ``functions`` the LLVM text of functions that the code
     calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
     whether it is, ``streaming`` the stores that are to do so; ``multiples`` the expressions that are known to
-    be multiples of a number."""
+    be multiples of a number, ``light`` that little is computed of what is read."""
 
     processor = "CPU"
 
@@ -76,6 +76,7 @@ class LaneContext(Context):
     slot: int = 0
     first: Expr | None = None
     moving: bool = False
+    light: bool = False
     streams: dict[Var, Var] = field(default_factory=dict)
     streaming: frozenset[Store] = frozenset()
     multiples: tuple[tuple[Expr, int], ...] = ()
@@ -317,13 +318,13 @@ class LaneContext(Context):
             self.first = None
 
     @contextmanager
-    def move_scope(self, moving: bool) -> Iterator[None]:
-        """Within the context elements are stored as they are, if they are ``moving``."""
-        self.moving = moving
+    def move_scope(self, moving: bool, light: bool) -> Iterator[None]:
+        """Within the context elements are stored as they are, if they are ``moving``, or nearly so."""
+        self.moving, self.light = moving, light
         try:
             yield
         finally:
-            self.moving = False
+            self.moving = self.light = False
 
     @contextmanager
     def stream_scope(self, stores: frozenset[Store]) -> Iterator[None]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, TensorLoad, Var
 
-from tilec.ir.exprs import choice_of, dtype_of
+from tilec.ir.exprs import choice_of, dtype_of, operands
 from tilec.lowering.emission.storage import compute_type, element_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tvm.ir import Expr
 
     from tilec.ir.nodes import Store
+
+_FEW_STEPS = 2
 
 
 def moved_bits(stmt: Store) -> Expr | None:
@@ -26,6 +30,25 @@ def moved_bits(stmt: Store) -> Expr | None:
 def moves(stmt: Store) -> bool:
     """Whether a store writes an element, a number, or one chosen among such, as it is."""
     return _bits(stmt.value, str(stmt.buffer.dtype)) is not None
+
+
+def hardly_computes(stmt: Store) -> bool:
+    """Whether a store takes no more of what it reads than some operations, that lanes gain less by than loads
+    for each of them cost."""
+    steps = 0
+    for node in _values(stmt.value):
+        if isinstance(node, (Call, Var)):
+            return False
+        steps += not isinstance(node, (TensorLoad, tirx.Cast, tirx.IntImm, tirx.FloatImm))
+    return steps <= _FEW_STEPS
+
+
+def _values(expr: Expr) -> Iterator[Expr]:
+    """The parts of an expression, those of indices left out."""
+    yield expr
+    if not isinstance(expr, TensorLoad):
+        for part in operands(expr):
+            yield from _values(part)
 
 
 def _bits(expr: Expr, dtype: str) -> Expr | None:

@@ -16,7 +16,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.scans import emit_running, running
-from tilec.backends.cpu.emit.moves import moved_bits, moves
+from tilec.backends.cpu.emit.moves import hardly_computes, moved_bits, moves
 from tilec.backends.cpu.emit.speculate import is_predicable, takes_masks
 from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
@@ -76,7 +76,7 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     if call is not None:
         return call
     streams = stmt in ctx.streaming
-    with ctx.move_scope(moves(stmt)):
+    with ctx.move_scope(moves(stmt), hardly_computes(stmt)):
         bits = moved_bits(stmt)
         if bits is not None:
             stored = _as_stored(stmt, ctx.value(bits))
