@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import LEVELS, Library, numpy_type
-from told import losses
+from told import losses, roads
 
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
@@ -96,3 +96,23 @@ def test_aarch64_reads_neighbours_as_vectors() -> None:
     target = parse_target("aarch64")
     lowered = to_tir(lower(parse_kernel(TAPS.format(dtype="float16")), target), target)
     assert not losses(lowered.launches[0])
+
+
+#: A branch that parts lanes around what has no mask.
+LOOPED = """
+kernel("looped")
+X = tensor(float32, (64,), ("64",), access="in")
+Y = tensor(float32, (64,), ("64",), access="out")
+with launch(1, threads=(32, 1, 1)) as (bx,):
+    for i in parallel(64):
+        if X[i] > 0.0:
+            for w in serial(0, 3, 1):
+                Y[i] = X[i] + cast(float32, w)
+"""
+
+
+def test_the_remedy_names_what_has_no_mask() -> None:
+    target = parse_target("x86-64-v3")
+    lowered = to_tir(lower(parse_kernel(LOOPED), target), target)
+    (loss,) = (road.loss for road in roads(lowered.launches[0]) if road.loss is not None)
+    assert "leave loops, atomic updates and tiles out of the branch" in loss.remedy

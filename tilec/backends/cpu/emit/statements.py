@@ -108,7 +108,8 @@ def _predicated(stmt: If, cond: Expr, ctx: LaneContext) -> tirx.Stmt | None:
     """Both branches for all lanes, their stores blended."""
     if not takes_masks((stmt,)):
         raise NotVectorisable(
-            f"lanes differ in {stmt.cond}", "choose values by T.if_then_else instead of branching"
+            f"lanes differ in {stmt.cond}",
+            "leave loops, atomic updates and tiles out of the branch: stores and names alone have masks",
         )
     with ctx.scope():
         taken = tirx.Var("taken", "bool")
