@@ -126,3 +126,31 @@ def test_loops_along_rows_and_loops_that_store_stay():
                     Z[t, j] = state
 
     agree(main, numbers(512, 64), numbers(64, 512))
+
+
+@pytest.mark.parametrize("threads", [64, 96])
+def test_sums_in_memory_are_kept_beside_loops_over_rows(threads):
+    @T.prim_func
+    def main(
+        A: T.Tensor((32, 40), "float32"), B: T.Tensor((40, 48), "float32"), C: T.Tensor((32, 48), "float32"),
+        total: T.Tensor((192,), "float32"), X: T.Tensor((9, 192), "float16"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=threads):
+            a, b = T.alloc_shared((32, 20), "float32"), T.alloc_shared((20, 48), "float32")
+            c = T.alloc_shared((32, 48), "float32")
+            T.clear(c)
+            for ko in T.serial(2):
+                T.copy(A[0, ko * 20], a)
+                T.copy(B[ko * 20, 0], b)
+                for i, j in T.Parallel(32, 48):
+                    for k in T.serial(20):
+                        c[i, j] += a[i, k] * b[k, j]
+            T.copy(c, C)
+            for j in T.Parallel(192):
+                for r in T.serial(9):
+                    total[j] += X[r, j]
+
+    inputs = numbers(32, 40, dtype="float32"), numbers(40, 48, dtype="float32")
+    agree(main, *inputs, numbers(192, dtype="float32"), numbers(9, 192))
+    found = roads(main, *inputs, numbers(192, dtype="float32"), numbers(9, 192))
+    assert threads == 96 or not [road for road in found if road.kind == "elements" and "b" in road.statement]

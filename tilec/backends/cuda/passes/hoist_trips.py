@@ -65,7 +65,7 @@ class _Hoist(ScopedRewrite):
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A loop over elements, parted at the loops in it where that gains."""
-        if type(stmt) is not Parallel or not _may_part(stmt, self._overlapping):
+        if type(stmt) is not Parallel or not _may_part(stmt, self._overlapping, thread_count(self.launch)):
             return super().stmt(stmt)
         for inner in walk((stmt,)):
             self._learn(inner)
@@ -107,7 +107,7 @@ def _goes_down(item: Access, trip: Var, var: Var) -> bool:
     return uses(last, (trip,)) and any(uses(row, (var,)) for row in rows)
 
 
-def _may_part(loop: Parallel, overlapping: Set[Var]) -> bool:
+def _may_part(loop: Parallel, overlapping: Set[Var], threads: int) -> bool:
     """Whether iterations keep to elements of their own, and go through the same trips."""
     stmts = list(walk(loop.body))
     if loop.hints.given or not all(type(stmt) in _PLAIN for stmt in stmts):
@@ -118,7 +118,10 @@ def _may_part(loop: Parallel, overlapping: Set[Var]) -> bool:
         return False
     if not all(_is_alone(buffer, loop) for buffer in written) or colliding(loop):
         return False
-    if any(not item.is_write and item.buffer in written for item in accesses(loop.body) if _is_seen(item)):
+    updates = any(
+        not item.is_write and item.buffer in written for item in accesses(loop.body) if _is_seen(item)
+    )
+    if updates and not _has_one_thread_each(loop, threads):
         return False  # threads with copies of an iteration would read in one loop what another one has stored
     return _share_trips(loop, variables | written, written)
 
@@ -139,6 +142,14 @@ def _share_trips(loop: Parallel, changed: Set[Var], written: Set[Var]) -> bool:
         each for each in branches if any(isinstance(stmt, For) for stmt in walk((*each.then, *each.orelse)))
     ]
     return bool(found) and not any(_reads_of(each.cond, changed) for each in around)
+
+
+def _has_one_thread_each(loop: Parallel, threads: int) -> bool:
+    """Whether no two threads have an iteration: there are as many for each, and no fragment of the author's
+    says who has which."""
+    extents = [int_value(extent) or 0 for extent in loop.extents]
+    named = {item.buffer.scope() for item in accesses(loop.body)}
+    return math.prod(extents) % threads == 0 and "local.fragment" not in named
 
 
 def _is_seen(item: Access) -> bool:
