@@ -130,3 +130,49 @@ def test_truths_that_are_rounded():
                 B[by * 16 + i, bx * 32 + j] = tile[i, j]
 
     agree(main, np.arange(64)[None] % 3 > 0)
+
+
+@pytest.mark.parametrize(
+    "deeper",
+    [
+        lambda value, other: value // (other | 1),
+        lambda value, other: value % (other | 1) + 7,
+        lambda value, other: value // -3 + other,
+        lambda value, other: T.pow(value, 3) + other,
+    ],
+)
+def test_operands_that_are_read_several_times(deeper):
+    """Of an operation that the machine does not have, in each other."""
+
+    def nested(a, i):
+        value = a[i, 0]
+        for link in list(range(1, LINKS)):
+            value = deeper(value, a[i, link])
+        return value
+
+    @T.prim_func
+    def main(A: T.Tensor((32, LINKS), "int32"), B: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = nested(A, i)
+
+    agree(main, np.random.default_rng(4).integers(-3, 9, (32, LINKS)).astype(np.int32))
+
+
+@pytest.mark.parametrize("deeper", [T.isnan, lambda value: T.fmod(value, 3.0) > 0])
+def test_floats_that_are_read_several_times(deeper):
+    def nested(a, i):
+        value = a[i, 0]
+        for link in list(range(1, LINKS)):
+            value = T.if_then_else(deeper(value), a[i, link], 0.5)
+        return value
+
+    @T.prim_func
+    def main(A: T.Tensor((32, LINKS), "float32"), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = nested(A, i)
+
+    a = np.random.default_rng(5).standard_normal((32, LINKS)).astype(np.float32)
+    a[:, 3] = np.nan
+    agree(main, a)

@@ -8,6 +8,7 @@ every link: who writes it out takes exponential time and memory.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tvm.ir import Var
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 #: Nodes of a value from which on it is long: more than indices and conditions have.
 _LONG = 500
+#: Those of an operand from which on it gets a name where it is read several times.
+_LONG_OPERAND = 32
+
+
+def is_long(operand: Expr) -> bool:
+    """Whether an operand that an operation reads several times, or TVM asks several questions about, gets a
+    name: what such operations in each other take would double with each."""
+    return next(islice(walk(operand), _LONG_OPERAND, None), None) is not None
 
 
 class LongNames:

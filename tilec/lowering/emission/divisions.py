@@ -8,7 +8,7 @@ from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, int_value, scalar_dtype
 from tilec.lowering.emission.powers_of_two import by_power
-from tilec.lowering.math.vectors import lanes_of, spread
+from tilec.lowering.math.vectors import Vectors, lanes_of, spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -25,7 +25,8 @@ def division(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
     wraps around. Lanes that read outside of a tensor, or whose condition is false, divide by whatever they
     find.
 
-    Tests cost more than their instructions: a divisor stands in each, and it may be a quotient itself."""
+    Tests cost more than their instructions: a divisor stands in each, and it may be a quotient itself.
+    TVM reads operands several times where it rounds down."""
     positive = _proves(tirx.GT, expr.b, ctx)
     right_natural = positive or _proves(tirx.GE, expr.b, ctx)
     left_natural = _proves(tirx.GE, expr.a, ctx) or (right_natural and _is_natural_by(expr, ctx))
@@ -35,11 +36,13 @@ def division(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
         return power
     if left_natural and right_natural:
         kind = _TRUNCATED.get(kind, kind)
+    v = Vectors(right)
+    left, right = v.name_long(left), v.name_long(right)
     if positive or int_value(expr.b) not in (None, 0, -1):
-        return kind(left, right)
+        return v.close(kind(left, right))
     if left_natural or right_natural:
-        return _but_by_zero(kind, left, right)
-    return _but_by_zero_and_minus_one(kind, left, right)
+        return v.close(_but_by_zero(kind, left, right))
+    return v.close(_but_by_zero_and_minus_one(kind, left, right))
 
 
 def _is_natural_by(expr: Expr, ctx: Context) -> bool:

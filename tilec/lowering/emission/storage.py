@@ -131,8 +131,9 @@ def rounded(value: Expr, dtype: str) -> Expr:
 
 def is_nan(value: Expr) -> Expr:
     """Lane by lane whether a float is no number (a comparison with itself would be simplified away)."""
+    v = Vectors(value)
     result = tvm_ir.PrimType(with_lanes("bool", lanes_of(value)))
-    return tvm_ir.Call("tirx.isnan", [value], ret_ty=result)
+    return v.close(tvm_ir.Call("tirx.isnan", [v.name_long(value)], ret_ty=result))
 
 
 def _bfloat16_bits(value: Expr) -> Expr:

@@ -59,10 +59,11 @@ def _compare(expr: Expr, ctx: Context) -> Expr:
     left, right = pair(expr.a, expr.b, ctx)
     if dtype_of(left).startswith("bool"):  # LLVM code generation has comparisons of numbers alone
         return type(expr)(convert(left, "int32"), convert(right, "int32"))
-    itself = type(expr) in (tirx.EQ, tirx.NE) and dtype_of(left).startswith("float") and same(left, right)
-    if not itself:
-        return type(expr)(left, right)
-    return is_nan(left) if type(expr) is tirx.NE else tirx.Not(is_nan(left))
+    if type(expr) in (tirx.EQ, tirx.NE) and dtype_of(left).startswith("float") and same(left, right):
+        return is_nan(left) if type(expr) is tirx.NE else tirx.Not(is_nan(left))
+    v = Vectors(left)
+    left, right = v.name_long(left), v.name_long(right)
+    return v.close(type(expr)(left, right))
 
 
 def _binary(expr: Expr, ctx: Context) -> Expr:
@@ -141,7 +142,8 @@ def blend(cond: Expr, true: Expr, false: Expr) -> Expr:
     lanes = max(lanes_of(cond), lanes_of(true))
     if lanes_of(cond) > 1:
         true, false = spread(true, lanes), spread(false, lanes)
-    return tirx.Select(cond, true, false)
+    v = Vectors(cond)
+    return v.close(tirx.Select(v.opened(cond), true, false))
 
 
 def _if_then_else(expr: Call, ctx: Context) -> Expr:
@@ -161,7 +163,8 @@ def lazy_choice(cond: Expr, condition: Expr, true: Expr, false: Expr, ctx: Conte
     with ctx.facts.assume(cond, False):
         other = lower_value(false, ctx)
     lanes = max(lanes_of(taken), lanes_of(other))
-    return tirx.if_then_else(condition, spread(taken, lanes), spread(other, lanes))
+    v = Vectors(condition)
+    return v.close(tirx.if_then_else(v.opened(condition), spread(taken, lanes), spread(other, lanes)))
 
 
 def _let(expr: Expr, ctx: Context) -> Expr:
@@ -214,6 +217,7 @@ _SPECIAL: dict[str, Callable[[Call, Context], Expr]] = {
     "tirx.if_then_else": _if_then_else,
     "tirx.reinterpret": _reinterpret,
     "prim.reinterpret": _reinterpret,
+    "tirx.isnan": lambda expr, ctx: is_nan(lower_value(expr.args[0], ctx)),
     "tirx.likely": lambda expr, ctx: lower_value(expr.args[0], ctx),
     "prim.likely": lambda expr, ctx: lower_value(expr.args[0], ctx),
 }

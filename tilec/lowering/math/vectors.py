@@ -9,7 +9,8 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import int_value, operands
+from tilec.ir.analysis.long_names import is_long
+from tilec.ir.exprs import int_value, loads, operands
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -95,19 +96,29 @@ class Vectors:
     def bind(self, value: Expr, name: str = "t") -> Expr:
         """A variable that stands for ``value``, evaluated once. Not for comparisons of several lanes: TVM's
         analyzer fails on variables bound to them."""
-        while isinstance(value, tirx.Let):  # side by side: TVM takes exponential time over nested ones
-            self._bindings.append((value.var, value.value))
-            value = value.body
+        value = self.opened(value)
         if isinstance(value, Var):
             return value
         var = tirx.Var(name, str(value.ty.dtype))
         self._bindings.append((var, without_range(value)))
         return var
 
+    def opened(self, value: Expr) -> Expr:
+        """A value without its own names, which `close` puts side by side with the others: TVM takes
+        exponential time over nested ones."""
+        while isinstance(value, tirx.Let):
+            self._bindings.append((value.var, value.value))
+            value = value.body
+        return value
+
     def name(self, value: Expr, name: str = "t") -> Expr:
         """As `bind`; numbers, variables and loads, which cost nothing twice, stay as they are."""
         lane = value.value if isinstance(value, tirx.Broadcast) else value
         return value if isinstance(lane, (Var, TensorLoad, tirx.FloatImm)) else self.bind(value, name)
+
+    def name_long(self, value: Expr) -> Expr:
+        """As `bind` for a long value; others stay as they are. TVM keeps no name of what reads nothing."""
+        return self.bind(value) if is_long(value) and next(loads(value), None) is not None else value
 
     def close(self, result: Expr) -> Expr:
         """``result`` inside all bindings made so far."""

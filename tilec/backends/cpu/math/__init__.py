@@ -14,7 +14,7 @@ from tvm.tirx import register_intrin_lowering
 
 from tilec.backends.cpu.math import exponentials, inverses, logarithms, powers, special, trigonometric
 from tilec.ir.exprs import scalar_dtype
-from tilec.lowering.math.vectors import Vectors, lanes_of
+from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
@@ -124,14 +124,14 @@ _INSTRUCTIONS = ("copysign", "round", "sqrt")
 
 def scalar_calls(name: str, call: Call) -> Expr:
     """``call`` as libm calls: ``name`` for float64, ``name`` + "f" for float32."""
-    element = scalar_dtype(call)
-    count = lanes_of(call)
-    if count == 1:
-        return _scalar(name, element, list(call.args))
+    element, v = scalar_dtype(call), Vectors(call)
+    arguments = [v.name(argument) for argument in call.args]
+    if v.lanes == 1:
+        return v.close(_scalar(name, element, arguments))
     results = []
-    for lane in range(count):
-        results.append(_scalar(name, element, [tirx.Shuffle([argument], [lane]) for argument in call.args]))
-    return tirx.Shuffle(results, list(range(count)))
+    for lane in range(v.lanes):
+        results.append(_scalar(name, element, [tirx.Shuffle([argument], [lane]) for argument in arguments]))
+    return v.close(tirx.Shuffle(results, list(range(v.lanes))))
 
 
 def _scalar(name: str, element: str, arguments: list[Expr]) -> Expr:

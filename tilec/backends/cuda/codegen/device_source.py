@@ -109,9 +109,11 @@ def _passes() -> list[Any]:
     special registers and of memory."""
     from tvm import s_tir, tirx
 
+    from tilec.backends.cuda.codegen.name_values import name_values
     from tilec.lowering.emission.long_names import keep_long_names
 
     return [
+        name_values(),
         keep_long_names(),
         tirx.transform.LowerTIRx(),
         s_tir.transform.UnifyThreadBinding(),
