@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from agree import elaborated
+from agree import agree, elaborated
 
 import tilec.language as T
 from tilec.backends.cuda.passes.place_shared import pool_bytes
@@ -160,3 +160,34 @@ def test_tiles_of_one_group_take_turns_and_those_of_two_do_not(name):
     np.testing.assert_array_equal(found, wanted)
     with pytest.raises(CompileError, match="shared tiles take 8192 bytes"):
         lower(elaborated(grouped, [], {}, {}, {}), small(name, 8000))
+
+
+def test_rings_leave_room_for_a_fragment_that_threads_shift():
+    """The fragment passes through shared memory; rings of eight stages had left it no room."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 128), "float32"),
+        B: T.Tensor((256, 32), "int32"),
+        C: T.Tensor((128, 32), "float32"),
+        D: T.Tensor((128, 32), "uint64"),
+    ):
+        with T.Kernel(1, threads=256):
+            acc = T.alloc_fragment((128, 32), "float32")
+            shifted = T.alloc_fragment((128, 32), "uint64")
+            T.clear(acc)
+            T.fill(shifted, 3)
+            for i, j in T.Parallel(128, 32):
+                shifted[i + 1, j] = T.cast(i, "uint64")
+            A_shared = T.alloc_shared((64, 128), "float16")
+            B_shared = T.alloc_shared((64, 32), "float16")
+            for ko in T.Pipelined(4, num_stages=3):
+                T.copy(A[ko * 64, 0], A_shared)
+                T.copy(B[ko * 64, 0], B_shared)
+                T.gemm(A_shared, B_shared, acc, transpose_A=True)
+            T.copy(acc, C)
+            T.copy(shifted, D)
+
+    numbers = np.random.default_rng(6)
+    a = numbers.integers(-2, 3, (256, 128)).astype(np.float32)
+    agree(main, a, numbers.integers(-2, 3, (256, 32)).astype(np.int32), targets=("sm_90a",))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.backends.cuda.analysis.ring_depth import wanted_stages
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.general.pair_trips import PAIRED_STAGES, is_wide
@@ -14,8 +16,24 @@ from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.exprs import inlined
 from tilec.ir.exprs import loads as loads_in
-from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, For, Gemm, If, Launch, Pipelined, Stmt, Store, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Launch,
+    Parallel,
+    Pipelined,
+    Stmt,
+    Store,
+    walk,
+)
 from tilec.ir.traits import buffers
+from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.memory import tile_bytes
 
 if TYPE_CHECKING:
@@ -47,12 +65,14 @@ def deepened(
     used = target.gpu.shared_bytes - room + sum(ring.stages * ring.bytes for ring in rings)
     blocks = _blocks(launch, loads, used, target)
     free, passages = target.gpu.shared_bytes // blocks - used, _passages(launch)
+    shifted = _shifted(launch)
     made = list(rings)
     for ring in sorted(rings, key=lambda ring: ring.bytes):
         wanted = _wanted(ring, loads, program, target, blocks)
         if wanted and launch.schedule.stages is not None:
             wanted = launch.schedule.stages
         more = int(min(min(wanted, most[ring.tiles]) - ring.stages, free // ring.bytes))
+        more = min(more, (free - shifted) // ring.bytes)
         if ring.stages + more > _MANY:
             more = min(more, max((free - passages) // ring.bytes, _MANY - ring.stages))
         more = max(more, 0)
@@ -66,6 +86,20 @@ def _passages(launch: Launch) -> int:
     make them."""
     held = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc))
     return sum(tile_bytes(stmt) for stmt in held if stmt.buffer.scope() == "local.fragment")
+
+
+def _shifted(launch: Launch) -> int:
+    """Bytes of the tiles that fragments do pass through, whatever their layouts are: threads reach an element
+    beside their own."""
+    reached = {
+        access.buffer
+        for stmt in walk(launch.body)
+        if isinstance(stmt, Parallel)
+        for access in accesses(stmt.body)
+        if access.buffer.scope() == "local.fragment"
+        and any(isinstance(index, (tirx.Add, tirx.Sub)) for index in access.indices)
+    }
+    return sum(tile_bytes(Alloc(buffer)) for buffer in reached)
 
 
 def _blocks(launch: Launch, loads: Mapping[Stmt, Load], used: int, target: Target) -> int:
