@@ -149,6 +149,7 @@ def test_promotion(make, a, b, result):
         (lambda a, b: a.astype("float32") % 2, SourceTypeError, "T.fmod"),
         (lambda a, b: a.astype("float32") << 1, SourceTypeError, "operator <<"),
         (lambda a, b: a.astype("float16") + 10**10, SourceValueError, "operator +"),
+        (lambda a, b: T.max(a.astype("uint64"), -3), SourceValueError, "never negative"),
         (lambda a, b: -(a > 0), SourceTypeError, "unary minus"),
         (lambda a, b: a**2, UnsupportedError, "T.pow"),
         (lambda a, b: a @ b, UnsupportedError, "T.gemm"),

@@ -27,6 +27,9 @@ def operand_error(symbol: str, types: str, right: Any, error: Exception) -> Sour
         kind, why, remedy = SourceValueError, "", "cast the operand, or use a constant that fits"
     if symbol in ("/", "//", "%") and isinstance(right, int) and right == 0:
         kind, why, remedy = SourceValueError, "it divides by zero", "give a divisor other than 0"
+    if "cannot make uint" in str(error):
+        kind, why = SourceValueError, "an unsigned integer is never negative"
+        remedy = "give a number from 0 on, or cast the other side to a signed type"
     why = why or str(error).strip().splitlines()[0]
     return source_error(kind, f"operator {symbol} does not take {types}", why=why, remedy=remedy)
 
