@@ -10,7 +10,6 @@ Each trip would wait for what the one in front has stored.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,18 +17,18 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.distinct import distinct
+from tilec.backends.cuda.analysis.own_loops import OwnLoops
 from tilec.ir.exprs import inlined, int_value, loads, same_all, transform, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Launch, Stmt, Store, walk
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
-from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import addressed_in, overlapping
+from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.access import bounds_to_test
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Set
+    from collections.abc import Set
 
     from tvm.ir import Expr, Var
 
@@ -52,40 +51,23 @@ class HoldElements(Pass):
         return rewrite_launches(kernel, lambda launch: _Hold(kernel, launch).run())
 
 
-class _Hold(ScopedRewrite):
+class _Hold(OwnLoops):
     """The loops of one launch."""
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
-        self._overlapping = overlapping(launch)
         self._names = values_of(walk(launch.body))
-        self._in_iteration = False
-        for var, extent in zip(launch.thread_vars, launch.threads, strict=False):
-            self.facts.bind_range(var, 0, extent)
 
-    def run(self) -> Launch:
-        """The launch with what its loops update in registers."""
-        return self.launch_with(self.block(self.launch.body))
-
-    def stmt(self, stmt: Stmt) -> list[Stmt]:
+    def loop(self, loop: For) -> list[Stmt] | None:
         """A loop over variables, between what loads and what stores them."""
-        if isinstance(stmt, Parallel):
-            with self._iteration():
-                return super().stmt(stmt)
-        if not isinstance(stmt, For) or not (self._in_iteration or self.launch.thread_vars):
-            return super().stmt(stmt)
-        held = self._held(stmt)
-        body = stmt.body
+        held = self._held(loop)
+        if not held:
+            return None
+        body = loop.body
         for each in held:
             body = each.inside(body)
-        made = super().stmt(replace(stmt, body=body))
+        made = self.stmt(replace(loop, body=body))
         return [*(room for each in held for room in each.rooms()), *made, *(each.stored() for each in held)]
-
-    @contextmanager
-    def _iteration(self) -> Iterator[None]:
-        before, self._in_iteration = self._in_iteration, True
-        yield
-        self._in_iteration = before
 
     def _held(self, loop: For) -> list[_Held]:
         """What a loop reads and writes at one place."""
@@ -101,7 +83,7 @@ class _Hold(ScopedRewrite):
         ]
 
     def _may_hold(self, buffer: Var) -> bool:
-        is_memory = buffer.scope() in _MEMORY and buffer not in self._overlapping
+        is_memory = buffer.scope() in _MEMORY and buffer not in self.overlapping
         return is_memory and str(buffer.dtype) in _TYPES
 
     def _runs(self, loop: For) -> bool:
@@ -111,7 +93,7 @@ class _Hold(ScopedRewrite):
     def _is_own(self, element: Access) -> bool:
         """Whether no other thread names an element, where threads run the loop; iterations of a T.Parallel
         that share one go one after the other."""
-        if self._in_iteration:
+        if self.in_iteration:
             return True
         at = tuple(inlined(index, self._names) for index in element.indices)
         return distinct(at, self.launch.thread_vars, self.launch.threads)

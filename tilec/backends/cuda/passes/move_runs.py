@@ -7,21 +7,19 @@ for c in range(2): a[0:8] = A[i, 16 * j + 8 * c : ...]; for v in range(8): s += 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from tilec.backends.cuda.analysis.own_loops import OwnLoops
 from tilec.backends.cuda.analysis.vectors import Comb, agree, combs, divides, span, vector_width, widest
 from tilec.backends.cuda.nodes import ThreadVector
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same_all, substitute, transform, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Stmt, Store, walk
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place, values_of
-from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_stmt
@@ -69,36 +67,14 @@ class _Form(NamedTuple):
     items: Sequence[Access]
 
 
-class _Loops(ScopedRewrite):
+class _Loops(OwnLoops):
     """The loops of one launch."""
 
-    def __init__(self, kernel: Kernel, launch: Launch) -> None:
-        super().__init__(kernel, launch)
-        self._overlapping = overlapping(launch)
-        self._is_one_thread = bool(launch.thread_vars)
-        for var, extent in zip(launch.thread_vars, launch.threads, strict=False):
-            self.facts.bind_range(var, 0, extent)
-
-    def run(self) -> Launch:
-        """The launch with its loops by chunks."""
-        return self.launch_with(self.block(self.launch.body))
-
-    def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """A loop of a thread by chunks, where vectors move what it names."""
-        if isinstance(stmt, Parallel):
-            with self._in_iteration():
-                return super().stmt(stmt)
-        made = self._by_chunks(stmt) if self._is_one_thread and type(stmt) is For else None
-        return super().stmt(stmt) if made is None else made
-
-    @contextmanager
-    def _in_iteration(self) -> Iterator[None]:
-        before, self._is_one_thread = self._is_one_thread, True
-        yield
-        self._is_one_thread = before
-
-    def _by_chunks(self, loop: For) -> list[Stmt] | None:
-        if int_value(loop.step) != 1 or not all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body)):
+    def loop(self, loop: For) -> list[Stmt] | None:
+        """A loop by chunks, where vectors move what it names; None where none do."""
+        if type(loop) is not For or int_value(loop.step) != 1:
+            return None
+        if not all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body)):
             return None
         forms = list(self._forms(loop))
         for count in (16, 8, 4, 2):
@@ -112,7 +88,7 @@ class _Loops(ScopedRewrite):
     def _forms(self, loop: For) -> Iterator[_Form]:
         """A loop without the test of all that it does, and as it is, where something may move at once."""
         for body, cond in (*_conditioned(loop.body), (loop.body, None)):
-            items = _movable(body, self._overlapping)
+            items = _movable(body, self.overlapping)
             if items:
                 yield _Form(replace(loop, body=body), cond, items)
 
