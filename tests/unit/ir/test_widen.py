@@ -111,6 +111,11 @@ def test_launches_with_products_say_what_dims_have_to_fulfil() -> None:
     assert not any(line.startswith("assume(") for line in changed(PRODUCT, body))
 
 
+def test_no_condition_refuses_all_calls() -> None:
+    lines = changed(PRODUCT, "Z[i] = cast(int64, -2147483648 - N)", may_refuse=True)
+    assert lines == ["Z[i] = int64(-2147483648) - cast(int64, N)"]
+
+
 WAVES = """
 with launch(N, threads=(128, 1, 1)) as (bx,):
     whole = {whole}

@@ -9,11 +9,11 @@ from tvm import sym, tirx
 
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.intervals import Interval, of_type
-from tilec.ir.exprs import int_value, same
+from tilec.ir.exprs import int_value, same, substitute
 from tilec.ir.guards import largest_dim
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
 
 class Limits:
@@ -23,12 +23,15 @@ class Limits:
     def __init__(self, kernel: ir.Kernel) -> None:
         self._found: list[tuple[Expr, int]] = []
         self._analyzer = sym.Analyzer()
+        #: The dims of the smallest call that computes something.
+        self._smallest: dict[Var, Expr] = {}
         for dim in kernel.dims:
             if dim.var is not None:
                 low, high = max(dim.guard.min or 0, 0), dim.guard.max or largest_dim(32)
                 dtype = str(dim.var.ty.dtype)
                 span = tvm_ir.Range(tirx.const(low, dtype), tirx.const(max(low, high) + 1, dtype))
                 self._analyzer.bind(dim.var, span)
+                self._smallest[dim.var] = tirx.const(max(low, 1), dtype)
 
     def distance(self, start: Expr, end: Expr) -> int | None:
         """``end - start`` where that is a number."""
@@ -51,11 +54,16 @@ class Limits:
         if any(end is None for end, _ in needs):
             return None
         simple = [(self._analyzer.simplify(end), limit) for end, limit in needs]
-        if any((int_value(end) or 0) > limit for end, limit in simple):
-            return None  # no call could be served
+        if any(self._refuses_all(end, limit) for end, limit in simple):
+            return None
         self._found += simple
         kept: Interval = known.range.cut(allowed)
         return kept
+
+    def _refuses_all(self, end: Expr, limit: int) -> bool:
+        """Whether even the smallest call would not be served."""
+        least = int_value(self._analyzer.simplify(substitute(end, self._smallest)))
+        return least is not None and least > limit
 
     def assumptions(self) -> tuple[ir.Assume, ...]:
         """The conditions, without those that follow from others."""
