@@ -10,7 +10,6 @@ from typing import Any
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.long_names import is_long
 from tilec.language.values import bits, ieee, integers, vectors
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import common, condition, tirx_function
@@ -111,6 +110,8 @@ def pow(x: Any, y: Any) -> Any:
 
 
 def _repeated(x: Any, count: int) -> Any:
+    from tilec.ir.analysis.long_names import is_long
+
     result: Any = cast_value(1, wrap(x).dtype)
     if count > 1 and is_long(wrap(x).expr):
         x = sessions.builder("T.pow").bind("base", wrap(x))
