@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ BINARY = (
 )  # fmt: skip
 COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 LOGIC = (tirx.And, tirx.Or)
+DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     **dict.fromkeys((*BINARY, *COMPARE, *LOGIC), attrgetter("a", "b")),
@@ -68,6 +69,11 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def loads(expr: Expr) -> Iterator[TensorLoad]:
     """Every element read in ``expr``, those inside indices too."""
     return (node for node in walk(expr) if type(node) is TensorLoad)
+
+
+def reads(expr: Expr, buffers: Container[Var]) -> bool:
+    """Whether ``expr`` reads an element of one of ``buffers``."""
+    return any(load.source in buffers for load in loads(expr))
 
 
 def same(a: Expr, b: Expr) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.ir.exprs import loads, same_all, substitute
-from tilec.ir.nodes import Bind, Store, walk
+from tilec.ir.exprs import inlined, loads, same_all
+from tilec.ir.nodes import Store, walk
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +42,7 @@ def _is_exchanged(number: int, places: Sequence[Place], read: Sequence[Sequence[
 
 def _read(value: Expr, buffer: Var, body: Block, ctx: Context) -> list[Place]:
     """Where ``value`` reads ``buffer``, by the names of ``body``, too."""
-    named = {stmt.var: stmt.value for stmt in walk(body) if isinstance(stmt, Bind)}
-    for _ in named:
-        value = substitute(value, named)
+    value = inlined(value, values_of(walk(body)))
     return [_inlined(load.indices, ctx) for load in loads(value) if load.source.same_as(buffer)]
 
 

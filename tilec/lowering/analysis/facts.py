@@ -16,6 +16,7 @@ from tvm.tirx.analysis import undefined_vars
 from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.analysis.ranges import SHORT, as_types_have_it, as_written, bounds, limits
 from tilec.ir.exprs import (
+    DIVISIONS,
     all_of,
     conjuncts,
     dtype_of,
@@ -33,7 +34,6 @@ from tilec.ir.nodes import Kernel
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 #: Extents and dims stay below this, so that products of two index values never overflow 62 bits.
 _LARGEST = 2**31 - 1
 Answer = TypeVar("Answer")
@@ -330,7 +330,7 @@ class Facts:
 
 def is_quotient(value: Expr) -> bool:
     """Whether a value is a quotient or a remainder by what is known at run time alone."""
-    return isinstance(value, _DIVISIONS) and int_value(value.b) is None
+    return isinstance(value, DIVISIONS) and int_value(value.b) is None
 
 
 def has_quotient(value: Expr) -> bool:
@@ -377,7 +377,7 @@ def _factors(expr: Expr) -> list[Expr]:
     nodes = list(walk(expr))
     products = (operand for node in nodes if isinstance(node, tirx.Mul) for operand in (node.a, node.b))
     named = [*(node for node in nodes if isinstance(node, Var)), *products]
-    divided = [part for node in nodes if isinstance(node, _DIVISIONS) for part in walk(node.b)]
+    divided = [part for node in nodes if isinstance(node, DIVISIONS) for part in walk(node.b)]
     return [
         node
         for node in named

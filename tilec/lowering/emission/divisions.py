@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tilec.lowering.emission.context import Context
 
-DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 #: What gives the same where neither operand is negative, without a fix for signs.
 _TRUNCATED = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
 

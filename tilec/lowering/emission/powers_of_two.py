@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.dtypes import DTYPES
-from tilec.ir.exprs import dtype_of, int_value, scalar_dtype, walk
+from tilec.ir.exprs import DIVISIONS, dtype_of, int_value, scalar_dtype, walk
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import lanes_of, spread
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.lowering.emission.context import Context
-
-_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
 def by_power(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr | None:
@@ -37,7 +35,7 @@ def by_power(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr | None:
 def divides(exprs: Iterable[Expr], ctx: Context) -> bool:
     """Whether integers are divided by numbers of run time that are not written as powers of two."""
     wholes = (node for expr in exprs for node in walk(ctx.facts.inline(expr)))
-    divisors = (node.b for node in wholes if isinstance(node, _DIVISIONS))
+    divisors = (node.b for node in wholes if isinstance(node, DIVISIONS))
     return any(int_value(divisor) is None and _exponent(divisor) is None for divisor in divisors)
 
 

@@ -11,10 +11,10 @@ from tvm import tirx
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
-from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, same, scalar_dtype
+from tilec.ir.exprs import BINARY, COMPARE, DIVISIONS, LOGIC, dtype_of, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
-from tilec.lowering.emission.divisions import DIVISIONS, division
+from tilec.lowering.emission.divisions import division
 from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
 from tilec.lowering.math.vectors import (
     Vectors,

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
-from tvm.ir import Call, Var
+from tvm.ir import Var
 
-from tilec.ir.exprs import LOGIC, operands, rebuild, substitute
+from tilec.ir.exprs import LOGIC, choice_of, operands, rebuild, substitute
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -74,6 +74,4 @@ def _bare(expr: Expr, known: dict[Var, Var], names: list[tirx.Stmt]) -> Expr:
 
 def _may_skip(expr: Expr) -> bool:
     """Whether C computes all but the first operand in some cases alone."""
-    if isinstance(expr, Call):
-        return getattr(expr.op, "name", "").endswith(".if_then_else")
-    return isinstance(expr, (*LOGIC, tirx.Select))
+    return isinstance(expr, LOGIC) or choice_of(expr) is not None

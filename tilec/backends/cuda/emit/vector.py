@@ -29,7 +29,7 @@ from tilec.backends.cuda.emit.vector_moves import (
 from tilec.backends.cuda.limits import added_at_once, has_tma
 from tilec.backends.cuda.nodes import RemoteStore, ThreadLoop
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import all_of, dtype_of, inlined, loads, same, same_all, uses
+from tilec.ir.exprs import all_of, dtype_of, inlined, loads, reads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Atomic, Bind, Block, For, If, Stmt, Store, walk
 from tilec.ir.traits import expressions
@@ -113,7 +113,7 @@ class Vector:
         moving = {var: value for var, value in values.items() if uses(inlined(value, values), (self.var,))}
         cond = inlined(branch.cond, moving)
         whole = inlined(cond, values)
-        changes = any(load.source in self.written for load in loads(whole))
+        changes = reads(whole, self.written)
         if changes or not agree(whole, self.var, self.width, self.ctx.facts):
             return None
         own = tuple(stmt for stmt in names if isinstance(stmt, Bind) and stmt.var in moving)
@@ -147,7 +147,7 @@ class Vector:
         """Those of the reads of a branch that stay inside of it; others go in front, under its condition:
         compilers read anew behind every addition in memory."""
         known = {stmt.var for stmt in self.body if isinstance(stmt, Bind)}
-        if any(load.source in self.written for load in loads(cond)):
+        if reads(cond, self.written):
             return once
         test = self.ctx.value(cond)
         left: list[tirx.Bind] = []
@@ -181,7 +181,7 @@ class Vector:
         names = values_of(self.body)
         for stmt, kept in self.kept.items():
             value, dtype = inlined(kept.store.value, names), str(kept.store.buffer.dtype)
-            changed = kept.stride > 1 or any(load.source in self.written for load in loads(value))
+            changed = kept.stride > 1 or reads(value, self.written)
             if not kept.unrounded or dtype not in PAIRED or not has_tma(self.ctx.target) or changed:
                 continue
             extent = dict(zip(self.stmt.vars, self.stmt.extents, strict=True))[self.var]
@@ -295,13 +295,13 @@ class Vector:
     def _repeats(self, load: TensorLoad, indices: tuple[Expr, ...]) -> bool:
         """Whether a thread reads an element in several iterations, on every way through the body."""
         always = [expr for stmt in self.body for expr in expressions(stmt)]
-        reads = any(load.same_as(found) for expr in always for found in loads(expr))
+        is_read = any(load.same_as(found) for expr in always for found in loads(expr))
         held = [
             var
             for var in self.stmt.vars
             if any(part.in_register and part.size > 1 for part in self.ctx.digits[var])
         ]
-        return reads and not all(any(uses(index, (var,)) for index in indices) for var in held)
+        return is_read and not all(any(uses(index, (var,)) for index in indices) for var in held)
 
     def _limit(self, buffer: Var, count: int = 0) -> int:
         """The most elements of a vector, of ``count`` or as many as there are iterations: in shared memory

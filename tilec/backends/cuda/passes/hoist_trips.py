@@ -19,7 +19,7 @@ from tilec.backends.cuda.analysis.part_iterations import Parts
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.passes.serialise_collisions import colliding
-from tilec.ir.exprs import inlined, int_value, loads, same_all, uses
+from tilec.ir.exprs import inlined, int_value, reads, same_all, uses
 from tilec.ir.nodes import Alloc, Bind, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
@@ -132,7 +132,7 @@ def _share_trips(loop: Parallel, changed: Set[Var], written: Set[Var]) -> bool:
     found = [stmt for stmt in walk(loop.body) if isinstance(stmt, For)]
     for trips in found:
         header = [inlined(value, values) for value in (trips.start, trips.stop, trips.step)]
-        if any(uses(value, loop.vars) or _reads_of(value, changed) for value in header):
+        if any(uses(value, loop.vars) or reads(value, changed) for value in header):
             return False
         stored = {stmt.buffer for stmt in walk(trips.body) if isinstance(stmt, Store)} & written
         if any(buffer.scope() != "local.fragment" for buffer in stored):
@@ -141,7 +141,7 @@ def _share_trips(loop: Parallel, changed: Set[Var], written: Set[Var]) -> bool:
     around = [
         each for each in branches if any(isinstance(stmt, For) for stmt in walk((*each.then, *each.orelse)))
     ]
-    return bool(found) and not any(_reads_of(each.cond, changed) for each in around)
+    return bool(found) and not any(reads(each.cond, changed) for each in around)
 
 
 def _has_one_thread_each(loop: Parallel, threads: int) -> bool:
@@ -154,10 +154,6 @@ def _has_one_thread_each(loop: Parallel, threads: int) -> bool:
 
 def _is_seen(item: Access) -> bool:
     return item.buffer.scope() in _MEMORY
-
-
-def _reads_of(value: Expr, buffers: Set[Var]) -> bool:
-    return any(load.source in buffers for load in loads(value))
 
 
 def _is_variable(buffer: Var) -> bool:

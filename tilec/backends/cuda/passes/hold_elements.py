@@ -18,7 +18,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.own_loops import OwnLoops
-from tilec.ir.exprs import inlined, int_value, loads, same_all, transform, uses
+from tilec.ir.exprs import inlined, int_value, reads, same_all, transform, uses
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Launch, Stmt, Store, walk
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
@@ -28,8 +28,6 @@ from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
-    from collections.abc import Set
-
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
@@ -104,7 +102,7 @@ class _Hold(OwnLoops):
         if bounds_to_test(element.indices, element.buffer.shape, self.facts) == []:
             return True
         others = (stmt for stmt in walk(loop.body) if not _stores(stmt, element.buffer))
-        return not any(_reads(expr, {element.buffer}) for stmt in others for expr in expressions(stmt))
+        return not any(reads(expr, {element.buffer}) for stmt in others for expr in expressions(stmt))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,15 +163,11 @@ def _element(loop: For, buffer: Var) -> Access | None:
     first, *others = [tuple(inlined(index, values) for index in item.indices) for item in named]
     own = {loop.var, *(var for stmt in walk(loop.body) for var in defined(stmt))}
     changed = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Store)} | own
-    moves = any(uses(index, own) or _reads(index, changed) for index in first)
+    moves = any(uses(index, own) or reads(index, changed) for index in first)
     is_read = any(not item.is_write for item in named)
     if moves or not is_read or not all(same_all(first, other) for other in others):
         return None
     return Access(buffer, first, is_write=True)
-
-
-def _reads(expr: Expr, buffers: Set[Var]) -> bool:
-    return any(load.source in buffers for load in loads(expr))
 
 
 def _reads_itself(node: Expr, buffer: Var) -> bool:

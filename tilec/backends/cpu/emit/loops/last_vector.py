@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import DIVISIONS, dtype_of
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Store
 from tilec.ir.traits import expressions
-from tilec.lowering.emission.divisions import DIVISIONS
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
