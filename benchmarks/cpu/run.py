@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument(
         "--target",
         action="append",
-        help="CPU targets; default: those of this machine's level that kernels name and it runs",
+        help="CPU targets; default: those of this machine's level that the manifest or a kernel names and it runs",
     )
     options, rest = parser.parse_known_args()
     runner_parser(None).parse_args(rest)
@@ -56,8 +56,9 @@ def own_targets() -> list[str]:
     """The targets that a library for this machine has. One with every feature of the machine may be none that
     kernels have schedules for: it would measure what nobody ships."""
     native = native_target()
-    plans = load_manifest(_MANIFEST, targets=[native.level], kernels=KERNELS).kernels
+    plans = load_manifest(_MANIFEST, kernels=KERNELS).kernels
     named = {name for plan in plans for name in plan.entry.targets or ()}
+    named |= {variant.target.name for plan in plans for variant in plan.variants}
     of_level = (parse_target(name) for name in named if name.partition("+")[0] == native.level)
     return sorted(target.name for target in of_level if set(target.features) <= set(native.features))
 

@@ -4,15 +4,16 @@ out."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tilec.errors import ManifestError
 from tilec.ir.guards import Guard
-from tilec.manifest.declared import Declared, resolve_targets
+from tilec.manifest.declared import Declared, target_names
 from tilec.manifest.document import Document
 from tilec.manifest.guards import implies
 from tilec.manifest.model import Kernel, LeftOut
+from tilec.manifest.overrides import known_as
 from tilec.manifest.problems import suggestion
 from tilec.targets import Target
 
@@ -29,24 +30,32 @@ def guard_choices(
     every: list[Choice] = [dict(zip(entry.dims, guards, strict=True)) for guards in lists]
     for number in range(len(entry.without)):
         _check_listed(document, entry, at, number)
-    absent = [_targets_of(document, entry, at, number, declared) for number in range(len(entry.without))]
+    named = [_names(document, entry, at, number, declared) for number in range(len(entry.without))]
     return {
         target: _kept(
             document,
             entry,
             at,
             every,
-            [each for each, those in zip(entry.without, absent, strict=True) if target in those],
+            [
+                each
+                for each, names in zip(entry.without, named, strict=True)
+                if names is None or not names.isdisjoint(known_as(target))
+            ],
         )
         for target in targets
     }
 
 
-def _targets_of(
+def _names(
     document: Document, entry: Kernel, at: int, number: int, declared: Declared
-) -> Container[Target]:
+) -> frozenset[str] | None:
+    """The targets and groups on which something is left out, as an override names its own; None is all."""
+    names = entry.without[number].targets
+    if names is None:
+        return None
     place = document.place("kernel", at, "without", number, "targets")
-    return resolve_targets(entry.without[number].targets, declared, place)
+    return frozenset(target_names(names, declared, place))
 
 
 def _kept(

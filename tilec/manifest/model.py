@@ -588,7 +588,7 @@ class Kernel(Table):
     without: tuple[LeftOut, ...] = Field(
         default=(),
         description="Choices among the lists of `dims` that get no variant, on all targets or those that "
-        "`targets` lists as the kernel does: their calls go to a wider one.",
+        "`targets` means as an override's does: their calls go to a wider one.",
         examples=['without = [{ N = "%8", ldx = "dynamic" }, { targets = ["cpu"], N = "%8" }]'],
     )
     config: dict[StrictStr, Any] | Automatic = Field(

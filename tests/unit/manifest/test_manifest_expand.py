@@ -69,6 +69,26 @@ without = [{ targets = ["cuda"], N = "%8" }]
     assert found == [*cpus, ("sm_80", "dynamic")]
 
 
+def test_guards_left_out_on_cpus_are_on_those_that_a_kernel_has_code_of_its_own_for(
+    project: Callable[..., Path], head: str
+) -> None:
+    """[targets] has another one, which runs it."""
+    manifest = project(
+        """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+targets = ["x86-64-v4+vnni"]
+dims = { N = ["%8", "dynamic"] }
+without = [{ targets = ["cpu"], N = "%8" }]
+""",
+        head=head.replace('"x86-64-v2", "x86-64-v3"', '"x86-64-v4+vnni+avx512bf16"'),
+    )
+    (plan,) = load_manifest(manifest).kernels
+    found = [(variant.target.name, str(variant.dims["N"])) for variant in plan.variants]
+    assert found == [("x86-64-v4+vnni", "dynamic")]
+
+
 def test_the_most_specific_override_wins_then_the_later(project: Callable[..., Path]) -> None:
     manifest = project(
         """
