@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument(
         "--target",
         action="append",
-        help="CPU targets; default: those of this machine's level that the manifest or a kernel names and it runs",
+        help="CPU targets; default: those of this machine's level that the manifest or kernels name",
     )
     options, rest = parser.parse_known_args()
     runner_parser(None).parse_args(rest)

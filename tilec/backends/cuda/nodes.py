@@ -558,6 +558,36 @@ class BlockReduce(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class OwnReduce(BlockReduce):
+    """A BlockReduce of each thread's own elements: threads that share a result have parts of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinReduce(BlockReduce):
+    """A BlockReduce of the ``parts`` that OwnReduce left, which lie as ``dst``; the layout of ``src`` says
+    which threads have them."""
+
+    parts: Region = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class AheadLoop(ThreadLoop):
+    """A ThreadLoop that reads one tensor's elements to a fragment, which nothing waits for before TakeAhead:
+    vectors go to its registers as they come, whole."""
+
+    syntax = "ahead(*extents, layout=, vector=)"
+
+
+@dataclass(frozen=True, eq=False)
+class TakeAhead(Stmt):
+    """``dst`` becomes ``src``, fragments of one layout, ``width`` elements at once."""
+
+    src: Region
+    dst: Writes[Region]
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
 class InitBarriers(Stmt):
     """Barriers begin their first phase: ``barrier`` is a buffer of them, ``counts`` the arrivals that a phase
     of each takes. Other threads may use them behind a Sync."""

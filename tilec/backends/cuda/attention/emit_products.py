@@ -10,8 +10,6 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
-    JoinLanes,
-    LaneSums,
     LaunchDependents,
     ProductsWait,
     Turn,
@@ -19,8 +17,6 @@ from tilec.backends.cuda.attention.nodes import (
 from tilec.backends.cuda.device.exchange import pin_sums
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.reduce import joined_lanes, lane_sums
-from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.operands import Operand
 from tilec.ir.exprs import int_value
@@ -88,16 +84,3 @@ def first_turn(ctx: AttentionContext) -> None:
 @emits(LaunchDependents)
 def _launch_dependents(stmt: LaunchDependents, ctx: DeviceContext) -> None:
     ptx("griddepcontrol.launch_dependents")
-
-
-# ---- sums of lanes ----
-
-
-@emit.register(LaneSums)
-def _emit_lane_sums(stmt: LaneSums, ctx: AttentionContext) -> tirx.Stmt:
-    return lane_sums(stmt, ctx)
-
-
-@emit.register(JoinLanes)
-def _emit_join(stmt: JoinLanes, ctx: AttentionContext) -> tirx.Stmt:
-    return joined_lanes(stmt.sums.buffer, ctx.fragments[stmt.over.buffer].layout, stmt.axis, ctx)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
+from tilec.backends.cuda.nodes import ThreadLoop, WarpGemm
 from tilec.backends.cuda.warp_roles.nodes import Roles, TensorMap
 from tilec.ir.nodes import Bind, For
 from tilec.ir.stmt import Block, Defines, Named, Region, Scratch, Stmt, Updates, Writes
@@ -207,20 +207,6 @@ class PairLoop(ThreadLoop):
 @dataclass(frozen=True, eq=False)
 class TripLoop(For):
     """The loop over trips, which is not unrolled: products keep their registers, and waits their place."""
-
-
-@dataclass(frozen=True, eq=False)
-class LaneSums(BlockReduce):
-    """A BlockReduce that leaves the result apart: each lane has the sum of its own elements."""
-
-
-@dataclass(frozen=True, eq=False)
-class JoinLanes(Stmt):
-    """``sums`` = the sum of the shares of all lanes that hold parts of ``over`` along ``axis``."""
-
-    sums: Updates[Region]
-    over: Region
-    axis: int
 
 
 @dataclass(frozen=True, eq=False)

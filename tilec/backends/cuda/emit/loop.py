@@ -14,7 +14,8 @@ from tilec.backends.cuda.emit.fragment_store import stored_fragment
 from tilec.backends.cuda.emit.lane_digits import WARP, convert_sum, thread_digit
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector import Vector
-from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
+from tilec.backends.cuda.emit.vector_moves import move_registers
+from tilec.backends.cuda.nodes import TakeAhead, ThreadLoop, ThreadVector
 from tilec.ir.exprs import all_of, dtype_of, int_value
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import terms
@@ -66,6 +67,11 @@ def _emit_thread_vector(stmt: ThreadVector, ctx: DeviceContext) -> tirx.Stmt | N
     if body is None:
         return None
     return sequence([tirx.Bind(start, convert_sum(parts, dtype_of(stmt.var))), *vector.once, body])
+
+
+@emit.register(TakeAhead)
+def _emit_take(stmt: TakeAhead, ctx: DeviceContext) -> tirx.Stmt:
+    return move_registers(stmt.src.buffer, stmt.dst.buffer, stmt.width, ctx)
 
 
 def _is_shared(buffer: Var) -> bool:

@@ -14,7 +14,7 @@ from tilec.backends.cuda.emit.lane_digits import thread_digit
 from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.narrow import NARROW
 from tilec.backends.cuda.emit.statements import block_barrier, emit
-from tilec.backends.cuda.nodes import BlockReduce
+from tilec.backends.cuda.nodes import BlockReduce, JoinReduce, OwnReduce
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.extremes import DROPPING
@@ -41,25 +41,15 @@ def _emit_reduce(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
     return _Reduce(stmt, ctx).emit()
 
 
-def lane_sums(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
-    """A reduction without the exchange between lanes."""
+@emit.register(OwnReduce)
+def _emit_own(stmt: OwnReduce, ctx: DeviceContext) -> tirx.Stmt:
+    ctx.take(stmt, "registers", "reduction of each thread's own elements, which are joined behind the loop")
     return _Reduce(stmt, ctx, joins=False).emit()
 
 
-def joined_lanes(sums: Var, layout: Layout, axis: int, ctx: DeviceContext) -> tirx.Stmt:
-    """Every register of ``sums`` becomes the sum over the lanes that hold parts of ``axis`` of ``layout``."""
-    data = ctx.fragments[sums].data
-    parts: list[tirx.Stmt] = []
-    for register in range(extent_of(ctx.fragments[sums].layout, "reg")):
-        place = [tirx.const(register, "int32")]
-        for mask in _lane_masks(layout, axis):
-            value = tirx.BufferLoad(data, place)
-            parts.append(
-                tirx.BufferStore(
-                    data, value + exchange("float32").call(value, tirx.const(mask, "int32")), place
-                )
-            )
-    return sequence(parts)
+@emit.register(JoinReduce)
+def _emit_join(stmt: JoinReduce, ctx: DeviceContext) -> tirx.Stmt:
+    return _Join(stmt, ctx).emit()
 
 
 def _lane_masks(layout: Layout, axis: int) -> list[int]:
@@ -74,7 +64,7 @@ def _lane_masks(layout: Layout, axis: int) -> list[int]:
 
 
 class _Reduce:
-    """The code of one reduction; without ``joins`` each lane keeps the result of its own elements."""
+    """The code of one reduction; without ``joins`` each thread keeps the result of its own elements."""
 
     def __init__(self, stmt: BlockReduce, ctx: DeviceContext, joins: bool = True) -> None:
         self.stmt, self.ctx, self.joins = stmt, ctx, joins
@@ -91,8 +81,11 @@ class _Reduce:
             )
         name = ctx.fresh(f"{self.dst.name}_sum", "int32").name
         count = extent_of(self.result, "reg")
-        self.chains = _CHAINS if extent_of(self.layout, "reg") >= _LONG * count else 1
+        self.chains = self._count_chains(count)
         self.partial = tirx.decl_buffer((count * self.chains,), self.dtype, name=name, scope="local")
+
+    def _count_chains(self, results: int) -> int:
+        return _CHAINS if extent_of(self.layout, "reg") >= _LONG * results else 1
 
     def emit(self) -> tirx.Stmt:
         """All steps."""
@@ -277,3 +270,19 @@ class _Reduce:
             return tirx.BufferStore(fragment.data, self.ctx.encode(value, fragment.dtype), [place])
 
         return self._over_result(body)
+
+
+class _Join(_Reduce):
+    """The code that takes together what threads have of their own."""
+
+    stmt: JoinReduce
+
+    def _count_chains(self, results: int) -> int:
+        return 1
+
+    def _start(self, place: Expr) -> list[tirx.Stmt]:
+        return []
+
+    def _registers(self, variables: tuple[Var, ...], extents: tuple[int, ...], place: Expr) -> tirx.Stmt:
+        fragment = self.ctx.fragments[self.stmt.parts.buffer]
+        return self._put(place, self._decoded(tirx.BufferLoad(fragment.data, [place]), fragment.dtype))

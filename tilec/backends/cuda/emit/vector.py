@@ -27,7 +27,7 @@ from tilec.backends.cuda.emit.vector_moves import (
     store_vector,
 )
 from tilec.backends.cuda.limits import added_at_once, has_tma
-from tilec.backends.cuda.nodes import RemoteStore, ThreadLoop
+from tilec.backends.cuda.nodes import AheadLoop, RemoteStore, ThreadLoop
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import all_of, dtype_of, inlined, loads, reads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
@@ -41,6 +41,10 @@ from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
+
+
+#: Bytes of elements that share the words of registers.
+_HALF = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,6 +448,8 @@ class Vector:
             return False
         others = any(uses(each, (self.var,)) for each in stmt.indices[:-1])
         alone = index.same_as(self.var) and not others
+        if isinstance(self.stmt, AheadLoop):
+            return alone and element_bytes(str(stmt.buffer.dtype)) == _HALF
         return alone and str(stmt.buffer.dtype) in PAIRED and not isinstance(stmt.value, TensorLoad)
 
     def _keep(self, stmt: Store | Atomic, width: int) -> None:

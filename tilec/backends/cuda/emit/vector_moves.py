@@ -15,8 +15,9 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.quotients import bytes_to
 from tilec.backends.cuda.emit.statements import call, once_tests
 from tilec.ir.exprs import all_of, dtype_of, int_value, walk
+from tilec.ir.layout_algebra import extent_of
 from tilec.lowering.analysis.facts import is_quotient
-from tilec.lowering.emission.statements import guarded
+from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -101,6 +102,16 @@ def store_registers(
         _move(data, place + part * each, tmp, tirx.const(part * words, "int32"), 2 * each, ctx)
         for part in range(width // each)
     ]
+
+
+def move_registers(source: Var, target: Var, width: int, ctx: DeviceContext) -> tirx.Stmt:
+    """Copies the registers of a fragment to those of another one of its layout, ``width`` at once or as many
+    as a vector has."""
+    held, to = ctx.fragments[source], ctx.fragments[target]
+    each = min(width, WIDEST // element_bytes(str(held.data.dtype)))
+    size = each * element_bytes(str(held.data.dtype))
+    places = (tirx.const(first, "int32") for first in range(0, extent_of(held.layout, "reg"), each))
+    return sequence([_move(to.data, place, held.data, place, size, ctx) for place in places])
 
 
 def packed_pairs(values: Var, bits: Var, count: int, dtype: str) -> list[tirx.Stmt]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
+from tilec.backends.cuda.analysis.totals import factor_of, only_store
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.registers import fits_registers
-from tilec.ir.exprs import loads, substitute
+from tilec.ir.exprs import substitute
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -138,7 +138,7 @@ class _Sums:
             return None
         users = [stmt for stmt in walk(self.launch.body) if part in set(buffers(stmt)) and not _holds(stmt)]
         place = trip.index(reduce)
-        update = next((stmt for stmt in trip[place:] if _only_store(stmt) in users), None)
+        update = next((stmt for stmt in trip[place:] if _row_store(stmt) in users), None)
         if len(users) != len(("reduce", "update")) or not isinstance(update, Parallel):
             return None
         total = _Total(reduce, update)
@@ -161,32 +161,15 @@ def _holds(stmt: Stmt) -> bool:
     return isinstance(stmt, (Alloc, Parallel))
 
 
-def _only_store(stmt: Stmt) -> Store | None:
-    """The store of a loop over rows that has no other statement."""
-    if not isinstance(stmt, Parallel) or len(stmt.vars) != 1 or len(stmt.body) != 1:
-        return None
-    (store,) = stmt.body
-    own = isinstance(store, Store) and len(store.indices) == 1 and store.indices[0].same_as(stmt.vars[0])
-    return store if own else None  # type: ignore[return-value]
+def _row_store(stmt: Stmt) -> Store | None:
+    """What stores every element of a row of totals."""
+    store = only_store(stmt)
+    return store if store is not None and len(store.indices) == 1 else None
 
 
 def _factor(total: _Total) -> Expr | None:
-    """What a total is multiplied by before ``part`` is added to it, 1 for nothing; None for other updates."""
-    store, part = total.store, total.reduce.dst.buffer
-    value = store.value
-    if not isinstance(value, tirx.Add) or not _is_element(value.b, part, store):
-        return None
-    if _is_element(value.a, store.buffer, store):
-        return tirx.const(1, "float32")
-    if not isinstance(value.a, tirx.Mul) or not _is_element(value.a.a, store.buffer, store):
-        return None
-    sources = {load.source for load in loads(value.a.b)}
-    return None if sources & {part, store.buffer, total.reduce.src.buffer} else value.a.b
-
-
-def _is_element(value: Expr, buffer: Var, store: Store) -> bool:
-    own = isinstance(value, TensorLoad) and value.source.same_as(buffer)
-    return own and len(value.indices) == 1 and value.indices[0].same_as(store.indices[0])
+    """What a total is multiplied by in each trip; None where that is not known in front of it."""
+    return factor_of(total.store, total.reduce.dst.buffer, (total.reduce.src.buffer,))
 
 
 def _own(total: _Total, sums: Var) -> Parallel:

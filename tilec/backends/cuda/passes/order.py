@@ -7,6 +7,7 @@ from tilec.backends.cuda.general.store_parts import StoreParts
 from tilec.backends.cuda.passes.ask_ahead import AskAhead
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.bring_operands import BringOperands
+from tilec.backends.cuda.passes.defer_reductions import DeferReductions
 from tilec.backends.cuda.passes.fence_proxies import FenceProxies
 from tilec.backends.cuda.passes.fence_reads import FenceReads
 from tilec.backends.cuda.passes.forward_stores import ForwardStores
@@ -31,6 +32,7 @@ from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
 from tilec.backends.cuda.passes.place_shared import PlaceShared
 from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.private_copies import PrivateCopies
+from tilec.backends.cuda.passes.read_ahead import ReadAhead
 from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
 from tilec.backends.cuda.passes.relax_additions import RelaxAdditions
 from tilec.backends.cuda.passes.rotate_products import RotateProducts
@@ -109,6 +111,8 @@ CUDA_PASSES: tuple[Pass, ...] = (
     PartEnds(),
     PairRows(),
     InferLayouts(),
+    DeferReductions(),
+    ReadAhead(),
     HoistPassages(),
     SpreadBanks(),
     StoreParts(),

@@ -1,0 +1,221 @@
+"""Kernels whose blocks go over their data by serial loops, and what torch computes in their place."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+import tilec
+import tilec.language as T
+
+
+class Case(NamedTuple):
+    """A call of a kernel, torch's words for it, and the tensors whose bytes it has to move."""
+
+    run: Callable[[], Any]
+    reference: Callable[[], Any]
+    moved: tuple[torch.Tensor, ...]
+
+
+def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda").to(dtype)
+
+
+@tilec.jit(out_idx=[-2, -1])
+def _norm_gradient(M, N, rows=128, columns=64, dtype="bfloat16"):
+    @T.prim_func
+    def main(
+        G: T.Tensor((M, N), dtype),
+        X: T.Tensor((M, N), dtype),
+        mean: T.Tensor((M,), "float32"),
+        rstd: T.Tensor((M,), "float32"),
+        gain: T.Tensor((N,), "float32"),
+        bias: T.Tensor((N,), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(N, columns), threads=256) as bx:
+            g, x = (T.alloc_fragment((rows, columns), "float32") for _ in range(2))
+            w, b = (T.alloc_fragment((columns,), "float32") for _ in range(2))
+            T.clear(w)
+            T.clear(b)
+            for m in T.Pipelined(T.ceildiv(M, rows), num_stages=2):
+                T.copy(G[m * rows, bx * columns], g)
+                T.copy(X[m * rows, bx * columns], x)
+                for i, j in T.Parallel(rows, columns):
+                    x[i, j] = g[i, j] * (x[i, j] - mean[m * rows + i]) * rstd[m * rows + i]
+                T.reduce_sum(x, w, dim=0, clear=False)
+                T.reduce_sum(g, b, dim=0, clear=False)
+            T.copy(w, gain[bx * columns])
+            T.copy(b, bias[bx * columns])
+
+    return main
+
+
+def norm_gradient() -> Case:
+    """Gradients of LayerNorm's gain and bias, 16384 x 4096."""
+    g, x = (_random(16384, 4096, dtype=torch.bfloat16) for _ in range(2))
+    mean, rstd = _random(16384), _random(16384)
+    kernel = _norm_gradient(16384, 4096)
+
+    def reference() -> list[torch.Tensor]:
+        return [(g.float() * (x.float() - mean[:, None]) * rstd[:, None]).sum(0), g.float().sum(0)]
+
+    return Case(lambda: kernel(g, x, mean, rstd), reference, (g, x))
+
+
+@tilec.jit(out_idx=[-1])
+def _scan(B, L, D, N, channels=64):
+    @T.prim_func
+    def main(
+        U: T.Tensor((B, L, D), "float32"),
+        step: T.Tensor((B, L, D), "float32"),
+        A: T.Tensor((D, N), "float32"),
+        Bm: T.Tensor((B, L, N), "float32"),
+        Cm: T.Tensor((B, L, N), "float32"),
+        Y: T.Tensor((B, L, D), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(D, channels), B, threads=channels) as (bd, b):
+            h, p = (T.alloc_fragment((channels, N), "float32") for _ in range(2))
+            y = T.alloc_fragment((channels,), "float32")
+            T.clear(h)
+            for t in T.serial(L):
+                for d, n in T.Parallel(channels, N):
+                    dt = step[b, t, bd * channels + d]
+                    grown = dt * U[b, t, bd * channels + d] * Bm[b, t, n]
+                    h[d, n] = h[d, n] * T.exp(dt * A[bd * channels + d, n]) + grown
+                    p[d, n] = h[d, n] * Cm[b, t, n]
+                T.reduce_sum(p, y, dim=1)
+                for d in T.Parallel(channels):
+                    Y[b, t, bd * channels + d] = y[d]
+
+    return main
+
+
+def selective_scan() -> Case:
+    """A state space scan, step by step: 4 x 2048 steps of 4096 channels, 16 states each."""
+    B, L, D, N = 4, 2048, 4096, 16
+    u, step = _random(B, L, D), _random(B, L, D).abs() * 0.1
+    a, bm, cm = -_random(D, N).abs(), _random(B, L, N), _random(B, L, N)
+    kernel = _scan(B, L, D, N)
+
+    def reference() -> torch.Tensor:
+        h, found = torch.zeros(B, D, N, device="cuda"), []
+        for t in range(L):
+            grown = (step[:, t] * u[:, t])[..., None] * bm[:, t, None, :]
+            h = h * torch.exp(step[:, t, :, None] * a) + grown
+            found.append((h * cm[:, t, None, :]).sum(-1))
+        return torch.stack(found, 1)
+
+    return Case(lambda: kernel(u, step, a, bm, cm), reference, (u, step, u))
+
+
+@tilec.jit(out_idx=[-1])
+def _log_sums(M, N, rows=4, block=512, dtype="bfloat16"):
+    @T.prim_func
+    def main(X: T.Tensor((M, N), dtype), Y: T.Tensor((M,), "float32")):
+        with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
+            x = T.alloc_fragment((rows, block), "float32")
+            high, before, factor, part, total = (T.alloc_fragment((rows,), "float32") for _ in range(5))
+            T.fill(high, -T.infinity("float32"))
+            T.fill(total, 0)
+            for b in T.Pipelined(N // block, num_stages=2):
+                T.copy(X[bx * rows, b * block], x)
+                T.copy(high, before)
+                T.reduce_max(x, high, dim=1, clear=False)
+                for i in T.Parallel(rows):
+                    factor[i] = T.exp(before[i] - high[i])
+                for i, j in T.Parallel(rows, block):
+                    x[i, j] = T.exp(x[i, j] - high[i])
+                T.reduce_sum(x, part, dim=1)
+                for i in T.Parallel(rows):
+                    total[i] = total[i] * factor[i] + part[i]
+            for i in T.Parallel(rows):
+                Y[bx * rows + i] = T.log(total[i]) + high[i]
+
+    return main
+
+
+def log_sums() -> Case:
+    """Logarithms of sums of exponentials, online, 8192 x 32768."""
+    x, kernel = _random(8192, 32768, dtype=torch.bfloat16), _log_sums(8192, 32768)
+    return Case(lambda: kernel(x), lambda: x.float().logsumexp(-1), (x,))
+
+
+@tilec.jit(out_idx=[-1])
+def _means(B, S, D, rows=32, columns=128, dtype="float16"):
+    @T.prim_func
+    def main(X: T.Tensor((B, S, D), dtype), lengths: T.Tensor((B,), "int32"), Y: T.Tensor((B, D), dtype)):
+        with T.Kernel(T.ceildiv(D, columns), B, threads=128) as (bd, b):
+            x = T.alloc_fragment((rows, columns), "float32")
+            total = T.alloc_fragment((columns,), "float32")
+            T.clear(total)
+            for t in T.serial(T.ceildiv(lengths[b], rows)):
+                for i, d in T.Parallel(rows, columns):
+                    value = X[b, t * rows + i, bd * columns + d].astype("float32")
+                    x[i, d] = T.if_then_else(t * rows + i < lengths[b], value, 0.0)
+                T.reduce_sum(x, total, dim=0, clear=False)
+            for d in T.Parallel(columns):
+                Y[b, bd * columns + d] = total[d] / lengths[b]
+
+    return main
+
+
+def means() -> Case:
+    """Means over 64 sequences of up to 2048 tokens, 1024 channels."""
+    x = _random(64, 2048, 1024, dtype=torch.float16)
+    lengths = torch.randint(1024, 2049, (64,), device="cuda", dtype=torch.int32)
+    mask, kernel = torch.arange(2048, device="cuda")[None] < lengths[:, None], _means(64, 2048, 1024)
+
+    def reference() -> torch.Tensor:
+        return ((x.float() * mask[..., None]).sum(1) / lengths[:, None]).half()
+
+    return Case(lambda: kernel(x, lengths), reference, (x[mask],))
+
+
+@tilec.jit(out_idx=[-1])
+def _group_norm(N, S, C, groups, rows=256, dtype="float16"):
+    width = C // groups
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, S, C), dtype),
+        gain: T.Tensor((C,), "float32"),
+        bias: T.Tensor((C,), "float32"),
+        Y: T.Tensor((N, S, C), dtype),
+    ):
+        with T.Kernel(groups, N, threads=256) as (g, n):
+            x, q = (T.alloc_fragment((rows, width), "float32") for _ in range(2))
+            s, s2 = (T.alloc_fragment((width,), "float32") for _ in range(2))
+            t, t2 = (T.alloc_fragment((1,), "float32") for _ in range(2))
+            T.clear(s)
+            T.clear(s2)
+            for r in T.serial(S // rows):
+                T.copy(X[n, r * rows : (r + 1) * rows, g * width : (g + 1) * width], x)
+                for i, j in T.Parallel(rows, width):
+                    q[i, j] = x[i, j] * x[i, j]
+                T.reduce_sum(x, s, dim=0, clear=False)
+                T.reduce_sum(q, s2, dim=0, clear=False)
+            T.reduce_sum(s, t, dim=0)
+            T.reduce_sum(s2, t2, dim=0)
+            mean = t[0] / (S * width)
+            rstd = T.rsqrt(t2[0] / (S * width) - mean * mean + 1e-5)
+            for r in T.serial(S // rows):
+                for i, j in T.Parallel(rows, width):
+                    even = (X[n, r * rows + i, g * width + j].astype("float32") - mean) * rstd
+                    Y[n, r * rows + i, g * width + j] = even * gain[g * width + j] + bias[g * width + j]
+
+    return main
+
+
+def group_norm() -> Case:
+    """GroupNorm of 8 images of 64 x 64, 512 channels last in 32 groups."""
+    x, gain, bias = _random(8, 4096, 512, dtype=torch.float16), _random(512), _random(512)
+    kernel = _group_norm(8, 4096, 512, 32)
+
+    def reference() -> torch.Tensor:
+        made = torch.nn.functional.group_norm(x.float().transpose(1, 2), 32, gain, bias, 1e-5)
+        return made.transpose(1, 2).half()
+
+    return Case(lambda: kernel(x, gain, bias), reference, (x, x))
+
+
+CASES = (norm_gradient, selective_scan, log_sums, means, group_norm)

@@ -1,0 +1,89 @@
+"""Serial loops on GPUs that read a trip ahead what they want of tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.backends.cuda.nodes import AheadLoop
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import walk
+from tilec.targets import parse_target
+
+STEPS, ROWS, SIZE = 6, 8, 64
+SM90A = parse_target("sm_90a")
+
+
+def scan(dtype="float16", written=False, branch=False):
+    """A state that decays and grows, its sums of rows after every step, and rows that a list names."""
+
+    @T.prim_func
+    def kernel(
+        X: T.Tensor((STEPS * ROWS, SIZE), dtype),
+        decay: T.Tensor((STEPS * ROWS,), "float32"),
+        place: T.Tensor((STEPS * ROWS,), "int32"),
+        begin: T.Tensor((1,), "int32"),
+        sums: T.Tensor((STEPS * ROWS,), "float32"),
+        out: T.Tensor((ROWS, SIZE), "float32"),
+        ends: T.int32,
+    ):
+        with T.Kernel(1, threads=64):
+            state = T.alloc_fragment((ROWS, SIZE), "float32")
+            total = T.alloc_fragment((ROWS,), "float32")
+            T.clear(state)
+            for m in T.serial(begin[0], ends):
+                for i, j in T.Parallel(ROWS, SIZE):
+                    state[i, j] = state[i, j] * decay[m * ROWS + i] + X[m * ROWS + i, j].astype("float32")
+                    if branch and decay[m * ROWS + i] > 0.5:
+                        state[i, j] += X[place[m * ROWS + i], j].astype("float32")
+                T.reduce_sum(state, total, dim=1)
+                for i in T.Parallel(ROWS):
+                    sums[m * ROWS + i] = total[i]
+                if written:
+                    for i in T.Parallel(ROWS):
+                        decay[m * ROWS + ROWS - i - 1] = total[i]
+            T.copy(state, out)
+
+    return kernel
+
+
+def case(branch=False):
+    rng = np.random.default_rng(7)
+    x = (rng.standard_normal((STEPS * ROWS, SIZE)) / 4).astype(np.float16)
+    decay = rng.random(STEPS * ROWS).astype(np.float32)
+    place = rng.permutation(STEPS * ROWS).astype(np.int32)
+    state, sums = np.zeros((ROWS, SIZE), np.float32), np.zeros(STEPS * ROWS, np.float32)
+    for m in range(STEPS):
+        rows = slice(m * ROWS, (m + 1) * ROWS)
+        state = state * decay[rows, None] + x[rows]
+        if branch:
+            state += np.where(decay[rows, None] > 0.5, x[place[rows]], np.float32(0))
+        sums[rows] = state.sum(1)
+    return (x, decay, place, np.array([0], np.int32), STEPS), (sums, state)
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_scan_is_right(branch):
+    inputs, expected = case(branch)
+    agree(scan(branch=branch), *inputs, expected=expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, {"X", "decay"}),
+        ({"branch": True}, {"X", "decay"}),
+        ({"written": True}, {"X"}),
+        ({"dtype": "float8_e4m3fn"}, {"decay"}),
+    ],
+    ids=str,
+)
+def test_what_nothing_writes_is_read_ahead(given, names):
+    """Not the list of places, as the branch reads it; nor elements of one byte."""
+    inputs, _ = case()
+    x, *rest = inputs
+    made = lower(elaborated(scan(**given), (x, *rest), None, {}, {}), SM90A)
+    loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, AheadLoop)]
+    assert {loop.body[0].value.source.name for loop in loops} == names

@@ -1,0 +1,176 @@
+"""Reductions that the trips of a loop add up are taken across threads once, behind the loop.
+
+    for m: w[j] += sum of column j of x     ->    for m: own[j] += this thread's part of it
+                                                  w[j] += sum of own[j] over threads
+
+Exchanges between lanes, a passage through shared memory and its barrier leave every trip. Terms come in
+another order, as reductions may take them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.totals import factor_of, only_store
+from tilec.backends.cuda.nodes import REPEATING, BlockReduce, JoinReduce, OwnReduce, ThreadLoop
+from tilec.ir.layout import Layout
+from tilec.ir.layout_algebra import thread_terms
+from tilec.ir.nodes import Alloc, Block, If, Launch, Region, Stmt, Store, children, walk, with_children
+from tilec.ir.traits import buffers
+from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.emission.storage import compute_type
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: What names the result of a reduction that is added to a total and goes nowhere else.
+_USERS = len(("reduce", "update"))
+
+
+class DeferReductions(LaunchPass):
+    """In: launches with layouts. Out: each BlockReduce in a loop that adds to a fragment, or whose result one
+    statement adds to a fragment, is an OwnReduce there and a JoinReduce behind the loop, if the loop does
+    nothing else with that."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its reductions behind loops."""
+        stmts = list(walk(launch.body))
+        layouts = {stmt.buffer: stmt.layout for stmt in stmts if isinstance(stmt, Alloc) and stmt.layout}
+        return replace(launch, body=_Deferral(layouts, _users(stmts)).block(launch.body))
+
+
+@dataclass(frozen=True)
+class _Total:
+    """A reduction, what it is added to, and the statement that adds it, times ``factor`` before that, where
+    it is not the reduction itself."""
+
+    reduce: BlockReduce
+    buffer: Var
+    update: Stmt | None = None
+    factor: Expr | None = None
+
+
+@dataclass(frozen=True)
+class _Deferral:
+    """Moves reductions: ``layouts`` are those of fragments, ``users`` how many statements name a buffer."""
+
+    layouts: Mapping[Var, Layout]
+    users: Counter[Var]
+
+    def block(self, block: Block) -> Block:
+        """A block with the reductions of its loops behind these."""
+        return tuple(new for stmt in block for new in self._stmt(stmt))
+
+    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+        totals = self._totals(stmt) if isinstance(stmt, REPEATING) else []
+        own = {total.reduce: self._own(total) for total in totals}
+        made = dict(new for total in totals for new in _in_trip(total, own[total.reduce].buffer))
+        inner = [self.block(_replaced(block, made)) for block in children(stmt)]
+        joins = [_behind(total, own[total.reduce].buffer) for total in totals]
+        return [*own.values(), with_children(stmt, inner), *joins]
+
+    def _totals(self, loop: Stmt) -> list[_Total]:
+        """Those that a loop touches once in a trip."""
+        (body,) = children(loop)
+        named = _users(walk(body))
+        found = (self._total(stmt, block) for block in _blocks(body) for stmt in block)
+        return [total for total in found if total is not None and named[total.buffer] == 1]
+
+    def _total(self, stmt: Stmt, block: Block) -> _Total | None:
+        """What a reduction across threads is added to."""
+        if type(stmt) is not BlockReduce or not thread_terms(self.layouts[stmt.src.buffer], stmt.axis):
+            return None
+        dtype = str(stmt.dst.buffer.dtype)
+        if compute_type(dtype) != dtype:
+            return None
+        return self._updated(stmt, block) if stmt.clear else _Total(stmt, stmt.dst.buffer)
+
+    def _updated(self, stmt: BlockReduce, block: Block) -> _Total | None:
+        """What a statement behind a sum adds it to, if the sum goes nowhere else."""
+        part = stmt.dst.buffer
+        behind = block[block.index(stmt) + 1 :]
+        update = next((each for each in behind if part in _users(walk((each,)))), None)
+        store = None if update is None else only_store(update)
+        if stmt.kind != "sum" or self.users[part] != _USERS or store is None:
+            return None
+        total, factor = store.buffer, factor_of(store, part)
+        alike = total.dtype == part.dtype and self.layouts.get(total) == self.layouts[part]
+        return _Total(stmt, total, update, factor) if alike and factor is not None else None
+
+    def _own(self, total: _Total) -> Alloc:
+        """Each thread's own part of a total."""
+        buffer, dtype = total.buffer, str(total.buffer.dtype)
+        own = tirx.decl_buffer(buffer.shape, dtype, name=f"{buffer.name}_own", scope="local.fragment")
+        first = identity(total.reduce.kind, dtype)
+        return Alloc(own, layout=self.layouts[buffer], init=first, loc=total.reduce.loc)
+
+
+def _users(stmts: Iterator[Stmt] | Sequence[Stmt]) -> Counter[Var]:
+    """How many statements read or write each buffer."""
+    return Counter(buffer for stmt in stmts for buffer in set(buffers(stmt)))
+
+
+def _blocks(block: Block) -> Iterator[Block]:
+    """A block, and those inside of its loops and branches."""
+    yield block
+    for stmt in block:
+        if isinstance(stmt, (If, *REPEATING)):
+            for inner in children(stmt):
+                yield from _blocks(inner)
+
+
+def _replaced(block: Block, made: Mapping[Stmt, Block]) -> Block:
+    """A block with other statements in the place of some."""
+    return rewrite_blocks(block, lambda each: [new for stmt in each for new in made.get(stmt, (stmt,))])
+
+
+def _in_trip(total: _Total, own: Var) -> list[tuple[Stmt, Block]]:
+    """Statements of a trip, and what comes in their place."""
+    update, factor = total.update, total.factor
+    if update is None or factor is None or getattr(factor, "value", None) == 1:
+        gone: list[tuple[Stmt, Block]] = [] if update is None else [(update, ())]
+        return [(total.reduce, (own_part(total.reduce, whole_tile(own), False),)), *gone]
+    parts = own_part(total.reduce, total.reduce.dst, True)
+    return [(total.reduce, (parts,)), (update, _scaled(update, own, parts.dst.buffer, factor))]
+
+
+def _scaled(update: Stmt, own: Var, part: Var, factor: Expr) -> Block:
+    """The total and each thread's own part of it, times a factor, and what is added to the latter."""
+    store = only_store(update)
+    assert store is not None
+    here = list(store.indices)
+    total = replace(store, value=tirx.BufferLoad(store.buffer, here) * factor)
+    value = tirx.BufferLoad(own, here) * factor + tirx.BufferLoad(part, here)
+    made = (total, Store(own, store.indices, value, loc=store.loc))
+    return (replace(update, body=made),) if isinstance(update, ThreadLoop) else made
+
+
+def _behind(total: _Total, own: Var) -> JoinReduce:
+    return joined(total.reduce, whole_tile(own), whole_tile(total.buffer), False)
+
+
+def own_part(stmt: BlockReduce, dst: Region, clear: bool) -> OwnReduce:
+    """A reduction of each thread's own elements to ``dst``, added to what is there without ``clear``."""
+    return OwnReduce(stmt.kind, stmt.src, dst, stmt.axis, clear, stmt.nan_propagate, loc=stmt.loc)
+
+
+def joined(stmt: BlockReduce, parts: Region, dst: Region, clear: bool) -> JoinReduce:
+    """What is left of a reduction once threads have their ``parts``."""
+    return JoinReduce(
+        stmt.kind,
+        stmt.src,
+        dst,
+        stmt.axis,
+        clear,
+        stmt.nan_propagate,
+        stmt.scratch,
+        parts=parts,
+        loc=stmt.loc,
+    )
