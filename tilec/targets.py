@@ -262,6 +262,7 @@ def registers_of_a_thread(threads: int) -> int:
 #: Shared memory per block from the CUDA C++ Programming Guide, "Compute Capabilities". What PTX may use is
 #: the least of the devices that run it.
 _KIB = 1024
+_CPUINFO = Path("/proc/cpuinfo")
 _LEAST_SHARED, _CLUSTER = 99 * _KIB, 8
 #: Capabilities with three names each: "sm_100" for all that later minors have, too, "sm_100f" for what its
 #: family has, "sm_100a" for all that it has itself (CUDA C++ Programming Guide, "Feature Set Compiler
@@ -565,9 +566,9 @@ def native_host() -> Host:
     return Host(arch, LINUX.default)
 
 
-def native_target(cpuinfo: Path = Path("/proc/cpuinfo")) -> Target:
+def native_target() -> Target:
     """The best CPU target of this machine: the highest level, with every feature that it has."""
-    return target_of_flags(native_host().arch, _cpu_flags(cpuinfo))
+    return target_of_flags(native_host().arch, _cpu_flags(_CPUINFO))
 
 
 def target_of_flags(arch: str, flags: frozenset[str]) -> Target:
@@ -592,7 +593,7 @@ def _bits_of_flags(flags: frozenset[str]) -> set[CpuBit]:
     return present
 
 
-def runs_here(target: Target, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+def runs_here(target: Target, cpuinfo: Path = _CPUINFO) -> bool:
     """Whether this machine executes code of ``target``."""
     return target.family == "cpu" and set(target.bits) <= _bits_of_flags(_cpu_flags(cpuinfo))
 

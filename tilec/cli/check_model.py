@@ -70,11 +70,11 @@ def check_model(
     if as_json:
         print_json(_json(plan, model, found))
     else:
-        _print(plan, model, found)
+        _print(plan, found)
     return _judge(plan, model, found, strict)
 
 
-def _print(plan: Plan, model: ModelCalls, found: Sequence[Answer]) -> None:
+def _print(plan: Plan, found: Sequence[Answer]) -> None:
     """One row for each kernel, size and answer: the layers and targets that share it, together."""
     from tilec.build.coverage import runs_text
 

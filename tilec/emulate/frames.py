@@ -17,12 +17,14 @@ def _and_not(mask: np.ndarray | None, gone: np.ndarray) -> np.ndarray:
     return ~gone if mask is None else mask & ~gone
 
 
-def _classes(group: Group, taken: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
-    """The lanes of warps that take a branch, leave it, or do both."""
+def _part_warps(taken: np.ndarray, left: np.ndarray) -> None:
+    """Raises Fork where some warps take a branch and others leave it, or do both."""
     some = taken.reshape(-1, WARP).any(axis=1)
     rest = left.reshape(-1, WARP).any(axis=1)
     kinds = some * 2 + rest
-    return [np.flatnonzero(np.repeat(kinds == kind, WARP)) for kind in np.unique(kinds)]
+    parts = [np.flatnonzero(np.repeat(kinds == kind, WARP)) for kind in np.unique(kinds)]
+    if len(parts) > 1:
+        raise Fork(parts)
 
 
 @dataclass
@@ -111,9 +113,7 @@ class If:
 
     def _split(self, group: Group, taken: np.ndarray, left: np.ndarray) -> None:
         if self.blocks:
-            parts = _classes(group, taken, left)
-            if len(parts) > 1:
-                raise Fork(parts)
+            _part_warps(taken, left)
         group.frames.append(BranchFrame(group.mask, left))
         group.mask = taken
         group.pc += 1
@@ -213,9 +213,7 @@ class LoopTest:
             return False
         if left.any():
             if self.blocks:
-                parts = _classes(group, taken, left)
-                if len(parts) > 1:
-                    raise Fork(parts)
+                _part_warps(taken, left)
             frame.inside = taken
         return True
 

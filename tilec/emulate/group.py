@@ -52,7 +52,6 @@ class Block:
     rank: int
     first_warp: int
     shared: Memory
-    memories: list[Memory]
     registers: int = 0
     state: dict[object, Any] = field(default_factory=dict)
 

@@ -143,7 +143,7 @@ class Emulator:
             index = (first[0] + x, first[1] + y, first[2] + z)
             name = "shared memory" if size == 1 else f"shared memory of block {rank}"
             memory = Memory(name, shared, written=False, is_global=False)
-            block = Block(cluster, index, grid, threads, rank, rank * warps, memory, [])
+            block = Block(cluster, index, grid, threads, rank, rank * warps, memory)
             block.state["args"] = args
             block.registers = launch.entry_registers
             cluster.blocks.append(block)

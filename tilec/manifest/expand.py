@@ -87,12 +87,12 @@ def load_manifests(
     every = {host: declared_targets(document, manifest, hosts, host) for host in hosts}
     expanded = {host: _expand(document, manifest, host, every[host], files, tuned) for host in hosts}
     left_out = _left_out(document, manifest, expanded)
-    check_backward(document, expanded[hosts[0]])
+    check_backward(expanded[hosts[0]])
     variants = [each for made in expanded.values() for kernel in made for each in kernel.variants]
     warnings = (*tuned.warnings(path.parent, variants), *left_out)
     chosen = chosen_targets(path, every.values(), targets)
     plans = tuple(
-        _select(Plan(path, manifest, host, made, warnings, hosts), chosen, kernels)
+        _select(Plan(path, manifest, host, made, warnings), chosen, kernels)
         for host, made in expanded.items()
     )
     if not any(plan.kernels for plan in plans):
@@ -114,7 +114,7 @@ def _expand(
     plans = tuple(
         plan
         for at in range(len(manifest.kernel))
-        for plan in _expand_entry(document, manifest, at, host, declared, files, tuned)
+        for plan in _expand_entry(document, manifest, at, declared, files, tuned)
     )
     check_symbols(plans)
     return plans
@@ -153,7 +153,6 @@ def _expand_entry(
     document: Document,
     manifest: Manifest,
     at: int,
-    host: Host,
     declared: Declared,
     files: ScheduleFiles,
     tuned: TunedConfigs,

@@ -23,7 +23,7 @@ def backward_of(document: Document, entry: Kernel, at: int, values: Mapping[str,
     return entry.backward.model_copy(update={"kernel": name})
 
 
-def check_backward(document: Document, plans: Sequence[KernelPlan]) -> None:
+def check_backward(plans: Sequence[KernelPlan]) -> None:
     """Every backward kernel is one of the manifest."""
     names = [plan.name for plan in plans]
     for plan in plans:

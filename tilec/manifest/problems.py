@@ -68,16 +68,15 @@ def _key_path(one: ErrorDetails) -> KeyPath:
     """The location without the tags that pydantic adds for members of a union."""
     path: KeyPath = ()
     for part in one["loc"]:
-        if isinstance(part, str) and not _is_key(path, part):
+        if isinstance(part, str) and not _has_keys(path):
             break
         path += (part,)
     return path
 
 
-def _is_key(parent: KeyPath, name: str) -> bool:
-    """Whether ``name`` can be a key below ``parent``: anything in a free table, a field in a model."""
-    model = model_at(parent)
-    return model is not None or not parent or _is_free_table(parent)
+def _has_keys(path: KeyPath) -> bool:
+    """Whether names behind ``path`` are keys, as in a model or a free table, not pydantic's of a choice."""
+    return not path or model_at(path) is not None or _is_free_table(path)
 
 
 def _is_free_table(path: KeyPath) -> bool:

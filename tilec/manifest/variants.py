@@ -79,7 +79,7 @@ class KernelPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """An expanded manifest for one of its ``hosts``. ``warnings`` are lines for the user (stale or unmatched
+    """An expanded manifest for one of its hosts. ``warnings`` are lines for the user (stale or unmatched
     tuned entries)."""
 
     path: Path
@@ -87,7 +87,6 @@ class Plan:
     host: Host
     kernels: tuple[KernelPlan, ...]
     warnings: tuple[str, ...] = ()
-    hosts: tuple[Host, ...] = ()
 
     @property
     def name(self) -> str:

@@ -32,6 +32,8 @@ from tilec.tune.planning import Planned
 from tilec.tune.points import Point
 from tilec.tune.results import PointFacts
 
+#: Of the inputs of cases and points.
+_SEED = 0
 #: Elements of a block: a prime, so that rows of a matrix differ.
 _BLOCK = 65521
 #: Bytes of integers that are stored whole.
@@ -92,10 +94,10 @@ def whole_dims(kernel: KernelFacts, variant: VariantFacts, point: Point) -> dict
     return {name: filled[name] for name in kernel.dims}
 
 
-def write_problem(folder: Path, planned: Planned, author: Author, seed: int = 0) -> tuple[PointFacts, ...]:
+def write_problem(folder: Path, planned: Planned, author: Author) -> tuple[PointFacts, ...]:
     """Writes ``problem.json`` and ``arrays.bin``; returns what a call does at each point. Raises TuneError
     where there are no inputs for a point."""
-    writer = _Writer(planned, author, seed)
+    writer = _Writer(planned, author)
     made = [writer.point(point) for point in planned.problem.points]
     described = {"points": [point for point, _ in made], "cases": writer.cases()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,15 +109,14 @@ def write_problem(folder: Path, planned: Planned, author: Author, seed: int = 0)
 class _Writer:
     """The parts of one problem; ``arrays`` collects their contents."""
 
-    def __init__(self, planned: Planned, author: Author, seed: int) -> None:
+    def __init__(self, planned: Planned, author: Author) -> None:
         self.kernel, self.variant, _ = kernel_facts(planned)
         self.oracle, self.arrays = Oracle(self.kernel, author), _Arrays(bytearray())
-        self._seed = seed
 
     def cases(self) -> list[dict[str, Any]]:
         """The largest of the small cases that stay small enough, and whose outputs are known."""
         found = []
-        for number, dims in enumerate(islice(cases(self.kernel, self.variant, self._seed), _MOST_ATTEMPTS)):
+        for number, dims in enumerate(islice(cases(self.kernel, self.variant, _SEED), _MOST_ATTEMPTS)):
             expected = self.oracle.expect(self.variant, dims, number)
             if expected.problem:
                 continue
@@ -142,7 +143,7 @@ class _Writer:
 
     def _values(self, point: Point, dims: Mapping[str, int]) -> dict[str, Any]:
         try:
-            return self.oracle.inputs(self.variant, dims, np.random.default_rng(self._seed))
+            return self.oracle.inputs(self.variant, dims, np.random.default_rng(_SEED))
         except Exception as error:
             raise TuneError(
                 f"there are no inputs for {self.kernel.name} at {point.text}",

@@ -31,13 +31,13 @@ def key_of(entry: TunedEntry) -> Key:
     return entry.kernel, entry.target, guards
 
 
-def write_entries(path: Path, entries: Iterable[TunedEntry], *, remove: Iterable[Key] = ()) -> None:
+def write_entries(path: Path, entries: Iterable[TunedEntry]) -> None:
     """Puts entries into the file, in place of those of the same kernel, target and guards.
 
     Raises TuneError where the file cannot be written; then the old one is still there."""
     text = path.read_text(encoding="utf-8") if path.exists() else _HEAD
     try:
-        write_atomically(path, updated(text, entries, remove).encode(), 0o644)
+        write_atomically(path, updated(text, entries).encode(), 0o644)
     except OSError as error:
         raise TuneError(
             f"{path} cannot be written",
@@ -47,12 +47,10 @@ def write_entries(path: Path, entries: Iterable[TunedEntry], *, remove: Iterable
         ) from error
 
 
-def updated(text: str, entries: Iterable[TunedEntry], remove: Iterable[Key] = ()) -> str:
+def updated(text: str, entries: Iterable[TunedEntry]) -> str:
     """The text of a tuned file with some entries replaced."""
     head, blocks = _split(text)
     by_key = {_block_key(block): block for block in blocks}
-    for key in remove:
-        by_key.pop(key, None)
     for entry in entries:
         by_key[key_of(entry)] = _block(by_key.get(key_of(entry), "[[tuned]]\n"), entry)
     parts = [head.rstrip("\n") + "\n", *(by_key[key].strip("\n") + "\n" for key in sorted(by_key))]

@@ -17,13 +17,11 @@ from tilec.tune.results import Result
 class Rate:
     """What a config makes of a device, over all points as often as they are called. One of ``tflops`` (1e12
     operations of products per second) and ``gbps`` (1e9 bytes of tensors per second) is given, the one that
-    limits. ``share``: of the roofline, which for a CPU is a guess, as its clock is not known. ``intensity``:
-    operations per byte."""
+    limits. ``share``: of the roofline, which for a CPU is a guess, as its clock is not known."""
 
     tflops: float | None
     gbps: float | None
     share: float
-    intensity: float
 
 
 def rate_of(result: Result, number: int) -> Rate | None:
@@ -43,7 +41,6 @@ def rate_of(result: Result, number: int) -> Rate | None:
         flops / taken * 1e-12 if by_products else None,
         None if by_products else moved / taken * 1e-9,
         least / taken,
-        flops / max(moved, 1.0),
     )
 
 

@@ -120,7 +120,7 @@ def _section(at: int, result: Result) -> str:
     if any(row.outcome == OK for row in result.rows):
         parts.append(_picture(pictures.against_roofline(result), "Latency of every config"))
         parts.append(_picture(pictures.best_so_far(result), "Best so far over time"))
-        parts.append(_pivots(at, result))
+        parts.append(_pivots(result))
     parts.append(_failures(result))
     return "\n".join([*parts, "</section>"])
 
@@ -142,7 +142,7 @@ def _changed(old: object, new: object) -> str:
     return text if old == new else f"<b>{text}</b>"
 
 
-def _pivots(at: int, result: Result) -> str:
+def _pivots(result: Result) -> str:
     """The heat maps, of which one is shown."""
     found = pictures.pivots(result)
     if not found:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _USUAL = 4096
 
 
-def promise(kernel: Kernel, target: Target, facts: Mapping[str, Any] | None = None) -> float:
+def promise(kernel: Kernel, target: Target) -> float:
     """Seconds of a call, to order configs of one kernel by; infinite where the tile IR does not tell. Runtime
-    dims are taken to be of a usual size. ``facts``: of the device, None for a usual one."""
+    dims are taken to be of a usual size. The device is a usual one."""
     dims = {dim.name: dim.guard.eq if dim.guard.eq is not None else _USUAL for dim in kernel.dims}
     try:
         found = sketch(kernel)
         moved = tensor_bytes(found.signature.params, dims)
-        return predicted_seconds(found, dims, moved, limits_of(target, facts))
+        return predicted_seconds(found, dims, moved, limits_of(target))
     except (TilecError, KeyError, ValueError, ZeroDivisionError):
         return math.inf
 

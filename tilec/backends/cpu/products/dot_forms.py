@@ -41,8 +41,8 @@ class DotForm:
     """``stored`` is the element type inside words; ``offset`` is added to every element of ``b`` (which the
     instruction takes as unsigned) and its share, offset * sum of ``a``, taken off the accumulators.
     ``turned``: the instruction's first operand has words of ``b``. ``source`` is the LLVM text of the
-    function that `dot` calls, ``word`` the type of a word; ``by_lane``: its last operand may be one lane of a
-    vector, as words of ``a`` are. ``takes_denormals_as_zeros``: of its operands, whatever the modes."""
+    function that `dot` calls, ``word`` the type of a word. ``takes_denormals_as_zeros``: of its
+    operands, whatever the modes."""
 
     name: str
     group: int
@@ -51,7 +51,6 @@ class DotForm:
     turned: bool = False
     source: str = ""
     word: str = "int32"
-    by_lane: bool = False
     takes_denormals_as_zeros: bool = False
 
     @property
@@ -94,14 +93,12 @@ DOT_FORMS = {
         replace(
             _bfloat16_form("vdpbf16ps", "llvm.x86.avx512bf16.dpbf16ps.512", 16), takes_denormals_as_zeros=True
         ),
-        replace(
-            _bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4), turned=True, by_lane=True
-        ),
+        replace(_bfloat16_form("bfdot", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4), turned=True),
         DotForm("vpdpbusd", 4, "int8", offset=128, turned=True),
         DotForm("vpdpbusd_us", 4, "int8"),
         DotForm("vpdpbusd_su", 4, "int8", turned=True),
-        DotForm("sdot", 4, "int8", turned=True, by_lane=True),
-        DotForm("udot", 4, "uint8", turned=True, by_lane=True),
+        DotForm("sdot", 4, "int8", turned=True),
+        DotForm("udot", 4, "uint8", turned=True),
         DotForm("pmaddwd", 2, "int16"),
     )
 }

@@ -97,7 +97,7 @@ def plan_rings(
         first = next(iter([*again, *kept]), None)
         raise Unfit("no load of it is a box that TMA brings" if first is None else kept[first], first)
     tiles = by_tile(found)
-    rings = [_ring(each, tiles, launch, program, wide, halved) for each in _together(tiles, launch)]
+    rings = [_ring(each, tiles, program, wide, halved) for each in _together(tiles, launch)]
     tables = program.tables(all_needed(program, found))
     taken = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
     taken += warps_bytes(launch, wide, target)
@@ -223,7 +223,6 @@ def _by_use(run: Mapping[Var, Stmt | None]) -> Iterator[tuple[Var, ...]]:
 def _ring(
     tiles: tuple[Var, ...],
     loads: Mapping[Var, list[Load]],
-    launch: Launch,
     program: Program,
     wide: Set[Stmt],
     halved: Set[Var],

@@ -68,7 +68,7 @@ class OpenTileLoops(LaunchPass):
         if not all(isinstance(stmt, (Alloc, Bind)) for stmt in launch.body[:-1]):
             return launch
         found = (tiles for walked in _walks(launch, loop) if (tiles := walked.tiles()) is not None)
-        made = next((tiles for tiles in found if _is_independent(launch, tiles)), None)
+        made = next((tiles for tiles in found if _is_independent(tiles)), None)
         return launch if made is None else with_notes(_over(launch, made), [_NOTE])
 
 
@@ -222,7 +222,7 @@ def _decided(cond: Expr, tile: Var, first: int, end: int) -> bool | None:
 # ---- what trips leave to each other ----
 
 
-def _is_independent(launch: Launch, tiles: _Tiles) -> bool:
+def _is_independent(tiles: _Tiles) -> bool:
     """Whether tiles may be done in any order, and at once."""
     kept = [stmt.buffer for stmt in tiles.body if isinstance(stmt, Alloc)]
     if not all(isinstance(stmt, PLAIN) for stmt in walk(tiles.body)):

@@ -79,7 +79,7 @@ def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
         turns = bool(schedule.pingpong)
         parts = roles(TAKE_TURNS if turns else found.warpgroups, turns, gathers)
         order = _order(kernel, launch, found, schedule)
-        tile = _checked(kernel, launch, found, parts, schedule, order, target)
+        tile = _checked(found, parts, schedule, order, target)
         found = _deep(found, tile, parts, order, schedule.stages, target)
     except Unfit as unfit:
         obstacle = boxes.obstacle
@@ -150,8 +150,6 @@ def _refusal(kernel: Kernel, launch: Launch, broken: TooLarge, target: Target) -
 
 
 def _checked(
-    kernel: Kernel,
-    launch: Launch,
     found: Match,
     parts: Roles,
     schedule: Schedule,

@@ -59,7 +59,7 @@ def window_copy(gather: Gather, facts: Facts, loc: Loc | None) -> WindowCopy | N
         "leave it out: what is read outside of a tensor is 0",
     )
     window, offsets = _window(found[1:], buffer, facts)
-    _check(buffer, gather.extents[0], start, offsets, facts)
+    _check(buffer, gather.extents[0], start, facts)
     lower = (0, *window.lower)
     at = [
         facts.analyzer.simplify(axis.at(pixel) * axis.step + low + (axis.offset if low_axis == 0 else 0))
@@ -286,7 +286,7 @@ def _upper(axis: _Axis, first: int, extent: Expr, facts: Facts) -> int | None:
     return int_value(facts.simplify(span + first + 1 - extent))
 
 
-def _check(buffer: Var, pixels: int, start: Expr, offsets: Sequence[Expr], facts: Facts) -> None:
+def _check(buffer: Var, pixels: int, start: Expr, facts: Facts) -> None:
     count = _CHUNK // element_bytes(str(buffer.dtype))
     most = f"a tile of {pixels} pixels is more than {_MOST_PIXELS}"
     _need(pixels <= _MOST_PIXELS, buffer, most, "choose an M tile of fewer rows")

@@ -212,7 +212,7 @@ def _load(
     versions = tirx.decl_buffer(
         (stages, rows, columns), str(tile.dtype), name=str(tile.name), scope="shared.dyn"
     )
-    tiles.append((versions, _layout(stages, rows, columns, slab, size, swizzle)))
+    tiles.append((versions, _layout(stages, rows, columns, slab, swizzle)))
     zero = tirx.const(0, "int32")
     dst = Region(versions, (zero,) * 3, (1, rows, columns))
     name = str(copy.src.buffer.name)
@@ -221,7 +221,7 @@ def _load(
     return TmaLoad(found, copy.src.start, dst, evict=evict, early=early, loc=copy.loc)
 
 
-def _layout(stages: int, rows: int, columns: int, slab: int, size: int, swizzle: int) -> Layout:
+def _layout(stages: int, rows: int, columns: int, slab: int, swizzle: int) -> Layout:
     digits = (
         (Digit(stages, rows * columns),),
         (Digit(rows, slab),),
