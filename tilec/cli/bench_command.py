@@ -11,6 +11,7 @@ import click
 
 from tilec.cli.output import print_json, print_table
 from tilec.cli.params import Device, Dims
+from tilec.ir.guards import dims_text
 from tilec.portable.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -126,11 +127,7 @@ def _shapes(
 def _progress(row: Row) -> None:
     """One line per shape while a person waits."""
     if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{row.kernel} {_dims_text(row)}", err=True, nl=False)
-
-
-def _dims_text(row: Row) -> str:
-    return " ".join(f"{name}={value}" for name, value in row.dims.items()) or "-"
+        click.echo(f"\r\x1b[K{row.kernel} {dims_text(row.dims) or '-'}", err=True, nl=False)
 
 
 def _print(rows: Sequence[Row], peers: Sequence[str]) -> None:
@@ -157,7 +154,7 @@ def _cells(row: Row, peers: Sequence[str]) -> list[object]:
     limit = row.limit
     return [
         row.kernel,
-        _dims_text(row),
+        dims_text(row.dims) or "-",
         row.variant,
         row.target,
         _micro(row.timing.median),
@@ -250,8 +247,8 @@ def _report(rows: Sequence[Row]) -> int:
     for row in rows:
         if row.problem:
             word = "failed" if row.failed else "skipped"
-            click.echo(f"{word} {row.kernel} {_dims_text(row)}: {row.problem}", err=True)
+            click.echo(f"{word} {row.kernel} {dims_text(row.dims) or '-'}: {row.problem}", err=True)
         if row.work is not None and row.work.unknown:
-            click.echo(f"{row.kernel} {_dims_text(row)}: {row.work.unknown}", err=True)
+            click.echo(f"{row.kernel} {dims_text(row.dims) or '-'}: {row.work.unknown}", err=True)
     failed = any(row.failed for row in rows) or not any(row.timing for row in rows)
     return 1 if failed else 0

@@ -15,6 +15,7 @@ from tilec.cli.output import counted, print_json, print_table, print_warning
 from tilec.cli.progress import shown_progress
 from tilec.cli.texts import excused, guards_text, misses_text, server_text
 from tilec.errors import Remark, StrictError
+from tilec.ir.guards import dims_text
 
 if TYPE_CHECKING:
     from tilec.build.dispatch import Server, Service
@@ -215,7 +216,14 @@ def _check_shapes(plan: Plan, shapes: Path, strict: bool, as_json: bool) -> int:
         print_json([_answer_json(call, target, found) for call, target, found in answers])
     else:
         rows = [
-            [call.kernel, _dims_text(call), call.count, target, found.kind, server_text(target, found)]
+            [
+                call.kernel,
+                dims_text(call.dims) or "-",
+                call.count,
+                target,
+                found.kind,
+                server_text(target, found),
+            ]
             for call, target, found in answers
         ]
         print_table(["kernel", "dims", "count", "target", "answer", "served by"], rows)
@@ -246,10 +254,6 @@ class _Servers:
         if (kernel, target) not in self._known:
             self._known[kernel, target] = Server(self._kernels[kernel], target)
         return self._known[kernel, target]
-
-
-def _dims_text(call: Call) -> str:
-    return " ".join(f"{name}={value}" for name, value in call.dims.items()) or "-"
 
 
 def _answer_json(call: Call, target: str, found: Service) -> dict[str, object]:

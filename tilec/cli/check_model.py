@@ -11,6 +11,7 @@ import click
 
 from tilec.cli.output import print_json, print_table, write_file
 from tilec.cli.texts import excused, misses_text, restrictions_text, server_text
+from tilec.ir.guards import dims_text
 
 if TYPE_CHECKING:
     from tilec.build.coverage import Answer
@@ -80,7 +81,7 @@ def _print(plan: Plan, found: Sequence[Answer]) -> None:
 
     rows: dict[tuple[str, ...], tuple[dict[str, int], dict[str, None]]] = {}
     for each in found:
-        dims = " ".join(f"{name}={text}" for name, text in each.call.texts.items())
+        dims = dims_text(each.call.texts)
         service = each.service
         served = server_text(each.target, service, restrictions_text)
         key = (each.call.kernel.name, dims, runs_text(each.tokens), service.kind, served)

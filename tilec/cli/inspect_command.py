@@ -14,6 +14,7 @@ from tilec.cli.output import print_json, print_table, size_text
 from tilec.cli.params import Dims
 from tilec.cli.roads import print_roads, road_json
 from tilec.errors import InputError, Place
+from tilec.ir.guards import dims_text
 
 if TYPE_CHECKING:
     from tilec.ir.roads import Road
@@ -111,7 +112,7 @@ def _explain(
 
     settings = LibrarySettings() if devices else read_library_settings()
     names = [parse_target(text).name for text in devices] or [_this_cpu(info, settings.cpu)]
-    shape = " ".join(f"{name}={value}" for name, value in dims.items())
+    shape = dims_text(dims)
     workers = threads or settings.threads
     answers = [
         (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilec.cli.output import counted
+from tilec.ir.guards import dims_text
 
 if TYPE_CHECKING:
     from tilec.build.dispatch import Service
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def guards_text(variant: Variant) -> str:
     """`M=1..64 N=4096 K=dynamic`."""
-    return " ".join(f"{name}={guard}" for name, guard in variant.dims.items()) or "-"
+    return dims_text(variant.dims) or "-"
 
 
 def restrictions_text(variant: Variant) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.output import counted, print_json, print_table
+from tilec.ir.guards import dims_text
 
 if TYPE_CHECKING:
     from tilec.manifest import Plan
@@ -67,7 +68,7 @@ def _rate(entry: TunedEntry) -> str:
 
 
 def _guards(dims: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={guard}" for name, guard in dims.items()) or "-"
+    return dims_text(dims) or "-"
 
 
 def print_preview(manifest: Path, selection: Selection, manner: Manner, jobs: int, as_json: bool) -> int:

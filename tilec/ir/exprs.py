@@ -138,6 +138,16 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     return transform(expr, lambda node: values.get(node) if isinstance(node, Var) else None)
 
 
+def cast_to(value: Expr, dtype: str) -> Expr:
+    """``value`` in another dtype."""
+    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
+
+
+def summands(expr: Expr) -> list[Expr]:
+    """The parts of a sum."""
+    return [*summands(expr.a), *summands(expr.b)] if isinstance(expr, tirx.Add) else [expr]
+
+
 def conjuncts(cond: Expr) -> tuple[Expr, ...]:
     """The parts of a conjunction, written with ``and`` or with ``&``."""
     if isinstance(cond, tirx.And) or (isinstance(cond, tirx.BitwiseAnd) and dtype_of(cond) == "bool"):

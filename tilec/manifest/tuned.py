@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictStr, ValidationError
 
 from tilec.errors import ManifestError
-from tilec.ir.guards import Guard
+from tilec.ir.guards import Guard, dims_text
 from tilec.manifest.document import Document, format_path, read_document
 from tilec.manifest.model import OneGuard, Table
 from tilec.manifest.problems import suggestion
@@ -85,7 +85,7 @@ class TunedConfigs:
 
     def _warning(self, entry: TunedEntry, variants: Sequence[Variant]) -> str:
         users = [one for one in variants if _matches(entry, one.kernel, one.target.name, one.dims)]
-        guards = " ".join(f"{name}={guard}" for name, guard in entry.dims.items())
+        guards = dims_text(entry.dims)
         title = f"{self.path}: the entry of {entry.kernel} on {entry.target} {guards}".rstrip()
         if not users:
             return f"{title} belongs to no variant of the manifest and is not used"

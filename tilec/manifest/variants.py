@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import Place
-from tilec.ir.guards import Guard
+from tilec.ir.guards import Guard, dims_text
 from tilec.manifest.model import Backward, Kernel, Manifest, given_tolerance
 from tilec.targets import Host, Target
 
@@ -56,7 +56,7 @@ class Variant:
     @property
     def title(self) -> str:
         """One line for people: `matmul_float16 on x86-64-v3, M=1..64 N=4096`."""
-        guards = " ".join(f"{name}={guard}" for name, guard in self.dims.items())
+        guards = dims_text(self.dims)
         return f"{self.kernel} on {self.target.name}" + (f", {guards}" if guards else "")
 
 

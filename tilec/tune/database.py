@@ -17,6 +17,7 @@ from tomlkit.items import InlineTable, Null
 
 from tilec.cache import write_atomically
 from tilec.errors import Place, TuneError
+from tilec.ir.guards import dims_text
 from tilec.manifest.tuned import TunedEntry
 
 _HEAD = "# Written by `tilec tune`; commit it. Comments are kept.\nedition = 1\n"
@@ -27,8 +28,7 @@ Key = tuple[str, str, str]
 
 def key_of(entry: TunedEntry) -> Key:
     """What an entry belongs to."""
-    guards = " ".join(f"{name}={guard}" for name, guard in sorted(entry.dims.items()))
-    return entry.kernel, entry.target, guards
+    return entry.kernel, entry.target, dims_text(dict(sorted(entry.dims.items())))
 
 
 def write_entries(path: Path, entries: Iterable[TunedEntry]) -> None:

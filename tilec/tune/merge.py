@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import InputError, Place, TuneError
+from tilec.ir.guards import dims_text
 from tilec.manifest import Plan, load_manifest
 from tilec.manifest.document import unreadable
 from tilec.manifest.sources import source_sha256
@@ -122,13 +123,13 @@ def _about(described: Mapping[str, Any]) -> About:
 def _by_key(results: Iterable[Result]) -> dict[Key, list[Result]]:
     found: dict[Key, list[Result]] = {}
     for result in results:
-        guards = " ".join(f"{name}={guard}" for name, guard in sorted(result.about.dims.items()))
-        found.setdefault((result.about.kernel, result.about.target, guards), []).append(result)
+        known = result.about
+        found.setdefault((known.kernel, known.target, _text(known.dims)), []).append(result)
     return found
 
 
 def _text(dims: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={guard}" for name, guard in sorted(dims.items()))
+    return dims_text(dict(sorted(dims.items())))
 
 
 def _chosen(results: Sequence[Result], tuned: TunedConfigs, key: Key, source: str) -> TunedEntry | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import ManifestError
-from tilec.ir.guards import Guard
+from tilec.ir.guards import Guard, dims_text
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.model import Tune
 from tilec.manifest.problems import suggestion
@@ -31,7 +31,7 @@ class Point:
     @property
     def text(self) -> str:
         """`M=16 N=4096`."""
-        return " ".join(f"{name}={value}" for name, value in self.dims.items())
+        return dims_text(self.dims)
 
 
 def points_of(kernel: KernelPlan, variant: Variant, tune: Tune, calls: Sequence[Call] | None) -> list[Point]:

@@ -10,6 +10,7 @@ from typing import Any
 from tilec.build.schedules.space import Config, Space, space_for
 from tilec.cache import digest
 from tilec.errors import InputError, Place
+from tilec.ir.guards import dims_text
 from tilec.manifest import KernelPlan, Plan, Variant, load_manifest
 from tilec.manifest.shapes import Call, read_shapes
 from tilec.manifest.sources import source_sha256
@@ -43,7 +44,7 @@ class Problem:
     @property
     def id(self) -> str:
         """Names the problem in journals and results: kernel, target and guards."""
-        guards = " ".join(f"{name}={guard}" for name, guard in self.variant.dims.items())
+        guards = dims_text(self.variant.dims)
         return f"{self.variant.kernel} {self.variant.target.name} {guards}".rstrip()
 
     @property

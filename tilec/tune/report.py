@@ -16,6 +16,7 @@ from string import Template
 
 from tilec.cache import write_atomically
 from tilec.errors import Place, TuneError
+from tilec.ir.guards import dims_text
 from tilec.portable.runner.judge import OK
 from tilec.tune import pictures
 from tilec.tune.entries import device_text, rate_of
@@ -45,7 +46,7 @@ def table(results: Sequence[Result]) -> str:
     writer.writerow(_COLUMNS)
     for result in results:
         known = result.about
-        guards = " ".join(f"{name}={guard}" for name, guard in known.dims.items())
+        guards = dims_text(known.dims)
         head = [known.kernel, known.target, guards]
         for row in result.rows:
             final = result.finals.get(row.number)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilec.ir.guards import dims_text
 from tilec.portable.runner.judge import OK, quartile, score, spread
 from tilec.tune.planning import Planned
 
@@ -52,7 +53,7 @@ class About:
     @property
     def title(self) -> str:
         """One line for people."""
-        guards = " ".join(f"{name}={guard}" for name, guard in self.dims.items())
+        guards = dims_text(self.dims)
         return f"{self.kernel} on {self.target}" + (f", {guards}" if guards else "")
 
     def score(self, points: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ from tilec.build.schedules.features import Features, features_of
 from tilec.build.schedules.fit import Chooser, Times, few
 from tilec.cache import write_atomically
 from tilec.errors import InputError, Place, TuneError
+from tilec.ir.guards import dims_text
 from tilec.manifest import Variant
 from tilec.manifest.document import read_document
 from tilec.manifest.guards import parse_guard
@@ -116,7 +117,7 @@ def _check_dims(path: Path, times: Sequence[Times], dims: Collection[str]) -> No
     for each in times:
         missing = [name for name in dims if type(each.dims.get(name)) is not int]
         if missing:
-            shape = " ".join(f"{name}={value}" for name, value in each.dims.items()) or "without dims"
+            shape = dims_text(each.dims) or "without dims"
             raise InputError(
                 f"{path} has a shape that gives no {', '.join(missing)}: {shape}",
                 place=Place(str(path)),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilec.ir.guards import dims_text
 from tilec.manifest import load_manifest
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedEntry, read_tuned
@@ -37,7 +38,7 @@ def status(manifest: str | Path, *, targets: Sequence[str] = (), kernels: Sequen
     states = []
     for variant in found.plan.variants:
         entry = tuned.entry(variant.kernel, variant.target.name, variant.dims)
-        guards = " ".join(f"{name}={guard}" for name, guard in variant.dims.items())
+        guards = dims_text(variant.dims)
         known = points.get(variant.title, ())
         if entry is not None:
             changed = source_sha256(variant.source, variant.base) != entry.source_sha256
@@ -56,11 +57,7 @@ def _unused(path: Path, targets: Sequence[str], kernels: Sequence[str]) -> list[
         for one in load_manifest(path, use_tuned=False).variants
     }
     return [
-        Status(entry.kernel, entry.target, _guards(entry), UNUSED, entry.at, entry)
+        Status(entry.kernel, entry.target, dims_text(entry.dims), UNUSED, entry.at, entry)
         for entry in read_tuned(path).entries
         if (entry.kernel, entry.target, tuple(sorted((n, str(g)) for n, g in entry.dims.items()))) not in used
     ]
-
-
-def _guards(entry: TunedEntry) -> str:
-    return " ".join(f"{name}={guard}" for name, guard in entry.dims.items())

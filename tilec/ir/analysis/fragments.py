@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.dtypes import lookup
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Stmt, Store
 from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma, LaneSparseMma
 
@@ -125,15 +125,15 @@ def _product(stmt: LaneMma) -> Block:
         for side in range(2)
     ]
     for place in range(SUMS):
-        product = _cast(left[place // 2], wide) * _cast(right[place % 2], wide)
+        product = cast_to(left[place // 2], wide) * cast_to(right[place % 2], wide)
         old = tirx.BufferLoad(total, [_int(place)])
         steps.append(Store(total, (_int(place),), old + product, loc=stmt.loc))
     before = [
-        Store(total, (_int(place),), _cast(_element(stmt, place), wide), loc=stmt.loc)
+        Store(total, (_int(place),), cast_to(_element(stmt, place), wide), loc=stmt.loc)
         for place in range(SUMS)
     ]
     after = [
-        Store(stmt.buffer, _behind(stmt.indices, place), _cast(tirx.BufferLoad(total, [_int(place)]), kind),
+        Store(stmt.buffer, _behind(stmt.indices, place), cast_to(tirx.BufferLoad(total, [_int(place)]), kind),
               loc=stmt.loc)
         for place in range(SUMS)
     ]  # fmt: skip
@@ -164,7 +164,7 @@ def _spread(steps: list[Stmt], stmt: LaneSparseMma, k: Expr, side: int) -> Expr:
     places = _places(steps, stmt, group, side)
     found: Expr = tirx.const(0, _wide(stmt))
     for number, shift in ((1, 2), (0, 0)):
-        value = _cast(_value(steps, stmt, group * _int(2) + _int(number), side), _wide(stmt))
+        value = cast_to(_value(steps, stmt, group * _int(2) + _int(number), side), _wide(stmt))
         place = tirx.bitwise_and(tirx.shift_right(places, _int(shift)), _int(3))
         found = tirx.Select(tirx.EQ(place, column), value, found)
     return found
@@ -181,7 +181,7 @@ def _places(steps: list[Stmt], stmt: LaneSparseMma, group: Expr, side: int) -> E
         part, within = _divided(group, 8)
         holder, shift = part * _int(2) + _int(side), within * _int(4)
     word = _received(steps, stmt, stmt.e, row * 4 + holder)
-    return _cast(tirx.shift_right(word, _cast(shift, dtype_of(word))), "int32")
+    return cast_to(tirx.shift_right(word, cast_to(shift, dtype_of(word))), "int32")
 
 
 def _load(stmt: LaneLoad) -> Block:
@@ -198,13 +198,13 @@ def _load(stmt: LaneLoad) -> Block:
         along = row if stmt.trans else column * _int(each) + _int(place)
         value = tirx.BufferLoad(stmt.source.source, [*lead, last + along])
         target = _behind(stmt.indices, matrix * _int(each) + _int(place))
-        steps.append(Store(stmt.buffer, target, _cast(value, str(stmt.buffer.dtype)), loc=stmt.loc))
+        steps.append(Store(stmt.buffer, target, cast_to(value, str(stmt.buffer.dtype)), loc=stmt.loc))
     return (For("serial", matrix, _int(0), _int(stmt.count), _int(1), tuple(steps), loc=stmt.loc),)
 
 
 def _row(steps: list[Stmt], stmt: LaneLoad, lane: Expr) -> list[Expr]:
     """The indices of the first element of the row that another lane names."""
-    return [_received(steps, stmt, _cast(index, "int32"), lane) for index in stmt.source.indices]
+    return [_received(steps, stmt, cast_to(index, "int32"), lane) for index in stmt.source.indices]
 
 
 def _shuffled(steps: list[Stmt], stmt: LaneMma, first: Expr, further: Expr, lane: Expr) -> Expr:
@@ -215,7 +215,7 @@ def _shuffled(steps: list[Stmt], stmt: LaneMma, first: Expr, further: Expr, lane
 
 def _received(steps: list[Stmt], stmt: Stmt, value: Expr, lane: Expr) -> Expr:
     """A value of another lane; 8-bit floats travel as what they are computed in."""
-    carried = _cast(value, "float32") if dtype_of(value).startswith("float8") else value
+    carried = cast_to(value, "float32") if dtype_of(value).startswith("float8") else value
     var = tirx.Var("received", dtype_of(carried))
     steps.append(Lane("shfl", var, (carried, lane), loc=stmt.loc))
     return var
@@ -233,10 +233,6 @@ def _behind(indices: tuple[Expr, ...], further: Expr | int) -> tuple[Expr, ...]:
 
 def _divided(value: Var | Expr, by: int) -> tuple[Expr, Expr]:
     return tirx.floordiv(value, _int(by)), tirx.floormod(value, _int(by))
-
-
-def _cast(value: Expr, dtype: str) -> Expr:
-    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
 
 
 def _int(value: int) -> Expr:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import loads
 from tilec.ir.foreign import addressed
-from tilec.ir.nodes import Alloc, Block, For, Launch, Stmt, While, walk
+from tilec.ir.nodes import Alloc, Block, For, Launch, Stmt, Store, While, walk
 from tilec.ir.traits import buffers, expressions, written
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ def used_in(block: Block) -> set[Var]:
 def written_in(block: Block) -> set[Var]:
     """The buffers that a block may write."""
     return {buffer for stmt in walk(block) for buffer in written(stmt)}
+
+
+def sets_variable(stmt: Stmt) -> bool:
+    """Whether a statement sets a variable of a thread."""
+    return isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
 
 
 def changed_in(launch: Launch) -> set[Var]:

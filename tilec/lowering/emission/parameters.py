@@ -9,7 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.ir.analysis.aliases import named_in
-from tilec.ir.exprs import dtype_of, int_value, substitute
+from tilec.ir.exprs import cast_to, dtype_of, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.analysis.facts import has_quotient
 from tilec.lowering.emission.statements import sequence
@@ -197,4 +197,4 @@ def in_64_bits(value: Expr) -> Expr:
     constant = int_value(value)
     if constant is not None:
         return tirx.const(constant, "int64")
-    return value if dtype_of(value) == "int64" else tirx.Cast("int64", value)
+    return cast_to(value, "int64")

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import Call, Var
+from tvm.ir import Var
 
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import choice_of
 from tilec.sizes import Apply, Literal, Name, Node, text_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _size(expr: Expr | int, names: Mapping[Var, str]) -> Node:
         return _size(expr.value, names)
     if kind in _OPERATIONS:
         return Apply(_OPERATIONS[kind], (_size(expr.a, names), _size(expr.b, names)))
-    choice = _choice(expr)
+    choice = choice_of(expr)
     if choice is None:
         raise UnsupportedError(
             "a grid or a workspace size uses an expression that is no plain integer arithmetic",
@@ -50,11 +51,3 @@ def _size(expr: Expr | int, names: Mapping[Var, str]) -> Node:
             remedy="use + - * // %, comparisons, min, max and if_then_else over dims and integer arguments",
         )
     return Apply("select", tuple(_size(part, names) for part in choice))
-
-
-def _choice(expr: Expr) -> tuple[Expr, Expr, Expr] | None:
-    if isinstance(expr, tirx.Select):
-        return expr.condition, expr.true_value, expr.false_value
-    if isinstance(expr, Call) and getattr(expr.op, "name", "").endswith("if_then_else"):
-        return tuple(expr.args)
-    return None

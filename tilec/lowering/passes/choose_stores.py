@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, inlined, loads, same_all, uses, variables_of
+from tilec.ir.exprs import cast_to, dtype_of, inlined, loads, same_all, uses, variables_of
 from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children, walk, with_children
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import BlockPass
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import cast_to, dtype_of, int_value
 from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Parallel, Region, Stmt, Store
 from tilec.ir.places import place_of
@@ -64,11 +64,6 @@ def expand_fill(stmt: Fill) -> Stmt:
     """A fill as a loop (as a single Store where it sets one element)."""
     loop = _Axes(stmt.dst)
     return loop.over(Store(stmt.dst.buffer, loop.indices(stmt.dst), stmt.value, loc=stmt.loc), stmt)
-
-
-def cast_to(value: Expr, dtype: str) -> Expr:
-    """``value`` in another dtype."""
-    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
 
 
 def is_single(extent: int | Expr) -> bool:

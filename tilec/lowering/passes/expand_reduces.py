@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import BlockPass
-from tilec.lowering.passes.expand_copies import add, cast_to, expand_copy, expand_fill
+from tilec.lowering.passes.expand_copies import add, expand_copy, expand_fill
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import cast_to, int_value
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -29,7 +29,6 @@ from tilec.ir.roads import Loss, Road
 from tilec.ir.small_floats import number, numbers_of, scale
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Parallel, Region, Scan, Stmt, Store
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.passes.base import BlockPass
-from tilec.lowering.passes.expand_copies import add, cast_to, is_single
+from tilec.lowering.passes.expand_copies import add, is_single
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

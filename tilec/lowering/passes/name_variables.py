@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import int_value, loads, transform
+from tilec.ir.exprs import cast_to, int_value, loads, transform
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import (
     Alloc,
@@ -35,7 +35,6 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import Rewriter, buffers, expressions
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

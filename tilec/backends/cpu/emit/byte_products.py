@@ -16,12 +16,12 @@ from tilec.backends.cpu.emit.windows import has_windows, words_of_two
 from tilec.backends.cpu.products.byte_words import Bytes, add_products, byte_form
 from tilec.backends.cpu.products.tir import index, span
 from tilec.ir.analysis.ranges import bounds, limits
-from tilec.ir.exprs import dtype_of, loads, same, transform, uses
+from tilec.ir.exprs import dtype_of, loads, same, summands, transform, uses
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tvm.ir import Expr
 
@@ -41,7 +41,7 @@ def byte_products(expr: Expr, ctx: LaneContext) -> Expr | None:
     form = byte_form(ctx.target, ctx.width) if _may_be(expr, ctx) else None
     if form is None:
         return None
-    first, others, pending = None, None, list(_terms(expr))
+    first, others, pending = None, None, list(summands(expr))
     words: list[tuple[Bytes, Bytes]] = []
     while pending:
         word = _word(pending[:_WORD], ctx)
@@ -87,15 +87,7 @@ def _may_be(expr: Expr, ctx: LaneContext) -> bool:
     """Whether a word of products may be among the terms of a sum."""
     if ctx.lanes is None or ctx.first is not None or dtype_of(expr) != "int32":
         return False
-    return sum(isinstance(term, tirx.Mul) for term in _terms(expr)) >= _WORD
-
-
-def _terms(expr: Expr) -> Iterator[Expr]:
-    if not isinstance(expr, tirx.Add):
-        yield expr
-        return
-    yield from _terms(expr.a)
-    yield from _terms(expr.b)
+    return sum(isinstance(term, tirx.Mul) for term in summands(expr)) >= _WORD
 
 
 def _word(terms: Sequence[Expr], ctx: LaneContext) -> tuple[Bytes, Bytes] | None:

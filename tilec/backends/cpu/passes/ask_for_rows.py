@@ -15,12 +15,11 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
 from tilec.backends.cpu.products.tir import PAGE
-from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
+from tilec.ir.exprs import cast_to, dtype_of, int_value, linear_in, substitute, uses
 from tilec.ir.nodes import Block, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.accesses import Access, same_extents, tensor_reads, values_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

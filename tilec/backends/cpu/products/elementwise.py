@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, int_value, loads, substitute
+from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, substitute
 from tilec.ir.nodes import Bind, Block, Copy, If, Parallel, Region, Stmt, Store, walk
 from tilec.ir.traits import expressions
 
@@ -34,7 +34,7 @@ def _parallel(stmt: Parallel, variables: tuple[Var, Var], extents: tuple[int, in
         return None
     if not all(isinstance(inner, _PLAIN) for inner in walk(stmt.body)):
         return None
-    values = {old: _as_type(new, dtype_of(old)) for old, new in zip(stmt.vars, variables, strict=True)}
+    values = {old: cast_to(new, dtype_of(old)) for old, new in zip(stmt.vars, variables, strict=True)}
     return map_expressions(stmt.body, lambda expr: substitute(expr, values))
 
 
@@ -58,12 +58,8 @@ def _element(region: Region, variables: tuple[Var, Var], extents: tuple[int, int
     indices = list(region.start)
     for axis, (var, _) in zip(axes, moving, strict=True):
         start = indices[axis]
-        indices[axis] = var if int_value(start) == 0 else start + _as_type(var, dtype_of(start))
+        indices[axis] = var if int_value(start) == 0 else start + cast_to(var, dtype_of(start))
     return tuple(indices)
-
-
-def _as_type(var: Expr, dtype: str) -> Expr:
-    return var if dtype_of(var) == dtype else tirx.Cast(dtype, var)
 
 
 def map_expressions(block: Block, visit: Callable[[Expr], Expr]) -> Block:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to, dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -26,7 +26,7 @@ def index(value: Expr | int) -> Expr:
     """``value`` in the type of the loops here."""
     if isinstance(value, int):
         return tirx.IntImm(INDEX, value)
-    return value if dtype_of(value) == INDEX else tirx.Cast(INDEX, value)
+    return cast_to(value, INDEX)
 
 
 def prefetch(address: Expr, *, write: bool = False, near: int = FIRST) -> tirx.Stmt:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, uses
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, linear_in, uses
 from tilec.lowering.analysis.facts import gap
 
 if TYPE_CHECKING:
@@ -49,19 +49,15 @@ def border(cuts: Sequence[Cut], start: Expr, stop: Expr) -> Expr:
     the type of its ends, whatever that of the conditions is."""
     outmost, dtype = _outmost(cuts), dtype_of(stop)
     wide = dtype_of(outmost)
-    return _cast(tirx.Max(tirx.Min(outmost, _cast(stop, wide)), _cast(start, wide)), dtype)
+    return cast_to(tirx.Max(tirx.Min(outmost, cast_to(stop, wide)), cast_to(start, wide)), dtype)
 
 
 def _outmost(cuts: Sequence[Cut]) -> Expr:
     wide = "int64" if any(dtype_of(cut.at) == "int64" for cut in cuts) else "int32"
-    at, *others = (_cast(cut.at, wide) for cut in cuts)
+    at, *others = (cast_to(cut.at, wide) for cut in cuts)
     for other in others:
         at = tirx.Min(at, other) if cuts[0].first else tirx.Max(at, other)
     return at
-
-
-def _cast(value: Expr, dtype: str) -> Expr:
-    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
 
 
 def room_cut(

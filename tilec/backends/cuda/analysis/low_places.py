@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.vectors import WIDEST, divides, widest
-from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
+from tilec.ir.exprs import cast_to, dtype_of, int_value, linear_in, substitute, summands, uses
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def low_place(place: Expr, width: int, loop: Parallel | ThreadLoop, facts: Facts
         if int_value(extent) == 1
     }
     place = facts.simplify(substitute(place, single))
-    left = [low_bits(term, width) for term in _terms(place) if not divides(width, term, facts)]
+    left = [low_bits(term, width) for term in summands(place) if not divides(width, term, facts)]
     if not left:
         return tirx.const(0, "int32")
     total = left[0]
@@ -60,7 +60,7 @@ def is_dense(buffer: Var) -> bool:
 def uniform_factors(place: Expr, width: int, facts: Facts) -> list[Expr]:
     """Sizes of which a place is a multiple of ``width`` where they are; none where other things count."""
     found: list[Expr] = []
-    for term in _terms(facts.simplify(place)):
+    for term in summands(facts.simplify(place)):
         if divides(width, term, facts):
             continue
         factor = next((part for part in _factors(term) if facts.is_dim(part)), None)
@@ -87,12 +87,7 @@ def low_bits(value: Expr, width: int) -> Expr:
     if isinstance(value, (tirx.Add, tirx.Sub, tirx.Mul)):
         sides = (low_bits(side, width) for side in (value.a, value.b))
         return tirx.bitwise_and(type(value)(*sides), mask)
-    narrow = value if dtype_of(value) == "int32" else tirx.Cast("int32", value)
-    return tirx.bitwise_and(narrow, mask)
-
-
-def _terms(value: Expr) -> list[Expr]:
-    return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]
+    return tirx.bitwise_and(cast_to(value, "int32"), mask)
 
 
 def element_place(buffer: Var, indices: Sequence[Expr]) -> Expr:

@@ -12,7 +12,7 @@ all others K alone: lanes bring those of A from the other side to registers
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tvm import sym
 
@@ -76,6 +76,10 @@ class Chooser:
     def product(self, gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
         """As `group_tile`, with what of the launch keeps a product from wgmma."""
         return self._obstacle(gemm) or group_tile(self.turned(gemm)[1], warps)
+
+    def takes(self, stmt: Stmt, warps: int) -> TypeGuard[Gemm]:
+        """Whether wgmma carries out a statement."""
+        return isinstance(stmt, Gemm) and not isinstance(self.product(stmt, warps), str)
 
     def turned(self, gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD)) -> tuple[list[Stmt], Gemm]:
         """As `tilec.backends.cuda.analysis.turn_operands.turned`: lanes read the first operand of products

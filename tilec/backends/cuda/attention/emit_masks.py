@@ -8,7 +8,7 @@ from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import RowMask
 from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.statements import emit
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import cast_to, int_value
 from tilec.ir.layout import Layout
 from tilec.lowering.emission.statements import sequence
 
@@ -42,8 +42,7 @@ def _emit_mask(stmt: RowMask, ctx: AttentionContext) -> tirx.Stmt | None:
 
 def _bound(name: tirx.Var, value: tirx.Expr, column: tirx.Var, ctx: AttentionContext) -> tirx.Stmt:
     """A bound of columns as one of the registers' share in them."""
-    found = ctx.value(value)
-    found = found if dtype_of(found) == "int32" else tirx.Cast("int32", found)
+    found = cast_to(ctx.value(value), "int32")
     return tirx.Bind(name, found - _share(column, False, ctx))
 
 

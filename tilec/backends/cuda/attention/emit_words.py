@@ -16,7 +16,7 @@ from tilec.backends.cuda.emit.context import Part
 from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.warp_roles.build import i32, u32
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import cast_to, dtype_of, int_value
 from tilec.ir.nodes import Store
 from tilec.lowering.emission.statements import sequence
 
@@ -81,4 +81,4 @@ def _element(side: int, var: Var, ctx: AttentionContext, value: Expr) -> Expr:
         ctx.env[var] = base + tirx.const(side, dtype_of(var))
         found = ctx.value(value)
     ctx.digits[var] = (first, *rest)
-    return found if dtype_of(found) == "float32" else tirx.Cast("float32", found)
+    return cast_to(found, "float32")

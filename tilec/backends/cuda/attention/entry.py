@@ -36,14 +36,13 @@ from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TmaLoad, same_map
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import cast_to, int_value
 from tilec.ir.nodes import Alloc, Block, Stmt, walk
 from tilec.ir.options import FAST_MATH
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, spelled
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.attention.order import growth, without_loads
-from tilec.ir.exprs import choice_of, dtype_of, inlined, int_value, loads, substitute, uses
+from tilec.ir.exprs import cast_to, choice_of, dtype_of, inlined, int_value, loads, substitute, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import (
@@ -38,7 +38,6 @@ from tilec.ir.nodes import (
 from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -14,7 +14,7 @@ from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32
 from tilec.backends.cuda.warp_roles.position import Position
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to
 from tilec.ir.nodes import Launch
 from tilec.lowering.emission.parameters import spelled
 
@@ -98,7 +98,7 @@ def consume(launch: Launch, ctx: AttentionContext, body: Callable[[], None]) -> 
 def _section(kernel: Kernel, order: AttentionOrder, ctx: AttentionContext) -> Expr:
     value = spelled(order.section, kernel)
     found = i32(value) if isinstance(value, int) else ctx.value(value)
-    return found if dtype_of(found) == "int32" else tirx.Cast("int32", found)
+    return cast_to(found, "int32")
 
 
 def _next(order: AttentionOrder, tile: Expr, blocks: Expr, ctx: AttentionContext) -> Expr:

@@ -12,7 +12,7 @@ from tvm.target import codegen
 from tilec.backends.cuda.device import floats
 from tilec.backends.cuda.device.floats import ERF, EXP2
 from tilec.errors import CompileError
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.extremes import DROPPING, KEEPING
 from tilec.lowering.emission.storage import is_nan
 
@@ -52,7 +52,7 @@ def _round(call: Call) -> Expr:
     if dtype_of(call) == "float64":
         return tirx.call_pure_extern("float64", "round", value)
     nearest = tirx.call_pure_extern("float32", "roundf", tirx.Cast("float32", value))
-    return nearest if dtype_of(call) == "float32" else tirx.Cast(dtype_of(call), nearest)
+    return cast_to(nearest, dtype_of(call))
 
 
 def _erf(call: Call) -> Expr:

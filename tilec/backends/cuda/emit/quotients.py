@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, int_value, walk
+from tilec.ir.exprs import cast_to, dtype_of, int_value, summands, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -25,7 +25,7 @@ def bytes_to(place: Expr, count: int, size: int, analyzer: Analyzer) -> Expr | N
     """Bytes to an element at ``place`` where vectors of ``count`` elements, a power of two, and ``size``
     bytes begin; None where that is not known of it."""
     found = quotient(place, count, analyzer)
-    return None if found is None else _sum([_times(part, size) for part in _summands(found)])
+    return None if found is None else _sum([_times(part, size) for part in summands(found)])
 
 
 def _times(part: Expr, size: int) -> Expr:
@@ -59,7 +59,7 @@ def quotient(place: Expr, count: int, analyzer: Analyzer) -> Expr | None:
 def _whole_units(place: tirx.Div, analyzer: Analyzer) -> Expr | None:
     """A quotient of a sum as one of those summands that the divisor divides, where others stay below it; None
     elsewhere. No summand is negative."""
-    unit, parts = int_value(place.b), _summands(place.a)
+    unit, parts = int_value(place.b), summands(place.a)
     low = [part for part in parts if unit and not _is_multiple(part, unit, analyzer)]
     if not unit or not low or sum(analyzer.const_int_bound(part).max_value for part in low) >= unit:
         return None
@@ -87,7 +87,7 @@ def _signed(expr: Expr) -> Expr:
     known = int_value(expr)
     if known is not None:
         return tirx.const(known, "int32")
-    return expr if dtype_of(expr) == "int32" else tirx.Cast("int32", expr)
+    return cast_to(expr, "int32")
 
 
 def _divided(place: Expr, count: int, analyzer: Analyzer) -> Expr | None:
@@ -110,7 +110,7 @@ def _moved(place: tirx.BitwiseXor, count: int, analyzer: Analyzer) -> Expr | Non
     if pattern is None or span is None or inner is None or span[0] % count:
         return None
     unit, top = (number // count for number in span)
-    parts = _summands(inner)
+    parts = summands(inner)
     beyond = [part for part in parts if _is_multiple(part, top, analyzer)]
     own = [part for part in parts if not any(part is other for other in beyond)]
     near = _sum(own)
@@ -153,10 +153,6 @@ def _span(pattern: Expr) -> tuple[int, int] | None:
     unit, phase = int_value(pattern.b), pattern.a
     width = int_value(phase.b) if isinstance(phase, (tirx.FloorMod, tirx.Mod)) else None
     return None if unit is None or width is None else (unit, unit * width)
-
-
-def _summands(expr: Expr) -> list[Expr]:
-    return [*_summands(expr.a), *_summands(expr.b)] if isinstance(expr, tirx.Add) else [expr]
 
 
 def _sum(parts: list[Expr]) -> Expr:

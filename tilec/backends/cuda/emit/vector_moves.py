@@ -14,7 +14,7 @@ from tilec.backends.cuda.device.moves import move, read_at, take
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.quotients import bytes_to
 from tilec.backends.cuda.emit.statements import call, once_tests
-from tilec.ir.exprs import all_of, dtype_of, int_value, walk
+from tilec.ir.exprs import all_of, dtype_of, int_value, summands, walk
 from tilec.ir.layout_algebra import extent_of
 from tilec.lowering.analysis.facts import is_quotient
 from tilec.lowering.emission.statements import guarded, sequence
@@ -147,7 +147,7 @@ def _vector_number(place: Expr, count: int, analyzer: Analyzer) -> Expr:
     vectors at constant distances compilers then see one address."""
     simple: list[Expr] = []
     others: list[Expr] = []
-    for term in _summands(place):
+    for term in summands(place):
         made = analyzer.simplify(tirx.floordiv(term, tirx.const(count, "int64")))
         rest = int_value(analyzer.simplify(tirx.floormod(term, tirx.const(count, "int64"))))
         known = rest == 0 and not any(isinstance(node, tirx.FloorDiv) for node in walk(made))
@@ -156,7 +156,3 @@ def _vector_number(place: Expr, count: int, analyzer: Analyzer) -> Expr:
         bits = tirx.const(count.bit_length() - 1, "int64")
         simple.append(tirx.shift_right(reduce(tirx.Add, others), bits))
     return reduce(tirx.Add, simple)
-
-
-def _summands(place: Expr) -> list[Expr]:
-    return [*_summands(place.a), *_summands(place.b)] if isinstance(place, tirx.Add) else [place]

@@ -20,7 +20,7 @@ from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.ring_room import free_bytes
 from tilec.backends.cuda.nodes import BoxLoad, TurnTile
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group
 from tilec.ir.traits import written
 from tilec.lowering.analysis.roads import with_notes
@@ -69,8 +69,7 @@ def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[V
     """The tiles that a loop fills in each trip for its products, and that nothing else uses."""
     if loop.kind != "serial" or int_value(loop.step) != 1:
         return []
-    products = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-    wide = [stmt for stmt in products if not isinstance(chooser.product(stmt, group.count // WARP), str)]
+    wide = [stmt for stmt in loop.body if chooser.takes(stmt, group.count // WARP)]
     read = dict.fromkeys(region.buffer for stmt in wide for region in (stmt.a, stmt.b))
     return [tile for tile in read if tile.scope() == "shared.dyn" and _is_made(tile, loop, launch)]
 

@@ -47,7 +47,6 @@ from tilec.ir.nodes import (
     Kernel,
     Launch,
     Stmt,
-    Store,
     children,
     walk,
     with_children,
@@ -57,6 +56,7 @@ from tilec.ir.nodes.threads import Sync
 from tilec.ir.roads import Road
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.roads import road_of, with_notes, with_roads
+from tilec.lowering.analysis.uses import sets_variable
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -263,8 +263,7 @@ class _Sums:
         if isinstance(stmt, (GiveBack, WaitPhase)):
             tiles = stmt.tiles if isinstance(stmt, GiveBack) else self.held.full.get(stmt.barrier, ())
             return bool(tiles) and self.held.operands >= set(tiles)
-        variable = isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
-        return variable or isinstance(stmt, (Assume, Bind))
+        return sets_variable(stmt) or isinstance(stmt, (Assume, Bind))
 
     def _through(self, loop: For, state: State) -> list[Stmt]:
         """The loop of one warp, behind which all wait for its products and bring sums to registers; zeros of

@@ -13,7 +13,7 @@ pass, and run together behind it:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.conflicts import Filled, Touched, filled_tiles, is_known, touched
@@ -69,16 +69,15 @@ class _Mover:
                     (i + 1 for i in range(block.index(stmt)) if self._is_wide(block[i])), default=None
                 )
                 block = block if first is None else self._moved(block, first, block.index(stmt))
-        held = {stmt.a.buffer for stmt in block if isinstance(stmt, Gemm) and self._is_wide(stmt)}
+        held = {stmt.a.buffer for stmt in block if self._is_wide(stmt)}
         held = {tile for tile in held if tile.scope() == "local.fragment"}
         for stmt in block:
             if any(held & set(written(inner)) for inner in walk((stmt,))):
                 block = self._moved(block, self._first_to_pass(block, block.index(stmt)), block.index(stmt))
         return block
 
-    def _is_wide(self, stmt: Stmt) -> bool:
-        warps = self.group.count // WARP
-        return isinstance(stmt, Gemm) and not isinstance(self.chooser.product(stmt, warps), str)
+    def _is_wide(self, stmt: Stmt) -> TypeGuard[Gemm]:
+        return self.chooser.takes(stmt, self.group.count // WARP)
 
     def _first_to_pass(self, block: Block, place: int) -> int:
         """The first of the products in front of a statement that nothing but waits stands between, and whose

@@ -44,7 +44,7 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
 from tilec.ir.traits import buffers, expressions, written
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import uses_itself
+from tilec.lowering.analysis.uses import sets_variable, uses_itself
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -201,7 +201,7 @@ def _trip(loop: For, group: Group, launch: Launch, chooser: Chooser) -> _Trip | 
     if len(products) != 1 or products[0] not in loop.body:
         return None
     (product,) = products
-    if isinstance(chooser.product(product, group.count // WARP), str) or not _is_operand(product):
+    if not chooser.takes(product, group.count // WARP) or not _is_operand(product):
         return None
     place = loop.body.index(product)
     ahead: list[Stmt] = []
@@ -213,7 +213,7 @@ def _trip(loop: For, group: Group, launch: Launch, chooser: Chooser) -> _Trip | 
             makers.append(each)
         elif isinstance(each, Parallel):
             ahead.append(each)
-        elif not isinstance(each, _BETWEEN) and not _is_variable(each):
+        elif not isinstance(each, _BETWEEN) and not sets_variable(each):
             return None
         else:
             (gives if isinstance(each, GiveBack) and makers else ahead).append(each)
@@ -226,11 +226,6 @@ def _is_operand(product: Gemm) -> bool:
     tile = product.a.buffer
     held = tile.scope() == "local.fragment" and is_whole(product.a) and not product.trans_a
     return held and element_bytes(str(tile.dtype)) == 2 and len(tile.shape) == 2
-
-
-def _is_variable(stmt: Stmt) -> bool:
-    """Whether a statement sets a variable of a thread."""
-    return isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
 
 
 def _makes(trip: _Trip, launch: Launch) -> bool:

@@ -83,8 +83,7 @@ def _operands(loop: For, chooser: Chooser, warps: int) -> list[Var]:
     fits = all(
         is_wide(stmt) and (int_value(stmt.b.buffer.shape[0]) or 0) >= PAIRED_STAGES for stmt in products
     )
-    issued = (chooser.product(stmt, warps) for stmt in products)
-    return own if fits and not any(isinstance(each, str) for each in issued) else []
+    return own if fits and all(chooser.takes(stmt, warps) for stmt in products) else []
 
 
 def is_wide(product: Gemm) -> bool:

@@ -18,9 +18,9 @@ them, as attention's strategy has (319 and 322; dropout, which arithmetic bounds
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tvm import sym, tirx
 from tvm.ir import Var
@@ -52,7 +52,7 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
 from tilec.ir.traits import buffers, mentioned
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import changed_in, touches
+from tilec.lowering.analysis.uses import changed_in, sets_variable, touches
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
@@ -146,21 +146,19 @@ class _Consumers:
         assert isinstance(first, Gemm)
         end = place + 1
         for position, stmt in enumerate(body[end:], end):
-            if isinstance(stmt, Gemm) and self._is_wide(stmt) and stmt.c.buffer.same_as(first.c.buffer):
+            if self._is_wide(stmt) and stmt.c.buffer.same_as(first.c.buffer):
                 end = position + 1
-            elif not isinstance(stmt, (Assume, Bind, WaitPhase)) and not _is_variable(stmt):
+            elif not isinstance(stmt, (Assume, Bind, WaitPhase)) and not sets_variable(stmt):
                 break
         return end
 
     def _touched(self, block: Block) -> Touched:
         return touched(block, self.launch)
 
-    def _is_wide(self, stmt: Stmt) -> bool:
-        """Whether wgmma carries out a statement."""
-        warps = self.group.count // WARP
-        return isinstance(stmt, Gemm) and not isinstance(self.chooser.product(stmt, warps), str)
+    def _is_wide(self, stmt: Stmt) -> TypeGuard[Gemm]:
+        return self.chooser.takes(stmt, self.group.count // WARP)
 
-    def _in_order(self, block: Block, late: list[Stmt]) -> Block:
+    def _in_order(self, block: Block, late: Sequence[Stmt]) -> Block:
         """``block`` with the statements first that need nothing of products under way."""
         free: list[Stmt] = []
         bound: list[Stmt] = list(late)
@@ -177,11 +175,6 @@ def _takes_made(product: Stmt) -> bool:
     decoding of lists of blocks 69.2 and 68.0, ragged 64.6 and 62.9, masked 73.8 and 75.1; one block: 63.2 and
     63.6, masked 73.8 and 76.0)."""
     return isinstance(product, Gemm) and product.b.buffer.scope() == HELD
-
-
-def _is_variable(stmt: Stmt) -> bool:
-    """Whether a statement sets a variable of a thread."""
-    return isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
 
 
 def _only_branch(loop: For) -> If | None:

@@ -11,10 +11,10 @@ from tilec.backends.cuda.idioms.flow import begins_anew
 from tilec.backends.cuda.nodes import GiveBack
 from tilec.backends.cuda.warp_roles.unfit import need
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, Launch, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import WaitPhase
 from tilec.ir.traits import expressions, written
-from tilec.lowering.analysis.uses import touches, used_in, written_in
+from tilec.lowering.analysis.uses import sets_variable, touches, used_in, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -100,9 +100,7 @@ def _user(wait: Stmt, behind: Sequence[Stmt]) -> Stmt | None:
 
 def _is_place(stmt: Stmt) -> bool:
     """Whether a statement names a value or sets a variable of a thread."""
-    return isinstance(stmt, (Bind, Assume)) or (
-        isinstance(stmt, Store) and str(stmt.buffer.scope()) == "local.var"
-    )
+    return isinstance(stmt, (Bind, Assume)) or sets_variable(stmt)
 
 
 def _told(ahead: Sequence[Stmt], rest: Block, beside: Set[Var]) -> tuple[Var, ...]:

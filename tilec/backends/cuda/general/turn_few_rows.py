@@ -76,7 +76,7 @@ def _left(launch: Launch) -> list[Gemm]:
     """The products that wgmma does not take as they stand."""
     chooser = Chooser(launch, None)
     products = (stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm))
-    return [gemm for gemm in products if isinstance(chooser.product(gemm, warps_of(launch)), str)]
+    return [gemm for gemm in products if not chooser.takes(gemm, warps_of(launch))]
 
 
 def _fit_transposed(few: list[Gemm], launch: Launch) -> bool:
@@ -85,8 +85,7 @@ def _fit_transposed(few: list[Gemm], launch: Launch) -> bool:
     if any(element_bytes(str(gemm.a.buffer.dtype)) > _WIDEST for gemm in few):
         return False
     chooser = Chooser(launch, None)
-    found = (chooser.product(turned_product(gemm), warps_of(launch)) for gemm in few)
-    return not any(isinstance(each, str) for each in found)
+    return all(chooser.takes(turned_product(gemm), warps_of(launch)) for gemm in few)
 
 
 def _with_few_transposed(launch: Launch, few: list[Gemm]) -> Launch:

@@ -69,4 +69,4 @@ def can_turn(gemm: Gemm, launch: Launch, chooser: Chooser, warps: int) -> bool:
     users = [stmt for stmt in walk(launch.body) if sums in set(buffers(stmt)) and stmt not in inside]
     known = all(isinstance(stmt, _TURNED) and getattr(stmt, "asked", None) is None for stmt in users)
     alone = [stmt for stmt in users if isinstance(stmt, Gemm)] == [gemm]
-    return known and alone and not isinstance(chooser.product(turned_product(gemm), warps), str)
+    return known and alone and chooser.takes(turned_product(gemm), warps)

@@ -78,8 +78,7 @@ def _turned(launch: Launch) -> Launch:
     def rewrite(block: Block, warps: int) -> list[Stmt]:
         made: list[Stmt] = []
         for stmt in block:
-            wide = isinstance(stmt, Gemm) and not isinstance(chooser.product(stmt, warps), str)
-            before, ready = chooser.turned(stmt, (SHARED,)) if isinstance(stmt, Gemm) and wide else ([], stmt)
+            before, ready = chooser.turned(stmt, (SHARED,)) if chooser.takes(stmt, warps) else ([], stmt)
             turns = [part for part in before if isinstance(part, TurnTile)]
             tiles.extend(part for part in before if isinstance(part, Alloc))
             roads.extend(road_of(turn, "threads", "turned in shared memory", _loss(turn)) for turn in turns)

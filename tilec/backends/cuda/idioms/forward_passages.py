@@ -12,14 +12,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.idioms.flow import is_read_next, overwrites, reads
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import (
-    dtype_of,
-    int_value,
-    loads,
-    same_all,
-    substitute,
-    transform,
-)
+from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, same_all, substitute, transform
 from tilec.ir.nodes import (
     LOOPS,
     Block,
@@ -38,7 +31,7 @@ from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass
-from tilec.lowering.passes.expand_copies import cast_to, expand_copy
+from tilec.lowering.passes.expand_copies import expand_copy
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.whole_numbers import WholeNumbers, is_zero
 from tilec.backends.cuda.idioms.flow import is_read_next
 from tilec.backends.cuda.idioms.tile_boxes import are_apart
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same, transform, uses
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, linear_in, loads, same, transform, uses
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -37,7 +37,6 @@ from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass
-from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:

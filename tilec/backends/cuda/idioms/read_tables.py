@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from tvm.ir import TensorLoad
 
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import dtype_of, int_value, loads, substitute, transform
+from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, substitute, transform
 from tilec.ir.nodes import Alloc, For, Gemm, Launch, Stmt, Store, walk
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass
-from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:

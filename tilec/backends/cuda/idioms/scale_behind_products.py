@@ -11,14 +11,13 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.gathers import masked
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import inlined, int_value, loads, same_all, uses
+from tilec.ir.exprs import cast_to, inlined, int_value, loads, same_all, uses
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, Gemm, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -19,11 +19,10 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.whole_lines import in_whole_lines, num_pieces
 from tilec.backends.cuda.matmul.folding import Folding
 from tilec.backends.cuda.matmul.nodes import MatrixView
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Bind, Block, Copy, For, Launch, Parallel, Region, Store
 from tilec.ir.schedule import Schedule
 from tilec.lowering.parted import Parted
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

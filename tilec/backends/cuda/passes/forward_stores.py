@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import all_of, loads, same_all, transform
+from tilec.ir.exprs import all_of, cast_to, loads, same_all, transform
 from tilec.ir.nodes import Alloc, Bind, Block, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import accesses
@@ -21,7 +21,6 @@ from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.emission.access import bounds_to_test
 from tilec.lowering.passes.base import Pass, rewrite_launches
-from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:

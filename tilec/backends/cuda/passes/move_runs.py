@@ -16,12 +16,11 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.own_loops import OwnLoops
 from tilec.backends.cuda.analysis.vectors import Comb, agree, combs, divides, span, vector_width, widest
 from tilec.backends.cuda.nodes import ThreadVector
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same_all, substitute, transform, uses
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, loads, same_all, substitute, transform, uses
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Stmt, Store, walk
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place, values_of
 from tilec.lowering.passes.base import Pass, rewrite_launches
-from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, operands, rebuild, same
+from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, operands, rebuild, same, summands
 from tilec.ir.nodes import If, Kernel, Launch, Stmt, Store
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -60,7 +60,7 @@ class _Parting(ScopedRewrite):
         zero = tirx.const(0, dtype_of(value))
         quotient: Expr = zero
         rest: Expr = zero
-        for term in _terms(value):
+        for term in summands(value):
             times = _times(term, by)
             if times is None:
                 rest = rest + term
@@ -86,11 +86,6 @@ def _is_bound(part: Expr, store: Store) -> bool:
     return isinstance(part, tirx.LT) and any(
         same(part.a, index) and same(part.b, extent) for index, extent in axes
     )
-
-
-def _terms(value: Expr) -> list[Expr]:
-    """What is added up."""
-    return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]
 
 
 def _times(term: Expr, by: Expr) -> Expr | None:

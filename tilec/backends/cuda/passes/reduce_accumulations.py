@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.loops import long_variables, loop_extents, one_to_one, written_out
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
-from tilec.ir.exprs import dtype_of, substitute, uses
+from tilec.ir.exprs import cast_to, dtype_of, substitute, uses
 from tilec.ir.nodes import (
     Alloc,
     Atomic,
@@ -29,7 +29,7 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accumulations import Accumulation, accumulation, identity, touches
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import Pass, rewrite_launches
-from tilec.lowering.passes.expand_copies import cast_to, expand_copy, expand_fill
+from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -24,7 +24,7 @@ from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import cast_to, int_value
 from tilec.ir.nodes import (
     PRODUCTS,
     Alloc,
@@ -48,7 +48,6 @@ from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import Pass, rewrite_launches
-from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse
 
 if TYPE_CHECKING:

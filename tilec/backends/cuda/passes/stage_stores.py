@@ -14,7 +14,7 @@ from tilec.backends.cuda.analysis.tiles import swizzled
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
-from tilec.ir.exprs import dtype_of, loads, substitute, uses
+from tilec.ir.exprs import cast_to, dtype_of, loads, substitute, uses
 from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.roads import Loss
@@ -23,7 +23,6 @@ from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad, Var
 from tilec.backends.cuda.analysis.long_tiles import on_chip
 from tilec.backends.cuda.rows.meeting import MEET, Meeting
 from tilec.backends.cuda.warp_roles.unfit import need
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, transform
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, loads, transform
 from tilec.ir.nodes import (
     LOOPS,
     Atomic,
@@ -86,8 +86,7 @@ class Parts(Rewriter):
     def _moved(self, place: Expr, size: int) -> Expr:
         """A column of a block's part as one of the row."""
         dtype = dtype_of(place)
-        rank = self._rank if dtype_of(self._rank) == dtype else tirx.Cast(dtype, self._rank)
-        return rank * tirx.const(size // self._parts, dtype) + place
+        return cast_to(self._rank, dtype) * tirx.const(size // self._parts, dtype) + place
 
     def _part_of(self, buffer: Var) -> Var:
         shape = [

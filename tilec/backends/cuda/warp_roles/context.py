@@ -22,8 +22,7 @@ from tilec.backends.cuda.warp_roles.neighbours import Column
 from tilec.backends.cuda.warp_roles.ring import place_tiles
 from tilec.backends.cuda.warp_roles.tma import element_strides
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import all_of, dtype_of, same, scalar_dtype, transform
-from tilec.lowering.passes.expand_copies import cast_to
+from tilec.ir.exprs import all_of, cast_to, dtype_of, same, scalar_dtype, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -244,6 +243,5 @@ def _limits(buffer: Var, indices: tuple[Expr, ...]) -> list[Expr]:
     """That each index is in front of its axis' end."""
     found = []
     for index, extent in zip(indices, buffer.shape, strict=True):
-        limit = extent if dtype_of(extent) == dtype_of(index) else tirx.Cast(dtype_of(index), extent)
-        found.append(index < limit)
+        found.append(index < cast_to(extent, dtype_of(index)))
     return found

@@ -27,10 +27,9 @@ from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, 
 from tilec.backends.cuda.warp_roles.neighbours import Column, reads_pairs
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.stores import ends_rows
-from tilec.ir.exprs import all_of, dtype_of, loads, uses
+from tilec.ir.exprs import all_of, cast_to, dtype_of, loads, uses
 from tilec.ir.nodes import Atomic, Bind, Stmt, Store
 from tilec.lowering.analysis.scopes import conditioned
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

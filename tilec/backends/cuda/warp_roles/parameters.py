@@ -13,12 +13,11 @@ from tilec.backends.cuda.warp_roles.build import i32, let
 from tilec.backends.cuda.warp_roles.context import TileContext
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, Window
 from tilec.backends.cuda.warp_roles.tma import element_strides
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam
 from tilec.lowering.emission.parameters import TRAVELS, names, spelled
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.emission.texts import int_text
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

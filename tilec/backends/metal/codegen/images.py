@@ -5,6 +5,7 @@ The bytes depend on the function bodies alone."""
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         )
     helpers = Helpers()
     functions = [
-        FunctionWriter(f"{symbol_prefix}_{index}", func, _threads(launch), helpers).text()
+        FunctionWriter(f"{symbol_prefix}_{index}", func, math.prod(launch.threads), helpers).text()
         for index, (func, launch) in enumerate(
             zip(device_functions(lowered, target, symbol_prefix), launches_of(lowered), strict=True)
         )
@@ -80,11 +81,6 @@ def _tvm_target() -> Any:
     import tvm
 
     return tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
-
-
-def _threads(launch: LoweredCudaLaunch) -> int:
-    x, y, z = launch.threads
-    return x * y * z
 
 
 def _launch_code(launch: LoweredCudaLaunch, symbol: str) -> LaunchCode:
