@@ -209,6 +209,14 @@ def test_a_read_only_output_is_refused(library: Library) -> None:
         library.add(floats(3), floats(3), c)
 
 
+def test_tensors_without_memory_are_refused_by_name(library: Library) -> None:
+    torch = pytest.importorskip("torch")
+    dense, odd = torch.ones(3), (torch.ones(3, device="meta"), torch.ones(3).to_sparse())
+    for tensor in odd:
+        with pytest.raises(TypeError, match=r"^b has no elements in memory .*pass a dense tensor"):
+            library.add(dense, tensor)
+
+
 def test_a_view_that_torch_has_yet_to_negate_is_refused(library: Library) -> None:
     torch = pytest.importorskip("torch")
     ones = torch.ones(3)

@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tilec.portable.loader import lacks_memory
+
 #: What tvm-ffi raises for arguments that it cannot pass on.
 _CANNOT_PASS = (BufferError, TypeError)
 
@@ -46,7 +48,9 @@ def fast_call(
                 return slow(*args)
             try:
                 return door(*args)
-            except _CANNOT_PASS:
+            except Exception as error:
+                if _has_passed(error, args):
+                    raise
                 return slow(*args)
 
         return only
@@ -56,13 +60,20 @@ def fast_call(
             return slow(*args)
         try:
             made = door(*args)
-        except _CANNOT_PASS:
+        except Exception as error:
+            if _has_passed(error, args):
+                raise
             return slow(*args)
         if len(places) == 1:
             return convert(made)
         return [convert(made[place]) for place in places]
 
     return several
+
+
+def _has_passed(error: Exception, args: Sequence[Any]) -> bool:
+    """Whether an error is the library's own: torch raises RuntimeError for tensors that it cannot pass on."""
+    return not isinstance(error, _CANNOT_PASS) and not any(map(lacks_memory, args))
 
 
 def _conversion(kind: type) -> Callable[[Any], Any] | None:

@@ -212,10 +212,22 @@ class JITImpl(JitFunction):
         return Constants(self)
 
     def _bind(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments by parameter. Raises Python's own TypeError about wrong ones, in the words of the
-        function's signature."""
+        """The arguments by parameter."""
         given = {name: kwargs[name] for name in kwargs if name not in caller.constants}
-        return self.signature.bind(*args, **given).arguments
+        return self._bound(self.signature.bind, args, given).arguments
+
+    def _bound(
+        self, bind: Callable[..., inspect.BoundArguments], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> inspect.BoundArguments:
+        """Raises Python's own TypeError about wrong arguments, with the function and its parameters."""
+        try:
+            return bind(*args, **kwargs)
+        except TypeError as error:
+            raise SourceTypeError(
+                f"{self.__name__}: {error}",
+                place=self.captured.place,
+                remedy=f"it takes {', '.join(self.signature.parameters)}",
+            ) from None
 
     def _runtime(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = caller.runtime(*args, **kwargs)
@@ -226,7 +238,7 @@ class JITImpl(JitFunction):
     def _request(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Request:
         options = Options.of(self.options)
         if self.mode == "lazy":
-            bound = self.signature.bind(*args, **kwargs)
+            bound = self._bound(self.signature.bind, args, kwargs)
             bound.apply_defaults()
             refuse_axes(bound.arguments.values())
             return Request(self, dict(bound.arguments), {}, options)
@@ -241,7 +253,7 @@ class JITImpl(JitFunction):
         given = {names.get(key, key): value for key, value in kwargs.items()}
         known = {name: given.pop(name) for name in self._constants.names if name in given}
         named = {name: given.pop(name) for name in dtypes if name in given}
-        bound = self.signature.bind_partial(*args, **given)
+        bound = self._bound(self.signature.bind_partial, args, given)
         bound.apply_defaults()
         refuse_axes(bound.arguments.values())
         wanted = self.compile_time_parameters()

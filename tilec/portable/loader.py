@@ -353,6 +353,7 @@ def _named_dtype(value: Any, name: str) -> tuple[int, int]:
 
 
 def _torch_view(value: Any, name: str) -> _View:
+    _refuse_without_memory(value, name)
     _refuse_negated(value, name)
     kind, dtype = _torch_kind(value.device.type), _named_dtype(value, name)
     device = _dlpack_device(value) if kind is None else (kind, 0 if kind == CPU else value.device.index or 0)
@@ -361,6 +362,18 @@ def _torch_view(value: Any, name: str) -> _View:
         address, offset = value.untyped_storage().data_ptr(), value.storage_offset() * value.element_size()
     shape, strides = tuple(value.shape), tuple(value.stride())
     return _View(address, shape, strides, dtype, device, value, offset=offset)
+
+
+def lacks_memory(value: Any) -> bool:
+    """Whether a tensor of torch has no elements that strides lead to: on "meta", and where it is sparse."""
+    layout = str(getattr(value, "layout", ""))
+    return layout.startswith("torch.") and (value.device.type == "meta" or layout != "torch.strided")
+
+
+def _refuse_without_memory(value: Any, name: str) -> None:
+    if lacks_memory(value):
+        kind = f"{value.layout} on {value.device.type}"
+        raise TypeError(f"{name} has no elements in memory ({kind}); pass a dense tensor")
 
 
 def _refuse_negated(value: Any, name: str) -> None:

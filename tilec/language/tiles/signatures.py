@@ -142,6 +142,14 @@ def _entries(shape: Any) -> tuple[Any, ...]:
                 construct="T.Tensor",
                 remedy="write T.Tensor[[M, N], dtype] or T.Tensor((M, N), dtype)",
             )
+        if isinstance(entry, int) and entry < 0:
+            raise source_error(
+                SourceValueError,
+                f"an extent of {entry}",
+                construct="T.Tensor",
+                why="a tensor has no less than 0 elements along an axis",
+                remedy="give 0 or more, or T.dynamic for what calls tell",
+            )
     return entries
 
 
