@@ -384,6 +384,37 @@ def test_a_store_that_truncates_warns():
         elaborated(_stored("float32", ("int32",) * 8), (), None, {}, {})
 
 
+@pytest.mark.parametrize(
+    ("kind", "number", "kept"),
+    [("uint8", 300, 44), ("int32", 1 << 40, 0), ("int32", 1.5, 1), ("int8", -1000, 24)],
+)
+def test_numbers_that_an_integer_type_does_not_hold_warn(kind, number, kept):
+    @T.prim_func
+    def main(out: T.Tensor((8,), kind)):
+        with T.Kernel(1):
+            first = T.alloc_var(kind, number)
+            T.fill(out, number)
+            out[0] = number
+            out[1] = first
+
+    with pytest.warns(UserWarning, match="does not hold") as caught:
+        agree(main, expected=np.full(8, kept, kind))
+    told = [str(each.message) for each in caught]
+    lost = f"makes {kept} of {number}, which {kind} does not hold"
+    assert told == [f"{what} {lost}" for what in ("T.alloc_var", "T.fill", "a store to out")]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("kind", "number"), [("uint8", -1), ("int32", 0x80000000), ("int32", 3.0)])
+def test_numbers_that_the_bits_of_an_integer_hold_do_not_warn(kind, number):
+    @T.prim_func
+    def main(out: T.Tensor((8,), kind)):
+        with T.Kernel(1):
+            T.fill(out, number)
+
+    elaborated(main, (), None, {}, {})
+
+
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
 def test_casts_to_8_bit_floats_saturate(kind):
     a = np.array([1e9, -1e9, np.inf, -np.inf, np.nan, 0.3, 1e-9, 450.0], np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 from language_build import DYNAMIC, body, build, call
@@ -73,6 +75,36 @@ def logic(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
 
 def test_logic_ternaries_and_chains():
     assert run_ints(logic) == [0, 0, 7, 0, 7, 0, 6, 7]
+
+
+@T.prim_func
+def logic_with_numbers(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
+    with T.Kernel(8) as bx:
+        B[bx] = T.cast(A[bx] and 5, "int32") + 2 * T.cast(A[bx] or 0, "int32")
+
+
+def test_a_number_on_the_right_leaves_the_truth_of_an_expression():
+    assert run_ints(logic_with_numbers) == [0] + [3] * 7
+
+
+def tile_compared(compare):
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
+        with T.Kernel(8) as bx:
+            if compare(A, A[bx]):
+                B[bx] = 1
+
+    return main
+
+
+@pytest.mark.parametrize("compare", [operator.eq, operator.ne, lambda tile, one: one == tile])
+def test_a_whole_tile_is_no_number_to_compare_with(compare):
+    with pytest.raises(SourceTypeError, match="buffer A is no operand"):
+        build(tile_compared(compare))
+
+
+def test_names_of_a_tile_are_compared():
+    assert run_ints(tile_compared(lambda tile, one: tile == tile and tile not in (None, "A"))) == [1] * 8
 
 
 @T.prim_func

@@ -82,17 +82,17 @@ def conjunction(builder: Builder, symbol: str, first: Any, rest: Sequence[Callab
             continue
         right = resolve(_quiet(builder, operand, symbol))
         if not isinstance(right, Value):
-            result = _absorb(symbol, result, right)
+            result = _absorbed(symbol, result, right)
         else:
             result = Value(join(condition(result, symbol), condition(right, symbol)))
     return result
 
 
-def _absorb(symbol: str, left: Value, right: Any) -> Any:
-    """An expression with a Python value on its right."""
+def _absorbed(symbol: str, left: Value, right: Any) -> Any:
+    """An expression with a Python value on its right: what that decides, else the expression's truth."""
     if bool(right) == (symbol == "or"):
         return bool(right)
-    return left
+    return Value(condition(left, symbol))
 
 
 def _quiet(builder: Builder, operand: Callable[[], Any], construct: str) -> Any:

@@ -21,14 +21,14 @@ SYMBOLS: dict[type, str] = {
 _REFUSED: dict[type, tuple[str, str]] = {
     ast.FunctionDef: ("a nested def", "use a lambda, a @T.macro or a function outside the kernel"),
     ast.AsyncFunctionDef: ("a nested async def", "use a @T.macro"),
-    ast.ClassDef: ("a class in a kernel", "define it outside the kernel"),
+    ast.ClassDef: ("a class", "define it outside the kernel"),
     ast.Yield: ("yield", "use a loop"),
     ast.YieldFrom: ("yield from", "use a loop"),
     ast.Await: ("await", "kernels are not asynchronous"),
     ast.AsyncFor: ("async for", "use for"),
     ast.AsyncWith: ("async with", "use with"),
-    ast.Global: ("global in a kernel", "pass the value as a parameter"),
-    ast.Nonlocal: ("nonlocal in a kernel", "pass the value as a parameter"),
+    ast.Global: ("global", "pass the value as a parameter"),
+    ast.Nonlocal: ("nonlocal", "pass the value as a parameter"),
 }
 
 

@@ -12,7 +12,7 @@ from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
 from tilec.language.values.operand_errors import several
-from tilec.language.values.operands import expression, stored_value
+from tilec.language.values.operands import expression, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Value, Vector, are_several, check_alive, is_number, resolve
@@ -157,6 +157,12 @@ class Buffer:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = _no_operand
     __rmatmul__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = _no_operand
     __or__ = __ror__ = __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
+
+    def __eq__(self, other: object) -> bool:
+        """Two names of one buffer are equal; a number is no answer about all of its elements."""
+        return self._no_operand(other) if isinstance(other, Value) or is_number(other) else self is other
+
+    __hash__ = object.__hash__
 
     def _items(self, indices: Any) -> tuple[Any, ...]:
         items = indices if isinstance(indices, tuple) else (indices,)
@@ -372,6 +378,7 @@ class Element(Value):
         what = f"a store to {self.buffer.name}"
         expr = stored_value(value, self.buffer.dtype, what)
         builder = sessions.builder(what)
+        warn_of_loss(value, self.buffer.dtype, what)
         if isinstance(value, Value) and value.dtype.row.is_float and self.buffer.dtype.row.is_integer:
             builder.warn_once(f"{what} truncates {value.dtype} to {self.buffer.dtype}")
         if builder.is_per_thread() and not self.buffer.scope().startswith("local") and self._is_read_by(expr):

@@ -14,7 +14,7 @@ from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import check_annotations
 from tilec.language.values.asked_hints import hints_of, say_unheeded
-from tilec.language.values.operands import stored_value
+from tilec.language.values.operands import stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import is_number
 
@@ -107,4 +107,5 @@ def _fill(region: Any, value: Any, construct: str) -> None:
     if isinstance(target.buffer, View):
         return over(long_extents(target), lambda *at: element_at(target, at).store(value))
     stmt = ir.Fill(target.region(), stored_value(value, target.buffer.dtype, construct), loc=loc())
+    warn_of_loss(value, target.buffer.dtype, construct)
     return sessions.builder(construct).emit(stmt, construct)

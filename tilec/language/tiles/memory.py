@@ -11,7 +11,7 @@ from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
 from tilec.language.tiles.reshape import entries_of
 from tilec.language.tiles.signatures import Tensor
 from tilec.language.values import session as sessions
-from tilec.language.values.operands import expression, stored_value
+from tilec.language.values.operands import expression, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import check_storage
 from tilec.language.values.scalars import dtype as make_dtype
@@ -73,6 +73,7 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None
     builder = sessions.builder("T.alloc_var")
     var = _declare(builder.wish("v"), (1,), kind, "local.var")
     value = None if init is None else stored_value(init, kind, "T.alloc_var")
+    warn_of_loss(init, kind, "T.alloc_var")
     builder.emit(ir.Alloc(var, value, loc=loc()), "T.alloc_var")
     return Element(Buffer(var, (1,), frame=builder.region()), (expression(0),), reference=True)
 

@@ -60,6 +60,14 @@ def wrap_number(number: int | float | bool, row: dtypes.DType) -> int | float | 
     return low - (1 << row.bits) if row.kind == "int" and low >> (row.bits - 1) else low
 
 
+def loses(number: int | float | bool, row: dtypes.DType) -> bool:
+    """Whether an integer element drops a fraction, or bits beyond its own, of a finite number. What its bits
+    hold may be of either sign: -1 is all of them."""
+    if row.kind not in ("int", "uint"):
+        return False
+    return number != int(number) or not -(1 << (row.bits - 1)) <= number < 1 << row.bits
+
+
 def _is_integer(to: str) -> bool:
     row = dtypes.DTYPES.get(to)
     return row is not None and row.kind in ("int", "uint")

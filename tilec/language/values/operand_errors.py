@@ -25,7 +25,7 @@ def operand_error(symbol: str, types: str, right: Any, error: Exception) -> Sour
     kind, why, remedy = _MISTAKES.get(symbol, (SourceTypeError, "", "cast one side with T.cast"))
     if isinstance(error, ValueError):
         kind, why, remedy = SourceValueError, "", "cast the operand, or use a constant that fits"
-    if symbol in ("/", "//", "%") and isinstance(right, int) and right == 0:
+    if symbol in ("/", "//", "%") and isinstance(right, (int, float)) and right == 0:
         kind, why, remedy = SourceValueError, "it divides by zero", "give a divisor other than 0"
     if "cannot make uint" in str(error):
         kind, why = SourceValueError, "an unsigned integer is never negative"

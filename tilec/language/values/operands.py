@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.values import casts
+from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype, element_of
 from tilec.language.values.value import Value, Vector, is_number, plain, resolve
@@ -49,13 +50,26 @@ def cast_value(value: Any, to: dtype) -> Value:
     return Value(stored_value(value, to, "T.cast"))
 
 
+def warn_of_loss(value: Any, to: str, what: str) -> None:
+    """Warns where an integer element does not hold a Python number that is stored to it."""
+    row = dtype(to).row
+    if is_number(value) and casts.loses(plain(value), row):
+        kept = casts.wrap_number(plain(value), row)
+        sessions.builder(what).warn_once(f"{what} makes {kept} of {value}, which {to} does not hold")
+
+
+def is_tile(value: Any) -> bool:
+    """Whether a buffer or a part of one stands where numbers do."""
+    return type(value).__name__ in ("Buffer", "Slice")
+
+
 def no_operand(construct: str, value: Any) -> SourceError:
     """The error for something that is neither a number nor an expression."""
-    kind = type(value).__name__
-    tile = kind in ("Buffer", "Slice")
+    tile = is_tile(value)
+    kind = "a whole tile" if tile else type(value).__name__
     return source_error(
         SourceTypeError,
-        f"{construct} takes numbers and expressions, not {'a whole tile' if tile else kind}",
+        f"{construct} takes numbers and expressions, not {kind}",
         remedy="give elements, A[i, j], in a T.Parallel loop" if tile else "give a number or an expression",
     )
 

@@ -12,7 +12,7 @@ from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, Rules
 from tilec.language.values.operand_errors import operand_error, several
-from tilec.language.values.operands import cast_value, cast_vector, wrap
+from tilec.language.values.operands import cast_value, cast_vector, is_tile, wrap
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import (
@@ -137,9 +137,9 @@ def _is_operand(value: Any) -> bool:
 
 def _identity(symbol: str, left: Any, right: Any) -> Any:
     """Comparisons with None, strings and the like are Python's; everything else is a type error."""
-    if symbol in ("==", "!="):
-        return (left is right) == (symbol == "==")
     other = right if _is_operand(left) else left
+    if symbol in ("==", "!="):
+        return NotImplemented if is_tile(other) else (left is right) == (symbol == "==")
     if are_several(other):
         raise several(f"operator {symbol} takes one index, not several")
     if symbol not in _CALLED and isinstance(other, (str, list, tuple, dict, type(None))):
