@@ -122,7 +122,7 @@ def _describe(document: Document, one: ErrorDetails) -> ManifestError:
         known = _fields(model_at(path[:-1]) or Manifest)
         return ManifestError(f'unknown key "{name}"', place=place, remedy=suggestion(name, known))
     if kind == "missing":
-        purpose = _fields_text(path)
+        purpose = _fields_text(path).removesuffix(".")
         return ManifestError(f'the key "{name}" is missing', place=place, why=purpose, remedy=f'add "{name}"')
     if path == ("edition",):
         return ManifestError(
@@ -132,7 +132,7 @@ def _describe(document: Document, one: ErrorDetails) -> ManifestError:
             remedy="write edition = 1, or use the tilec that the manifest was written for",
         )
     return ManifestError(
-        f'the value of "{name}" cannot be used', place=place, why=_reason(one), remedy=_remedy(path)
+        f'the value of "{name}" cannot be used', place=place, why=_reason(one), remedy=_remedy(path, one)
     )
 
 
@@ -173,8 +173,10 @@ def _toml_type(value: object) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def _remedy(path: KeyPath) -> str:
+def _remedy(path: KeyPath, one: ErrorDetails) -> str:
     """A right line for the key, or for the nearest table above it that has one."""
+    if one["type"] == "tuple_type" and isinstance(one["input"], dict) and model_at(path) is not None:
+        return f"write [[{'.'.join(part for part in path if isinstance(part, str))}]], once for each of them"
     for end in range(len(path), 0, -1):
         field = _field(path[:end])
         if field is not None and field.examples:

@@ -215,6 +215,7 @@ def test_a_scalar_that_dims_lists_is_a_dimension():
     ("entry", "dims", "args", "config", "match"),
     [
         (build_factory, {}, {}, {}, "needs parameter N"),
+        (build_factory, {"n": 4}, {}, {}, "(?s)needs parameter N.*dims gives n, which it does not have"),
         (build_factory, {"N": 4}, {"blok": 3}, {}, "has no parameter blok"),
         (build_factory, {"N": 4}, {}, {"blocks": 3}, "has no parameter blocks"),
         (build_factory, {"N": 4}, {"blk": 3}, {"blk": 4}, "blk of kernel k is given twice"),

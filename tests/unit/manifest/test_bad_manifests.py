@@ -91,6 +91,22 @@ CASES = [
         id="wrong-type-string",
     ),
     pytest.param(
+        '[kernel]\nname = "k"',
+        1,
+        "kernel",
+        "it must be a list",
+        "write [[kernel]], once",
+        id="table-for-tables",
+    ),
+    pytest.param(
+        KERNEL + "[kernel.override]\nconfig = { a = 1 }",
+        4,
+        "kernel[0].override",
+        "it must be a list",
+        "write [[kernel.override]], once",
+        id="no-list-of-a-kernel",
+    ),
+    pytest.param(
         '[[kernel]]\nname = "k"', 1, "kernel[0].source", "missing", 'add "source"', id="missing-key"
     ),
     pytest.param(

@@ -270,10 +270,11 @@ def _given(
             values[key] = value
     missing = [key for key in described.required if key not in values]
     if missing:
+        near = nearest(missing[0], [key for key in dims if key not in known])
         raise SourceError(
             f"kernel {name} needs parameter {missing[0]}",
             place=_place(entry),
-            why="it has no default",
+            why="it has no default" + (f", and dims gives {near}, which it does not have" if near else ""),
             remedy=f"give {missing[0]} in dims, args or config",
         )
     return {**_defaults(entry, described), **values}
