@@ -172,3 +172,17 @@ def test_no_shipped_kernel_warns():
                 args=variant.args,
                 config=variant.config,
             )
+
+
+@T.macro
+def copies(X, Y, s, f, t):
+    T.copy(X, Y)
+
+
+@pytest.mark.parametrize(("out_idx", "warns"), [(0, True), ([0, 1], True), (1, False), (None, False)])
+def test_a_tensor_that_is_returned_and_never_written_warns(out_idx, warns):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        build(factory(copies, out_idx=out_idx))
+    told = ["k returns X, which it writes nothing to: its contents are undefined"]
+    assert [str(each.message).partition(";")[0] for each in caught] == (told if warns else [])

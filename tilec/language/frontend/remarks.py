@@ -1,5 +1,5 @@
 """What a kernel does that is hardly meant: it reads tiles before anything was written to them, whose contents
-are undefined there, or it writes nothing that outlives it."""
+are undefined there, or it writes nothing that outlives it, or returns what it does not write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _SILENT = "disable_buffer_init_check"
 def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Remark, ...]:
     """What to warn of, each with the author's line."""
     silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
-    return (*(() if silent else _unwritten(kernel)), *_without_effect(kernel), *lost_stores(kernel))
+    found = () if silent else tuple(_unwritten(kernel))
+    return (*found, *_without_effect(kernel), *_left_outputs(kernel), *lost_stores(kernel))
 
 
 def _remark(what: str, stmt: ir.Stmt, kernel: ir.Kernel, remedy: str) -> Remark:
@@ -123,6 +124,16 @@ def _without_effect(kernel: ir.Kernel) -> Iterator[Remark]:
     results = (_leaves(stmt, ("global", "global.address")) for one in launches for stmt in ir.walk(one.body))
     if launches and not any(results):
         yield _remark(f"{kernel.name} writes nothing: no tensor, no line", launches[0], kernel, remedy)
+
+
+def _left_outputs(kernel: ir.Kernel) -> Iterator[Remark]:
+    """Tensors that a call makes and returns, and that nothing is stored to."""
+    for param in kernel.params if kernel.launches else ():
+        if isinstance(param, ir.TensorParam) and param.output and param.access == "in":
+            what = (
+                f"{kernel.name} returns {param.name}, which it writes nothing to: its contents are undefined"
+            )
+            yield _remark(what, kernel.launches[0], kernel, "store to it, or leave it out of out_idx")
 
 
 def _leaves(
