@@ -186,6 +186,8 @@ class JITImpl(JitFunction):
     ) -> JITKernel:
         """The kernel of a key that `Caller.typed` gave, compiled if nothing equal was."""
         values = key[: len(caller.compiled) + len(caller.constants)]
+        if self.mode == "eager":
+            self._refuse_tensors(dict(zip(caller.compiled, values, strict=False)))
         wanted = distinct(values)
         kernel = self._kernels.get(wanted)
         if kernel is None:

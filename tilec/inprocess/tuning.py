@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilec.errors import SourceRuntimeError, TilecError
+from tilec.errors import SourceRuntimeError, SourceValueError, TilecError
 from tilec.families import family_of
 from tilec.inprocess import store, tuned
 from tilec.inprocess.bench import do_bench
@@ -52,6 +52,11 @@ class Search:
         known = self._known()
         if known is not None:
             return known
+        if not self.configs:
+            raise SourceValueError(
+                f"there are no configurations of {self.name} to compare",
+                remedy="give configs a dict of lists, a list of dicts, or a function that returns one",
+            )
         best = self._best(self.explore())
         if best is None:
             raise SourceRuntimeError(

@@ -205,9 +205,9 @@ def test_outputs_in_the_order_of_the_return() -> None:
 
 
 def test_tensors_are_declared() -> None:
-    x = torch.zeros(8)
-    with pytest.raises(TypeError, match="B of undeclared is a tensor that the kernel does not declare"):
-        kernels.undeclared(x, x)
+    for x in (torch.zeros(8), torch.zeros(8).numpy()):
+        with pytest.raises(TypeError, match="B of undeclared is a tensor that the kernel does not declare"):
+            kernels.undeclared(x, x)
 
 
 def test_a_kernel_in_a_class_is_a_method() -> None:

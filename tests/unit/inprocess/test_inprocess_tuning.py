@@ -90,6 +90,12 @@ def test_none_left_is_an_error(times: list[float]) -> None:
         tuned(tilec.jit(kernels.linear.func))(*inputs())
 
 
+def test_nothing_to_compare_is_an_error() -> None:
+    for none in ([], {"block": []}):
+        with pytest.raises(ValueError, match="there are no configurations of axpy to compare"):
+            tilec.autotune(configs=none, **QUICK)(kernels.axpy)(90)
+
+
 def test_a_factory_gives_the_best_kernel(times: list[float]) -> None:
     times[:] = [2.0, 1.0]
     tuned = tilec.autotune(
