@@ -497,6 +497,20 @@ def divzero(A: Floats, B: Ints):
 
 
 @T.prim_func
+def divfzero(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        A[bx] = A[bx] / 0.0
+
+
+@T.prim_func
+def nested_class(A: Ints, B: Ints):
+    with T.Kernel(8):
+
+        class Inner:
+            pass
+
+
+@T.prim_func
 def pyzero(A: Floats, B: Ints):
     with T.Kernel(8) as bx:
         B[bx] = 1 // 0

@@ -124,7 +124,7 @@ def _canonical_name(name: str) -> str:
             f"dtype {name}", why="no target of tilec stores it", remedy="use float8_e4m3fn or float8_e5m2"
         )
     try:
-        row = dtypes.lookup(base)
+        row = dtypes.lookup(base if dtypes.find(base) else name)  # complex64 has no 64 lanes
     except ValueError as error:
         raise source_error(
             SourceValueError, str(error), remedy="use T.float16 and friends or their names"
