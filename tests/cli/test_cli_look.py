@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from tilec.cli.main import run
 from tilec.portable import loader
+from tilec.verify import CaseResult
 
 MANIFEST = """
 edition = 1
@@ -272,6 +274,21 @@ def test_verify_of_one_case(tilec: Callable, library: Path) -> None:
     assert (case["dims"], case["outcome"], case["oracle"]) == ({"n": 33}, "passed", "interpreter")
     assert tilec("verify", library, "--dims", "n33").code == 2
     assert tilec("verify", library, "--device", "cuda:0").code == 2
+
+
+def test_verify_says_how_code_for_gpus_runs(
+    tilec: Callable, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [
+        CaseResult("saxpy", number, target, {"n": 1}, 0, "skipped", "none", detail="it does not run here")
+        for number, target in enumerate(("x86-64-v4", "sm_80"))
+    ]
+    for found, told in ((cases, True), (cases[:1], False)):
+        monkeypatch.setattr("tilec.verify.verify_library", lambda *_, found=found, **__: found)
+        outcome = tilec("verify", library)
+        assert outcome.code == 0
+        assert re.search(r"x86-64-v4 +1 +none +- +1 skipped", outcome.out)
+        assert ("on this CPU with --emulate, on a GPU with --device" in outcome.err) == told
 
 
 def test_a_call_that_nobody_serves_is_1(tilec: Callable, manifest: Path, tmp_path: Path) -> None:

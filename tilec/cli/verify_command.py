@@ -129,7 +129,17 @@ def _summary(cases: Sequence[CaseResult]) -> list[object]:
     skipped = sum(case.outcome == "skipped" for case in cases)
     counts = [f"{failed} FAILED" if failed else "", f"{skipped} skipped" if skipped else ""]
     verdict = ", ".join(count for count in counts if count) or "ok"
-    return [len(cases), oracles, f"{max(case.error for case in cases):.1e}", verdict]
+    errors = [case.error for case in cases if case.outcome != "skipped"]
+    return [len(cases), oracles, f"{max(errors):.1e}" if errors else "-", verdict]
+
+
+def _is_of_gpus(result: CaseResult) -> bool:
+    """Whether a case on this machine's cores is one of a variant for GPUs."""
+    from tilec.families import host_family
+    from tilec.targets import parse_target
+
+    host = host_family()
+    return result.device == host.device and parse_target(result.target).family != host.name
 
 
 def _report_failures(library: Path, manifest: Path | None, results: Sequence[CaseResult]) -> int:
@@ -141,5 +151,7 @@ def _report_failures(library: Path, manifest: Path | None, results: Sequence[Cas
         click.echo(f"  again: {result.command(library, manifest)}", err=True)
     for text in dict.fromkeys(f"{result.kernel} on {result.target}: {result.detail}" for result in skipped):
         click.echo(f"skipped {text}", err=True)
+    if any(map(_is_of_gpus, skipped)):
+        click.echo("code for GPUs runs on this CPU with --emulate, on a GPU with --device", err=True)
     click.echo(f"{counted(len(results), 'case')}: {len(failed)} failed, {len(skipped)} skipped", err=True)
     return 1 if failed else 0
