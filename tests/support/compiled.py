@@ -6,6 +6,7 @@ import ctypes
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import ml_dtypes
@@ -37,7 +38,7 @@ def numpy_type(name: str) -> np.dtype:
 
 class Library:
     """Kernels compiled for one target and linked into one shared library; arguments are checked as little as
-    in C. Each entry is run block by block in two pieces, as two workers would."""
+    in C. Each entry is run in two pieces, as two workers would, or as a whole."""
 
     def __init__(self, kernels: Mapping[str, str | Kernel], level: str | Target) -> None:
         self.target = parse_target(level) if isinstance(level, str) else level
@@ -66,7 +67,7 @@ class Library:
         """The notes of the first launch, and the roads of its statements as lines."""
         return tuple(told(self.images[name].launches[0]))
 
-    def run(self, name: str, args: Sequence[object], dims: Mapping[str, int]) -> None:
+    def run(self, name: str, args: Sequence[object], dims: Mapping[str, int], pieces: int = 2) -> None:
         """Runs every launch of ``name``; arrays and scalars in kernel order, outputs in place. Skips the test
         on a machine that lacks what the target has."""
         if not runs_here(self.target):
@@ -76,12 +77,13 @@ class Library:
         named = {**values, **_scalars(kernel, args)}
         workspace = [_aligned(evaluate_size(item.bytes, named)) for item in image.workspace]
         for launch in image.launches:
-            self._launch(launch, kernel, [*_arguments(kernel, args, workspace), *_dims(values)], named)
+            self._launch(launch, [*_arguments(kernel, args, workspace), *_dims(values)], named, pieces)
 
-    def _launch(self, launch: object, kernel: Kernel, args: list[object], named: Mapping[str, int]) -> None:
+    def _launch(self, launch: object, args: list[object], named: Mapping[str, int], pieces: int) -> None:
         scratch = _aligned(launch.scratch_bytes)
         blocks = int(np.prod([evaluate_size(text, named) for text in launch.grid]))
-        for begin, end in ((0, blocks // 2), (blocks // 2, blocks)):
+        edges = [blocks * piece // pieces for piece in range(pieces + 1)]
+        for begin, end in pairwise(edges):
             entry = getattr(self._library, launch.symbol)
             entry(*args, _pointer(scratch), ctypes.c_int64(begin), ctypes.c_int64(end))
 

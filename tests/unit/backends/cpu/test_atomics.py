@@ -138,8 +138,10 @@ def test_no_update_of_two_threads_is_lost(dtype):
 
     def work(old: np.ndarray) -> None:
         pointers = [array.ctypes.data for array in (x, at, y, old)]
+        blocks = -(-n // tile)
         for _ in range(rounds):
-            entry(*pointers, n, None, 0, -(-n // tile))
+            entry(*pointers, n, None, 0, blocks // 2)
+            entry(*pointers, n, None, blocks // 2, blocks)
 
     threads = [threading.Thread(target=work, args=(old,)) for old in z]
     for thread in threads:

@@ -12,6 +12,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit import atomic_functions
 from tilec.backends.cpu.emit.lanes import NotVectorisable
+from tilec.backends.cpu.emit.loops.updates import is_undisturbed
 from tilec.backends.cpu.emit.statements import emit
 from tilec.ir.nodes import Atomic
 from tilec.lowering.emission.atomic import emit_update, keep
@@ -38,10 +39,16 @@ _EXCHANGED = ("float16", "bfloat16")
 def _emit_atomic(stmt: Atomic, ctx: LaneContext) -> tirx.Stmt | None:
     if ctx.lanes is not None:
         raise NotVectorisable(
-            f"updates of {stmt.buffer.name} happen one after the other",
+            f"updates of {stmt.buffer.name} happen one after the other{_when(stmt)}",
             "sum in a tile of the block, and update once for each element",
         )
     return emit_update(stmt, lambda held: _Update(stmt, ctx, held).code(), ctx)
+
+
+def _when(stmt: Atomic) -> str:
+    """The condition of a loss that one thread does not have (`emit/loops/updates.py`)."""
+    tensor = stmt.buffer.scope().startswith("global") and stmt.prev is None
+    return " where several threads share the blocks" if tensor else ""
 
 
 class _Update:
@@ -59,7 +66,7 @@ class _Update:
         place = self.ctx.offset(self.storage, self.stmt.indices)
         if self.stmt.kind in ("load", "store"):
             return self._accessed(place, value)
-        if not self.stmt.buffer.scope().startswith("global"):
+        if is_undisturbed(self.ctx) or not self.stmt.buffer.scope().startswith("global"):
             return self._plain(place, value)
         return self._exchanged(place, value) if self.dtype in _EXCHANGED else self._instruction(place, value)
 

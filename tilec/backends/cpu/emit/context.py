@@ -60,7 +60,8 @@ class LaneContext(Context):
     (`is_operand`) where an instruction rounds them, ``functions`` the LLVM text of functions that the code
     calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
     whether it is, ``streaming`` the stores that are to do so; ``multiples`` the expressions that are known to
-    be multiples of a number, ``light`` that little is computed of what is read."""
+    be multiples of a number, ``light`` that little is computed of what is read, ``alone`` the name of whether
+    nothing else updates tensors, or that it is so; None where others may."""
 
     processor = "CPU"
 
@@ -80,6 +81,7 @@ class LaneContext(Context):
     streams: dict[Var, Var] = field(default_factory=dict)
     streaming: frozenset[Store] = frozenset()
     multiples: tuple[tuple[Expr, int], ...] = ()
+    alone: Expr | None = None
 
     @property
     def width(self) -> int:
@@ -344,6 +346,15 @@ class LaneContext(Context):
             yield
         finally:
             self.multiples = before
+
+    @contextmanager
+    def updates_scope(self, alone: Expr | None) -> Iterator[None]:
+        """Within the context nothing else updates tensors, or others may."""
+        before, self.alone = self.alone, alone
+        try:
+            yield
+        finally:
+            self.alone = before
 
     @contextmanager
     def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:

@@ -18,6 +18,7 @@ import tilec.backends.cpu.emit.pack_words
 import tilec.backends.cpu.emit.product
 import tilec.backends.cpu.emit.transpose_panels  # noqa: F401
 from tilec.backends.cpu.emit.context import LaneContext
+from tilec.backends.cpu.emit.loops.updates import open_updates
 from tilec.backends.cpu.emit.streams import close_streams, open_streams
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
@@ -64,6 +65,7 @@ class _Entry:
         ctx.scratch = scratch
         begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
         setup += open_streams(self.kernel, self.launch, ctx)
+        setup += open_updates(self.launch, ctx, begin, end)
         body = sequence([*setup, self._blocks(ctx, begin, end), *close_streams(ctx)])
         body = with_llvm("\n".join(ctx.functions.values()), body)
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)

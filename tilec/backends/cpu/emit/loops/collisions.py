@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.products.tir import prefetch
-from tilec.ir.exprs import int_value, linear_in, loads, uses
+from tilec.ir.exprs import int_value, linear_in, loads, reads, uses
 from tilec.ir.nodes import Alloc, Block, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accumulations import dependents
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def shared_elements(var: Var, body: Block, ctx: LaneContext) -> list[Var]:
     """The buffers of which iterations over ``var`` may both read and write one element at indices that vary
-    with ``var``. Elements that all iterations share are a matter of accumulators, and those that an iteration
-    exchanges are its own."""
+    with ``var``, or update one that all share and no accumulator holds. Elements that an iteration exchanges
+    are its own."""
     moving = dependents(body, var)
     own = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
     read = {load.source for stmt in walk(body) for expr in expressions(stmt) for load in loads(expr)}
@@ -32,9 +32,15 @@ def shared_elements(var: Var, body: Block, ctx: LaneContext) -> list[Var]:
         if not isinstance(stmt, Store) or stmt.buffer in own or stmt.buffer not in read:
             continue
         indices = [ctx.facts.inline(index) for index in stmt.indices]
-        if any(uses(index, moving) for index in indices) and not _is_apart(indices, var, moving):
+        moves = any(uses(index, moving) for index in indices)
+        if not _is_apart(indices, var, moving) if moves else _is_counted(stmt, ctx):
             found[stmt.buffer] = None
     return [buffer for buffer in found if not (_scatters(ctx) and exchanges(buffer, body, ctx))]
+
+
+def _is_counted(stmt: Store, ctx: LaneContext) -> bool:
+    """Whether iterations update one element that no accumulator holds."""
+    return stmt not in ctx.accumulators and reads(stmt.value, (stmt.buffer,))
 
 
 def _scatters(ctx: LaneContext) -> bool:

@@ -11,6 +11,7 @@ from tilec.backends.cpu.emit.loops.alignments import emit_aligned
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest
+from tilec.backends.cpu.emit.loops.updates import emit_updates
 from tilec.backends.cpu.emit.loops.versions import without_named_conditions
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 def _emit_parallel(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
     if ctx.lanes is not None:
         raise NotVectorisable("the loop inside runs over the lanes", "join the loops in one T.Parallel")
+    return emit_updates(stmt, ctx, lambda loop: _emit_loops(loop, ctx))
+
+
+def _emit_loops(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
     body = without_named_conditions(without_continue(stmt.body))
     if any(isinstance(inner, Break) for inner in walk(body)) and _leaves_nest(body):
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),

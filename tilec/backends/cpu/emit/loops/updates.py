@@ -1,0 +1,106 @@
+"""Loops of atomic updates that nothing comes between are loops of stores, which have vectors.
+
+A block's own tiles are its own. Tensors are where one call of a launch's function runs all blocks: calls at
+the same time may not share what they write (docs/abi.md). Whether it does is known when the launch runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.exprs import int_value, reads
+from tilec.ir.extremes import extreme
+from tilec.ir.nodes import Atomic, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.traits import Rewriter
+from tilec.lowering.emission.parameters import in_64_bits
+from tilec.lowering.emission.statements import branch
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.ir.nodes import Block
+
+_UPDATES = ("add", "max", "min", "or")
+_ALWAYS = tirx.const(True, "bool")
+
+
+def open_updates(launch: Launch, ctx: LaneContext, begin: Var, end: Var) -> list[tirx.Stmt]:
+    """The name of whether a call from block ``begin`` to ``end`` is all of a launch that updates tensors."""
+    if not _updates_tensors(launch.body):
+        return []
+    blocks: Expr = tirx.const(1, "int64")
+    for extent in launch.grid:
+        blocks = blocks * in_64_bits(ctx.value(tirx.const(extent) if isinstance(extent, int) else extent))
+    if int_value(ctx.facts.analyzer.simplify(blocks)) == 1:
+        ctx.alone = _ALWAYS
+        return []
+    ctx.alone = ctx.fresh("alone", "bool")
+    return [tirx.Bind(ctx.alone, tirx.And(tirx.EQ(begin, tirx.const(0, "int64")), tirx.EQ(end, blocks)))]
+
+
+def is_undisturbed(ctx: LaneContext) -> bool:
+    """Whether nothing else updates tensors where code is being emitted."""
+    return ctx.alone is _ALWAYS
+
+
+def emit_updates(
+    stmt: Parallel, ctx: LaneContext, loops: Callable[[Parallel], tirx.Stmt | None]
+) -> tirx.Stmt | None:
+    """What ``loops`` makes of a loop; twice where it updates tensors that others may update, too. What a loop
+    of stores loses it loses with others as well: that is said once."""
+    own = replace(stmt, body=_Stores(tensors=False).block(stmt.body))
+    if ctx.alone is None or not _updates_tensors(stmt.body):
+        return loops(own)
+    test, before = ctx.alone, len(ctx.roads)
+    stores = replace(stmt, body=_Stores(tensors=True).block(stmt.body))
+    with ctx.updates_scope(_ALWAYS):
+        alone = loops(stores)
+    if test is _ALWAYS:
+        return alone
+    lost = any(road.loss is not None for road in ctx.roads[before:])
+    said = len(ctx.roads)
+    with ctx.updates_scope(None):
+        shared = loops(own)
+    if lost:
+        del ctx.roads[said:]
+    return branch(test, alone, shared)
+
+
+def _updates_tensors(body: Block) -> bool:
+    return any(isinstance(stmt, Atomic) and _is_tensor(stmt) for stmt in walk(body))
+
+
+def _is_tensor(stmt: Atomic) -> bool:
+    return str(stmt.buffer.scope()).startswith("global")
+
+
+class _Stores(Rewriter):
+    """Updates of a block's own tiles, and of ``tensors``, as stores of what they leave."""
+
+    def __init__(self, tensors: bool) -> None:
+        super().__init__()
+        self._tensors = tensors
+
+    def block(self, block: Iterable[Stmt]) -> Block:
+        """The statements of a block."""
+        return tuple(self._stored(self.stmt(stmt)) for stmt in block)
+
+    def _stored(self, stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Atomic) or stmt.kind not in _UPDATES or stmt.prev is not None:
+            return stmt
+        if reads(stmt.value, (stmt.buffer,)) or (_is_tensor(stmt) and not self._tensors):
+            return stmt
+        return Store(stmt.buffer, stmt.indices, _left(stmt), loc=stmt.loc)
+
+
+def _left(stmt: Atomic) -> Expr:
+    """What an update leaves in its element."""
+    old = tirx.BufferLoad(stmt.buffer, list(stmt.indices))
+    if stmt.kind == "add":
+        return old + stmt.value
+    return old | stmt.value if stmt.kind == "or" else extreme(stmt.kind, old, stmt.value, False)
