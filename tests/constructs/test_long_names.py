@@ -176,3 +176,19 @@ def test_floats_that_are_read_several_times(deeper):
     a = np.random.default_rng(5).standard_normal((32, LINKS)).astype(np.float32)
     a[:, 3] = np.nan
     agree(main, a)
+
+
+def test_integers_that_are_chosen_by_choices():
+    def nested(a, i):
+        value = a[i, 0]
+        for link in list(range(1, LINKS)):
+            value = T.if_then_else(value > 3, a[i, link], 5)
+        return value
+
+    @T.prim_func
+    def main(A: T.Tensor((32, LINKS), "int32"), B: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = nested(A, i)
+
+    agree(main, np.random.default_rng(6).integers(0, 7, (32, LINKS)).astype(np.int32))

@@ -13,11 +13,12 @@ from tvm import sym, tirx
 from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.ir.analysis.long_names import LongNames
+from tilec.ir.analysis.long_names import LongNames, is_long
 from tilec.ir.analysis.ranges import SHORT, as_types_have_it, as_written, bounds, limits
 from tilec.ir.exprs import (
     DIVISIONS,
     all_of,
+    choice_of,
     conjuncts,
     dtype_of,
     int_value,
@@ -225,7 +226,7 @@ class Facts:
         for known, value in self._known:
             if same(known, bare):
                 return value
-        if _has_floats(cond):
+        if _is_opaque(cond):
             return None
         if self._holds(cond):
             return True
@@ -313,10 +314,11 @@ class Facts:
         inside = self._state = next(self._states)
         if value or len(parts) == 1:
             self._known += [(as_written(part), value) for part in parts]
-        negated = None if value or len(parts) > 1 else negate(cond)
-        found = map(gap, parts if value else [negated] if negated is not None else [])
+        opaque = _is_opaque(cond)
+        negated = None if value or opaque or len(parts) > 1 else negate(cond)
+        found = map(gap, [] if opaque else parts if value else [negated] if negated is not None else [])
         self._gaps += [self._proof_form(each) for each in found if each is not None]
-        fact = None if _has_floats(cond) else cond if value else negated
+        fact = None if opaque else cond if value else negated
         try:
             if fact is None:
                 yield
@@ -338,9 +340,16 @@ def has_quotient(value: Expr) -> bool:
     return any(map(is_quotient, walk(value)))
 
 
-def _has_floats(cond: Expr) -> bool:
-    """Whether a condition depends on floats, for which the analyzer's algebra is wrong (x != x may hold)."""
-    return any("float" in dtype_of(node) for node in walk(cond))
+def _is_opaque(cond: Expr) -> bool:
+    """Whether the analyzer has nothing to say of a condition: its algebra is wrong of floats (x != x may
+    hold), and it looks at the condition of a choice several times, so that of choices by choices it takes
+    twice as long with each."""
+    if any("float" in dtype_of(node) for node in walk(cond)):
+        return True
+    if not is_long(cond):
+        return False
+    tests = (choice[0] for choice in map(choice_of, walk(cond)) if choice is not None)
+    return any(choice_of(node) is not None for test in tests for node in walk(test))
 
 
 def negate(cond: Expr) -> Expr | None:
