@@ -92,3 +92,41 @@ def test_products_keep_them_but_for_those_of_pairs(level: str, kept: bool) -> No
     c = np.full((32, 64), np.nan, np.float32)
     library.run("product", [a, b, c], {})
     np.testing.assert_array_equal(c, np.full_like(c, 2.0**-114 if kept else 0.0))
+
+
+POWERS = """
+kernel("powers")
+X = tensor(float32, (64,), ("64",), access="in")
+Y = tensor(float32, (64,), ("64",), access="out")
+with launch(1, threads=(64, 1, 1)) as (bx,):
+    for i in parallel(64):
+        Y[i] = {name}(X[i])
+"""
+#: What C's <fenv.h> calls FE_ALL_EXCEPT and FE_UNDERFLOW on x86.
+ALL, UNDERFLOW = 0x3D, 0x10
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("name", "far"),
+    [("exp", -1e4), ("exp", -200), ("exp2", -1e4), ("exp10", -1e4), ("sigmoid", -1e4), ("tanh", -1e4)],
+)
+def test_what_a_mask_hides_is_no_underflow(level: str, name: str, far: float) -> None:
+    """Which takes some processors more than 100 cycles a vector."""
+    x, y = np.resize(np.array([far, -np.inf, 0], "float32"), 64), np.full(64, np.nan, "float32")
+    libm = ctypes.CDLL(ctypes.util.find_library("m"))
+    library = Library({"powers": POWERS.format(name=name)}, runnable(level))
+    libm.feclearexcept(ALL)
+    library.run("powers", [x, y], {})
+    assert not libm.fetestexcept(UNDERFLOW)
+    assert np.all(y[x < 0] == (-1 if name == "tanh" else 0))
+
+
+def test_powers_far_below_all_numbers_are_no_underflow_with_avx512() -> None:
+    x, y = np.resize(np.array([-150, -151.5, -500], "float32"), 64), np.full(64, np.nan, "float32")
+    libm = ctypes.CDLL(ctypes.util.find_library("m"))
+    library = Library({"powers": POWERS.format(name="exp2")}, runnable("x86-64-v4"))
+    libm.feclearexcept(ALL)
+    library.run("powers", [x, y], {})
+    assert not libm.fetestexcept(UNDERFLOW)
+    np.testing.assert_array_equal(y, 0)

@@ -54,7 +54,8 @@ def exp2(v: Vectors, x: Expr) -> Expr:
     """2^x. Error below 1.5 ULP; exact at integers."""
     if has_scaling(v):
         x = v.bind(x, "x")
-        return scaled(v, v.polynomial(v.bind(fraction(v, x), "t"), _EXP2_FRACTION), x)
+        power = scaled(v, v.polynomial(v.bind(fraction(v, x), "t"), _EXP2_FRACTION), x)
+        return v.select(x <= v.const(-150.0), v.const(0.0), power)
     x = v.clamp(x, -254.0, 129.0)
     shifted = v.bind(x * v.const(0.5) + v.const(_ROUND), "shifted")
     t = v.bind(x - v.const(2.0) * (shifted - v.const(_ROUND)), "t")
@@ -104,7 +105,7 @@ def cosh(v: Vectors, x: Expr) -> Expr:
 def _split_exp(v: Vectors, x: Expr) -> tuple[Expr, Expr]:
     """exp(t) 2^k and 2^k, whose product is exp(x); x is clamped to a little more than where that is neither
     0 nor infinity."""
-    x = v.clamp(x, -105.0, 89.5)
+    x = v.clamp(x, -176.0, 89.5)
     shifted = v.bind(x * v.const(0.5 / math.log(2)) + v.const(_ROUND), "shifted")
     t = v.bind(_reduce(v, x, shifted, _TWO_LN2), "t")
     scale = _power_of_two(v, shifted)
