@@ -21,7 +21,7 @@ from tilec.backends.cpu.emit.loops.vectors import emit_lanes
 from tilec.backends.cpu.emit.streams import emit_streaming
 from tilec.ir.exprs import all_of, dtype_of, each_once, int_value
 from tilec.ir.nodes import Bind, Block
-from tilec.lowering.analysis.accumulations import find_accumulations
+from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
 from tilec.lowering.emission.access import clamped
 from tilec.lowering.emission.statements import branch, sequence
 
@@ -78,7 +78,7 @@ def _emit_tested(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     fixed = [cond for cond in conds if is_invariant(cond, nest.vars, written, ctx)]
     if fixed:
         return _unswitched(nest, fixed, ctx)
-    return _emit_accumulating(nest, conds, ctx) if len(nest.loops) == 1 else _emit_range(nest, conds, ctx)
+    return _emit_accumulating(nest, conds, ctx)
 
 
 def open_conditions(nest: Nest, ctx: LaneContext) -> list[Expr]:
@@ -111,10 +111,10 @@ def _unswitched(nest: Nest, conds: list[Expr], ctx: LaneContext) -> tirx.Stmt | 
 
 
 def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: LaneContext) -> tirx.Stmt | None:
-    """The innermost loop with the accumulations that cross its lanes."""
-    var, _, _ = nest.loops[0]
+    """The loops with the accumulations that cross the lanes of the innermost one, and these loops: their
+    partial results are combined behind the outermost loop that has the element in common."""
     width = lane_count(nest.body, ctx)
-    found = [make_accumulator(item, width, ctx) for item in find_accumulations(nest.body, var)]
+    found = [make_accumulator(item, width, ctx) for item in _accumulations(nest, ctx)]
     with ctx.accumulate_scope({item.origin.store: item for item in found}):
         inner = _emit_range(nest, conds, ctx)
     if inner is None:
@@ -122,6 +122,17 @@ def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: LaneContext) -> t
     start = [part for item in found for part in item.start()]
     finish = [part for item in found for part in item.finish(ctx)]
     return sequence([*start, inner, *finish])
+
+
+def _accumulations(nest: Nest, ctx: LaneContext) -> list[Accumulation]:
+    """Those of all loops of a nest that no loop around them has."""
+    first, *others = (find_accumulations(nest.body, var) for var in nest.vars)
+    kept = [{item.store for item in items} for items in others]
+    return [
+        item
+        for item in first
+        if item.store not in ctx.accumulators and all(item.store in stores for stores in kept)
+    ]
 
 
 def _emit_range(nest: Nest, conds: Sequence[Expr], ctx: LaneContext) -> tirx.Stmt | None:
