@@ -39,6 +39,11 @@ def divides(exprs: Iterable[Expr], ctx: Context) -> bool:
     return any(int_value(divisor) is None and _exponent(divisor) is None for divisor in divisors)
 
 
+def is_power(number: Expr) -> bool:
+    """Whether a number is written as a power of two."""
+    return _exponent(number) is not None
+
+
 def _is_held(exponent: Expr, dtype: str, ctx: Context) -> bool:
     bound, bits = ctx.facts.analyzer.const_int_bound(exponent), DTYPES[dtype].bits
     return bool(bound.min_value >= 0 and bound.max_value < bits - 1)
