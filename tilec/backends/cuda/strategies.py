@@ -47,6 +47,7 @@ from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.join_parts import JoinParts
 from tilec.backends.cuda.passes.open_multicasts import OpenMulticasts
 from tilec.backends.cuda.passes.order import CUDA_PASSES, OPENING
+from tilec.backends.cuda.passes.pad_tiles import PadTiles
 from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
 from tilec.backends.cuda.passes.run_ahead import RunAhead
 from tilec.backends.cuda.passes.spell_names import SpellNames
@@ -63,11 +64,12 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), Fu
 _LAST: tuple[Pass, ...] = tuple(step for step in CUDA_PASSES if step not in (*OPENING, *_FIRST))
 
 #: Warps load what they multiply, by cp.async.
-PLAIN_PASSES: tuple[Pass, ...] = (*OPENING, AlignOperands(), *_FIRST, *_LAST)
+PLAIN_PASSES: tuple[Pass, ...] = (*OPENING, PadTiles(), AlignOperands(), *_FIRST, *_LAST)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
     *OPENING,
+    PadTiles(),
     AlignOperands(),
     *_FIRST,
     PairSums(),
@@ -84,6 +86,7 @@ TMA_PASSES: tuple[Pass, ...] = (
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     *OPENING,
+    PadTiles(),
     SpreadDepth(),
     FoldRows(),
     AlignOperands(),

@@ -18,8 +18,8 @@ from tilec.targets import parse_target
 
 TEXT = """
 kernel("product")
-A = tensor({a}, {rows_a}, {text_a}, access="in")
-B = tensor({b}, {rows_b}, {text_b}, access="in")
+A = tensor({a}, {all_of_a}, {text_a}, access="in")
+B = tensor({b}, {all_of_b}, {text_b}, access="in")
 C = tensor({c}, ({M}, {N}), ("{M}", "{N}"), access="out")
 with launch(1, threads=(64, 1, 1)) as (bx,):
     a = alloc({a}, {rows_a}, "shared.dyn")
@@ -48,13 +48,15 @@ CASES = [
 ]
 
 
-def text(sizes, types, trans_a, trans_b) -> str:
-    """One product of whole tiles."""
+def text(sizes, types, trans_a, trans_b, behind=0) -> str:
+    """One product of whole tiles, with so many elements of the tensors ``behind`` them along K."""
     M, N, K = sizes
     a, b = (K, M) if trans_a else (M, K), (N, K) if trans_b else (K, N)
     fields = {"a": types[0], "b": types[1], "c": types[2], "M": M, "N": N}
-    for name, shape in (("a", a), ("b", b)):
-        fields |= {f"rows_{name}": shape, f"text_{name}": f'("{shape[0]}", "{shape[1]}")'}
+    for name, shape, depth in (("a", a, 0 if trans_a else 1), ("b", b, 1 if trans_b else 0)):
+        whole = tuple(size + (behind if axis == depth else 0) for axis, size in enumerate(shape))
+        fields |= {f"rows_{name}": shape, f"all_of_{name}": whole}
+        fields |= {f"text_{name}": f'("{whole[0]}", "{whole[1]}")'}
         fields |= {f"all_{name}": f"0:+{shape[0]}, 0:+{shape[1]}"}
     flags = ("trans_a=True, " if trans_a else "") + ("trans_b=True, " if trans_b else "")
     one = "1" if types[2] == "int32" else f"cast({types[2]}, 1.0)"
@@ -82,7 +84,7 @@ def test_product(target, sizes, types, said, transposed) -> None:
 
 @pytest.mark.parametrize(("target", "sizes", "types", "said"), CASES)
 def test_notes_say_what_a_product_costs(target, sizes, types, said) -> None:
-    lowered = lower(parse_kernel(text(sizes, types, False, True)), parse_target(target))
+    lowered = lower(parse_kernel(text(sizes, types, False, True, behind=1)), parse_target(target))
     found = losses(to_tir(lowered, parse_target(target)).launches[0])
     notes = [line for line in found if line.startswith(("mma.sync", "dot products"))]
     assert any(said in note for note in notes) if said else not notes

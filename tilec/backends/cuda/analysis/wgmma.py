@@ -217,7 +217,7 @@ def is_operand(region: Region, across: bool) -> bool:
     if any(int_value(extent) != 1 for extent in region.extent[:-2]):
         return False
     return all(_is_multiple(start, unit) for start, unit in zip(region.start[-2:], units, strict=True)) and (
-        whole or (int_value(region.extent[-1]) or 0) % width == 0
+        across or whole or (int_value(region.extent[-1]) or 0) % width == 0
     )
 
 

@@ -1,0 +1,121 @@
+"""Products of tiles whose K, or whose rows, are no whole steps of an instruction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated, roads
+
+import tilec.language as T
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
+from tilec.targets import parse_target
+
+
+def numbers(*shape, dtype="float16", seed=0):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+def weighted(width, fill="copy"):
+    """Rows of scores that select rows of values, heads of ``width``."""
+
+    @T.prim_func
+    def main(Q: T.Tensor((70, width), "float16"), K: T.Tensor((100, width), "float16"),
+             V: T.Tensor((100, width), "float16"), Y: T.Tensor((70, width), "float16")):  # fmt: skip
+        with T.Kernel(T.ceildiv(70, 64), threads=128) as bx:
+            q, k, v = (T.alloc_shared((64, width), "float16") for _ in range(3))
+            s, o = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, width), "float32")
+            p = T.alloc_fragment((64, 64), "float16")
+            T.copy(Q[bx * 64, 0], q)
+            T.clear(o)
+            for t in T.Pipelined(2, num_stages=2):
+                if fill == "copy":
+                    T.copy(K[t * 64, 0], k)
+                else:
+                    for i, j in T.Parallel(64, width):
+                        k[i, j] = K[t * 64 + i, j] * 2
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(64, 64):
+                    p[i, j] = T.if_then_else(s[i, j] > 4, 1, 0)
+                T.copy(V[t * 64, 0], v)
+                T.gemm(p, v, o)
+            T.copy(o, q)
+            T.copy(q, Y[bx * 64, 0])
+
+    return main
+
+
+@pytest.mark.parametrize("fill", ["copy", "loop"])
+@pytest.mark.parametrize("width", [40, 72])
+def test_heads_of_no_whole_steps_are_multiplied_in_place(width, fill):
+    given = [numbers(rows, width, seed=seed) for seed, rows in enumerate((70, 100, 100))]
+    agree(weighted(width, fill), *given)
+    for target, instruction in (("sm_80", "mma.sync"), ("sm_90a", "wgmma")):
+        found = roads(weighted(width, fill), *given, target=target)
+        products = [road for road in found if instruction in road.instruction]
+        assert len(products) == 2
+        assert not any(road.loss for road in products)
+        assert not any("fitted" in str(road) for road in found)
+
+
+def test_a_tile_in_the_middle_of_a_row_gets_no_zeros():
+    @T.prim_func
+    def main(A: T.Tensor((64, 144), "float16"), B: T.Tensor((64, 144), "float16"),
+             C: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 72), "float16"), T.alloc_shared((64, 72), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for t in T.Pipelined(2, num_stages=2):
+                T.copy(A[0, t * 72], a)
+                T.copy(B[0, t * 72], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    given = numbers(64, 144), numbers(64, 144, seed=1)
+    agree(main, *given)
+    chip = parse_target("sm_80")
+    (launch,) = lower_kernel(lower(elaborated(main, given, None, {}, {}), chip), chip).launches
+    assert not any("zeros behind its end" in note for note in launch.notes)
+
+
+@pytest.mark.parametrize("rank", [8, 24])
+def test_a_tile_that_threads_make_has_zeros_behind_it(rank):
+    @T.prim_func
+    def main(X: T.Tensor((64, 64), "float16"), A: T.Tensor((rank, 64), "float16"),
+             B: T.Tensor((64, rank), "float16"), Y: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            x, a = T.alloc_shared((64, 64), "float16"), T.alloc_shared((rank, 64), "float16")
+            b, made = T.alloc_shared((64, rank), "float16"), T.alloc_shared((64, rank), "float16")
+            h, y = T.alloc_fragment((64, rank), "float32"), T.alloc_fragment((64, 64), "float32")
+            T.copy(X, x)
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(x, a, h, transpose_B=True, clear_accum=True)
+            T.copy(h, made)
+            T.gemm(made, b, y, transpose_B=True, clear_accum=True)
+            T.copy(y, Y)
+
+    given = numbers(64, 64), numbers(rank, 64, seed=1), numbers(64, rank, seed=2)
+    agree(main, *given)
+    for target in ("sm_80", "sm_90a"):
+        assert not any("fitted" in str(road) for road in roads(main, *given, target=target))
+
+
+def test_what_is_stored_behind_the_end_of_a_tile_is_no_part_of_products():
+    @T.prim_func
+    def main(A: T.Tensor((64, 40), "float16"), B: T.Tensor((64, 40), "float16"), at: T.int32,
+             C: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 40), "float16"), T.alloc_shared((64, 40), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            for i in T.Parallel(64):
+                a[i, at] = a[i, 0] + 1
+                b[i, at] = b[i, 0] + 1
+            T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C)
+
+    for at in (3, 41, 47):
+        agree(main, numbers(64, 40), numbers(64, 40, seed=1), at)
