@@ -35,7 +35,15 @@ def test_float32_across_its_rows_meets_no_bank_twice(columns) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [{}, {"bK": 64, "num_stages": 2}, {"bN": 256, "threads": 256}, {"bN": 64, "bM": 64}]
+    "config",
+    [
+        {},
+        {"bK": 64, "num_stages": 2},
+        {"bN": 256, "threads": 256},
+        {"bN": 64, "bM": 64},
+        {"bN": 80, "bM": 64},
+        {"bN": 96, "bM": 64, "bK": 48},
+    ],
 )
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_product_has_no_conflicts_left(config, dtype) -> None:

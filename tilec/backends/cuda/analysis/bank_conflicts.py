@@ -139,7 +139,7 @@ def _loop_waits(loop: Parallel, layout: Layout, vector: int, layouts: Mapping[Va
     start = element_at(layout, {"lane": _LANES, "warp": 0, "reg": 0, "group": 0})
     values = [np.broadcast_to(np.asarray(value, np.int32), _LANES.shape) for value in start]
     inside = np.all([value < size for value, size in zip(values, loop_extents(loop), strict=True)], axis=0)
-    values = [np.where(inside, value, value[int(np.argmax(inside))]) for value in values]
+    values = [value[_active(inside)] for value in values]
     known = dict(zip(loop.vars, values, strict=True))
     share = prod(loop_extents(loop))
     for run in _runs(loop.body, loop.vars[-1], vector, 1):
@@ -154,6 +154,13 @@ def _loop_waits(loop: Parallel, layout: Layout, vector: int, layouts: Mapping[Va
         ways = bank_conflicts(places.offsets, size, width)
         times = ways * max(1.0, width * size / BANK_BYTES) / width * share * run.trips
         yield Wait(item.buffer, "written" if item.is_write else "read", ways, times, width * size)
+
+
+def _active(inside: np.ndarray) -> np.ndarray:
+    """For each lane one that has an iteration: itself, else the last one in front of it, with whose access
+    goes the one that it would have; the first of all where none is."""
+    before = np.maximum.accumulate(np.where(inside, _LANES, -1))
+    return np.where(before < 0, int(np.argmax(inside)), before)
 
 
 def _runs(block: Block, var: Var, width: int, trips: int) -> Iterator[_Run]:
