@@ -14,7 +14,15 @@ from tvm.ir import Var
 from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.fragments import PAIR, WARP, extended
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.vectors import WIDEST, combs, span, vector_width, widest
+from tilec.backends.cuda.analysis.vectors import (
+    HELD_BY_TWO,
+    WIDEST,
+    begins_anywhere,
+    combs,
+    span,
+    vector_width,
+    widest,
+)
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.nodes import RaggedLoop
 from tilec.errors import UnsupportedError
@@ -431,8 +439,11 @@ class _Widths(ScopedRewrite):
         return found
 
     def _run(self, item: Access, stmt: Parallel, limit: int) -> int:
-        """How many values of the last variable read from one short run by fewer accesses, as far as `limit`:
-        lanes that take an access for each value take neighbours at once."""
+        """How many values of the last variable read from one short run, or from two vectors, by fewer
+        accesses, as far as `limit`: lanes that take an access for each value take neighbours at once."""
+        held = begins_anywhere(item.buffer, item.indices, stmt.vars[-1], limit, self.facts)
+        if held >= HELD_BY_TWO:
+            return held
         while limit > 1 and not self._is_run(item, stmt, limit):
             limit //= 2
         return limit

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Bytes of the widest access of one lane.
 WIDEST = 16
+#: Elements from which on the two vectors that hold them are fewer accesses.
+HELD_BY_TWO = 4
 #: Distances of the elements that a loop over pairs, or over complex or four-fold numbers, reads.
 _STRIDES = (2, 4)
 #: More vectors than any loop has.
@@ -67,6 +69,19 @@ def holds_vector(buffer: Var, facts: Facts) -> bool:
     said that they begin at vectors."""
     extents = buffer.shape
     return len(extents) == 1 and facts.prove(extents[0] >= widest(buffer, WIDEST)) is True
+
+
+def begins_anywhere(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, facts: Facts) -> int:
+    """How many elements the vectors have that hold neighbours along ``var``, wherever in a row these begin:
+    each such vector lies in its row or outside of it; 1 for none."""
+    *rows, last = (_known(index, facts) for index in indices)
+    linear = linear_in(last, [var])
+    if any(uses(row, (var,)) for row in rows) or not linear or int_value(linear[0]) != 1:
+        return 1
+    width = widest(buffer, limit)
+    while width > 1 and not (divides(width, buffer.shape[-1], facts) and _rows_align(buffer, width, facts)):
+        width //= 2
+    return width
 
 
 def _is_inside(buffer: Var, index: Expr, facts: Facts) -> bool:

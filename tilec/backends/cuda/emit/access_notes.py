@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
+from tilec.backends.cuda.analysis.vectors import HELD_BY_TWO, WIDEST, begins_anywhere, vector_width
 from tilec.backends.cuda.nodes import EndThreadLoop, ThreadLoop, ThreadVector
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
@@ -132,6 +132,11 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str
     if math.prod(stmt.extents) < 2 * WARP * ctx.warps:
         return "the loop has no two elements for every thread", ""
     if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) == 1:
+        if begins_anywhere(item.buffer, item.indices, var, HELD_BY_TWO, ctx.facts) == HELD_BY_TWO:
+            why = (
+                f"it begins between two vectors, and threads have no {HELD_BY_TWO} neighbours that they hold"
+            )
+            return why, "begin at a multiple of a vector, in a loop over whole vectors"
         why = "extents and strides of its rows are not known to be multiples of a vector"
         guard = f">={_MOST}" if _may_be_short(item, ctx) else "%8"
         return why, f'pin the extent of its rows, or give the dimension a guard such as "{guard}"'

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.vectors import Comb, agree, combs, span, vector_width
+from tilec.backends.cuda.analysis.vectors import (
+    HELD_BY_TWO,
+    Comb,
+    agree,
+    begins_anywhere,
+    combs,
+    span,
+    vector_width,
+)
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.cluster import SENT_AT_LEAST, sent_vector
@@ -23,6 +31,7 @@ from tilec.backends.cuda.emit.vector_moves import (
     added_vector,
     load_vector,
     packed_pairs,
+    put_together,
     store_registers,
     store_vector,
 )
@@ -245,8 +254,9 @@ class Vector:
         steps = tuple(range(self.width))
         if width == 1:
             run = span(load.source, indices, self.var, self.width, self._limit(load.source), ctx.facts)
-            if run is None:
-                return self._combed(load)
+            of_two = self._of_two(load, indices) if run is None or run[0] == 1 else []
+            if of_two or run is None:
+                return of_two or self._combed(load)
             width, steps = run
         tmp = self._registers(load.source, "v", 1 << max(steps).bit_length())
         self.held.append((load, tmp, steps))
@@ -254,6 +264,27 @@ class Vector:
         firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
         spelled = self._spelled(load.indices)
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, spelled, tmp, width, load_vector, firsts)]
+
+    def _of_two(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
+        """Neighbours that begin between two vectors, put together of these."""
+        source = load.source
+        width = begins_anywhere(source, indices, self.var, self._limit(source), self.ctx.facts)
+        if width < HELD_BY_TWO:
+            return []
+        tmp, above = (self._registers(source, prefix, self.width) for prefix in "va")
+        self.held.append((load, tmp, tuple(range(self.width))))
+        self.moved.append(Moved(Access(source, tuple(load.indices), False), width))
+        *rows, last = self._spelled(load.indices)
+        low = last - tirx.floormod(last, tirx.const(width, dtype_of(last)))
+        behind = low + tirx.const(width, dtype_of(last))
+        firsts = range(0, self.width, width)
+        return [
+            tirx.AllocBuffer(tmp),
+            tirx.AllocBuffer(above),
+            *self._chunks(source, (*rows, low), tmp, width, load_vector, firsts),
+            *self._chunks(source, (*rows, behind), above, width, load_vector, firsts),
+            *self._chunks(source, (*rows, last), tmp, width, put_together(above), firsts),
+        ]
 
     def _combed(self, load: TensorLoad) -> list[tirx.Stmt]:
         """Vectors of all the elements that the body reads along the loop, each of which has every so many."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,12 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.device.atomics import add_vector
+from tilec.backends.cuda.device.ends import realign
 from tilec.backends.cuda.device.floats import PAIRED, pack, pack_small
 from tilec.backends.cuda.device.moves import move, read_at, take
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.quotients import bytes_to
+from tilec.backends.cuda.emit.spots import bytes_of, rest
 from tilec.backends.cuda.emit.statements import call, once_tests
 from tilec.ir.exprs import all_of, dtype_of, int_value, summands, walk
 from tilec.ir.layout_algebra import extent_of
@@ -57,6 +60,20 @@ def read_vector(buffer: Var, place: Expr, tmp: Var, start: Expr, width: int, ctx
             first = storage.data.ptr_to([tirx.const(0, "int32")])
             return call(read_at(size).call(tmp.ptr_to([start]), first, at))
     return _move(tmp, start, storage.data, place, size, ctx)
+
+
+def put_together(above: Var) -> Callable[..., tirx.Stmt]:
+    """What makes the vector that begins at a place of the two that hold it, which a thread has: the one from
+    the multiple of the width in front of it on, and in ``above`` the next one."""
+
+    def made(
+        buffer: Var, place: Expr, tmp: Var, start: int, width: int, _: list[Expr], ctx: DeviceContext
+    ) -> tirx.Stmt:
+        low, high = (part.ptr_to([tirx.const(start, "int32")]) for part in (tmp, above))
+        helper = realign(*bytes_of(buffer, width))
+        return call(helper.call(low, high, rest(place, width)))
+
+    return made
 
 
 def store_vector(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.part_iterations import Parts
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.analysis.vectors import HELD_BY_TWO, begins_anywhere, vector_width
 from tilec.backends.cuda.passes.serialise_collisions import colliding
 from tilec.ir.exprs import inlined, int_value, reads, same_all, uses
 from tilec.ir.nodes import Alloc, Bind, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
@@ -87,11 +87,13 @@ class _Hoist(ScopedRewrite):
             for item in _reads(trips, values):
                 if not few and _goes_down(item, trips.var, loop.vars[-1]):
                     return False
-                found = found or self._width(item, loop) > 1
+                found = found or self._is_moved(item, loop)
         return found
 
-    def _width(self, item: Access, loop: Parallel) -> int:
-        return vector_width(item.buffer, item.indices, loop.vars[-1], int(loop.extents[-1]), self.facts)
+    def _is_moved(self, item: Access, loop: Parallel) -> bool:
+        """Whether vectors move what neighbouring iterations read."""
+        place = item.buffer, item.indices, loop.vars[-1], int(loop.extents[-1]), self.facts
+        return vector_width(*place) > 1 or begins_anywhere(*place) >= HELD_BY_TWO
 
 
 def _reads(trips: For, values: dict[Var, Expr]) -> Iterator[Access]:
