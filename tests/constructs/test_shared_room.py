@@ -191,3 +191,27 @@ def test_rings_leave_room_for_a_fragment_that_threads_shift():
     numbers = np.random.default_rng(6)
     a = numbers.integers(-2, 3, (256, 128)).astype(np.float32)
     agree(main, a, numbers.integers(-2, 3, (256, 32)).astype(np.int32), targets=("sm_90a",))
+
+
+def test_stages_beyond_what_fits_are_left_out():
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float16"), B: T.Tensor((64, 256), "float16"),
+             C: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 32), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=5):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[0, k * 32], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    given = [np.random.default_rng(seed).integers(-3, 4, (64, 256)).astype(np.float16) for seed in range(2)]
+    out = np.zeros((64, 64), np.float32)
+    run(main, 3 * 8192 + 512, "sm_80", *given, out=out)
+    np.testing.assert_array_equal(out, given[0].astype(np.float32) @ given[1].astype(np.float32).T)
+    (launch,) = lower(elaborated(main, given, {}, {}, {}), small("sm_80", 3 * 8192 + 512)).launches
+    assert any("3 stages in place of 5" in note for note in launch.notes)
+    with pytest.raises(CompileError, match="shared tiles take"):
+        lower(elaborated(main, given, {}, {}, {}), small("sm_80", 8192 + 512))

@@ -18,9 +18,9 @@ from tilec.targets import parse_target
 
 #: Target, config of the plain product, what the error says.
 REFUSED = [
-    ("sm_80", {"bK": 64, "num_stages": 6}, "196608 bytes, a block of sm_80 has 166912"),
-    ("sm_86", {"bK": 64, "num_stages": 4}, "131072 bytes, a block of sm_86 has 101376"),
-    ("compute_80", {"bN": 256, "bK": 64, "threads": 256}, "147456 bytes, a block of compute_80 has 101376"),
+    ("sm_80", {"bN": 256, "bK": 128, "threads": 256}, "196608 bytes, a block of sm_80 has 166912"),
+    ("sm_86", {"bK": 128, "num_stages": 4}, "131072 bytes, a block of sm_86 has 101376"),
+    ("compute_80", {"bN": 256, "bK": 96, "threads": 256}, "147456 bytes, a block of compute_80 has 101376"),
     ("sm_80", {"bM": 512, "bN": 512}, "registers of each thread, a block of 128 threads has 255"),
     ("sm_80", {"bM": 1024, "bN": 512, "threads": 512}, "registers of each thread, a block of 512"),
     ("sm_80", {"threads": 2048}, "2048 threads in a block, sm_80 has 1024"),

@@ -21,6 +21,7 @@ from tilec.backends.cuda.analysis.pipelines import (
     serial,
     written_source,
 )
+from tilec.backends.cuda.analysis.stages_that_fit import stages_that_fit
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
 from tilec.ir.exprs import conjuncts, dtype_of, inlined, int_value, same
@@ -29,7 +30,7 @@ from tilec.ir.nodes import Alloc, Block, If, Kernel, Launch, Pipelined, Stmt, wa
 from tilec.ir.roads import Loss
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.accesses import values_of
-from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.roads import road_of, with_notes, with_roads
 from tilec.lowering.analysis.uses import touches
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
@@ -49,6 +50,9 @@ _NARROW = Loss(
 )
 
 
+_FEWER = "the loop over {} has {} stages in place of {}: a block has {} bytes of shared memory"
+
+
 class PlanPipeline(Pass):
     """In: Pipelined loops. Out: serial loops; where a loop asks for two stages or more, its loads (copies and
     gathers that fill whole shared tiles from global buffers that nothing in the loop writes) are AsyncCopy
@@ -57,22 +61,46 @@ class PlanPipeline(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its pipelines spelled out."""
-        return rewrite_launches(kernel, lambda launch: Planner(kernel, launch).run())
+        room = target.gpu.shared_bytes if target.gpu is not None else 0
+        return rewrite_launches(kernel, lambda launch: Planner(kernel, launch, room).run())
 
 
 class Planner(PipelineRewrite):
-    """Rewrites the loops of one launch."""
+    """Rewrites the loops of one launch, whose blocks have ``room`` bytes of shared memory."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, room: int) -> None:
+        super().__init__(kernel, launch)
+        self.room, self.notes = room, list[str]()
 
     def run(self) -> Launch:
         """The rewritten launch; tiles of several versions are allocated anew."""
         self._versions: dict[Var, Var] = {}
         body = _widened(self.block(self.launch.body), self._versions)
-        return with_roads(replace(self.launch, body=body), self.roads)
+        return with_notes(with_roads(replace(self.launch, body=body), self.roads), self.notes)
 
     def ahead(self, loop: Pipelined) -> list[Stmt]:
         """The loop with its loads asynchronous, behind the first of these."""
         found = self._loads(loop)
-        return self._pipeline(loop, found) if found else []
+        if not found:
+            return []
+        loop = self._fitting(loop, found)
+        trips = "1 trip" if loop.num_stages == 2 else f"{loop.num_stages - 1} trips"
+        for load, width in found:
+            size = width * element_bytes(str(load.tile.dtype))
+            how = f"cp.async of {size} bytes, {trips} ahead"
+            self.roads += [
+                road_of(load.stmt, "cp.async", how),
+                *said(load.stmt, load.hints, "cp.async", width),
+            ]
+        return self._pipeline(loop, found)
+
+    def _fitting(self, loop: Pipelined, found: list[tuple[Load, int]]) -> Pipelined:
+        """The loop with as many stages as a block has room for."""
+        asked = loop.num_stages
+        stages = stages_that_fit(loop, (load.tile for load, _ in found), self.launch, self.room)
+        if stages < asked:
+            self.notes.append(_FEWER.format(loop.var.name, stages, asked, self.room))
+        return replace(loop, num_stages=stages)
 
     def started(self, copy: Stmt) -> Stmt:
         """What carries an asynchronous copy out."""
@@ -95,10 +123,6 @@ class Planner(PipelineRewrite):
             width = 0 if loss else async_elements(load, values, self.facts, asked)
             if width:
                 found.append((load, width))
-                size = width * element_bytes(str(load.tile.dtype))
-                trips = "1 trip" if loop.num_stages == 2 else f"{loop.num_stages - 1} trips"
-                how = f"cp.async of {size} bytes, {trips} ahead"
-                self.roads += [road_of(stmt, "cp.async", how), *said(stmt, hints, "cp.async", width)]
                 continue
             self.roads.append(
                 road_of(stmt, "waits", IN_TURN, loss or _converting(load) or self._narrow(load))

@@ -22,7 +22,7 @@ from tilec.ir.hints import Hints
 from tilec.ir.nodes import Kernel, Launch, Pipelined, Stmt
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.roads import TO_SHARED
-from tilec.lowering.analysis.roads import road_of, with_notes
+from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
@@ -55,13 +55,8 @@ class _Straight(Planner):
     """Rewrites the loops of one launch."""
 
     def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
-        super().__init__(kernel, launch)
-        self.chip, self.notes = chip_of(target), list[str]()
-        self.room = REACH - sum(map(tile_bytes, shared_tiles(launch.body)))
-
-    def run(self) -> Launch:
-        """The rewritten launch."""
-        return with_notes(super().run(), self.notes)
+        super().__init__(kernel, launch, REACH - sum(map(tile_bytes, shared_tiles(launch.body))))
+        self.chip = chip_of(target)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Loops that cannot have all of their loads so stay."""
