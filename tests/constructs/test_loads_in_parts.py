@@ -73,3 +73,29 @@ def test_copies_to_parts_that_wait_are_told():
     found = roads(product("apart", 32), *given)
     told = {road.loss.condition for road in found if road.kind == "waits" and road.loss is not None}
     assert told == {"it fills a part of a tile, and whole tiles alone have versions"}
+
+
+@pytest.mark.parametrize("page", [16, 4])
+def test_keys_and_values_of_a_page_run_ahead(page):
+    @T.prim_func
+    def main(A: T.Tensor((ROWS, TILE), "float16"), B: T.Tensor((ROWS, WIDE), "float16"),
+             pages: T.Tensor((DEPTH // page,), "int32"), C: T.Tensor((TILE, WIDE), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((TILE, TILE), "float16"), T.alloc_shared((TILE, WIDE), "float16")
+            acc = T.alloc_fragment((TILE, WIDE), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(DEPTH // TILE, num_stages=2):
+                for q in T.serial(TILE // page):
+                    first = pages[k * (TILE // page) + q] * page
+                    T.copy(A[first : first + page, :], a[q * page : (q + 1) * page, :])
+                    T.copy(B[first : first + page, :], b[q * page : (q + 1) * page, :])
+                T.gemm(a, b, acc, transpose_A=True)
+            T.copy(acc, C)
+
+    rng = np.random.default_rng(8)
+    a, b = ((rng.standard_normal(shape) / 4).astype(np.float16) for shape in ((ROWS, TILE), (ROWS, WIDE)))
+    pages = rng.integers(0, ROWS // page + 1, DEPTH // page).astype(np.int32)
+    agree(main, a, b, pages)
+    for target in ("sm_80", "sm_90a"):
+        found = [road for road in roads(main, a, b, pages, target=target) if road.kind in ("cp.async", "tma")]
+        assert [road.statement[-1] for road in found] == ["a", "b"]

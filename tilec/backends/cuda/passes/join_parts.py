@@ -1,4 +1,4 @@
-"""Loops that load a tile part by part, such as pages of a table, are one load of the tile.
+"""Loops that load tiles part by part, such as pages of a table, are one load of each tile.
 
 for q in range(4): tile[q * 16 : q * 16 + 16, :] = K[pages[q], :, :]
 ->
@@ -15,9 +15,12 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.gathers import only_store
 from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS
+from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, uses
-from tilec.ir.nodes import Block, Copy, For, Parallel, Pipelined, Stmt, Store
+from tilec.ir.nodes import Bind, Block, Copy, For, Parallel, Pipelined, Stmt, Store, walk
+from tilec.ir.traits import read
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import BlockPass, rewrite_blocks
 from tilec.lowering.passes.expand_copies import expand_copy
 from tilec.lowering.rewrite import map_stmt, rename
@@ -37,25 +40,45 @@ class JoinParts(BlockPass):
 
     def block(self, block: Block) -> list[Stmt]:
         """The block with its loops joined."""
-        return [self._stmt(stmt) for stmt in block]
+        return [made for stmt in block for made in self._stmt(stmt)]
 
-    def _stmt(self, stmt: Stmt) -> Stmt:
+    def _stmt(self, stmt: Stmt) -> Block:
         if isinstance(stmt, For):
-            return _joined(stmt, below=GROUP_ROWS) or stmt
+            return _joined(stmt, below=GROUP_ROWS)
         if not isinstance(stmt, Pipelined) or stmt.num_stages < 2:
-            return stmt
-        return replace(stmt, body=rewrite_blocks(stmt.body, self._of_pipeline))
+            return (stmt,)
+        return (replace(stmt, body=rewrite_blocks(stmt.body, self._of_pipeline)),)
 
     def _of_pipeline(self, block: Block) -> list[Stmt]:
-        return [(_joined(stmt) or stmt) if self._takes(stmt) else stmt for stmt in block]
+        return [made for stmt in block for made in (_joined(stmt) if self._takes(stmt) else (stmt,))]
 
     def _takes(self, stmt: Stmt) -> TypeGuard[For]:
         return isinstance(stmt, For) and not (self.boxes and isinstance(stmt.body[-1], Copy))
 
 
-def _joined(loop: For, below: float = inf) -> Parallel | None:
-    """The rows of all trips as one loop; None where trips do something else than to store the next ones, or
-    have not fewer of them than ``below``."""
+def _joined(loop: For, below: float = inf) -> Block:
+    """The rows of all trips as one loop for each tile; the loop where trips do something else than to store
+    the next ones, or have not fewer of them than ``below``."""
+    made = [_of_one_tile(each, below) for each in _by_tile(loop)]
+    found = [each for each in made if each is not None]
+    if not found or len(found) < len(made):
+        return (loop,)
+    return (found[0], *(own for each in found[1:] for own in copied((each,))))
+
+
+def _by_tile(loop: For) -> list[For]:
+    """A loop for each of the loads of a trip (keys and values of a page), where none reads what they
+    write."""
+    names = tuple(stmt for stmt in loop.body if isinstance(stmt, Bind))
+    loads = [stmt for stmt in loop.body if not isinstance(stmt, Bind)]
+    changed = written_in(loop.body)
+    if any(buffer in changed for stmt in walk(loop.body) for buffer in read(stmt)):
+        return [loop]
+    return [replace(loop, body=(*names, load)) for load in loads]
+
+
+def _of_one_tile(loop: For, below: float) -> Parallel | None:
+    """The rows of all trips as one loop; None where it has none."""
     trips, part = int_value(loop.stop), _part(loop)
     if not trips or (int_value(loop.start), int_value(loop.step)) != (0, 1) or part is None:
         return None
@@ -74,8 +97,8 @@ def _factors(store: Store, variables: tuple[Var, ...]) -> list[int]:
     """The factors of ``variables``, then the rest, in the one index of a shared tile that the first of them
     moves; nothing where there is another one, or what is stored comes from that tile or from registers."""
     moved = [index for index in store.indices if uses(index, variables[:1])]
-    read = {load.source for expr in (*store.indices, store.value) for load in loads(expr)}
-    held = store.buffer in read or any(source.scope().startswith("local") for source in read)
+    sources = {load.source for expr in (*store.indices, store.value) for load in loads(expr)}
+    held = store.buffer in sources or any(source.scope().startswith("local") for source in sources)
     if len(moved) != 1 or store.buffer.scope() != "shared.dyn" or held:
         return []
     factors = [int_value(factor) for factor in linear_in(moved[0], variables)]
