@@ -67,3 +67,24 @@ def test_rows_from_a_run_time_place_on():
     for first in (0, 5, 129, 250, -3):
         agree(main, numbers(32, 256), first)
     assert not by_elements(main, numbers(32, 256), 5)
+
+
+def test_pairs_that_begin_between_vectors_are_told():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"),
+             mask: T.Tensor((64, 128), "uint8"), n: T.int32, C: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+            for i, j in T.Parallel(64, 64):
+                c[i, j] = T.if_then_else(mask[i, j + n] != 0, c[i, j], -1)
+            T.copy(c, C)
+
+    mask = np.random.default_rng(2).integers(0, 2, (64, 128)).astype(np.uint8)
+    given = numbers(64, 64), numbers(64, 64, seed=1), mask, 7
+    agree(main, *given)
+    (told,) = by_elements(main, *given)
+    assert "begins between two vectors" in told

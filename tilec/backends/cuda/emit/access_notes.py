@@ -133,10 +133,8 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str
         return "the loop has no two elements for every thread", ""
     if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) == 1:
         if begins_anywhere(item.buffer, item.indices, var, HELD_BY_TWO, ctx.facts) == HELD_BY_TWO:
-            why = (
-                f"it begins between two vectors, and threads have no {HELD_BY_TWO} neighbours that they hold"
-            )
-            return why, "begin at a multiple of a vector, in a loop over whole vectors"
+            why = f"it begins between two vectors, and a thread has fewer than {HELD_BY_TWO} neighbours"
+            return why, f"bring it to a shared tile by a loop over a multiple of {HELD_BY_TWO} elements"
         why = "extents and strides of its rows are not known to be multiples of a vector"
         guard = f">={_MOST}" if _may_be_short(item, ctx) else "%8"
         return why, f'pin the extent of its rows, or give the dimension a guard such as "{guard}"'

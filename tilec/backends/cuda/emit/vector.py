@@ -260,7 +260,8 @@ class Vector:
             width, steps = run
         tmp = self._registers(load.source, "v", 1 << max(steps).bit_length())
         self.held.append((load, tmp, steps))
-        self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
+        if width > 1 or begins_anywhere(load.source, indices, self.var, self.width, ctx.facts) == 1:
+            self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
         spelled = self._spelled(load.indices)
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, spelled, tmp, width, load_vector, firsts)]
