@@ -3,8 +3,8 @@
     python benchmarks/gpu/loops.py [--json FILE]   # on a machine with a GPU and torch
 
 The kernels are those of loops_kernels.py, compiled in process and compared with torch. Times are the least of
-five means of ten calls, microseconds; "of the floor" is the time of the copy, which reads half of the bytes
-and writes as many, over that of the kernel.
+five means of ten calls (of one by torch), microseconds; "of the floor" is the time of the copy, which
+reads half of the bytes and writes as many, over that of the kernel.
 """
 
 from __future__ import annotations
@@ -44,20 +44,21 @@ def measured(case: Case) -> dict[str, float]:
     source = torch.empty(words, device="cuda")
     to = torch.empty_like(source)
     kernel, copy = microseconds(case.run), microseconds(lambda: to.copy_(source))
-    return {"off by": off, "us": kernel, "copy us": copy, "of the floor": copy / kernel}
+    peer = microseconds(case.reference, 1)
+    return {"off by": off, "us": kernel, "torch us": peer, "copy us": copy, "of the floor": copy / kernel}
 
 
-def microseconds(call: Callable[[], Any]) -> float:
+def microseconds(call: Callable[[], Any], calls: int = _CALLS) -> float:
     """The least of several means."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found = []
     for _ in range(_ROUNDS + 1):  # the first one warms up
         begin.record()
-        for _ in range(_CALLS):
+        for _ in range(calls):
             call()
         end.record()
         torch.cuda.synchronize()
-        found.append(begin.elapsed_time(end) * 1e3 / _CALLS)
+        found.append(begin.elapsed_time(end) * 1e3 / calls)
     return min(found[1:])
 
 

@@ -218,4 +218,107 @@ def group_norm() -> Case:
     return Case(lambda: kernel(x, gain, bias), reference, (x, x))
 
 
-CASES = (norm_gradient, selective_scan, log_sums, means, group_norm)
+@tilec.jit(out_idx=[-1])
+def _taps(B, D, L, W, block=1024, dtype="bfloat16"):
+    @T.prim_func
+    def main(X: T.Tensor((B, D, L), dtype), taps: T.Tensor((D, W), "float32"), Y: T.Tensor((B, D, L), dtype)):
+        with T.Kernel(T.ceildiv(L, block), D, B, threads=128) as (bl, d, b):
+            total = T.alloc_fragment((block,), "float32")
+            T.clear(total)
+            for w in T.unroll(W):
+                for i in T.Parallel(block):
+                    if bl * block + i - (W - 1) + w >= 0:
+                        total[i] += X[b, d, bl * block + i - (W - 1) + w].astype("float32") * taps[d, w]
+            for i in T.Parallel(block):
+                Y[b, d, bl * block + i] = total[i]
+
+    return main
+
+
+def taps() -> Case:
+    """A depthwise causal convolution of four taps, 8 x 4096 channels of 4096 steps."""
+    x, weights, kernel = (
+        _random(8, 4096, 4096, dtype=torch.bfloat16),
+        _random(4096, 4),
+        _taps(8, 4096, 4096, 4),
+    )
+
+    def reference() -> torch.Tensor:
+        made = torch.nn.functional.conv1d(x.float(), weights[:, None], padding=3, groups=4096)
+        return made[..., :4096].bfloat16()
+
+    return Case(lambda: kernel(x, weights), reference, (x, x))
+
+
+@tilec.jit(out_idx=[-1])
+def _attention(B, H, S, D, rows=128, keys=128, dtype="float16"):
+    scale = D**-0.5 * 1.44269504
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((B, H, S, D), dtype),
+        K: T.Tensor((B, H, S, D), dtype),
+        V: T.Tensor((B, H, S, D), dtype),
+        out: T.Tensor((B, H, S, D), dtype),
+    ):
+        with T.Kernel(T.ceildiv(S, rows), H, B, threads=256) as (bx, h, b):
+            q = T.alloc_shared((rows, D), dtype)
+            k, v = (T.alloc_shared((keys, D), dtype) for _ in range(2))
+            s, p = T.alloc_fragment((rows, keys), "float32"), T.alloc_fragment((rows, keys), dtype)
+            o = T.alloc_fragment((rows, D), "float32")
+            high, before, factor, part, total = (T.alloc_fragment((rows,), "float32") for _ in range(5))
+            T.copy(Q[b, h, bx * rows : (bx + 1) * rows, :], q)
+            T.fill(o, 0)
+            T.fill(total, 0)
+            T.fill(high, -T.infinity("float32"))
+            for t in T.Pipelined(S // keys, num_stages=2):
+                T.copy(K[b, h, t * keys : (t + 1) * keys, :], k)
+                T.clear(s)
+                T.gemm(q, k, s, transpose_B=True)
+                T.copy(high, before)
+                T.reduce_max(s, high, dim=1, clear=False)
+                for i in T.Parallel(rows):
+                    factor[i] = T.exp2(before[i] * scale - high[i] * scale)
+                for i, j in T.Parallel(rows, keys):
+                    s[i, j] = T.exp2(s[i, j] * scale - high[i] * scale)
+                T.reduce_sum(s, part, dim=1)
+                for i in T.Parallel(rows):
+                    total[i] = total[i] * factor[i] + part[i]
+                T.copy(s, p)
+                for i, j in T.Parallel(rows, D):
+                    o[i, j] *= factor[i]
+                T.copy(V[b, h, t * keys : (t + 1) * keys, :], v)
+                T.gemm(p, v, o)
+            for i, j in T.Parallel(rows, D):
+                o[i, j] /= total[i]
+            T.copy(o, out[b, h, bx * rows : (bx + 1) * rows, :])
+
+    return main
+
+
+def _odd_heads(size: int, keys: int) -> Case:
+    q, k, v = (_random(4, 16, 2048, size, dtype=torch.float16) for _ in range(3))
+    kernel = _attention(4, 16, 2048, size, keys=keys)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return Case(lambda: kernel(q, k, v), lambda: attention(q, k, v), (q, q, q, q))
+
+
+def heads_of_72() -> Case:
+    """Attention of 4 x 16 heads of 72 channels, 2048 queries and keys."""
+    return _odd_heads(72, 128)
+
+
+def heads_of_40() -> Case:
+    """The same of 40 channels."""
+    return _odd_heads(40, 64)
+
+
+def heads_of_104() -> Case:
+    """The same of 104 channels."""
+    return _odd_heads(104, 64)
+
+
+#: The attention is no matter of bytes: its floor is far off.
+CASES = (
+    norm_gradient, selective_scan, log_sums, means, group_norm, taps, heads_of_72, heads_of_40, heads_of_104
+)  # fmt: skip
