@@ -105,3 +105,27 @@ def test_a_total_is_of_the_loop_that_begins_it():
 
     x = np.random.default_rng(5).integers(-9, 9, (4, TRIPS * ROWS, COLUMNS), np.int32)
     agree(kernel, x, expected=x.sum(1, dtype=np.int32))
+
+
+def test_what_is_reduced_may_be_of_a_trip():
+    @T.prim_func
+    def kernel(
+        X: T.Tensor((TRIPS * ROWS, COLUMNS), "float32"),
+        sums: T.Tensor((COLUMNS,), "float32"),
+        doubled: T.Tensor((COLUMNS,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            total, twice = (T.alloc_fragment((COLUMNS,), "float32") for _ in range(2))
+            T.clear(total)
+            T.clear(twice)
+            for m in T.serial(TRIPS):
+                x = T.alloc_fragment((ROWS, COLUMNS), "float32")
+                T.copy(X[m * ROWS, 0], x)
+                T.reduce_sum(x, total, dim=0, clear=False)
+                for i, j in T.Parallel(ROWS, COLUMNS):
+                    twice[j] += x[i, j] * 2.0
+            T.copy(total, sums)
+            T.copy(twice, doubled)
+
+    x = np.random.default_rng(9).standard_normal((TRIPS * ROWS, COLUMNS)).astype(np.float32)
+    agree(kernel, x, expected=(x.sum(0), 2 * x.sum(0)), rtol=1e-4, atol=1e-4)

@@ -563,11 +563,18 @@ class OwnReduce(BlockReduce):
 
 
 @dataclass(frozen=True, eq=False)
-class JoinReduce(BlockReduce):
-    """A BlockReduce of the ``parts`` that OwnReduce left, which lie as ``dst``; the layout of ``src`` says
-    which threads have them."""
+class JoinReduce(Stmt):
+    """A BlockReduce of the ``parts`` that OwnReduce left, which lie as ``dst``: threads have them over which
+    ``layout``, that of what was reduced, spreads the ``axis``."""
 
-    parts: Region = field(kw_only=True)
+    kind: str
+    parts: Region
+    dst: Updates[Region]
+    axis: int
+    layout: Layout
+    clear: bool
+    nan_propagate: bool
+    scratch: Scratch[Buffer | None] = None
 
 
 @dataclass(frozen=True, eq=False)

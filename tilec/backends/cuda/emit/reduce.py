@@ -66,10 +66,10 @@ def _lane_masks(layout: Layout, axis: int) -> list[int]:
 class _Reduce:
     """The code of one reduction; without ``joins`` each thread keeps the result of its own elements."""
 
-    def __init__(self, stmt: BlockReduce, ctx: DeviceContext, joins: bool = True) -> None:
+    def __init__(self, stmt: BlockReduce | JoinReduce, ctx: DeviceContext, joins: bool = True) -> None:
         self.stmt, self.ctx, self.joins = stmt, ctx, joins
-        self.src, self.dst = stmt.src.buffer, stmt.dst.buffer
-        self.layout = ctx.fragments[self.src].layout
+        self.dst = stmt.dst.buffer
+        self.layout = self._layout()
         self.result = ctx.fragments[self.dst].layout
         self.element = compute_type(ctx.fragments[self.dst].dtype)
         self.dtype = NARROW.get(self.element, self.element)
@@ -83,6 +83,16 @@ class _Reduce:
         count = extent_of(self.result, "reg")
         self.chains = self._count_chains(count)
         self.partial = tirx.decl_buffer((count * self.chains,), self.dtype, name=name, scope="local")
+
+    def _layout(self) -> Layout:
+        """Where what is reduced lies."""
+        assert isinstance(self.stmt, BlockReduce)
+        return self.ctx.fragments[self.stmt.src.buffer].layout
+
+    def _extents(self) -> tuple[int, ...]:
+        """How much that is."""
+        assert isinstance(self.stmt, BlockReduce)
+        return tuple(int_value(extent) or 1 for extent in self.stmt.src.buffer.shape)
 
     def _count_chains(self, results: int) -> int:
         return _CHAINS if extent_of(self.layout, "reg") >= _LONG * results else 1
@@ -146,7 +156,7 @@ class _Reduce:
         """Each element of the result in turn: this thread's share of it, then that of its lanes. Lanes whose
         element is padding take part: a shuffle waits for all lanes."""
         ctx, axis = self.ctx, self.stmt.axis
-        extents = tuple(int_value(extent) or 1 for extent in self.src.shape)
+        extents = self._extents()
         variables = tuple(tirx.Var(f"i{at}", "int32") for at in range(len(extents)))
         kept = [at for at in range(len(extents)) if at != axis]
 
@@ -176,7 +186,8 @@ class _Reduce:
         ctx, axis = self.ctx, self.stmt.axis
 
         def body() -> tirx.Stmt:
-            given = ctx.value(tirx.BufferLoad(self.src, list(variables)))
+            assert isinstance(self.stmt, BlockReduce)
+            given = ctx.value(tirx.BufferLoad(self.stmt.src.buffer, list(variables)))
             value = convert(convert(given, self.element), self.dtype)
             value = self._magnitude(value)
             number = ctx.place(layout, (variables[axis],))
@@ -276,6 +287,12 @@ class _Join(_Reduce):
     """The code that takes together what threads have of their own."""
 
     stmt: JoinReduce
+
+    def _layout(self) -> Layout:
+        return self.stmt.layout
+
+    def _extents(self) -> tuple[int, ...]:
+        return self.stmt.layout.shape
 
     def _count_chains(self, results: int) -> int:
         return 1

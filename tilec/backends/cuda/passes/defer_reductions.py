@@ -41,9 +41,8 @@ class DeferReductions(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its reductions behind loops."""
-        stmts = list(walk(launch.body))
-        layouts = {stmt.buffer: stmt.layout for stmt in stmts if isinstance(stmt, Alloc) and stmt.layout}
-        return replace(launch, body=_Deferral(layouts, _users(stmts)).block(launch.body))
+        deferral = _Deferral(fragment_layouts(launch), _users(walk(launch.body)))
+        return replace(launch, body=deferral.block(launch.body))
 
 
 @dataclass(frozen=True)
@@ -73,15 +72,17 @@ class _Deferral:
         own = {total.reduce: self._own(total) for total in totals}
         made = dict(new for total in totals for new in _in_trip(total, own[total.reduce].buffer))
         inner = [self.block(_replaced(block, made)) for block in children(stmt)]
-        joins = [_behind(total, own[total.reduce].buffer) for total in totals]
+        joins = [self._behind(total, own[total.reduce].buffer) for total in totals]
         return [*own.values(), with_children(stmt, inner), *joins]
 
     def _totals(self, loop: Stmt) -> list[_Total]:
-        """Those that a loop touches once in a trip."""
+        """Those of outside that a loop touches once in a trip."""
         (body,) = children(loop)
         named = _users(walk(body))
+        inner = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
         found = (self._total(stmt, block) for block in _blocks(body) for stmt in block)
-        return [total for total in found if total is not None and named[total.buffer] == 1]
+        kept = (total for total in found if total is not None and total.buffer not in inner)
+        return [total for total in kept if named[total.buffer] == 1]
 
     def _total(self, stmt: Stmt, block: Block) -> _Total | None:
         """What a reduction across threads is added to."""
@@ -110,6 +111,10 @@ class _Deferral:
         own = tirx.decl_buffer(buffer.shape, dtype, name=f"{buffer.name}_own", scope="local.fragment")
         first = identity(total.reduce.kind, dtype)
         return Alloc(own, layout=self.layouts[buffer], init=first, loc=total.reduce.loc)
+
+    def _behind(self, total: _Total, own: Var) -> JoinReduce:
+        layout = self.layouts[total.reduce.src.buffer]
+        return joined(total.reduce, whole_tile(own), whole_tile(total.buffer), False, layout)
 
 
 def _users(stmts: Iterator[Stmt] | Sequence[Stmt]) -> Counter[Var]:
@@ -152,25 +157,19 @@ def _scaled(update: Stmt, own: Var, part: Var, factor: Expr) -> Block:
     return (replace(update, body=made),) if isinstance(update, ThreadLoop) else made
 
 
-def _behind(total: _Total, own: Var) -> JoinReduce:
-    return joined(total.reduce, whole_tile(own), whole_tile(total.buffer), False)
-
-
 def own_part(stmt: BlockReduce, dst: Region, clear: bool) -> OwnReduce:
     """A reduction of each thread's own elements to ``dst``, added to what is there without ``clear``."""
     return OwnReduce(stmt.kind, stmt.src, dst, stmt.axis, clear, stmt.nan_propagate, loc=stmt.loc)
 
 
-def joined(stmt: BlockReduce, parts: Region, dst: Region, clear: bool) -> JoinReduce:
-    """What is left of a reduction once threads have their ``parts``."""
+def joined(stmt: BlockReduce, parts: Region, dst: Region, clear: bool, layout: Layout) -> JoinReduce:
+    """What is left of a reduction of what lies by ``layout`` once threads have their ``parts``."""
     return JoinReduce(
-        stmt.kind,
-        stmt.src,
-        dst,
-        stmt.axis,
-        clear,
-        stmt.nan_propagate,
-        stmt.scratch,
-        parts=parts,
-        loc=stmt.loc,
+        stmt.kind, parts, dst, stmt.axis, layout, clear, stmt.nan_propagate, stmt.scratch, loc=stmt.loc
     )
+
+
+def fragment_layouts(launch: Launch) -> dict[Var, Layout]:
+    """The layouts of a launch's fragments."""
+    allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc))
+    return {alloc.buffer: alloc.layout for alloc in allocs if alloc.layout is not None}
