@@ -129,3 +129,22 @@ def test_what_is_reduced_may_be_of_a_trip():
 
     x = np.random.default_rng(9).standard_normal((TRIPS * ROWS, COLUMNS)).astype(np.float32)
     agree(kernel, x, expected=(x.sum(0), 2 * x.sum(0)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_total_that_ends_a_loop_is_of_its_trips():
+    @T.prim_func
+    def kernel(X: T.Tensor((TRIPS * ROWS, COLUMNS), "int32"), out: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_fragment((ROWS * COLUMNS,), "int32")
+            total = T.alloc_fragment((1,), "int32")
+            at = T.alloc_var("int32", init=0)
+            T.clear(total)
+            while total[0] < 3 * ROWS * COLUMNS:
+                for i in T.Parallel(ROWS * COLUMNS):
+                    x[i] = X[at * ROWS + i // COLUMNS, i % COLUMNS]
+                T.reduce_sum(x, total, dim=0, clear=False)
+                at = at + 1
+            out[0] = total[0]
+
+    x = np.ones((TRIPS * ROWS, COLUMNS), np.int32)
+    agree(kernel, x, expected=np.array([3 * ROWS * COLUMNS], np.int32))

@@ -76,9 +76,9 @@ class _Deferral:
         return [*own.values(), with_children(stmt, inner), *joins]
 
     def _totals(self, loop: Stmt) -> list[_Total]:
-        """Those of outside that a loop touches once in a trip."""
+        """Those of outside that a loop touches once in a trip, and not to end."""
         (body,) = children(loop)
-        named = _users(walk(body))
+        named = _users((loop, *walk(body)))
         inner = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
         found = (self._total(stmt, block) for block in _blocks(body) for stmt in block)
         kept = (total for total in found if total is not None and total.buffer not in inner)
