@@ -504,3 +504,19 @@ def test_guards_answer_factory_asserts():
         build(divisible, {"M": 200})
     with pytest.raises(ValueError, match="dimension M is dynamic here"):
         build(divisible, {"M": DYNAMIC})
+
+
+def test_an_ellipsis_is_all_axes_that_are_left():
+    def copies(at):
+        return lines(lambda A, s, f, bx: T.copy(A[at], T.alloc_shared((64, 48), "float32")))
+
+    assert copies(...) == copies((..., slice(None))) == copies((slice(None), slice(None)))
+    refuses(SourceIndexError, lambda A, s, f, bx: T.copy(A[..., 0, 0, 0], s), "2 axes, got 4")
+
+
+def test_divmod_is_a_quotient_and_a_remainder():
+    def stored(at):
+        return lines(lambda A, s, f, bx: s.__setitem__(at(bx), 0.0))
+
+    assert stored(lambda bx: divmod(bx, 3)) == stored(lambda bx: (bx // 3, bx % 3))
+    assert stored(lambda bx: divmod(15, bx + 2)) == stored(lambda bx: (15 // (bx + 2), 15 % (bx + 2)))

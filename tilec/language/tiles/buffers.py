@@ -165,7 +165,7 @@ class Buffer:
     __hash__ = object.__hash__
 
     def _items(self, indices: Any) -> tuple[Any, ...]:
-        items = indices if isinstance(indices, tuple) else (indices,)
+        items = self._written_out(indices if isinstance(indices, tuple) else (indices,))
         if len(items) == len(self.shape):
             return items
         raise source_error(
@@ -175,6 +175,14 @@ class Buffer:
             why=f"its shape is {_shown(self.shape)}",
             remedy="give one index or slice per axis",
         )
+
+    def _written_out(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Items with whole axes in the place of an ellipsis."""
+        at = next((at for at, item in enumerate(items) if item is ...), None)
+        if at is None:
+            return items
+        whole = (slice(None),) * (len(self.shape) - len(items) + 1)
+        return (*items[:at], *whole, *items[at + 1 :])
 
     def _index(self, item: Any, axis: int) -> Expr:
         """One index as an expression: negative constants count from the end, constants must be in range."""

@@ -74,6 +74,12 @@ class Arithmetic:
 
     __hash__ = object.__hash__
 
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
     def __pos__(self) -> Any:
         return self
 
