@@ -44,7 +44,8 @@ def emit_rows(nest: Nest, numbers: Sequence[Expr], width: int, ctx: LaneContext)
         return emit_versions(nest, ctx)
     number, first = found[0]
     long = number >= tirx.const(_VECTORS * width, dtype_of(number))
-    verdict = ctx.facts.prove(long)
+    known = int_value(number)
+    verdict = ctx.facts.prove(long) if known is None else known >= _VECTORS * width
     if verdict is False:
         return emit_versions(nest, ctx)
     with ctx.facts.assume(long):
