@@ -9,6 +9,7 @@ from agree import agree, elaborated
 import tilec.language as T
 from tilec.backends.cuda.nodes import AheadLoop
 from tilec.backends.pipeline import lower
+from tilec.ir.guards import Guard
 from tilec.ir.nodes import walk
 from tilec.targets import parse_target
 
@@ -87,3 +88,26 @@ def test_what_nothing_writes_is_read_ahead(given, names):
     made = lower(elaborated(scan(**given), (x, *rest), None, {}, {}), SM90A)
     loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, AheadLoop)]
     assert sorted({str(loop.body[0].value.source.name) for loop in loops}) == names
+
+
+@pytest.mark.parametrize(("rows", "names"), [(Guard(), ["X"]), (Guard(min=1, max=24), [])], ids=str)
+def test_loops_of_few_trips_wait(rows, names):
+    def factory(M):
+        @T.prim_func
+        def kernel(X: T.Tensor((M, SIZE), "float32"), out: T.Tensor((SIZE,), "float32")):
+            with T.Kernel(1, threads=64):
+                x, total = T.alloc_fragment((ROWS, SIZE), "float32"), T.alloc_fragment((SIZE,), "float32")
+                T.clear(total)
+                for m in T.serial(T.ceildiv(M, ROWS)):
+                    T.copy(X[m * ROWS, 0], x)
+                    T.reduce_sum(x, total, dim=0, clear=False)
+                T.copy(total, out)
+
+        return kernel
+
+    x = np.random.default_rng(1).standard_normal((21, SIZE)).astype(np.float32)
+    dims = {"M": rows}
+    made = lower(elaborated(factory, (x,), dims, {}, {}), SM90A)
+    loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, AheadLoop)]
+    assert sorted({str(loop.body[0].value.source.name) for loop in loops}) == names
+    agree(factory, x, dims=dims, expected=x.sum(0), rtol=1e-4, atol=1e-4)

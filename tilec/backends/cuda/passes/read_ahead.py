@@ -32,17 +32,21 @@ from tilec.ir.exprs import (
     variables_of,
 )
 from tilec.ir.layout_algebra import extent_of, select
-from tilec.ir.nodes import Alloc, Atomic, Bind, Block, For, If, Launch, Stmt, Store, children, walk
+from tilec.ir.nodes import Alloc, Atomic, Bind, Block, For, If, Kernel, Launch, Stmt, Store, children, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in, order_counts
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
 
 #: Bytes of a thread's registers for what a loop reads ahead.
 _ROOM = 192
@@ -55,16 +59,21 @@ _FEWEST = 4
 _PLAIN = (ThreadLoop, BlockReduce, BlockScan, Store, Bind, Alloc, If, Atomic)
 
 
-class ReadAhead(LaunchPass):
+class ReadAhead(Pass):
     """In: launches with layouts. Out: serial loops whose ThreadLoops read tensors that nothing writes, at
     places that each trip knows as it begins, have read them a trip ahead, as far as registers go."""
 
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with its reads ahead."""
-        if launch.thread_vars or order_counts(launch):
-            return launch
-        reader = _Reader(changed_in(launch), thread_count(launch))
-        return replace(launch, body=rewrite_blocks(launch.body, reader.block))
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its reads ahead."""
+
+        def ahead(launch: Launch) -> Launch:
+            if launch.thread_vars or order_counts(launch):
+                return launch
+            facts = ScopedRewrite(kernel, launch).facts
+            reader = _Reader(changed_in(launch), thread_count(launch), facts)
+            return replace(launch, body=rewrite_blocks(launch.body, reader.block))
+
+        return rewrite_launches(kernel, ahead)
 
 
 @dataclass(frozen=True)
@@ -98,18 +107,21 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Rewrites loops: tensors that are ``changed`` are read in their trip."""
+    """Rewrites loops: tensors that are ``changed`` are read in their trip. ``facts`` are those of calls."""
 
     changed: Container[Var]
     threads: int
+    facts: Facts
 
     def block(self, block: Block) -> list[Stmt]:
         """A block whose loops read ahead."""
         return [new for stmt in block for new in self._stmt(stmt)]
 
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
-        found = _fitting(self._reads(stmt)) if isinstance(stmt, For) and _is_plain(stmt) else []
-        if not found or not isinstance(stmt, For):
+        if not isinstance(stmt, For) or not _is_plain(stmt) or self._is_short(stmt):
+            return [stmt]
+        found = _fitting(self._reads(stmt))
+        if not found:
             return [stmt]
         allocs = tuple(alloc for each in found for alloc in (each.next, each.now))
         made = (*allocs, *stmt.body)
@@ -121,6 +133,10 @@ class _Reader:
         first = _in_trip(found, loop, loop.start)
         body = tuple(new for inner in loop.body for new in _ahead(inner, loop, found))
         return [*allocs, *names, first, replace(loop, body=body)]
+
+    def _is_short(self, loop: For) -> bool:
+        """Whether a loop has few trips, whatever a call says."""
+        return self.facts.prove(loop.stop - loop.start < _FEWEST) is True
 
     def _reads(self, loop: For) -> Iterator[_Read]:
         """What the trips of a loop may read ahead."""
@@ -170,13 +186,11 @@ def _fitting(reads: Iterator[_Read]) -> list[_Read]:
 
 
 def _is_plain(loop: For) -> bool:
-    """Whether a loop runs often enough, trip by trip, and does nothing but what threads do one by one: more
-    than one ThreadLoop, of which compilers write out several trips and begin with all of their reads."""
-    start, stop = int_value(loop.start), int_value(loop.stop)
-    few = start is not None and stop is not None and stop - start < _FEWEST
+    """Whether a loop runs trip by trip, and does nothing but what threads do one by one: more than one
+    ThreadLoop, of which compilers write out several trips and begin with all of their reads."""
     plain = all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body))
     steps = [stmt for stmt in loop.body if not isinstance(stmt, (Alloc, Bind))]
-    return plain and not few and len(steps) > 1 and loop.kind == "serial" and int_value(loop.step) == 1
+    return plain and len(steps) > 1 and loop.kind == "serial" and int_value(loop.step) == 1
 
 
 def _values(block: Block) -> Iterator[Expr]:
