@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
-def only_store(stmt: Stmt) -> Store | None:
+def store_of_each(stmt: Stmt) -> Store | None:
     """What stores every element of a tile, each by itself: the store of a loop over them that has no other
     statement, or one to a tile of one element."""
     if isinstance(stmt, Store):

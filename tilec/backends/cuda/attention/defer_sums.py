@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.analysis.totals import factor_of, only_store
+from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
 from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.attention.rewriting import AttentionPass, touched
 from tilec.backends.cuda.nodes import BlockReduce, JoinReduce
@@ -54,7 +54,7 @@ def _total_of(reduce: BlockReduce, body: Block) -> Var | None:
         return None
     part = reduce.dst.buffer
     users = [stmt for stmt in body if stmt is not reduce and part in touched(stmt)[0]]
-    store = only_store(users[0]) if len(users) == 1 else None
+    store = store_of_each(users[0]) if len(users) == 1 else None
     if store is None or factor_of(store, part) is None:
         return None
     others = [stmt for stmt in body if stmt is not users[0] and store.buffer in touched(stmt)[0]]
@@ -63,14 +63,14 @@ def _total_of(reduce: BlockReduce, body: Block) -> Var | None:
 
 def _starts_at_zero(total: Var, before: Block) -> bool:
     writers = [stmt for stmt in before if total in touched(stmt)[1]]
-    store = only_store(writers[-1]) if writers else None
+    store = store_of_each(writers[-1]) if writers else None
     return store is not None and int_value(store.value) is None and getattr(store.value, "value", 1) == 0
 
 
 def _is_read(part: Var, after: Block) -> bool:
     """Whether a statement reads a fragment before one writes all of it."""
     for stmt in after:
-        store = only_store(stmt)
+        store = store_of_each(stmt)
         if store is not None and store.buffer.same_as(part):
             return any(load.source.same_as(part) for load in loads(store.value))
         if part in touched(stmt)[0]:

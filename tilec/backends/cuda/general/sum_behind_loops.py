@@ -18,7 +18,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
-from tilec.backends.cuda.analysis.totals import factor_of, only_store
+from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.registers import fits_registers
 from tilec.ir.exprs import substitute
@@ -163,7 +163,7 @@ def _holds(stmt: Stmt) -> bool:
 
 def _row_store(stmt: Stmt) -> Store | None:
     """What stores every element of a row of totals."""
-    store = only_store(stmt)
+    store = store_of_each(stmt)
     return store if store is not None and len(store.indices) == 1 else None
 
 

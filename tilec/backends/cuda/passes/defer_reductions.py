@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.analysis.totals import factor_of, only_store
+from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
 from tilec.backends.cuda.nodes import REPEATING, BlockReduce, JoinReduce, OwnReduce, ThreadLoop
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import thread_terms
@@ -98,7 +98,7 @@ class _Deferral:
         part = stmt.dst.buffer
         behind = block[block.index(stmt) + 1 :]
         update = next((each for each in behind if part in _users(walk((each,)))), None)
-        store = None if update is None else only_store(update)
+        store = None if update is None else store_of_each(update)
         if stmt.kind != "sum" or self.users[part] != _USERS or store is None:
             return None
         total, factor = store.buffer, factor_of(store, part)
@@ -148,7 +148,7 @@ def _in_trip(total: _Total, own: Var) -> list[tuple[Stmt, Block]]:
 
 def _scaled(update: Stmt, own: Var, part: Var, factor: Expr) -> Block:
     """The total and each thread's own part of it, times a factor, and what is added to the latter."""
-    store = only_store(update)
+    store = store_of_each(update)
     assert store is not None
     here = list(store.indices)
     total = replace(store, value=tirx.BufferLoad(store.buffer, here) * factor)
