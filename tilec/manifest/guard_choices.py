@@ -13,7 +13,7 @@ from tilec.manifest.declared import Declared, target_names
 from tilec.manifest.document import Document
 from tilec.manifest.guards import implies
 from tilec.manifest.model import Kernel, LeftOut
-from tilec.manifest.overrides import known_as
+from tilec.manifest.overrides import means
 from tilec.manifest.problems import suggestion
 from tilec.targets import Target
 
@@ -37,11 +37,7 @@ def guard_choices(
             entry,
             at,
             every,
-            [
-                each
-                for each, names in zip(entry.without, named, strict=True)
-                if names is None or not names.isdisjoint(known_as(target))
-            ],
+            [each for each, names in zip(entry.without, named, strict=True) if means(names, target)],
         )
         for target in targets
     }

@@ -43,7 +43,7 @@ class Rule:
 
     def applies(self, target: Target, dims: Mapping[str, Guard]) -> bool:
         """Whether a variant is meant."""
-        if self.targets is not None and self.targets.isdisjoint(known_as(target)):
+        if not means(self.targets, target):
             return False
         return all(name in dims and implies(dims[name], guard) for name, guard in self.dims.items())
 
@@ -85,6 +85,11 @@ def known_as(target: Target) -> frozenset[str]:
     some = itertools.chain.from_iterable(itertools.combinations(target.features, n) for n in counts)
     names = (parse_target("+".join((target.level, *each))).name for each in some)
     return frozenset((*names, *family_of(target).groups))
+
+
+def means(names: frozenset[str] | None, target: Target) -> bool:
+    """Whether names of targets and groups mean a target; None means all."""
+    return names is None or not names.isdisjoint(known_as(target))
 
 
 def _and_groups(name: str) -> Collection[str]:

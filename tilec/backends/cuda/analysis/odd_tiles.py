@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tvm import tirx
-
 from tilec.backends.cuda.analysis.fit_operands import multiplied_as
 from tilec.backends.cuda.analysis.gathers import store_of
 from tilec.backends.cuda.analysis.long_tiles import on_chip, sides
 from tilec.backends.cuda.analysis.mma import STEP_BYTES, dtypes, extents
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.tiles import clears, is_whole, static_extents
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.ir.exprs import int_value, loads, reads, same_all
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Gemm, Launch, Parallel, Region, Stmt, Store, walk
@@ -111,7 +109,7 @@ def _admits(stmt: Stmt, tile: Var, axis: int) -> bool:
     if isinstance(stmt, Gemm):
         return not stmt.c.buffer.same_as(tile)
     if isinstance(stmt, Fill):
-        return covers(stmt.dst, axis) and _is_zero(stmt)
+        return covers(stmt.dst, axis) and clears(stmt)
     if isinstance(stmt, Copy) and stmt.dst.buffer.same_as(tile):
         return source_axis(stmt, axis) is not None or makes(stmt)
     if isinstance(stmt, Copy):
@@ -157,7 +155,3 @@ def _sources(loop: Parallel) -> set[Var]:
 
 def _is_held(buffer: Var) -> bool:
     return str(buffer.scope()).startswith("local")
-
-
-def _is_zero(fill: Fill) -> bool:
-    return isinstance(fill.value, (tirx.IntImm, tirx.FloatImm)) and fill.value.value == 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.tiles import layouts_in
 from tilec.backends.cuda.nodes import ScaledWarpGemm, SparseWarpGemm, WarpGemm
 from tilec.errors import CompileError, Kind
 from tilec.ir.layout_algebra import extent_of
-from tilec.ir.nodes import Alloc, Launch, walk
+from tilec.ir.nodes import Launch, walk
 from tilec.ir.places import place_of
 from tilec.targets import MOST_REGISTERS, registers_of_a_thread
 
@@ -27,7 +28,7 @@ def check_registers(launch: Launch) -> None:
     """CompileError for a product whose sums are several times the registers of a thread. What takes a few
     more than there are spills, which is slow and right; the notes of the launch say how much."""
     limit = register_limit(thread_count(launch))
-    layouts = {stmt.buffer: stmt.layout for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    layouts = layouts_in(launch.body)
     for stmt in walk(launch.body):
         if not isinstance(stmt, WarpGemm):
             continue
@@ -41,8 +42,7 @@ def register_limit(threads: int) -> int:
     return registers_of_a_thread(min(threads, _THREADS))
 
 
-def _sums(layout: Layout | None, dtype: str) -> int:
-    assert layout is not None
+def _sums(layout: Layout, dtype: str) -> int:
     return extent_of(layout, "reg") * (2 if dtype in ("float64", "int64") else 1)
 
 

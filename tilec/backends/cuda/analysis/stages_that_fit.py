@@ -18,7 +18,7 @@ def stages_that_fit(loop: Pipelined, loaded: Iterable[Var], launch: Launch, room
     at least two. Tiles of the loop alone may take turns on the same bytes, and count for nothing."""
     tiles = set(loaded)
     each = sum(map(tile_bytes, tiles))
-    inside = list(walk(loop.body))
+    inside = set(walk(loop.body))
     outside = [stmt for stmt in walk(launch.body) if stmt is not loop and stmt not in inside]
     kept = (_shared(inside) & _shared(outside)) - tiles
     most = (room - sum(map(tile_bytes, kept))) // max(each, 1)

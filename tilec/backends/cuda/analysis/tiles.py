@@ -11,7 +11,7 @@ from tvm import tirx
 from tilec.ir.exprs import int_value
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.layout_algebra import bank_conflicts, canonical, select
-from tilec.ir.nodes import Parallel, Reduce, Region, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Fill, Parallel, Reduce, Region, Stmt, Store, walk
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -87,6 +87,17 @@ def whole_tile(tile: Var) -> Region:
     """All of a tile."""
     shape = static_extents(tile)
     return Region(tile, (tirx.const(0, "int32"),) * len(shape), shape)
+
+
+def layouts_in(block: Block) -> dict[Var, Layout]:
+    """The layouts of the tiles that a block allocates, where these have some."""
+    allocs = (stmt for stmt in walk(block) if isinstance(stmt, Alloc))
+    return {alloc.buffer: alloc.layout for alloc in allocs if alloc.layout is not None}
+
+
+def clears(fill: Fill) -> bool:
+    """Whether what is filled is set to 0."""
+    return isinstance(fill.value, (tirx.IntImm, tirx.FloatImm)) and fill.value.value == 0
 
 
 def is_whole(region: Region) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.tiles import layouts_in, whole_tile
 from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
 from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.attention.rewriting import AttentionPass, touched
 from tilec.backends.cuda.nodes import BlockReduce, JoinReduce
-from tilec.backends.cuda.passes.defer_reductions import fragment_layouts, joined, own_part
+from tilec.backends.cuda.passes.defer_reductions import joined, own_part
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Block, Pipelined
 
@@ -36,15 +36,15 @@ class DeferSums(AttentionPass):
         loop, before, after = roles.consumer[at], roles.consumer[:at], roles.consumer[at + 1 :]
         assert isinstance(loop, Pipelined)
         joins: list[JoinReduce] = []
-        body, layouts = list(loop.body), fragment_layouts(launch)
+        body, layouts = list(loop.body), layouts_in(launch.body)
         for place, stmt in enumerate(body):
             total = _total_of(stmt, loop.body) if isinstance(stmt, BlockReduce) else None
             if total is None or not _starts_at_zero(total, before) or _is_read(stmt.dst.buffer, after):  # type: ignore[attr-defined]
                 continue
             assert isinstance(stmt, BlockReduce)
             body[place] = own_part(stmt, stmt.dst, stmt.clear)
-            place_of_sums = whole_tile(total)
-            joins.append(joined(stmt, place_of_sums, place_of_sums, True, layouts[stmt.src.buffer]))
+            sums = whole_tile(total)
+            joins.append(joined(stmt, sums, sums, True, layouts[stmt.src.buffer]))
         return replace(roles, consumer=(*before, replace(loop, body=tuple(body)), *joins, *after))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.fragments import accumulator_layout
-from tilec.backends.cuda.analysis.tiles import alike
+from tilec.backends.cuda.analysis.tiles import alike, layouts_in
 from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore, PairLoop
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpTile
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
@@ -75,11 +75,11 @@ def word_fragments(block: Block) -> set[Var]:
 def _check_words(block: Block, warpgroups: int) -> None:
     """Words are written as pairs by loops of one statement, and read by products and TMA alone."""
     words = word_fragments(block)
-    layouts = {stmt.buffer: stmt.layout for stmt in walk(block) if isinstance(stmt, Alloc)}
+    layouts = layouts_in(block)
     for buffer in words:
         columns = int_value(buffer.shape[-1]) or 0
         tile = WarpTile("", (4 * warpgroups, 1), (1, columns // 8), 0)
-        layout = layouts[buffer]
+        layout = layouts.get(buffer)
         if layout is None or not alike(canonical(layout), accumulator_layout(tile)):
             raise Unfit(
                 f"{buffer.name} is not held as an accumulator is",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -38,18 +39,18 @@ _BITS = {"bitand": tirx.BitwiseAnd, "bitor": tirx.BitwiseOr, "bitxor": tirx.Bitw
 def _emit_reduce(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
     across = ", across warps through shared memory" if stmt.scratch is not None else ""
     ctx.take(stmt, "shuffles", f"reduction in registers, by shuffles{across}")
-    return _Reduce(stmt, ctx).emit()
+    return _Reduce(stmt, ctx.fragments[stmt.src.buffer].layout, ctx).emit()
 
 
 @emit.register(OwnReduce)
 def _emit_own(stmt: OwnReduce, ctx: DeviceContext) -> tirx.Stmt:
     ctx.take(stmt, "registers", "reduction of each thread's own elements, which are joined behind the loop")
-    return _Reduce(stmt, ctx, joins=False).emit()
+    return _Reduce(stmt, ctx.fragments[stmt.src.buffer].layout, ctx, joins=False).emit()
 
 
 @emit.register(JoinReduce)
 def _emit_join(stmt: JoinReduce, ctx: DeviceContext) -> tirx.Stmt:
-    return _Join(stmt, ctx).emit()
+    return _Join(stmt, stmt.layout, ctx).emit()
 
 
 def _lane_masks(layout: Layout, axis: int) -> list[int]:
@@ -63,13 +64,17 @@ def _lane_masks(layout: Layout, axis: int) -> list[int]:
     return masks
 
 
-class _Reduce:
-    """The code of one reduction; without ``joins`` each thread keeps the result of its own elements."""
+class _Steps(ABC):
+    """The code of one reduction of what lies by ``layout``; without ``joins`` each thread keeps the result of
+    its own elements."""
 
-    def __init__(self, stmt: BlockReduce | JoinReduce, ctx: DeviceContext, joins: bool = True) -> None:
-        self.stmt, self.ctx, self.joins = stmt, ctx, joins
+    stmt: BlockReduce | JoinReduce
+
+    def __init__(
+        self, stmt: BlockReduce | JoinReduce, layout: Layout, ctx: DeviceContext, joins: bool = True
+    ) -> None:
+        self.stmt, self.layout, self.ctx, self.joins = stmt, layout, ctx, joins
         self.dst = stmt.dst.buffer
-        self.layout = self._layout()
         self.result = ctx.fragments[self.dst].layout
         self.element = compute_type(ctx.fragments[self.dst].dtype)
         self.dtype = NARROW.get(self.element, self.element)
@@ -84,18 +89,13 @@ class _Reduce:
         self.chains = self._count_chains(count)
         self.partial = tirx.decl_buffer((count * self.chains,), self.dtype, name=name, scope="local")
 
-    def _layout(self) -> Layout:
-        """Where what is reduced lies."""
-        assert isinstance(self.stmt, BlockReduce)
-        return self.ctx.fragments[self.stmt.src.buffer].layout
-
-    def _extents(self) -> tuple[int, ...]:
-        """How much that is."""
-        assert isinstance(self.stmt, BlockReduce)
-        return tuple(int_value(extent) or 1 for extent in self.stmt.src.buffer.shape)
-
+    @abstractmethod
     def _count_chains(self, results: int) -> int:
-        return _CHAINS if extent_of(self.layout, "reg") >= _LONG * results else 1
+        """Of so many results, how many chains of registers each has."""
+
+    @abstractmethod
+    def _own(self, variables: tuple[Var, ...], place: Expr) -> list[tirx.Stmt]:
+        """This thread's share of an element of the result goes to its first chain."""
 
     def emit(self) -> tirx.Stmt:
         """All steps."""
@@ -156,23 +156,17 @@ class _Reduce:
         """Each element of the result in turn: this thread's share of it, then that of its lanes. Lanes whose
         element is padding take part: a shuffle waits for all lanes."""
         ctx, axis = self.ctx, self.stmt.axis
-        extents = self._extents()
-        variables = tuple(tirx.Var(f"i{at}", "int32") for at in range(len(extents)))
-        kept = [at for at in range(len(extents)) if at != axis]
+        variables = tuple(tirx.Var(f"i{at}", "int32") for at in range(len(self.layout.digits)))
+        kept = [at for at in range(len(variables)) if at != axis]
 
         def element() -> tirx.Stmt:
             place = ctx.register(self.dst, self._result_indices(variables))
-            return sequence(
-                [*self._start(place), self._registers(variables, extents, place), *self._lanes(place)]
-            )
+            return sequence([*self._own(variables, place), *self._lanes(place)])
 
         layout = Layout(tuple(self.layout.digits[at] for at in kept))
         done = over_layout(tuple(variables[at] for at in kept), layout.shape, layout, 1, element, ctx)
         assert done is not None
         return done
-
-    def _start(self, place: Expr) -> list[tirx.Stmt]:
-        return [self._put(self._chain(place, chain), self._identity()) for chain in range(self.chains)]
 
     def _chain(self, place: Expr, chain: Expr | int) -> Expr:
         """The register of one chain of an element of the result."""
@@ -180,32 +174,6 @@ class _Reduce:
             return place
         step = tirx.const(chain, "int32") if isinstance(chain, int) else chain
         return place * tirx.const(self.chains, "int32") + step
-
-    def _registers(self, variables: tuple[Var, ...], extents: tuple[int, ...], place: Expr) -> tirx.Stmt:
-        """This thread's elements in chains, then these in the first. A chain starts with an element."""
-        ctx, axis = self.ctx, self.stmt.axis
-
-        def body() -> tirx.Stmt:
-            assert isinstance(self.stmt, BlockReduce)
-            given = ctx.value(tirx.BufferLoad(self.stmt.src.buffer, list(variables)))
-            value = convert(convert(given, self.element), self.dtype)
-            value = self._magnitude(value)
-            number = ctx.place(layout, (variables[axis],))
-            chains = tirx.const(self.chains, "int32")
-            target = self._chain(place, tirx.truncmod(number, chains))
-            joined = self._combine(self._get(target), value)
-            return self._put(target, joined if guarded else tirx.Select(number < chains, value, joined))
-
-        layout = packed_registers(Layout((self.layout.digits[axis],)))
-        guarded = layout.shape[0] > extents[axis]
-        done = over_layout((variables[axis],), (extents[axis],), layout, 1, body, ctx)
-        assert done is not None
-        first = self._chain(place, 0)
-        joined = [
-            self._put(first, self._combine(self._get(first), self._get(self._chain(place, chain))))
-            for chain in range(1, self.chains)
-        ]
-        return sequence([done, *joined])
 
     def _result_indices(self, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
         """The element of the result that an element of the source goes to."""
@@ -283,23 +251,55 @@ class _Reduce:
         return self._over_result(body)
 
 
-class _Join(_Reduce):
+class _Reduce(_Steps):
+    """The code that reduces a fragment's elements."""
+
+    stmt: BlockReduce
+
+    def _count_chains(self, results: int) -> int:
+        return _CHAINS if extent_of(self.layout, "reg") >= _LONG * results else 1
+
+    def _own(self, variables: tuple[Var, ...], place: Expr) -> list[tirx.Stmt]:
+        return [*self._start(place), self._registers(variables, place)]
+
+    def _start(self, place: Expr) -> list[tirx.Stmt]:
+        return [self._put(self._chain(place, chain), self._identity()) for chain in range(self.chains)]
+
+    def _registers(self, variables: tuple[Var, ...], place: Expr) -> tirx.Stmt:
+        """This thread's elements in chains, then these in the first. A chain starts with an element."""
+        ctx, axis, src = self.ctx, self.stmt.axis, self.stmt.src.buffer
+        extent = int_value(src.shape[axis]) or 1
+
+        def body() -> tirx.Stmt:
+            given = ctx.value(tirx.BufferLoad(src, list(variables)))
+            value = convert(convert(given, self.element), self.dtype)
+            value = self._magnitude(value)
+            number = ctx.place(layout, (variables[axis],))
+            chains = tirx.const(self.chains, "int32")
+            target = self._chain(place, tirx.truncmod(number, chains))
+            joined = self._combine(self._get(target), value)
+            return self._put(target, joined if guarded else tirx.Select(number < chains, value, joined))
+
+        layout = packed_registers(Layout((self.layout.digits[axis],)))
+        guarded = layout.shape[0] > extent
+        done = over_layout((variables[axis],), (extent,), layout, 1, body, ctx)
+        assert done is not None
+        first = self._chain(place, 0)
+        joined = [
+            self._put(first, self._combine(self._get(first), self._get(self._chain(place, chain))))
+            for chain in range(1, self.chains)
+        ]
+        return sequence([done, *joined])
+
+
+class _Join(_Steps):
     """The code that takes together what threads have of their own."""
 
     stmt: JoinReduce
 
-    def _layout(self) -> Layout:
-        return self.stmt.layout
-
-    def _extents(self) -> tuple[int, ...]:
-        return self.stmt.layout.shape
-
     def _count_chains(self, results: int) -> int:
         return 1
 
-    def _start(self, place: Expr) -> list[tirx.Stmt]:
-        return []
-
-    def _registers(self, variables: tuple[Var, ...], extents: tuple[int, ...], place: Expr) -> tirx.Stmt:
+    def _own(self, variables: tuple[Var, ...], place: Expr) -> list[tirx.Stmt]:
         fragment = self.ctx.fragments[self.stmt.parts.buffer]
-        return self._put(place, self._decoded(tirx.BufferLoad(fragment.data, [place]), fragment.dtype))
+        return [self._put(place, self._decoded(tirx.BufferLoad(fragment.data, [place]), fragment.dtype))]

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.parts import Parts, parts_of
-from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.tiles import layouts_in, static_extents
 from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.emit.context import DeviceContext
@@ -35,7 +35,7 @@ from tilec.backends.cuda.warp_roles.emit_load import LOAD, OF_BLOCK, OF_CLUSTER
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, same_map
 from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Launch, walk
+from tilec.ir.nodes import Launch, walk
 from tilec.ir.nodes.barriers import SetRegisters
 from tilec.lowering.emission.storage import element_bytes
 
@@ -56,7 +56,7 @@ _ADD = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_gro
 
 def maps_of(launch: Launch) -> list[TensorMap]:
     """The tensor maps of a launch, each once, in the order of their use."""
-    layouts = {stmt.buffer: stmt.layout for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    layouts = layouts_in(launch.body)
     found: list[TensorMap] = []
     for stmt in walk(launch.body):
         if isinstance(stmt, (BoxLoad, TensorStore)):
@@ -66,11 +66,11 @@ def maps_of(launch: Launch) -> list[TensorMap]:
     return found
 
 
-def _map_of(stmt: BoxLoad | TensorStore, layouts: Mapping[Var, Layout | None]) -> TensorMap:
+def _map_of(stmt: BoxLoad | TensorStore, layouts: Mapping[Var, Layout]) -> TensorMap:
     if isinstance(stmt, PartStore):
         return part_map(stmt.dst, stmt.src.buffer, part_of(stmt).box)
     tile, box = (stmt.dst, stmt.src) if isinstance(stmt, BoxLoad) else (stmt.src, stmt.dst)
-    return boxes_of(box, tile.buffer, layouts[tile.buffer]).map
+    return boxes_of(box, tile.buffer, layouts.get(tile.buffer)).map
 
 
 def part_of(stmt: PartStore) -> Parts:

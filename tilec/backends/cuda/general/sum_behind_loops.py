@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
+from tilec.backends.cuda.analysis.tiles import clears, is_whole, static_extents, whole_tile
 from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.registers import fits_registers
@@ -191,4 +191,4 @@ def _starts_at_zero(total: _Total, before: Sequence[Stmt]) -> bool:
         (stmt for stmt in reversed(before) if any(buffer in set(written(inner)) for inner in walk((stmt,)))),
         None,
     )
-    return isinstance(last, Fill) and is_whole(last.dst) and getattr(last.value, "value", None) == 0
+    return isinstance(last, Fill) and is_whole(last.dst) and clears(last)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.tiles import layouts_in, whole_tile
 from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
 from tilec.backends.cuda.nodes import REPEATING, BlockReduce, JoinReduce, OwnReduce, ThreadLoop
 from tilec.ir.layout import Layout
@@ -41,7 +41,7 @@ class DeferReductions(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its reductions behind loops."""
-        deferral = _Deferral(fragment_layouts(launch), _users(walk(launch.body)))
+        deferral = _Deferral(layouts_in(launch.body), _users(walk(launch.body)))
         return replace(launch, body=deferral.block(launch.body))
 
 
@@ -167,9 +167,3 @@ def joined(stmt: BlockReduce, parts: Region, dst: Region, clear: bool, layout: L
     return JoinReduce(
         stmt.kind, parts, dst, stmt.axis, layout, clear, stmt.nan_propagate, stmt.scratch, loc=stmt.loc
     )
-
-
-def fragment_layouts(launch: Launch) -> dict[Var, Layout]:
-    """The layouts of a launch's fragments."""
-    allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc))
-    return {alloc.buffer: alloc.layout for alloc in allocs if alloc.layout is not None}

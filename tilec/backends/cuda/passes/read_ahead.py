@@ -125,9 +125,7 @@ class _Reader:
             return [stmt]
         allocs = tuple(alloc for each in found for alloc in (each.next, each.now))
         made = (*allocs, *stmt.body)
-        if sum(each.bytes for each in found) > _ROOM or not fits_registers(
-            made, Group(0, self.threads, made)
-        ):
+        if not fits_registers(made, Group(0, self.threads, made)):
             return [stmt]
         names, loop = _named_end(stmt)
         first = _in_trip(found, loop, loop.start)

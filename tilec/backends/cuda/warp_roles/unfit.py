@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.analysis.tiles import clears, is_whole
 from tilec.errors import Kind
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, walk
@@ -65,16 +65,11 @@ def check_cleared(gemms: Sequence[Gemm], before: Block) -> None:
         c = gemm.c.buffer
         own = [fill for fill in fills if fill.dst.buffer.same_as(c)]
         need(
-            len(own) == 1 and len(fills) == len(sums) and _is_zero(own[0]),
+            len(own) == 1 and len(fills) == len(sums) and is_whole(own[0].dst) and clears(own[0]),
             f"its accumulator {c.name} does not start at zero",
             next(iter(own or fills), gemm),
             f"T.clear({c.name}) before the loop, and fill nothing else there",
         )
-
-
-def _is_zero(fill: Fill) -> bool:
-    """Whether all of a tile is set to 0."""
-    return is_whole(fill.dst) and float(getattr(fill.value, "value", 1)) == 0
 
 
 def without_roles(launch: Launch, unfit: Unfit) -> Launch:

@@ -16,7 +16,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.loops.nest import Nest
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, written_buffers
 from tilec.backends.cpu.emit.loops.versions import emit_versions
-from tilec.ir.exprs import dtype_of, int_value, linear_in, same, substitute, transform, uses
+from tilec.ir.exprs import cast_to, dtype_of, int_value, linear_in, same, substitute, transform, uses
 from tilec.ir.nodes import Bind
 from tilec.ir.traits import Rewriter
 from tilec.lowering.emission.powers_of_two import is_power
@@ -84,14 +84,14 @@ def _emit_rows(nest: Nest, first: Expr, number: Expr, ctx: LaneContext) -> tirx.
     with ctx.scope():
         parts = [
             _bind(row, tirx.floordiv(first, number), ctx),
-            _bind(start, _cast(dtype, tirx.floormod(first, number)), ctx),
+            _bind(start, cast_to(tirx.floormod(first, number), dtype), ctx),
         ]
         rows = tirx.floordiv(start + extent - 1, size) + 1
         for name, stop in ((row, _MOST), (start, size), (step, rows), (column, size)):
             ctx.facts.bind_range(name, 0, stop)
         before = step * size - start
         low, high = tirx.max(zero, zero - before), tirx.min(size, extent - before)
-        digits = _Digits(var, number, ctx, row + _cast(dtype_of(row), step), column, before + column)
+        digits = _Digits(var, number, ctx, row + cast_to(step, dtype_of(row)), column, before + column)
         inner = emit_versions(Nest(((step, zero, rows), (column, low, high)), digits.block(nest.body)), ctx)
     return None if inner is None else sequence([*parts, inner])
 
@@ -99,10 +99,6 @@ def _emit_rows(nest: Nest, first: Expr, number: Expr, ctx: LaneContext) -> tirx.
 def _narrow(number: Expr) -> Expr:
     """A number before it was widened."""
     return number.value if isinstance(number, tirx.Cast) else number
-
-
-def _cast(dtype: str, value: Expr) -> Expr:
-    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
 
 
 def _bind(name: Var, value: Expr, ctx: LaneContext) -> tirx.Stmt:
@@ -154,12 +150,12 @@ class _Digits(Rewriter):
         self._note(linear[1], factor)
         if factor is None or self.row is None or self.column is None:
             return None
-        return _cast(dtype_of(node), self._of_row(digit, factor))
+        return cast_to(self._of_row(digit, factor), dtype_of(node))
 
     def _of_row(self, digit: Expr, factor: Expr) -> Expr:
         if isinstance(digit, tirx.FloorDiv):
             return self.row if int_value(factor) == 1 else tirx.floordiv(self.row, factor)
-        column = _cast(dtype_of(self.number), self.column)
+        column = cast_to(self.column, dtype_of(self.number))
         return column if int_value(factor) == 1 else tirx.floormod(self.row, factor) * self.number + column
 
     def _note(self, first: Expr, factor: Expr | None) -> None:
