@@ -243,3 +243,42 @@ def test_blocks_that_walk_over_tiles(kind):
     a, b = operands()
     dims = {"rows": Guard(div=8), "columns": Guard(div=8)}
     takes("matmul", walking(kind), [a, b, 4], np.matmul(*wide(a, b)), dims=dims, rule="is a grid of tiles")
+
+
+def two_sums(columns):
+    """Two products of a tile, whose sums leave no room for two blocks on a multiprocessor as they are."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((64, 128), "float16"),
+        B: T.Tensor((columns, 128), "float16"),
+        D: T.Tensor((64, 128), "float16"),
+        C: T.Tensor((64, columns), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((columns, 32), "float16")
+            d = T.alloc_shared((64, 32), "float16")
+            wide = T.alloc_fragment((64, columns), "float32")
+            narrow = T.alloc_fragment((64, 64), "float32")
+            most = T.alloc_fragment((64,), "float32")
+            T.clear(wide)
+            T.clear(narrow)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[0, k * 32], b)
+                T.copy(D[0, k * 32], d)
+                T.gemm(a, b, wide, transpose_B=True)
+                T.gemm(a, d, narrow, transpose_B=True)
+            T.reduce_max(narrow, most, dim=1)
+            for i, j in T.Parallel(64, columns):
+                C[i, j] = wide[i, j] - most[i]
+
+    return kernel
+
+
+def test_products_that_want_more_registers_at_launch_than_two_blocks_have_keep_one():
+    a = np.zeros((64, 128), np.float16)
+    made = elaborated(two_sums(256), (a, np.zeros((256, 128), np.float16), a), {}, {}, {})
+    (launch,) = lower(made, parse_target("sm_90a")).launches
+    assert launch.threads == (160, 1, 1)

@@ -18,7 +18,7 @@ from tilec.backends.cuda.attention.registers import most_words, words
 from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.attention.stores import staged_stores
 from tilec.backends.cuda.attention.windows import window_trips
-from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, Roles
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, WARPGROUP, Roles, holds_product
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.ir.exprs import all_of, dtype_of
@@ -86,7 +86,10 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
 def _together(parts: Parts, staging: tuple[Var, ...], target: Target) -> int:
     """Two blocks to a multiprocessor where its registers and memory hold them, be it with one product of each
     warpgroup under way: one computes while the other waits for products. One else."""
-    if (parts.warpgroups, 2) not in HANDED_ON:
+    products = [stmt for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)]
+    threads = 2 * (parts.warpgroups + 1) * WARPGROUP
+    held = all(holds_product(stmt.columns, threads) for stmt in products)
+    if (parts.warpgroups, 2) not in HANDED_ON or not held:
         return 1
     try:
         fitted(parts, staging, target, 2)

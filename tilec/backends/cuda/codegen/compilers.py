@@ -296,7 +296,8 @@ def _refused_flags(compiler: str, log: str, flags: Sequence[str]) -> InputError:
 def _refused(compiler: str, log: str) -> CompileError:
     """``why`` begins with the first error of the log: warnings stand in front of it."""
     lines = log.strip().splitlines()
-    first = next((at for at, line in enumerate(lines) if " error:" in line), 0)
+    said = (at for at, line in enumerate(lines) if " error:" in line or line.startswith("ptxas fatal"))
+    first = next(said, 0)
     return CompileError(
         f"{compiler} refused generated code",
         why="\n".join(lines[first : first + _ERROR_LINES]),

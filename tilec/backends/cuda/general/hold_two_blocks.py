@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.general.registers import registers_held
 from tilec.backends.cuda.limits import gpu_limits, has_wgmma
-from tilec.backends.cuda.nodes import BoxLoad, EachTile
+from tilec.backends.cuda.nodes import BoxLoad, EachTile, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import pool_plan
-from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, holds_product
 from tilec.ir.nodes import Kernel, Launch, walk
 from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -51,7 +51,7 @@ def _shared(launch: Launch, target: Target) -> Launch:
     brings = any(isinstance(stmt, BoxLoad) for stmt in walk(loads.body))
     if not brings or stays or asked or not _WITHOUT < registers_held(computes.body, WARPGROUP) <= more:
         return launch
-    if not has_room_for_two(launch, target):
+    if not has_room_for_two(launch, target) or not _hold_products(computes):
         return launch
     made = {
         loads: replace(loads, count=WARPGROUP, body=(SetRegisters(fewer, False), loads)),
@@ -59,6 +59,12 @@ def _shared(launch: Launch, target: Target) -> Launch:
     }
     body = tuple(made.get(stmt, stmt) for stmt in launch.body)  # type: ignore[call-overload]
     return replace(launch, threads=(2 * WARPGROUP, 1, 1), body=body)
+
+
+def _hold_products(group: Group) -> bool:
+    """Whether two blocks have the registers at launch that each product wants."""
+    products = (stmt for stmt in walk(group.body) if isinstance(stmt, WarpgroupProduct))
+    return all(holds_product(stmt.width, 2 * 2 * WARPGROUP) for stmt in products)
 
 
 def has_room_for_two(launch: Launch, target: Target) -> bool:
