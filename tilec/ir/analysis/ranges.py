@@ -107,6 +107,25 @@ def as_written(expr: Expr) -> Expr:
     return transform(expr, lambda node: as_written(node.a.a) if _is_hidden(node) else None)
 
 
+def with_bits(expr: Expr, analyzer: Analyzer) -> Expr:
+    """``expr`` for the analyzer, which knows no range of what bits are joined to or flipped in: below the
+    next power of two where both sides are, which a mask says."""
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, (tirx.BitwiseXor, tirx.BitwiseOr)) or not scalar_dtype(node).startswith(
+            "int"
+        ):
+            return None
+        sides = [with_bits(side, analyzer) for side in operands(node)]
+        found = [analyzer.const_int_bound(side) for side in sides]
+        made, most = rebuild(node, tuple(sides)), max(bound.max_value for bound in found)
+        if min(bound.min_value for bound in found) < 0 or most > limits("int32")[1]:
+            return made
+        return tirx.BitwiseAnd(made, tirx.const((1 << most.bit_length()) - 1, scalar_dtype(node)))
+
+    return transform(expr, visit)
+
+
 def _is_hidden(node: Expr) -> bool:
     return type(node) is tirx.BitwiseNot and type(node.a) is tirx.BitwiseNot
 

@@ -14,7 +14,7 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.analysis.long_names import LongNames, is_long
-from tilec.ir.analysis.ranges import SHORT, as_types_have_it, as_written, bounds, limits
+from tilec.ir.analysis.ranges import SHORT, as_types_have_it, as_written, bounds, limits, with_bits
 from tilec.ir.exprs import (
     DIVISIONS,
     all_of,
@@ -207,7 +207,9 @@ class Facts:
         return self._forms.of(self._state, _as_expr(expr), self._as_proofs_have_it)
 
     def _as_proofs_have_it(self, expr: Expr) -> Expr:
-        return self.analyzer.simplify(substitute(self.inline(expr), self._multiples))
+        return self.analyzer.simplify(
+            substitute(with_bits(self.inline(expr), self.analyzer), self._multiples)
+        )
 
     def prove(self, cond: Expr) -> bool | None:
         """True or False where ``cond`` always is, None where it may be either."""

@@ -45,8 +45,9 @@ def is_power(number: Expr) -> bool:
 
 
 def _is_held(exponent: Expr, dtype: str, ctx: Context) -> bool:
-    bound, bits = ctx.facts.analyzer.const_int_bound(exponent), DTYPES[dtype].bits
-    return bool(bound.min_value >= 0 and bound.max_value < bits - 1)
+    kind = dtype_of(exponent)
+    least, beyond = (tirx.const(number, kind) for number in (0, DTYPES[dtype].bits - 1))
+    return ctx.facts.prove(exponent >= least) is True and ctx.facts.prove(exponent < beyond) is True
 
 
 def _exponent(expr: Expr) -> Expr | None:

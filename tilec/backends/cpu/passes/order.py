@@ -33,6 +33,7 @@ from tilec.lowering.passes.expand_reduces import ExpandReduces
 from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.expand_scans import ExpandScans
 from tilec.lowering.passes.expand_sparse import ExpandSparse
+from tilec.lowering.passes.swap_tiles import SwapTiles
 from tilec.lowering.passes.unless_overlapping import UnlessOverlapping
 from tilec.lowering.passes.widen_indices import WidenIndices
 
@@ -40,6 +41,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 CPU_PASSES: tuple[Pass, ...] = (
     ExpandScaled(dtype="float32"),
     ChooseStores(),
+    SwapTiles(scopes=("shared.dyn", "local.fragment")),
     SpreadDepth(),
     WidenIndices(wide_sums=True),
     ExpandLaneProducts(),

@@ -146,11 +146,14 @@ def _loop_waits(loop: Parallel, layout: Layout, vector: int, layouts: Mapping[Va
         item, tile = run.item, layouts.get(run.item.buffer)
         if item.buffer.scope() != "shared.dyn" or tile is None:
             continue
-        places = _places(written_out(item.indices, loop), known, run.var, tile)
+        size = element_bytes(str(item.buffer.dtype))
+        widest = min(run.width, chunk(tile), WIDEST // size)
+        places = _places(
+            written_out(item.indices, loop), known, run.var, tile, 1 if item.is_write else widest
+        )
         if places is None:
             continue
-        size = element_bytes(str(item.buffer.dtype))
-        width = min(run.width, chunk(tile), WIDEST // size) if places.moves else 1
+        width = widest if places.moves else 1
         ways = bank_conflicts(places.offsets, size, width)
         times = ways * max(1.0, width * size / BANK_BYTES) / width * share * run.trips
         yield Wait(item.buffer, "written" if item.is_write else "read", ways, times, width * size)
@@ -183,22 +186,37 @@ class _Places(NamedTuple):
 
 
 def _places(
-    indices: Sequence[Expr], known: Mapping[Var, np.ndarray], var: Var, tile: Layout
+    indices: Sequence[Expr], known: Mapping[Var, np.ndarray], var: Var, tile: Layout, width: int
 ) -> _Places | None:
-    """None where places are not known, or not inside of the tile."""
+    """None where places are not known, or not inside of the tile. What ``width`` neighbours along a variable
+    find in one vector, in whichever order, they find where it begins."""
     if any(next(loads(index), None) is not None for index in indices):
         return None
-    zero = np.zeros(WARP, np.int32)
+    first = known.get(var, np.zeros(WARP, np.int32))
     try:
-        here = _evaluated(indices, known)
-        after = _evaluated(indices, {**known, var: known.get(var, zero) + 1})
+        found = [_evaluated(indices, {**known, var: first + step}) for step in range(max(width, 2))]
     except EvalError:  # divisors and shifts are not all defined where other variables are 0
         return None
+    here, after, *_ = found
     if any(np.any(index < 0) or np.any(index >= extent)
            for index, extent in zip(here, tile.shape, strict=True)):  # fmt: skip
         return None
+    begin = _begin(found[:width], width)
+    if begin is not None:
+        here, moves = [*here[:-1], begin], True
+    else:
+        moves = bool(np.all(after[-1] - here[-1] == 1))
     offsets = [int(place) for place in np.asarray(tile.offset(here))]
-    return _Places(offsets, bool(np.all(after[-1] - here[-1] == 1)))
+    return _Places(offsets, moves)
+
+
+def _begin(found: Sequence[Sequence[np.ndarray]], width: int) -> np.ndarray | None:
+    """Where in a row the vectors begin that the elements of ``found`` make up for each lane; None where they
+    do not."""
+    rows = all(np.array_equal(each[axis], found[0][axis]) for each in found for axis in range(len(each) - 1))
+    columns = np.sort([each[-1] for each in found], axis=0)
+    whole = np.all(columns == columns[0] + np.arange(width)[:, None]) and np.all(columns[0] % width == 0)
+    return columns[0] if width > 1 and rows and whole else None
 
 
 def _evaluated(indices: Sequence[Expr], values: Mapping[Var, np.ndarray]) -> list[np.ndarray]:

@@ -366,12 +366,20 @@ def widest_share(loop: Parallel, threads: int) -> int:
     return min(WIDEST, _power(max(1, math.prod(extents) // threads)), extents[-1] & -extents[-1])
 
 
-def vector_widths(kernel: Kernel, launch: Launch) -> dict[Stmt, int]:
-    """Per Parallel the widest vector of its global accesses along the last variable, or of its
-    shared ones where it has no others."""
+class VectorWidths(NamedTuple):
+    """Per Parallel the widest vector of its global accesses along the last variable, or of its shared ones
+    where it has no others: one that leaves each thread a vector, and (``alike``) one of loops that several
+    threads run alike."""
+
+    found: dict[Stmt, int]
+    alike: dict[Stmt, int]
+
+
+def vector_widths(kernel: Kernel, launch: Launch) -> VectorWidths:
+    """The widths of all loops of a launch."""
     finder = _Widths(kernel, launch)
     finder.block(launch.body)
-    return finder.found
+    return finder.widths
 
 
 def _power(number: int) -> int:
@@ -384,21 +392,23 @@ class _Widths(ScopedRewrite):
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
-        self.found: dict[Stmt, int] = {}
+        self.widths = VectorWidths({}, {})
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Records the width of a loop."""
         if not isinstance(stmt, Parallel):
             return super().stmt(stmt)
         if isinstance(stmt, RaggedLoop):
-            self.found[stmt] = stmt.width
+            self.widths.found[stmt] = stmt.width
             return [stmt]
         self._learn(stmt)
         for inner in walk(stmt.body):
             self._learn(inner)
         asked = _power(stmt.hints.coalesced_width or WIDEST)
         limit = min(asked, widest_share(stmt, thread_count(self.launch)))
-        self.found[stmt] = self._width(stmt, limit)
+        self.widths.found[stmt] = self._width(stmt, limit)
+        if limit < min(asked, widest_share(stmt, 1)):
+            self.widths.alike[stmt] = self._width(stmt, min(asked, widest_share(stmt, 1)))
         return [stmt]
 
     def _width(self, stmt: Parallel, limit: int) -> int:

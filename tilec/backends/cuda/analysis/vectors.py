@@ -245,7 +245,7 @@ def span(
     if any(uses(row, (var,)) for row in rows):
         return None
     start, steps = _steps(last, var, count, facts)
-    if not steps or min(steps) < 0 or max(steps) >= count:
+    if not steps or max(steps) >= count:
         return None
     length = 1 << max(steps).bit_length()
     width = min(length, widest(buffer, limit))
@@ -260,19 +260,36 @@ def span(
 
 
 def _steps(index: Expr, var: Var, count: int, facts: Facts) -> tuple[Expr, tuple[int, ...]]:
-    """An index at a multiple of ``count``, and how far it is from there at each value of ``var``; none where
-    that depends on the multiple."""
+    """The least that an index is at ``count`` values of ``var`` from a multiple of that on, and how far it is
+    from there at each of them; none where that depends on the multiple."""
     dtype = dtype_of(var)
     quotient = tirx.Var(f"{var.name}_vector", dtype)
     facts.analyzer.bind(quotient, tvm_ir.Range(tirx.const(0, dtype), tirx.const(_MOST, dtype)))
+    start = quotient * tirx.const(count, dtype)
     places = [
-        facts.analyzer.simplify(
-            substitute(index, {var: quotient * tirx.const(count, dtype) + tirx.const(number, dtype)})
-        )
-        for number in range(count)
+        facts.analyzer.simplify(_moved_to(index, var, start, number, count, facts)) for number in range(count)
     ]
     steps = [int_value(facts.analyzer.simplify(place - places[0])) for place in places]
-    return places[0], () if None in steps else tuple(steps)  # type: ignore[arg-type]
+    known = [step for step in steps if step is not None]
+    if len(known) < count:
+        return places[0], ()
+    least = min(known)
+    return places[known.index(least)], tuple(step - least for step in known)
+
+
+def _moved_to(index: Expr, var: Var, start: Expr, number: int, count: int, facts: Facts) -> Expr:
+    """An index at the ``number`` behind ``start``, a multiple of ``count``, of which exclusive or with less
+    than that leaves all but the lowest bits as they are."""
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, tirx.BitwiseXor) or not node.a.same_as(var) or count & (count - 1):
+            return None
+        mask = int_value(facts.analyzer.simplify(node.b))
+        if mask is None or not 0 <= mask < count:
+            return None
+        return start + tirx.const(number ^ mask, dtype_of(var))
+
+    return substitute(transform(index, visit), {var: start + tirx.const(number, dtype_of(var))})
 
 
 def _rows_align(buffer: Var, width: int, facts: Facts) -> bool:

@@ -28,6 +28,7 @@ from tilec.ir.nodes.barriers import WARPGROUP, Group
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.storage import element_bytes
+from tilec.targets import registers_of_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,6 +45,9 @@ SLABS = (128, 64, 32)
 
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 INTEGERS, WIDEST_INTEGERS = {"int8": "s8", "uint8": "u8"}, 224
+#: Registers that the assembler wants at launch beside the sums of one product, whatever setmaxnreg hands on:
+#: of 158 it speaks for m64n256 (NVRTC 12.9 and 13).
+_BESIDE_SUMS = 30
 
 
 def instruction_types(types: tuple[str, str, str]) -> str | None:
@@ -58,6 +62,12 @@ def instruction_types(types: tuple[str, str, str]) -> str | None:
         return None
     same = a == b or element_bytes(a) == element_bytes(b) == 1
     return f"{sums}.{FLOATS[a]}.{FLOATS[b]}" if same else None
+
+
+def holds_product(columns: int, threads: int) -> bool:
+    """Whether ``threads`` on a multiprocessor have the registers at launch that a product of so many columns
+    wants, with sums of 32 bits."""
+    return columns // 2 + _BESIDE_SUMS <= registers_of_a_thread(threads)
 
 
 class Chooser:
@@ -157,18 +167,19 @@ def _shares(rows: int, columns: int, groups: int, dtype: str, gemm: Gemm) -> tup
         across = groups // down
         if groups % down or rows % (ROWS * down) or columns % across:
             continue
-        width = _width(columns // across, dtype)
+        width = _width(columns // across, dtype, (groups + 1) * WARPGROUP)
         if width is not None and (across == 1 or _is_cut(gemm, columns // across)):
             return down, across, width
     return None
 
 
-def _width(columns: int, dtype: str) -> int | None:
-    """The columns of one instruction among those of a warpgroup: as many as can be."""
+def _width(columns: int, dtype: str, threads: int) -> int | None:
+    """The columns of one instruction among those of a warpgroup: as many as can be where ``threads`` share a
+    multiprocessor."""
     most = WIDEST_INTEGERS if dtype == "int32" else WIDEST
     for count in range(1, columns // 8 + 1):
         width = columns // count
-        if columns % count or width > most or width % 8:
+        if columns % count or width > most or width % 8 or not holds_product(width, threads):
             continue
         if dtype != "int32" or width in (8, 24) or width % 16 == 0:
             return width

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.wgmma import holds_product
 from tilec.backends.cuda.attention.layouts import laid_out, load_map
 from tilec.backends.cuda.attention.list_trips import with_listed_trips
 from tilec.backends.cuda.attention.memory import fitted
@@ -18,7 +19,7 @@ from tilec.backends.cuda.attention.registers import most_words, words
 from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.attention.stores import staged_stores
 from tilec.backends.cuda.attention.windows import window_trips
-from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, WARPGROUP, Roles, holds_product
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, WARPGROUP, Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.ir.exprs import all_of, dtype_of

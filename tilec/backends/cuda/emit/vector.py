@@ -252,12 +252,15 @@ class Vector:
             return []
         width = vector_width(load.source, indices, self.var, self._limit(load.source), ctx.facts)
         steps = tuple(range(self.width))
-        if width == 1:
+        if width < self.width:
             run = span(load.source, indices, self.var, self.width, self._limit(load.source), ctx.facts)
-            of_two = self._of_two(load, indices) if run is None or run[0] == 1 else []
-            if of_two or run is None:
-                return of_two or self._combed(load)
-            width, steps = run
+            if run is not None and run[0] > width:
+                width, steps = run
+            elif width == 1:
+                of_two = self._of_two(load, indices)
+                if of_two or run is None:
+                    return of_two or self._combed(load)
+                steps = run[1]
         tmp = self._registers(load.source, "v", 1 << max(steps).bit_length())
         self.held.append((load, tmp, steps))
         if width > 1 or begins_anywhere(load.source, indices, self.var, self.width, ctx.facts) == 1:

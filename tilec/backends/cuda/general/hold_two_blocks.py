@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.wgmma import holds_product
 from tilec.backends.cuda.general.registers import registers_held
 from tilec.backends.cuda.limits import gpu_limits, has_wgmma
 from tilec.backends.cuda.nodes import BoxLoad, EachTile, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import pool_plan
-from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, holds_product
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP
 from tilec.ir.nodes import Kernel, Launch, walk
 from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
 from tilec.lowering.passes.base import Pass, rewrite_launches

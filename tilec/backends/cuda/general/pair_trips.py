@@ -14,22 +14,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.nodes import BoxLoad
-from tilec.ir.analysis.renaming import copied, renamed
-from tilec.ir.exprs import dtype_of, int_value, substitute
-from tilec.ir.nodes import LOOPS, Alloc, Block, For, Gemm, If, Launch, Stmt, walk
+from tilec.ir.analysis.renaming import renamed
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import LOOPS, Alloc, Block, For, Gemm, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.rewrite import map_block
+from tilec.lowering.trip_pairs import in_pairs
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
 #: Columns of a product beside which threads make the operand of the next one.
 _WIDE = 256
@@ -93,30 +93,10 @@ def is_wide(product: Gemm) -> bool:
 
 def _pair(loop: For, operands: list[Var]) -> list[Stmt]:
     """A loop over pairs of trips, and the last trip of an odd number."""
-    var = tirx.Var(str(loop.var.name), dtype_of(loop.var))
-    one, two = (tirx.const(value, dtype_of(var)) for value in (1, 2))
-    zero = tirx.const(0, dtype_of(var))
-    count = sym.Analyzer().simplify(tirx.max(loop.stop - loop.start, zero))
-    first = loop.start + var * two
     others = {tile: _odd(tile) for tile in operands}
-    body = (*_trip(loop, first), *renamed(_trip(loop, first + one), others))
-    pairs = replace(loop, var=var, start=zero, stop=tirx.floordiv(count, two), body=body)
-    return [*map(Alloc, others.values()), pairs, *_rest(loop, sym.Analyzer().simplify(count % two))]
+    return [*map(Alloc, others.values()), *in_pairs(loop, loop.body, renamed(loop.body, others))]
 
 
 def _odd(tile: Var) -> Var:
     """The fragment of the second trip of a pair."""
     return tirx.decl_buffer(tile.shape, str(tile.dtype), name=f"{tile.name}_odd", scope=tile.scope())
-
-
-def _rest(loop: For, left: Expr) -> Block:
-    """The last trip, where ``left`` is 1."""
-    last = _trip(loop, loop.stop - tirx.const(1, dtype_of(loop.var)))
-    if int_value(left) is None:
-        return (If(tirx.NE(left, tirx.const(0, dtype_of(left))), last, loc=loop.loc),)
-    return last if int_value(left) else ()
-
-
-def _trip(loop: For, number: Expr) -> Block:
-    """The trip of a number."""
-    return copied(map_block(loop.body, lambda value: substitute(value, {loop.var: number})))

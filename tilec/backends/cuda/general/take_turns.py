@@ -69,12 +69,16 @@ def _in_turns(launch: Launch, target: Target) -> Launch:
         made = _made(launch, turns)
     except Unfit:
         return launch
+    return next((each for each in (_with_parts(made, turns), made) if _is_fit(each, target)), launch)
+
+
+def _is_fit(launch: Launch, target: Target) -> bool:
+    """Whether shared memory holds the tiles of a launch, and each group's columns make whole operands."""
     assert target.gpu is not None
-    room = target.gpu.shared_bytes
-    if pool_plan(made).total > room:
-        return launch
-    parts = _with_parts(made, turns)
-    return parts if pool_plan(parts).total <= room else made
+    chooser, warps = Chooser(launch, None), WARPGROUP // WARP
+    products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
+    taken = all(chooser.takes(product, warps) for product in products)
+    return taken and pool_plan(launch).total <= target.gpu.shared_bytes
 
 
 def _with_parts(launch: Launch, turns: Turns) -> Launch:

@@ -81,10 +81,10 @@ class LayoutRewrite:
     """Rewrites the statements of one launch.
 
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
-    identity) and ``widths`` their vector widths, ``uniformity`` tells what only some threads run, ``asked``
-    which layouts are the author's. ``added`` are allocations that belong to the launch, ``sums`` the
-    accumulators of products, ``zeroed`` fragments that are written in part, ``roads`` what costs more than it
-    might."""
+    identity) and ``widths`` their vector widths, ``alike`` those of loops that several threads run alike,
+    ``uniformity`` tells what only some threads run, ``asked`` which layouts are the author's. ``added`` are
+    allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments that
+    are written in part, ``roads`` what costs more than it might."""
 
     warps: int
     uniformity: Uniformity
@@ -92,6 +92,7 @@ class LayoutRewrite:
     layouts: dict[Var, Layout]
     loops: Mapping[Stmt, Layout]
     widths: Mapping[Stmt, int]
+    alike: Mapping[Stmt, int]
     asked: Set[Var] = frozenset()
     added: list[Alloc] = field(default_factory=list)
     sums: set[Var] = field(default_factory=set)
@@ -194,6 +195,8 @@ class LayoutRewrite:
         vector = self.widths.get(loop) or _late_width(loop)
         if tiles and not any(item.buffer.scope() == "global" for item in accesses(body)):
             vector = max(vector, _late_width(loop))
+        if not self._uses_all_threads(layout):
+            vector = max(vector, self.alike.get(loop, 1))
         first = layout.digits[-1][0] if layout.digits[-1] else None
         held = first.size if first is not None and first.space == "reg" else 1
         vector = math.gcd(vector, held)

@@ -91,7 +91,7 @@ class _Inference:
         self.warps = warps_of(launch)
         self.fragments = {stmt.buffer for stmt in walk(launch.body)
                           if isinstance(stmt, Alloc) and stmt.buffer.scope() == "local.fragment"}  # fmt: skip
-        self.widths = vector_widths(kernel, launch)
+        self.widths, self.alike = vector_widths(kernel, launch)
         self.layouts: dict[Var, Layout] = {}
         self.loops: dict[Stmt, Layout] = {}
         self.addressed = addressed_in(launch.body)
@@ -111,7 +111,7 @@ class _Inference:
         self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
         uniformity = Uniformity(self.launch)
         rewrite = LayoutRewrite(
-            self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths, asked
+            self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths, self.alike, asked
         )
         body = rewrite.launch_body(self.launch.body)
         found = with_roads(replace(self.launch, body=body), (*roads, *rewrite.roads))

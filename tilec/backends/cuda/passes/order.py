@@ -16,6 +16,7 @@ from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.hoist_trips import HoistTrips
 from tilec.backends.cuda.passes.hold_elements import HoldElements
+from tilec.backends.cuda.passes.hold_rows import HoldRows
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.join_parts import JoinParts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
@@ -59,6 +60,7 @@ from tilec.lowering.passes.drop_proven_tests import DropProvenTests
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.name_variables import NameVariables
+from tilec.lowering.passes.swap_tiles import SwapTiles
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: What all launches go through before any roles are looked for.
@@ -68,6 +70,7 @@ OPENING: tuple[Pass, ...] = (
     NameVariables(),
     DropProvenTests(),
     ChooseStores(),
+    SwapTiles(scopes=("shared.dyn",)),
     ForwardStores(),
     SpreadTrips(),
     HoldElements(),
@@ -107,6 +110,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     RelaxAdditions(),
     StageStores(),
     AskAhead(),
+    HoldRows(),
     ShiftColumns(),
     PartEnds(),
     PairRows(),

@@ -71,17 +71,6 @@ REGISTER_UNIT = 8
 MOST_REGISTERS = 232
 
 
-#: Registers that the assembler wants at launch beside the sums of one product, whatever setmaxnreg hands on:
-#: of 158 it speaks for m64n256 (NVRTC 12.9 and 13).
-_BESIDE_SUMS = 30
-
-
-def holds_product(columns: int, threads: int) -> bool:
-    """Whether ``threads`` on a multiprocessor have the registers at launch that a product of so many columns
-    wants, with sums of 32 bits."""
-    return columns // 2 + _BESIDE_SUMS <= registers_of_a_thread(threads)
-
-
 def shared_out(registers: int, groups: int) -> int:
     """What each thread of ``groups`` warpgroups gets at launch, for so many of one of each together."""
     return -(-registers // (groups * REGISTER_UNIT)) * REGISTER_UNIT

@@ -9,8 +9,15 @@ along K alone.
 from __future__ import annotations
 
 from tilec.backends.cuda.analysis.mma import dtypes, extents
-from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES, WIDEST, WIDEST_INTEGERS, instruction_types
-from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, MOST_REGISTERS, Roles, WarpgroupTile
+from tilec.backends.cuda.analysis.wgmma import (
+    ROWS,
+    STEP_BYTES,
+    WIDEST,
+    WIDEST_INTEGERS,
+    holds_product,
+    instruction_types,
+)
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, MOST_REGISTERS, WARPGROUP, Roles, WarpgroupTile
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit
 from tilec.errors import Kind
 from tilec.ir.nodes import Gemm
@@ -58,6 +65,11 @@ def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
         raise Unfit(
             f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {WIDEST_INTEGERS}",
             remedy="choose such an N tile",
+        )
+    if not holds_product(columns, (warpgroups + 1) * WARPGROUP):
+        raise Unfit(
+            f"{columns} columns take more registers than a thread of {warpgroups} warpgroups has at launch",
+            remedy="choose a narrower N tile, or fewer threads",
         )
     _check_rows("A", gemm.trans_a, depth, types[0])
     _check_rows("B", not gemm.trans_b, depth, types[1])
