@@ -102,3 +102,29 @@ def test_typed_numbers_wrap_around_where_they_are_stored(dtype):
 
     wanted = np.array([-3, 5_000_000_000, -7716050], np.int64).astype(dtype)
     agree(main, expected=np.repeat(wanted, 32).reshape(3, 32))
+
+
+def test_powers_of_two_whose_exponent_two_loops_tell_are_shifts():
+    @T.prim_func
+    def kernel(X: T.Tensor((256,), "float32"), Y: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((256,), "float32")
+            T.copy(X, s)
+            for p in T.serial(8):
+                for q in T.serial(p + 1):
+                    for t in T.Parallel(128):
+                        d = 1 << (p - q)
+                        i = t // d * 2 * d + t % d
+                        a = s[i]
+                        b = s[i + d]
+                        up = ((i >> (p + 1)) & 1) == 0
+                        s[i] = T.if_then_else((a > b) == up, b, a)
+                        s[i + d] = T.if_then_else((a > b) == up, a, b)
+            T.copy(s, Y)
+
+    x = np.random.default_rng(4).standard_normal(256).astype(np.float32)
+    agree(kernel, x, dims={}, expected=np.sort(x))
+    chip = parse_target("sm_80")
+    text = str(to_tir(lower(elaborated(kernel, (x,), {}, {}, {}), chip), chip).launches[0].func)
+    assert "t >> p - q" in text
+    assert "t & d - 1" in text

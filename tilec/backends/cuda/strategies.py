@@ -41,6 +41,7 @@ from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.align_operands import AlignOperands
 from tilec.backends.cuda.passes.clear_at_begin import ClearAtBegin
 from tilec.backends.cuda.passes.clear_in_products import ClearInProducts
+from tilec.backends.cuda.passes.fit_threads import FitThreads
 from tilec.backends.cuda.passes.fold_rows import FoldRows
 from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
@@ -64,12 +65,13 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), Fu
 _LAST: tuple[Pass, ...] = tuple(step for step in CUDA_PASSES if step not in (*OPENING, *_FIRST))
 
 #: Warps load what they multiply, by cp.async.
-PLAIN_PASSES: tuple[Pass, ...] = (*OPENING, PadTiles(), AlignOperands(), *_FIRST, *_LAST)
+PLAIN_PASSES: tuple[Pass, ...] = (*OPENING, PadTiles(), FitThreads(), AlignOperands(), *_FIRST, *_LAST)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
     *OPENING,
     PadTiles(),
+    FitThreads(),
     AlignOperands(),
     *_FIRST,
     PairSums(),
@@ -87,6 +89,7 @@ TMA_PASSES: tuple[Pass, ...] = (
 HOPPER_PASSES: tuple[Pass, ...] = (
     *OPENING,
     PadTiles(),
+    FitThreads(),
     SpreadDepth(),
     FoldRows(),
     AlignOperands(),
