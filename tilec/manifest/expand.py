@@ -85,11 +85,11 @@ def load_manifests(
     tuned = read_tuned(path) if use_tuned else TunedConfigs(tuned_path(path))
     files = ScheduleFiles(document.folder)
     every = {host: declared_targets(document, manifest, hosts, host) for host in hosts}
-    expanded = {host: _expand(document, manifest, host, every[host], files, tuned) for host in hosts}
+    expanded = {host: _expand(document, manifest, every[host], files, tuned) for host in hosts}
     left_out = _left_out(document, manifest, expanded)
     check_backward(expanded[hosts[0]])
     variants = [each for made in expanded.values() for kernel in made for each in kernel.variants]
-    warnings = (*tuned.warnings(path.parent, variants), *left_out)
+    warnings = (*tuned.warnings(variants), *left_out)
     chosen = chosen_targets(path, every.values(), targets)
     plans = tuple(
         _select(Plan(path, manifest, host, made, warnings), chosen, kernels)
@@ -105,7 +105,6 @@ def load_manifests(
 def _expand(
     document: Document,
     manifest: Manifest,
-    host: Host,
     declared: Declared,
     files: ScheduleFiles,
     tuned: TunedConfigs,

@@ -78,7 +78,7 @@ class TunedConfigs:
     path: Path
     entries: tuple[TunedEntry, ...] = ()
 
-    def warnings(self, base: Path, variants: Sequence[Variant]) -> tuple[str, ...]:
+    def warnings(self, variants: Sequence[Variant]) -> tuple[str, ...]:
         """Entries that are stale, or that no variant of the manifest uses."""
         lines = (self._warning(entry, variants) for entry in self.entries)
         return tuple(line for line in lines if line)

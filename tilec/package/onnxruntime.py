@@ -13,8 +13,8 @@ from tilec.families import host_family
 from tilec.package.ctext import array, record, reference
 from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
-from tilec.package.operators import inputs, link_operators, prefix, table, tables
-from tilec.package.places import Place, places
+from tilec.package.operators import for_each_host, inputs, link_operators, prefix, table, tables
+from tilec.package.places import Place
 from tilec.package.templates import render
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def operators(spec: PackageSpec) -> tuple[KernelRecord, ...]:
 def write_operators(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
     """Writes the operators' library of each host beside the written library, and returns their paths. Raises
     PackageError where no kernel is an operator, or a library cannot be written."""
-    return tuple(
-        _write(spec, place, report) for spec, place, report in zip(specs, places(specs), reports, strict=True)
-    )
+    return for_each_host(_write, specs, reports)
 
 
 def _is_expressible(kernel: KernelRecord) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tilec.package.ctext import array, constants, record, reference, row
 from tilec.package.escape import c_string
 from tilec.package.install import scratch_folder
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
-from tilec.package.places import Place
+from tilec.package.places import Place, places
 from tilec.package.runtime import compile_c, runtime_folder
 from tilec.package.templates import render
 
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from tilec.package.write import BuildReport
 
 _SOURCES = {SHAPE: "DIM_SHAPE", STRIDE: "DIM_STRIDE", SCALAR: "DIM_SCALAR", CONSTANT: "DIM_CONSTANT"}
+
+
+def for_each_host(
+    write: Callable[[PackageSpec, Place, BuildReport], Path],
+    specs: Sequence[PackageSpec],
+    reports: Sequence[BuildReport],
+) -> tuple[Path, ...]:
+    """What ``write`` made beside the library of each host."""
+    return tuple(write(*each) for each in zip(specs, places(specs), reports, strict=True))
 
 
 def link_operators(

@@ -13,8 +13,8 @@ from tilec.package.ctext import array, constants, record
 from tilec.package.escape import c_string
 from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
-from tilec.package.operators import link_operators, prefix, table, tables
-from tilec.package.places import Place, places
+from tilec.package.operators import for_each_host, link_operators, prefix, table, tables
+from tilec.package.places import Place
 from tilec.package.templates import render
 from tilec.portable.operands import Operands
 from tilec.portable.torch_schema import schema
@@ -40,9 +40,7 @@ def torch_kernels(spec: PackageSpec) -> tuple[KernelRecord, ...]:
 def write_torch_operators(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
     """Writes the operators' library of each host beside the written library, and returns their paths. Raises
     PackageError where no kernel is an operator, or a library cannot be written."""
-    return tuple(
-        _write(spec, place, report) for spec, place, report in zip(specs, places(specs), reports, strict=True)
-    )
+    return for_each_host(_write, specs, reports)
 
 
 def _types(kernel: KernelRecord) -> set[str]:

@@ -163,7 +163,7 @@ class Oracle:
     ) -> dict[str, Any]:
         if self._author.inputs is None:
             values = random_values(self._kernel, dims, rng, indices_of(variant.ir_text))
-            self._blocks.fill(self._kernel, variant.ir_text, values, dims, rng)
+            self._blocks.fill(variant.ir_text, values, dims, rng)
             return values
         values = random_values(self._kernel, dims, rng)
         given = list(self._author.inputs(dict(dims), rng))

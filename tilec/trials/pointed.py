@@ -12,7 +12,6 @@ import numpy as np
 from tilec.errors import UnsupportedError
 from tilec.ir.interp.values import cast, is_float, numpy_dtype
 from tilec.package.model import evaluate
-from tilec.trials.facts import KernelFacts
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -93,7 +92,6 @@ class Blocks:
 
     def fill(
         self,
-        kernel: KernelFacts,
         ir_text: str,
         values: dict[str, Any],
         dims: Mapping[str, int],

@@ -62,7 +62,7 @@ def work_of(kernel: KernelFacts, ir_text: str, dims: Mapping[str, int], values: 
     counter = _Counter(parsed)
     try:
         with np.errstate(all="ignore"):
-            counter.run(kernel, dims, values)
+            counter.run(dims, values)
     except (EvalError, UnsupportedError, KeyError, IndexError) as error:
         return Work(moved, unknown=f"the number of products depends on what only running shows ({error})")
     return Work(moved, dict(counter.flops))
@@ -97,7 +97,7 @@ class _Counter(Machine):
         self.copies = [stmt for stmt in ir.walk(kernel.body) if isinstance(stmt, ir.Copy)]
         self._relevant = {stmt: self._decides(stmt) for stmt in ir.walk(kernel.body)}
 
-    def run(self, facts: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
+    def run(self, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
         """Counts one call."""
         known = {NUM_SMS: INTERPRETED, **dims}
         for dim in self.kernel.dims:

@@ -157,7 +157,7 @@ def _places(
 ) -> _Matrices:
     """The matrices of a product of two: with the rows of its left operand and the columns of the right."""
     sides = ((gemm.a, int(gemm.trans_a)), (gemm.b, 1 - int(gemm.trans_b)))
-    found = [_side(_source(loop, region.buffer), axis, launch, names) for region, axis in sides]
+    found = [_side(_source(loop, region.buffer), axis, names) for region, axis in sides]
     (row, rows), (column, columns) = found
     sums = gemm.c.buffer
     held = tirx.decl_buffer(
@@ -174,7 +174,7 @@ def _source(loop: For | Pipelined, tile: Var) -> Copy:
     return copy
 
 
-def _side(copy: Copy, axis: int, launch: Launch, names: dict[Var, Expr]) -> tuple[Expr, Expr]:
+def _side(copy: Copy, axis: int, names: dict[Var, Expr]) -> tuple[Expr, Expr]:
     """Where the tile of a copy starts on an axis of its matrix, and how much that has."""
     start = inlined(copy.src.start[axis], names)
     known = not any(True for _ in loads(start))

@@ -149,7 +149,7 @@ def has_slabs(alloc: Alloc) -> bool:
 def _is_ring(tile: Var, body: Block, loads: Set[Stmt]) -> bool:
     """Whether every use of a tile stands behind one of its ``loads`` in the same block or in one inside, and
     loads of one block alone around it."""
-    return all(_is_covered(stmt, chain, loads) for stmt, chain in _chains(body) if uses_itself(stmt, tile))
+    return all(_is_covered(chain, loads) for stmt, chain in _chains(body) if uses_itself(stmt, tile))
 
 
 def _chains(
@@ -163,7 +163,7 @@ def _chains(
             yield from _chains(inner, chain)
 
 
-def _is_covered(stmt: Stmt, chain: tuple[tuple[Block, int], ...], loads: Set[Stmt]) -> bool:
+def _is_covered(chain: tuple[tuple[Block, int], ...], loads: Set[Stmt]) -> bool:
     levels = [(block, position) for block, position in chain if loads & set(block)]
     if len(levels) != 1:
         return False
