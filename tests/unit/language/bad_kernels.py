@@ -553,3 +553,53 @@ def numpy_function(A: Floats, B: Ints):
 def numpy_array(A: Floats, B: Ints):
     with T.Kernel(1, threads=32):
         A[0] = np.arange(3) + A[1]
+
+
+@T.prim_func
+def truth_of_a_tile(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        s = T.alloc_shared((1,), "int32")
+        if s:
+            B[bx] = 1
+
+
+@T.prim_func
+def truth_of_a_slice(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        if A[bx, 0:4] or bx > 2:
+            B[0, 0] = 1
+
+
+@T.prim_func
+def compared_with_a_text(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        if A[bx] == "relu":
+            B[bx] = 1
+
+
+@T.prim_func
+def print_text_first(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.print("here", 3)
+
+
+@T.prim_func
+def attribute_of_arrays(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        T.copy(A.T, B)
+
+
+TABLE = np.arange(8)
+
+
+@T.prim_func
+def array_as_a_table(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = TABLE[bx]
+
+
+@T.prim_func
+def tensor_type_as_a_tile(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        s = T.Tensor((8,), "int32")
+        s[bx] = A[bx]

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _CALL = re.compile(r"[\w.]+(?=\()")
+#: How Python, NumPy and torch speak of an expression or a buffer that their code does not take.
+_OPERANDS = re.compile(r"\b(?:Value|Element|Buffer|Slice)\b|^only integers, slices")
+_OF_EXPRESSIONS = (
+    "Python, NumPy and torch compute while the kernel is built, when expressions have no value yet",
+    "use what T has for it (T.sqrt, T.max), and pass a table that expressions index as a tensor",
+)
+_OF_CODE = (
+    "the kernel's Python code raised while it was elaborated",
+    "correct the code, or the dims, args and config it was given",
+)
 #: Classes whose `SourceError` has a name.
 _NAMED: dict[type[BaseException], type[SourceError]] = {
     AssertionError: SourceAssertionError,
@@ -38,12 +48,13 @@ def author_error(error: BaseException, kernel: str, place: Place | None) -> Sour
     """``error``, raised by the code of ``kernel``, as a `SourceError` that is also of the error's class: who
     catches it finds its ``args`` and attributes."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    why, remedy = _OF_EXPRESSIONS if _OPERANDS.search(str(error)) else _OF_CODE
     parts = {
         "what": f"kernel {kernel}: {text}",
         "place": place,
-        "why": "the kernel's Python code raised while it was elaborated",
+        "why": why,
         "given": "",
-        "remedy": "correct the code, or the dims, args and config it was given",
+        "remedy": remedy,
     }
     return _rebuilt(type(error), error.args, {**vars(error), **parts})
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from os.path import basename
 from typing import Any
 
-from tilec.errors import SourceAssertionError, SourceValueError
+from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.pruned import pruned
 from tilec.ir.nodes.threads import PER_THREAD, WARP
@@ -31,7 +31,14 @@ def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int 
     and the value, from every thread that gets here; of a buffer a line per element, each once. Without
     ``obj`` the message alone. Where the kernel uses thread indices, the first thread of that warp prints
     shared and global memory; elsewhere the thread that has an element does. Raises `SourceValueError` for
-    other objects and for nothing to print."""
+    other objects and for nothing to print, `SourceTypeError` for other messages."""
+    if not isinstance(msg, str):
+        raise source_error(
+            SourceTypeError,
+            f"T.print does not take the message {msg!r}",
+            construct="T.print",
+            remedy="give what is printed first and a text behind it: T.print(x, 'x')",
+        )
     obj, head = resolve(obj), f"{_escaped(msg)}: " if msg else ""
     if isinstance(obj, Buffer):
         return _print_buffer(obj, head, warp_group_id * _GROUP + warp_id * WARP)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.errors import SourceError, SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
     from tilec.language.values.builder import Frame
 
+_TURNED = "T.transpose on tiles, transpose_A and transpose_B of T.gemm, or A[j, i]"
+_CAST = "T.copy to a tile of another dtype, or astype of elements"
+#: What stands for attributes that arrays have.
+_OF_ARRAYS = {
+    "T": _TURNED, "mT": _TURNED, "transpose": _TURNED, "permute": _TURNED, "reshape": "T.reshape(A, shape)",
+    "view": "T.view(A, shape, dtype)", "astype": _CAST, "to": _CAST, "sum": "T.reduce_sum",
+    "max": "T.reduce_max", "min": "T.reduce_min", "size": "shape", "ndim": "len(A.shape)",
+}  # fmt: skip
 #: More blocks or trips than any index is asked about.
 _FAR = 1 << 20
 
@@ -71,7 +79,8 @@ class Buffer:
             raise unsupported(
                 f"{name} of a buffer", remedy="index the buffer, or use T.access_ptr in a call of C code"
             )
-        raise AttributeError(f"a buffer has no {name}")
+        instead = f": use {_OF_ARRAYS[name]}" if name in _OF_ARRAYS else ""
+        raise AttributeError(f"a buffer has no {name}{instead}")
 
     @property
     def data(self) -> Handle:
@@ -139,7 +148,7 @@ class Buffer:
         )
 
     def __bool__(self) -> bool:
-        return True
+        raise _no_truth(self.name, self.name, len(self.shape))
 
     def described(self) -> str:
         """The buffer as errors list it."""
@@ -251,6 +260,16 @@ class Buffer:
     def _stop(self, item: Any, axis: int) -> Expr:
         expr = self._integer(item, axis)
         return expr + expression(self.shape[axis]) if _is_negative(expr, self.name) else expr
+
+
+def _no_truth(what: str, name: str, axes: int) -> SourceError:
+    """Whether ``what``, which has several elements or none, is true."""
+    return source_error(
+        SourceTypeError,
+        f"{what} has no truth value",
+        why="its elements have, which are known at run time",
+        remedy=f"use an element, {name}[{', '.join('0' * axes)}], or `{name} is not None`",
+    )
 
 
 class ShapeParams(tuple[Any, ...]):
@@ -440,6 +459,9 @@ class Slice(Arithmetic):
 
     def __getitem__(self, indices: Any) -> Any:
         raise unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")
+
+    def __bool__(self) -> bool:
+        raise _no_truth(f"a slice of {self.buffer.name}", self.buffer.name, len(self.starts))
 
 
 def known_or_expr(expr: Expr) -> int | Expr:

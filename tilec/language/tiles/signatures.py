@@ -26,6 +26,18 @@ class TensorType:
     dtype: make_dtype
     strides: tuple[Any, ...] | None = None
 
+    def __getitem__(self, indices: Any) -> Any:
+        raise source_error(
+            SourceTypeError,
+            "a T.Tensor of a shape alone has no elements",
+            why="it says what a parameter is",
+            remedy="use T.alloc_shared or T.alloc_fragment for a tile, T.alloc_global for scratch memory, "
+            "or T.Tensor(shape, dtype, A.data) for what lies in A",
+        )
+
+    def __setitem__(self, indices: Any, value: Any) -> None:
+        self[indices]
+
 
 @dataclass(frozen=True)
 class Declared:

@@ -65,7 +65,7 @@ def no_number(kind: type[SourceError], text: str | None, shown: str, what: str) 
         )
     truth = kind is SourceValueError
     remedy = (
-        "use `if` inside the kernel, T.if_then_else, T.max or T.min"
+        "use `if` inside the kernel or a @T.macro, T.if_then_else, T.max or T.min"
         if truth
         else "cast it with T.cast(x, dtype); T.exp and friends stand for math, a buffer for a list to index"
     )

@@ -138,7 +138,7 @@ def _is_operand(value: Any) -> bool:
 def _identity(symbol: str, left: Any, right: Any) -> Any:
     """Comparisons with None, strings and the like are Python's; everything else is a type error."""
     other = right if _is_operand(left) else left
-    if symbol in ("==", "!="):
+    if symbol in ("==", "!=") and not isinstance(other, (str, list, tuple, dict)):
         return NotImplemented if is_tile(other) else (left is right) == (symbol == "==")
     if are_several(other):
         raise several(f"operator {symbol} takes one index, not several")
