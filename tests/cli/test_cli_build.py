@@ -224,6 +224,16 @@ def test_cpu_and_cuda_code_share_a_library(tilec: Callable, project: Path) -> No
     assert (again["compiled"], again["reused"] > 0) == (0, True), "the cache holds CUDA images too"
 
 
+def test_a_part_that_replaces_more_is_told(tilec: Callable, project: Path) -> None:
+    levels = 'cpu = ["x86-64-v2", "x86-64-v3"]'
+    replace(project / "proj.toml", 'cpu = ["x86-64-v2"]', levels)
+    replace(project / "kernels" / "saxpy.py", "+ y[b * block + i]", "+ T.exp(y[b * block + i])")
+    assert build(tilec, project)["warnings"] == []
+    (warning,) = build(tilec, project, "--target", "x86-64-v3")["warnings"]
+    assert "had x86-64-v2, too, which --target and --kernel leave out" in warning
+    assert build(tilec, project, "--target", "x86-64-v3")["warnings"] == []
+
+
 def test_an_output_folder_that_is_a_file_is_refused_before_compiling(tilec: Callable, project: Path) -> None:
     (project / "out").write_text("in the way")
     outcome = tilec("build", project / "proj.toml", "-o", project / "out" / "deeper")

@@ -17,6 +17,7 @@ from tilec.build.plans import load_plans
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, as_listed, compile_one
+from tilec.build.replaced import lost_to_a_part
 from tilec.build.reuse import find, keep
 from tilec.build.served import without_served
 from tilec.cache import Store
@@ -121,11 +122,12 @@ def build(
         raise StrictError(remarks)
     finished = (work.finished[at] for at in range(len(work.variants)))
     specs = tuple(_package_spec(plan, finished) for plan in plans)
+    lost = lost_to_a_part(specs, folder) if targets or kernels else ()
     reports, package_reused = _packages(work, specs, folder, static)
     newer = (said for plan, spec in zip(plans, specs, strict=True) for said in _newer_glibc(plan, spec))
     others = _no_operators(specs[0], torch=torch, onnxruntime=onnxruntime)
     said_of_plans = (said for plan in plans for said in plan.warnings)
-    warnings = dict.fromkeys((*said_of_plans, *work.warnings, *newer, *others))
+    warnings = dict.fromkeys((*said_of_plans, *work.warnings, *newer, *others, *lost))
     return BuildResult(
         plans,
         specs,
