@@ -12,6 +12,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.exprs import walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.barriers import Group
+from tilec.language.frontend.crossed_reads import crossed_reads
 from tilec.language.frontend.lost_stores import lost_stores
 from tilec.language.values.access import expressions_of, read_by, written_by
 
@@ -29,7 +30,8 @@ def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Rema
     """What to warn of, each with the author's line."""
     silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
     found = () if silent else tuple(_unwritten(kernel))
-    return (*found, *_without_effect(kernel), *_left_outputs(kernel), *lost_stores(kernel))
+    shared = (*lost_stores(kernel), *crossed_reads(kernel))
+    return (*found, *_without_effect(kernel), *_left_outputs(kernel), *shared)
 
 
 def _remark(what: str, stmt: ir.Stmt, kernel: ir.Kernel, remedy: str) -> Remark:
