@@ -1,7 +1,7 @@
 """Calls through the library's tvm-ffi door: the shortest way from Python for torch tensors and NumPy arrays.
 
 The door checks as the loader does. What tvm-ffi itself cannot pass on (read-only arrays, element types that
-NumPy does not export) has not run, and goes through the loader."""
+NumPy does not export) has not run, and goes through the loader, whose errors do not mention the door."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fast_call(
             except Exception as error:
                 if _has_passed(error, args):
                     raise
-                return slow(*args)
+            return slow(*args)
 
         return only
 
@@ -63,10 +63,9 @@ def fast_call(
         except Exception as error:
             if _has_passed(error, args):
                 raise
-            return slow(*args)
-        if len(places) == 1:
-            return convert(made)
-        return [convert(made[place]) for place in places]
+        else:
+            return convert(made) if len(places) == 1 else [convert(made[place]) for place in places]
+        return slow(*args)
 
     return several
 

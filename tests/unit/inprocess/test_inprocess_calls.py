@@ -88,8 +88,9 @@ def test_every_way_of_a_call_gives_the_same() -> None:
     made = kernel(x, 3.0)
     made += 1  # outputs may be written
     for wrong in (x[::-1], x[:99], x.astype(np.float64)):
-        with pytest.raises(ValueError, match="X"):
+        with pytest.raises(ValueError, match="X") as caught:
             kernel(wrong, 3.0)
+        assert caught.value.__context__ is None, "no way that was tried before is told of"
     with pytest.raises(ValueError, match="expected 2 inputs"):
         kernel(x)
 
