@@ -135,3 +135,21 @@ def test_what_begins_between_vectors_is_not_parted(count):
     expected = [np.append(X[1:], np.float16(0)), X[::-1].copy()]
     agree(shifted(), X, dims={"n": Guard(min=16)}, expected=expected, targets=TARGETS)
     assert "single elements where a tensor ends" not in instructions(shifted(), X, least=16)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_tiles_of_elements_wider_than_words_start_beside_each_other(dtype):
+    n, block = T.dynamic("n"), 64
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), dtype), B: T.Tensor((n,), dtype), C: T.Tensor((n,), dtype)):
+        with T.Kernel(T.ceildiv(n, block), threads=32) as bx:
+            a, b = T.alloc_shared((block,), dtype), T.alloc_shared((block,), dtype)
+            T.copy(A[bx * block], a)
+            T.copy(B[bx * block], b)
+            for i in T.Parallel(block):
+                C[bx * block + i] = a[i] - b[i]
+
+    a, b = (RNG.integers(-9, 9, 131).astype(dtype) for _ in range(2))
+    agree(kernel, a, b, expected=a - b, targets=TARGETS)
+    assert roads(kernel, a, b, dims={"n": Guard()})[0].instruction.startswith("cp.async of 16 bytes")

@@ -9,7 +9,8 @@ import numpy as np
 
 from tilec.backends.cuda.device.helper import Helper, Lanes
 
-_WORD = 4
+#: Bytes that are moved at once at the end of a row.
+WORD = 4
 #: An element of so many bytes, in C and as a dtype.
 _ELEMENTS = {1: ("unsigned char", "uint8"), 2: ("unsigned short", "uint16"), 4: ("unsigned", "uint32")}
 
@@ -42,7 +43,7 @@ def realign(size: int, element: int) -> Helper:
         for step in (2, 1)
         if step < words
     )
-    last = "held[i]" if element == _WORD else _pair("(shift & 3) * 8")
+    last = "held[i]" if element == WORD else _pair("(shift & 3) * 8")
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(void* low, const void* above, int rest) {{
   unsigned held[{2 * words}];
@@ -70,7 +71,7 @@ def read_end(size: int, element: int) -> Helper:
     lie ``lap`` further on than the others; 0 where ``index``, that of the first in its row, comes to one that
     is negative or not below ``extent``. All are asked for before one is waited for."""
     name, (word, dtype) = f"tilec_read_end_{size}_{element}", _ELEMENTS[element]
-    count, words = size // element, size // _WORD
+    count, words = size // element, size // WORD
 
     def meaning(
         lanes: Lanes, to: Any, source: Any, at: Any, index: Any, extent: Any, turned: Any, lap: Any
@@ -82,7 +83,7 @@ def read_end(size: int, element: int) -> Helper:
                 held[:, number] = inside.chosen(inside.load(source, dtype, at + step), held[:, number])
         _keep(lanes, to, held)
 
-    each = _WORD // element
+    each = WORD // element
     parts = [f"found[{each} * i + {part}] << {8 * element * part}" for part in range(each)]
     made = " | ".join(f"({part})" for part in parts)
     return Helper(name, f"""
@@ -111,7 +112,7 @@ def cut_end(size: int, element: int) -> Helper:
     """Makes of a vector of ``size`` bytes, read whole, what `read_end` would have read: elements beside the
     row become 0, those that lie ``lap`` further on are read."""
     name, (word, dtype) = f"tilec_cut_end_{size}_{element}", _ELEMENTS[element]
-    count, words = size // element, size // _WORD
+    count, words = size // element, size // WORD
 
     def meaning(
         lanes: Lanes, to: Any, source: Any, at: Any, index: Any, extent: Any, turned: Any, lap: Any
@@ -126,7 +127,7 @@ def cut_end(size: int, element: int) -> Helper:
                 held[:, number] = moved.chosen(moved.load(source, dtype, at + step), held[:, number])
         _keep(lanes, to, held)
 
-    each, bits = _WORD // element, 8 * element
+    each, bits = WORD // element, 8 * element
     full = (1 << bits) - 1
     kept = " | ".join(
         f"({each} * i + {part} >= begin && {each} * i + {part} < end ? {full << bits * part:#x}u : 0)"
@@ -153,7 +154,7 @@ __device__ __forceinline__ void {name}(
 def write_end(size: int, element: int) -> Helper:
     """Writes the elements of a vector as `read_end` reads them."""
     name, (word, dtype) = f"tilec_write_end_{size}_{element}", _ELEMENTS[element]
-    count, words = size // element, size // _WORD
+    count, words = size // element, size // WORD
 
     def meaning(
         lanes: Lanes, to: Any, at: Any, source: Any, index: Any, extent: Any, turned: Any, lap: Any
@@ -164,7 +165,7 @@ def write_end(size: int, element: int) -> Helper:
             if inside is not None:
                 inside.store(to, dtype, np.ascontiguousarray(held[:, number]), at + step)
 
-    each = _WORD // element
+    each = WORD // element
     part = f"({word})(((const unsigned*)from)[i / {each}] >> (i % {each} * {8 * element}))"
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(

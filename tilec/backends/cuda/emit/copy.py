@@ -10,7 +10,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents
 from tilec.backends.cuda.analysis.low_places import place_width
-from tilec.backends.cuda.device.ends import read_end
+from tilec.backends.cuda.device.ends import WORD, read_end
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import over_layout
@@ -62,14 +62,17 @@ def _piece(stmt: AsyncCopy, store: Store, known: bool, ctx: DeviceContext) -> ti
 
 
 def _end(stmt: AsyncCopy, indices: tuple[Expr, ...], to: Expr, ctx: DeviceContext) -> Expr:
-    """What moves the elements of a piece that are in their row, and zeros for others."""
+    """What moves the elements of a piece that are in their row, and zeros for others; of wider ones than
+    words their words."""
     each, origin = element_bytes(str(stmt.dst.buffer.dtype)), ctx.storage(stmt.src.buffer)
     values = [ctx.value(index) for index in indices]
     extent = convert(ctx.value(origin.shape[-1]), "int64")
     row = existing(stmt.src.buffer, (*indices[:-1], tirx.const(0, dtype_of(indices[-1]))), ctx)
     if row:
         extent = tirx.Select(all_of(row), extent, tirx.const(0, "int64"))
-    zero = tirx.const(0, "int32")
+    words = max(1, each // WORD)
+    zero, parts = tirx.const(0, "int32"), tirx.const(words, "int64")
     start, place, index = origin.data.ptr_to([zero]), origin.offset(values), values[-1]
-    read = read_end(stmt.width * each, each)
-    return read.call(to, start, convert(place, "int64"), convert(index, "int64"), extent, zero, zero)
+    read = read_end(stmt.width * each, each // words)
+    of_parts = (convert(value, "int64") * parts for value in (place, index, extent))
+    return read.call(to, start, *of_parts, zero, zero)
