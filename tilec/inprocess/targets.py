@@ -31,7 +31,7 @@ def resolve_target(spec: Any = None) -> Target:
         return spec
     named = spelling_of(read_settings().target if spec is None else spec)
     if named.kind in _OTHER_VENDORS:
-        raise UnsupportedError(f"target {named.kind}", remedy="compile for cuda, hip or cpu")
+        raise UnsupportedError(f"target {named.kind} is not supported", remedy="compile for cuda, hip or cpu")
     if named.kind == AUTO:
         return _here()[1]
     backend = _backend_of_kind(named.kind)

@@ -203,5 +203,6 @@ def test_a_negative_block_size_is_refused_with_its_line(made, what):
 
 def test_ceildiv_of_numbers():
     assert T.ceildiv(65, 64) == 2
-    with pytest.raises(SourceValueError, match=r"T\.ceildiv by -4"):
-        T.ceildiv(65, -4)
+    for size in (-4, 0):
+        with pytest.raises(SourceValueError, match=rf"T\.ceildiv by {size}"):
+            T.ceildiv(65, size)

@@ -44,13 +44,13 @@ def _truncating(name: str, a: Any, b: Any) -> Any:
 
 
 def ceildiv(a: Any, b: Any) -> Any:
-    """``(a + b - 1) // b``. Raises `SourceValueError` where ``b`` is known to be below 0."""
-    if isinstance(b, int) and b < 0:
+    """``(a + b - 1) // b``. Raises `SourceValueError` where ``b`` is known to be no size."""
+    if isinstance(b, int) and b < 1:
         raise source_error(
             SourceValueError,
             f"T.ceildiv by {b}",
             construct="T.ceildiv",
-            why="it counts the pieces of a size, and a size is not negative",
+            why="it counts pieces of a size, and a piece has one element at least",
             remedy="give a positive divisor; where it is a tile size, correct the config",
         )
     return (a + (b - 1)) // b
