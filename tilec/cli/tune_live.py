@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilec.cli.output import counted
+from tilec.errors import Kind
 from tilec.tune.watch import Watcher
 
 if TYPE_CHECKING:
+    from tilec.tune.planning import Planned
     from tilec.tune.problems import Problem
     from tilec.tune.results import About, Result, Row
     from tilec.tune.slots import Slot
@@ -24,7 +27,19 @@ def watcher() -> Lines:
 
 
 class Lines(Watcher):
-    """A line when a variant is done."""
+    """A line when a variant is done, and one for each mistake that leaves configs out."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def planned(self, planned: Planned) -> None:
+        """What is wrong with configs that the kernel does not take, once for all variants."""
+        kind = Kind.SOURCE.value
+        reason = planned.reasons.get(kind)
+        if reason is not None and reason not in self._told:
+            self._told.add(reason)
+            left = counted(planned.counts[kind], "config")
+            self.warned(f"{planned.problem.title}: {left} left out: {reason}")
 
     def __enter__(self) -> Lines:
         return self
@@ -63,6 +78,7 @@ class Bars(Lines):
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        super().__init__()
         self._progress = Progress(
             TextColumn("{task.description:>9}"),
             BarColumn(),
