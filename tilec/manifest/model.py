@@ -472,6 +472,7 @@ class Tune(Table):
         default=None,
         description='`"auto"`: beside the lists here, sizes of tiles, stages and threads that the parameters '
         "of the factory allow (tuning.md).",
+        examples=['space = "auto"  # values to try stand beside it: bM = [64, 128]'],
     )
     points: Annotated[tuple[Any, ...], BeforeValidator(_point_list)] | None = Field(
         default=None,
@@ -634,7 +635,11 @@ class Kernel(Table):
     override: tuple[Override, ...] = Field(
         default=(), description="Config values and tolerances for some of the variants."
     )
-    tune: Tune = Field(default=Tune(), description="What `tilec tune` searches.")
+    tune: Tune = Field(
+        default=Tune(),
+        description="What `tilec tune` searches.",
+        examples=["tune = { bM = [64, 128], num_stages = { min = 2, max = 4 } }"],
+    )
     model: tuple[ModelLayers, ...] = Field(
         default=(), description="Layers of transformer models that the kernel computes."
     )
