@@ -175,6 +175,7 @@ from tilec.language.tiles.tile_scheduler import PersistentTileScheduler
 from tilec.language.values import intrinsics, next_after, pairs, scalars
 from tilec.language.values.annotations import WSID
 from tilec.language.values.layouts import Fragment, Layout
+from tilec.language.values.other_names import INSTEAD
 from tilec.language.values.scalars import dtype
 from tilec.packages import find_aliases
 from tilec.spelling import nearest
@@ -399,10 +400,17 @@ _NAMES: dict[str, Any] = {
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return _NAMES[name]
-    asked_by_python = name.startswith("__") and name.endswith("__")  # of every module, by whoever looks at it
-    near = None if asked_by_python else nearest(name, __dir__())
-    hint = f"; did you mean T.{near}?" if near else ""
-    raise AttributeError(f"the tile language has no T.{name}{hint}")
+    raise AttributeError(f"the tile language has no T.{name}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """What may have been meant."""
+    if name.startswith("__") and name.endswith("__"):  # asked of every module, by whoever looks at it
+        return ""
+    if name in INSTEAD:
+        return f"; use {INSTEAD[name]}"
+    near = nearest(name, __dir__())
+    return f"; did you mean T.{near}?" if near else ""
 
 
 def __dir__() -> list[str]:

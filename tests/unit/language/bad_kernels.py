@@ -603,3 +603,34 @@ def tensor_type_as_a_tile(A: Ints, B: Ints):
     with T.Kernel(8) as bx:
         s = T.Tensor((8,), "int32")
         s[bx] = A[bx]
+
+
+@T.prim_func
+def name_of_another_language(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = T.sum(A)
+
+
+@T.prim_func
+def names_for_too_many(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        for i, j, k in T.Parallel(8, 8):
+            B[i, j] = A[i, j]
+
+
+@T.prim_func
+def dtype_in_front(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = T.cast("int32", A[bx])
+
+
+@T.prim_func
+def comparisons_without_brackets(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = T.if_then_else(A[bx] > 1 & A[bx] < 3, 1.0, 0.0)
+
+
+@T.prim_func
+def one_argument_too_many(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = T.exp(A[bx], 2)

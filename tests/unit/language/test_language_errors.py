@@ -14,6 +14,7 @@ from language_build import DYNAMIC, build
 import tilec.language as T
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language.frontend.programs import PrimFunc
+from tilec.language.values.other_names import INSTEAD
 
 KERNELS = {name: found for name, found in vars(bad_kernels).items() if isinstance(found, PrimFunc)}
 Ints = T.Tensor((8,), "int32")
@@ -111,3 +112,20 @@ def test_without_columns_the_whole_line_is_marked(tmp_path):
     line, columns = _position(SimpleNamespace(co_filename=str(file)), 0, 2)
     assert (line, columns) == (2, (4, None))
     assert Place(str(file), line, columns=columns).excerpt() == ["2 | T.copy(a, b)", "  | ^^^^^^^^^^^^"]
+
+
+def test_names_of_other_languages_are_none_of_this_one():
+    assert not INSTEAD.keys() & set(dir(T))
+
+
+def test_what_is_returned_in_place_of_an_output_is_named():
+    @T.prim_func
+    def other(A: Ints):
+        made = T.empty((8,), "int32")
+        with T.Kernel(8) as bx:
+            made[bx] = A[bx]
+        return A
+
+    with pytest.raises(SourceError, match="must return its") as caught:
+        build(other)
+    assert caught.value.why == "it makes made and returns A"

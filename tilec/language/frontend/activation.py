@@ -129,8 +129,11 @@ class Activation:
         if isinstance(value, ShapeParams):
             self._check_sizes(names, items)
         if len(items) != len(names):
-            what = "not enough" if len(items) < len(names) else "too many"
-            raise ValueError(f"{what} values to unpack (expected {len(names)}, got {len(items)})")
+            raise source_error(
+                SourceValueError,
+                f"{len(items)} values cannot be unpacked into {', '.join(names)}",
+                remedy="give as many values as names: T.Parallel(8, 4) has two indices",
+            )
         return tuple(map(self._snapshot, names, items))
 
     def _check_sizes(self, names: Sequence[str], items: Sequence[Any]) -> None:

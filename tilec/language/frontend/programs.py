@@ -203,7 +203,7 @@ class Run:
             raise SourceRuntimeError(
                 f"kernel {self.captured.name} must return its T.empty tensors and nothing else",
                 place=self.captured.place,
-                why=f"it makes {len(made)} and returns {len(items)}",
+                why=f"it makes {_named(one.buffer for one in made)} and returns {_named(items)}",
                 remedy="return every output, in the order callers get them",
             )
         if made and out_idx not in (None, []):
@@ -424,6 +424,11 @@ class Macro:
             )
         indices = tuple(activation.once(Value(index), name).expr for index in value.indices)
         return Element(value.buffer, indices, reference=True).settled()
+
+
+def _named(items: Iterable[Any]) -> str:
+    """Values by the names of those that are buffers."""
+    return ", ".join(str(getattr(item, "name", repr(item))) for item in items) or "nothing"
 
 
 def macro(function: Callable[..., Any] | None = None, **options: Any) -> Any:

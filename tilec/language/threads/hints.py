@@ -143,7 +143,7 @@ def _silent(name: str) -> Callable[..., None]:
     def call(*args: Any, **kwargs: Any) -> None:
         return None
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = "Accepted; adds nothing."
     return call
 
@@ -152,7 +152,7 @@ def _unheeded(name: str, why: str) -> Callable[..., None]:
     def call(*args: Any, **kwargs: Any) -> None:
         unheeded(f"T.{name}", why, "leave it out")
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = "Accepted; a loss of the launch."
     return call
 

@@ -123,7 +123,7 @@ def _warp_reduction(kind: str) -> Callable[[Any], Value]:
             )
         return _lane(f"T.{word}", f"warp_{kind}", (found.expr,))
 
-    reduce.__name__ = word
+    reduce.__name__ = reduce.__qualname__ = word
     reduce.__doc__ = f"The {kind} of ``value`` over the 32 lanes of the warp; every lane gets it."
     if kind in ("max", "min"):
         reduce.__doc__ += " NaN does not count: T.any_sync(mask, T.isnan(value)) finds it."

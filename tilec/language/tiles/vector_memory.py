@@ -60,7 +60,7 @@ def _loader(name: str, bits: int) -> Callable[..., Any]:
         kind = elements[0].buffer.dtype
         return Loaded(made.lanes, kind) if isinstance(made, Vector) else Word(made, kind)
 
-    load.__name__ = name
+    load.__name__ = load.__qualname__ = name
     load.__doc__ = f"{bits} bits from an element on, as {words}; 0 where ``pred`` is false."
     return load
 
@@ -77,7 +77,7 @@ def _storer(name: str, bits: int) -> Callable[..., None]:
         for element, lane in zip(elements, lanes_of(found, len(elements)), strict=True):
             element.store(lane if pred is None else if_then_else(pred, lane, Value(element.expr)))
 
-    store.__name__ = name
+    store.__name__ = store.__qualname__ = name
     store.__doc__ = f"Writes {bits} bits ({words}) from an element on, where ``pred`` holds."
     return store
 

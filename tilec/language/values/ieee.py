@@ -118,7 +118,7 @@ def _fast(name: str) -> Callable[[Any], Value]:
         single = cast_value(value, make_dtype("float32"))
         return cast_value(call_named("float32", f"__{name}f", single), value.dtype)
 
-    call.__name__ = f"__{name}"
+    call.__name__ = call.__qualname__ = f"__{name}"
     call.__doc__ = f"``{name}(x)``: approximate on CUDA, the ordinary function on CPUs; floats alone."
     return call
 

@@ -79,7 +79,7 @@ def _unary(name: str) -> Callable[[Any], Value]:
     def call(x: Any) -> Value:
         return call_function(name, _as_float(x))
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = (
         f"``{name}(x)``; integers are converted to float32 first, the result has the argument's dtype."
     )
@@ -97,7 +97,7 @@ def _binary(name: str) -> Callable[[Any, Any], Value]:
     def call(x: Any, y: Any) -> Value:
         return call_function(name, *same_float(x, y))
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"``{name}(x, y)`` in the common float dtype of its arguments."
     return call
 
@@ -125,7 +125,7 @@ def _rounding(name: str) -> Callable[[Any], Any]:
         wrapped = wrap(x)
         return call_function(name, wrapped) if _row(wrapped).is_float else wrapped
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"``{name}(x)`` of a float; an integer is itself."
     return call
 
@@ -220,7 +220,7 @@ def _float_test(name: str) -> Callable[[Any], Value]:
         exact = value if value.dtype in _TESTED else cast_value(value, make_dtype("float32"))
         return Value(tirx_function(name)(exact.expr))
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"``{name}(x)`` as a bool."
     return call
 
@@ -279,6 +279,12 @@ def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any =
     """``value`` as ``dtype``, by the store rules; of a dtype that nothing computes with (float8_e8m0fnu,
     or of four bits) the number as it is computed with. ``sat=False``: what is too large for an 8-bit float
     becomes infinity or NaN. ``round``: "rn", "rz", "rp" and "rm" are accepted and round to nearest."""
+    if isinstance(value, str):
+        raise source_error(
+            SourceTypeError,
+            f"T.cast does not take {str(value)!r} as a value",
+            remedy="give the value first, T.cast(x, 'int32'), or T.Cast('int32', x)",
+        )
     if round == "rs" or rbits is not None:
         raise unsupported("T.cast with stochastic rounding", remedy="leave round and rbits out")
     if round not in ("", "rn", "rz", "rp", "rm"):

@@ -10,7 +10,11 @@ from tilec.ir.num_sms import NUM_SMS
 from tilec.language.values.places import source_error
 
 _NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
-_OF_INTEGERS = (SourceTypeError, "it works on the bits of integers", "T.reinterpret the float, or cast it")
+_OF_INTEGERS = (
+    SourceTypeError,
+    "it works on the bits of integers, in front of any comparison beside it",
+    "T.reinterpret the float, or cast it; of comparisons write (a < b) & (c < d)",
+)
 #: What is wrong with the operands of an operator: class, why, remedy.
 _MISTAKES = {
     "/": (SourceRuntimeError, "integer division is ambiguous", "use // or T.truncdiv, or cast to a float"),

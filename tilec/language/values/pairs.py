@@ -37,7 +37,7 @@ def _pair(name: str, function: Callable[..., Any]) -> Callable[..., Vector]:
         made: Vector = lanewise(function)(*values, **options)
         return cast_vector(made, values[0].dtype)  # type: ignore[no-any-return]
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"``{name.rstrip('2')}`` of both lanes of pairs ({', '.join(PAIRS)})."
     return call
 
@@ -55,7 +55,7 @@ def _extreme_pair(kind: str) -> Callable[..., Vector]:
     def call(x: Vector, y: Vector, nan_propagate: bool = False) -> Vector:
         return pair(x, y, nan_propagate=nan_propagate)
 
-    call.__name__ = f"{kind}2"
+    call.__name__ = call.__qualname__ = f"{kind}2"
     call.__doc__ = f"{pair.__doc__} Of NaN and a number the number, with ``nan_propagate`` NaN."
     return call
 
