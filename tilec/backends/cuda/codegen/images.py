@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 #: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
 _FIRST_DRIVER = 12000
 _SHARED = "bytes of shared memory in a block"
+_THREADS = "threads in a block"
+_CLUSTER = "blocks in a cluster"
+#: What to do where a launch has too many.
+_REMEDIES = {
+    _SHARED: "choose smaller blocks or fewer stages in the config",
+    _THREADS: "give T.Kernel fewer threads, which are filled up to whole warps",
+    _CLUSTER: "choose a smaller cluster",
+}
 
 
 def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
@@ -112,9 +120,9 @@ def check_limits(lowered: LoweredKernel, target: Target) -> None:
         threads = launch.threads[0] * launch.threads[1] * launch.threads[2]
         cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
         for what, number, limit in (
-            ("threads in a block", threads, gpu.threads),
+            (_THREADS, threads, gpu.threads),
             (_SHARED, launch.shared_bytes, gpu.shared_bytes),
-            ("blocks in a cluster", cluster, gpu.cluster_blocks),
+            (_CLUSTER, cluster, gpu.cluster_blocks),
         ):
             if number > limit:
                 raise _too_much(lowered, target, index, what, number, limit)
@@ -143,7 +151,7 @@ def _too_much(
         f"launch {index} of {lowered.name!r} needs {number} {what}, {target.name} has {limit}",
         place=lowered.launches[index].place,
         why="the config asks for more than a device of this architecture gives to one block",
-        remedy="choose smaller blocks, fewer stages or fewer threads in the config",
+        remedy=_REMEDIES[what],
         kind=Kind.SHARED_MEMORY if what == _SHARED else Kind.THREADS,
     )
 
