@@ -3,12 +3,18 @@ their own; results are those of updates that others may come between."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
+
 import numpy as np
 import pytest
 from compiled import Library
 
 from tilec.backends.generate import compile_variant
+from tilec.backends.pipeline import lower
+from tilec.ir.exprs import int_value
 from tilec.ir.interp import interpreter
+from tilec.ir.nodes import Alloc, Atomic, Block, For, Parallel, Stmt, children, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
@@ -22,7 +28,7 @@ with launch({blocks}, threads=(64, 1, 1)) as (bx,):
     for {loop}:
 {body}
 """
-ROWS, COUNTS = "j in parallel(64)", "i, j in parallel(32, 64)"
+ROWS, COUNTS, TRIPS = "j in parallel(64)", "i, j in parallel(32, 64)", "r in serial(0, 32, 1)"
 #: Name to blocks, loop, and lines of its body.
 BODIES = {
     "rows": (128, ROWS, ("atomic_add(Y[I[bx], j], X[bx, j])",)),
@@ -31,6 +37,25 @@ BODIES = {
     "masked": (128, ROWS, ("if X[bx, j] > cast(float32, 3):", "    atomic_add(Y[I[bx], j], X[bx, j])")),
     "places": (4, COUNTS, ("atomic_add(W[(I[bx * 32 + i] + j) % 16], 1)",)),
     "one": (4, COUNTS, ("atomic_add(W[3], 1)", "atomic_add(W[3], j)", "atomic_or(W[4], i)")),
+    "row sums": (4, COUNTS, ("p = bx * 4 + i % 16", "atomic_add(Y[bx, i], X[bx * 32 + i, j])")),
+    "column sums": (4, TRIPS, ("for j in parallel(64):", "    atomic_add(Y[bx, j], X[bx * 32 + r, j])")),
+    "largest of rows": (4, COUNTS, ("e = bx * 32 + i", "atomic_max(Y[e // 8, e % 8], X[e, j])")),
+    "some": (
+        4,
+        COUNTS,
+        (
+            "if bx * 32 + i < 100:",
+            "    if X[bx * 32 + i, j] > cast(float32, 3):",
+            "        atomic_add(W[i], 1)",
+        ),
+    ),
+    "otherwise": (
+        4,
+        COUNTS,
+        ("if i < 5:", "    atomic_or(W[i], j)", "else:", "    atomic_or(W[15], j % 4 * 64)"),
+    ),
+    "looked up": (4, COUNTS, ("atomic_min(Y[I[i], 1], X[bx * 32 + i, j])",)),
+    "seen": (4, COUNTS, ("atomic_add(W[i % 16], 1)", "atomic_add(Y[0, W[0] % 8 * 0], X[bx, j])")),
     "exchange": (4, COUNTS, ("atomic_add(Y[0, j], Y[1, j % 3])", "atomic_add(Y[1, j % 3], Y[0, j])")),
 }
 
@@ -67,6 +92,29 @@ def test_lanes_have_elements_of_their_own(library):
     lost = [note for note in library.notes("rows") if "scalar" in note]
     assert lost
     assert all("where several threads share the blocks" in note for note in lost)
+
+
+@pytest.mark.parametrize("name", ["row sums", "column sums", "largest of rows", "some", "otherwise"])
+def test_what_iterations_share_is_updated_once(name):
+    kernel = lower(parse_kernel(text(name)), parse_target("x86-64-v3"))
+    updates = [loops for stmt, loops in within(kernel.body, 1) if isinstance(stmt, Atomic)]
+    assert updates
+    assert all(trips <= 64 for trips in updates)
+
+
+@pytest.mark.parametrize("name", ["rows", "places", "seen"])
+def test_what_iterations_do_not_share_is_updated_where_it_was(name):
+    kernel = lower(parse_kernel(text(name)), parse_target("x86-64-v3"))
+    assert not any(isinstance(stmt, Alloc) for stmt in walk(kernel.body))
+
+
+def within(block: Block, trips: int) -> Iterator[tuple[Stmt, int]]:
+    """The statements of a block, each with how often it runs."""
+    for stmt in block:
+        yield stmt, trips
+        counts = stmt.extents if isinstance(stmt, Parallel) else [stmt.stop] if isinstance(stmt, For) else []
+        for inner in children(stmt):
+            yield from within(inner, trips * prod(int_value(count) or 1 for count in counts))
 
 
 def test_a_launch_of_one_block_has_no_atomic_instruction():
