@@ -21,6 +21,7 @@ _GATHER = re.compile(r"tilec_gather_(int\d+)_[a-z]+\d+x\d+")
 _SOME = re.compile(r"tilec_some_(int\d+)_[a-z]+\d+x\d+")
 _STORE_SOME = re.compile(r"tilec_store_some_(int\d+)_([a-z]+\d+x\d+)")
 _SCATTER = re.compile(r"tilec_scatter_(int\d+)_([a-z]+\d+x(\d+))")
+_STORE_LAST = re.compile(r"tilec_store_last_(int\d+)_([a-z]+\d+x\d+)")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
@@ -98,6 +99,9 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _SCATTER.fullmatch(name)
     if found is not None:
         return _store_lanes(name, c_type(found[2]), c_type(f"{found[1]}x{found[3]}"), "at[i]", helpers)
+    found = _STORE_LAST.fullmatch(name)
+    if found is not None:
+        return _store_lanes(name, c_type(found[2]), c_type(found[1]), "at", helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     if name in ("tilec_vdpbf16ps", "tilec_bfdot") and result is not None:

@@ -15,7 +15,12 @@ from tilec.backends.cpu.emit.first_lanes import (
     store_first_lanes,
 )
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
-from tilec.backends.cpu.emit.some_lanes import neighbours_that_exist, scatter_lanes, store_lanes
+from tilec.backends.cpu.emit.some_lanes import (
+    neighbours_that_exist,
+    scatter_lanes,
+    store_lanes,
+    store_last_lane,
+)
 from tilec.backends.cpu.emit.streams import stream
 from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
@@ -45,6 +50,8 @@ def store_element(
         return None
     index = flat_index(storage, indices, ctx)
     lanes = lanes_of(index)
+    if lanes == 1 and ctx.mask is not None and lanes_of(ctx.mask) > 1:
+        return _store_last(storage, index, value if raw else ctx.encode_in(buffer, value), conds, ctx)
     if lanes == 1 and lanes_of(value) > 1:
         raise NotVectorisable(
             f"all lanes write one element of {buffer.name}", "write it once, outside of the loop"
@@ -84,11 +91,25 @@ def _mask_of_store(
 
 def _store_masked(storage: Storage, index: Expr, stored: Expr, mask: Expr, ctx: LaneContext) -> tirx.Stmt:
     """The store of the lanes of ``mask``, side by side or each to its place, the last of several to one."""
-    first = tirx.const(0, storage.index_type)
-    base, dtype = tirx.address_of(tirx.BufferLoad(storage.data, [first])), stored_type(storage.dtype)
+    base, dtype = _base(storage), stored_type(storage.dtype)
     if isinstance(index, tirx.Ramp) and int_value(index.stride) == 1:
         return store_lanes(base, index.base, mask, stored, dtype, ctx.target, ctx.functions)
     return scatter_lanes(base, index, mask, stored, dtype, ctx.functions)
+
+
+def _store_last(
+    storage: Storage, index: Expr, stored: Expr, conds: list[Expr], ctx: LaneContext
+) -> tirx.Stmt:
+    """The store of an element that all lanes have in common, by the last of those that take part."""
+    exists = [ctx.value(all_of(conds))] if conds else []
+    lanes = lanes_of(ctx.mask)
+    mask = tirx.And(ctx.mask, spread(exists[0], lanes)) if exists else ctx.mask
+    dtype = stored_type(storage.dtype)
+    return store_last_lane(_base(storage), index, mask, spread(stored, lanes), dtype, ctx.functions)
+
+
+def _base(storage: Storage) -> Expr:
+    return tirx.address_of(tirx.BufferLoad(storage.data, [tirx.const(0, storage.index_type)]))
 
 
 def _written(storage: Storage, index: Expr, stored: Expr, ctx: LaneContext) -> tirx.Stmt:
@@ -115,7 +136,7 @@ def read_existing(storage: Storage, indices: Sequence[Expr], exists: Expr, ctx: 
     index = flat_index(storage, indices, ctx)
     if lanes_of(index) == 1:
         return None
-    base = tirx.address_of(tirx.BufferLoad(storage.data, [tirx.const(0, storage.index_type)]))
+    base = _base(storage)
     if isinstance(index, tirx.Ramp) and int_value(index.stride) == 1:
         dtype = stored_type(storage.dtype)
         return neighbours_that_exist(base, index.base, exists, dtype, ctx.target, ctx.functions)

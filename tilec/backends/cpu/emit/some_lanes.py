@@ -72,6 +72,26 @@ define linkonce_odr hidden i32 @{name}(ptr %base, <{lanes} x {index}> %at, <{lan
 }}
 """
 
+_STORE_LAST = """
+declare i{lanes} @llvm.ctlz.i{lanes}(i{lanes}, i1)
+define linkonce_odr hidden i32 @{name}(ptr %base, {index} %at, <{lanes} x i32> %there,
+                                       {vector} %value) alwaysinline nounwind {{
+  %mask = icmp ne <{lanes} x i32> %there, zeroinitializer
+  %bits = bitcast <{lanes} x i1> %mask to i{lanes}
+  %some = icmp ne i{lanes} %bits, 0
+  br i1 %some, label %store, label %done
+store:
+  %above = call i{lanes} @llvm.ctlz.i{lanes}(i{lanes} %bits, i1 true)
+  %lane = xor i{lanes} %above, {last}
+  %written = extractelement {vector} %value, i{lanes} %lane
+  %place = getelementptr {element}, ptr %base, {index} %at
+  store {element} %written, ptr %place, align {bytes}
+  br label %done
+done:
+  ret i32 0
+}}
+"""
+
 
 def neighbours_that_exist(
     base: Expr, at: Expr, exists: Expr, dtype: str, target: Target, functions: dict[str, str]
@@ -106,6 +126,18 @@ def scatter_lanes(
     lanes, index = lanes_of(value), dtype_of(at).partition("x")[0]
     name = f"tilec_scatter_{index}_{dtype}x{lanes}"
     add_function(functions, _SCATTER, name, dtype, lanes, index=f"i{index.removeprefix('int')}")
+    return tirx.Evaluate(tirx.call_extern("int32", name, base, at, as_words(mask), value))
+
+
+def store_last_lane(
+    base: Expr, at: Expr, mask: Expr, value: Expr, dtype: str, functions: dict[str, str]
+) -> tirx.Stmt:
+    """Writes the last lane of ``mask``, if there is one, to the element ``at`` so many behind an address:
+    what is there when one lane after the other has written it."""
+    lanes, index = lanes_of(value), dtype_of(at)
+    name = f"tilec_store_last_{index}_{dtype}x{lanes}"
+    words = {"index": _index(at), "last": str(lanes - 1)}
+    add_function(functions, _STORE_LAST, name, dtype, lanes, **words)
     return tirx.Evaluate(tirx.call_extern("int32", name, base, at, as_words(mask), value))
 
 
