@@ -81,6 +81,24 @@ def columns():
     return main
 
 
+def warps():
+    """Each warp has a row of its own, of which its threads take turns: threads are the neighbours."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(first: T.Tensor((9,), "int32"), x: T.Tensor((n,), "float32"), y: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(256):
+                total = T.alloc_var("float32", init=0.0)
+                row = i // 32
+                for k in T.serial(T.ceildiv(first[row + 1] - first[row], 32)):
+                    if first[row] + k * 32 + i % 32 < first[row + 1]:
+                        total += x[first[row] + k * 32 + i % 32]
+                y[i] = total
+
+    return main
+
+
 def lanes(function: Any) -> list[str]:
     """The variables of the Parallel loops that the pass leaves."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
@@ -96,6 +114,7 @@ def lanes(function: Any) -> list[str]:
         (runs(step=0), ["i"]),
         (carried(), ["i"]),
         (columns(), ["i"]),
+        (warps(), ["i"]),
     ],
 )
 def test_which_loops_take_the_lanes(function, found):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Call
 
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, transform, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import (
     Alloc,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _PLAIN = (Bind, Store, If, For, Alloc)
 #: Trips below which a loop is too short for lanes, and those of one whose count is not known.
 _SHORT, _UNKNOWN = 8, 64
+#: Lanes of the widest vectors of numbers.
+_LANES = 16
 #: The share of an access, and of an operation, that one of many lanes has.
 _LANE = 1 / 8
 #: What an operation costs beside an access of one element, a call of a function, and the end of a sum.
@@ -171,9 +173,21 @@ def _moved(item: Access, names: Mapping[Var, Expr], var: Var | None) -> float:
         return 0.0
     if var is None:
         return 1.0
-    *rows, last = [inlined(index, names) for index in item.indices]
+    *rows, last = [_in_lanes(inlined(index, names), var) for index in item.indices]
     linear = linear_in(last, [var])
     if not linear or any(uses(row, (var,)) for row in rows):
         return 1.0
     step = int_value(linear[0])
     return {0: 0.0, 1: _LANE}.get(step, 1.0) if step is not None else 1.0
+
+
+def _in_lanes(index: Expr, var: Var) -> Expr:
+    """An index as lanes along ``var`` see it: its quotient by a multiple of so many is one number."""
+
+    def seen(node: Expr) -> Expr | None:
+        divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) and node.a.same_as(var)
+        if not divides or not int_value(node.b) or int(node.b) % _LANES:
+            return None
+        return var if isinstance(node, tirx.FloorMod) else tirx.const(0, dtype_of(node))
+
+    return transform(index, seen)
