@@ -145,8 +145,32 @@ class Exchange:
         """Every thread's source, counted in its warp."""
         assert offered is not None
         number = tirx.Var("thread", "int32")
-        other = self._wanted(stmt.operands[1], number)
         result = self._tile(dtype_of(stmt.operands[0]), self._grid.count, "received")
+        source = self._known_source(stmt, number)
+        if source is not None:
+            body: tuple[ir.Stmt, ...] = (self._store(result, number, _load(offered, source)),)
+        else:
+            name = tirx.Var("source", "int32")
+            source, inside = self._source(stmt, number, name)
+            own, theirs = (_load(offered, place) for place in (number, name))
+            value = tirx.if_then_else(self._present(name, *inside), theirs, own)
+            body = (ir.Bind(name, source), self._store(result, number, value))
+        self._made.meeting.append(self._each(number, self._grid.count, body))
+        return _load(result, self._grid.number)
+
+    def _known_source(self, stmt: Lane, number: Var) -> Expr | None:
+        """The thread that thread ``number`` asks where that is one of its group, which is there, whatever the
+        number is; None where that is to be seen."""
+        other = int_value(stmt.operands[1])
+        if other is None or self._here is not None or self._grid.count % WARP:
+            return None
+        if stmt.kind == "shfl":
+            return number // stmt.width * stmt.width + other % stmt.width
+        return _flipped(number, other) if stmt.kind == "shfl_xor" and 0 <= other < stmt.width else None
+
+    def _source(self, stmt: Lane, number: Var, name: Var) -> tuple[Expr, list[Expr]]:
+        """The thread that thread ``number`` asks, and whether that, by ``name``, is one of its group."""
+        other = self._wanted(stmt.operands[1], number)
         lane = number % WARP
         group = lane // stmt.width * stmt.width
         source = {
@@ -155,13 +179,9 @@ class Exchange:
             "shfl_up": lane - other,
             "shfl_down": lane + other,
         }[stmt.kind]
-        name = tirx.Var("source", "int32")
         low = _const(0) if stmt.kind == "shfl_xor" else group
         inside = [name >= number - lane + low, name < number - lane + group + stmt.width]
-        value = tirx.if_then_else(self._present(name, *inside), _load(offered, name), _load(offered, number))
-        body = (ir.Bind(name, number - lane + source), self._store(result, number, value))
-        self._made.meeting.append(self._each(number, self._grid.count, body))
-        return _load(result, self._grid.number)
+        return number - lane + source, inside
 
     def _wanted(self, operand: Expr, number: Var) -> Expr:
         """The lane, mask or distance that thread ``number`` asks for."""
@@ -272,6 +292,13 @@ class Exchange:
 
     def _each(self, var: Var, count: int, body: ir.Block) -> ir.Parallel:
         return ir.Parallel((var,), (count,), body, loc=self._loc)
+
+
+def _flipped(number: Expr, mask: int) -> Expr:
+    """``number ^ mask`` by quotients and remainders, whose bounds are known, and which lanes know apart."""
+    for step in (1 << bit for bit in range(mask.bit_length()) if mask >> bit & 1):
+        number = number // (2 * step) * (2 * step) + (number + step) % (2 * step)
+    return number
 
 
 def _bits(value: Expr) -> Expr:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.threads.agreed_values import refuse_differing
+from tilec.backends.cpu.threads.few_trips import with_few_trips
 from tilec.backends.cpu.threads.kept_values import Kept
 from tilec.backends.cpu.threads.split_at_meetings import Splitter
 from tilec.backends.cpu.threads.write_plan import Emitter
@@ -41,7 +42,8 @@ class ThreadsToTiles(Pass):
 def _rewritten(launch: Launch) -> Launch:
     if not launch.thread_vars:
         return launch
-    body = _once(without_return(launch.body), Uniformity(launch))
+    launch = replace(launch, body=with_few_trips(without_return(launch.body)))
+    body = _once(launch.body, Uniformity(launch))
     splitter = Splitter(launch, body)
     if splitter.grid.count > 1:
         refuse_repeated(body, splitter.uniform)
