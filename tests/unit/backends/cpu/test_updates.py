@@ -56,6 +56,9 @@ BODIES = {
     ),
     "looked up": (4, COUNTS, ("atomic_min(Y[I[i], 1], X[bx * 32 + i, j])",)),
     "seen": (4, COUNTS, ("atomic_add(W[i % 16], 1)", "atomic_add(Y[0, W[0] % 8 * 0], X[bx, j])")),
+    "columns": (4, COUNTS, ("row = I[bx * 32 + i]", "if j != 3:", "    atomic_add(Y[row, j + 1], X[bx, j])")),
+    "own rows": (4, COUNTS, ("atomic_add(Y[bx, (i + j) % 65], X[bx, j])",)),
+    "two columns": (128, ROWS, ("atomic_add(Y[I[bx], j], X[bx, j])", "atomic_add(Y[0, j], X[bx, j])")),
     "exchange": (4, COUNTS, ("atomic_add(Y[0, j], Y[1, j % 3])", "atomic_add(Y[1, j % 3], Y[0, j])")),
 }
 
@@ -88,10 +91,31 @@ def test_every_iteration_counts_once(library, name, pieces):
 
 
 def test_lanes_have_elements_of_their_own(library):
-    assert any("vectors of 8 lanes" in note for note in library.notes("rows"))
-    lost = [note for note in library.notes("rows") if "scalar" in note]
+    assert any("vectors of 8 lanes" in note for note in library.notes("neighbours"))
+    lost = [note for note in library.notes("neighbours") if "scalar" in note]
     assert lost
     assert all("where several threads share the blocks" in note for note in lost)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [
+        ("rows", (2,)),
+        ("largest", (2,)),
+        ("masked", (2,)),
+        ("columns", (2,)),
+        ("own rows", (4,)),
+        ("two columns", (2,)),
+        ("neighbours", (128,)),
+        ("places", (4,)),
+        ("exchange", (4,)),
+    ],
+)
+def test_blocks_have_elements_of_their_own(name, grid):
+    (launch,) = lower(parse_kernel(text(name)), parse_target("x86-64-v3")).launches
+    assert launch.grid == grid
+    is_usual = grid == (BODIES[name][0],) and name != "own rows"
+    assert is_usual == any(isinstance(stmt, Atomic) for stmt in walk(launch.body))
 
 
 @pytest.mark.parametrize("name", ["row sums", "column sums", "largest of rows", "some", "otherwise"])
@@ -102,7 +126,7 @@ def test_what_iterations_share_is_updated_once(name):
     assert all(trips <= 64 for trips in updates)
 
 
-@pytest.mark.parametrize("name", ["rows", "places", "seen"])
+@pytest.mark.parametrize("name", ["neighbours", "places", "seen"])
 def test_what_iterations_do_not_share_is_updated_where_it_was(name):
     kernel = lower(parse_kernel(text(name)), parse_target("x86-64-v3"))
     assert not any(isinstance(stmt, Alloc) for stmt in walk(kernel.body))

@@ -30,11 +30,11 @@ from tilec.ir.exprs import (
     reads,
     uses,
 )
-from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Atomic, Block, For, If, Parallel, Stmt, Store, children, walk
 from tilec.ir.traits import buffers, defined, expressions, written
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.analysis.updates import UPDATES, combined
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import BlockPass, rewrite_blocks
 from tilec.lowering.rewrite import rename
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     Loops = tuple[tuple[Var, int | Expr], ...]
 
-_KINDS = ("add", "max", "min", "or")
 #: Those that 0 changes nothing of: one more of them where a branch was never taken.
 _HARMLESS = ("add", "or")
 #: Elements of a tensor that a block joins its updates of, at most: what a first-level cache holds.
@@ -127,7 +126,7 @@ def _shared(update: _Update, nest: Stmt, names: Mapping[Var, Expr]) -> _Update |
 
 def _may_wait(atomic: Atomic, nest: Stmt) -> bool:
     """Whether nothing in ``nest`` sees when an update happens."""
-    plain = atomic.kind in _KINDS and atomic.prev is None and atomic.order == "relaxed"
+    plain = atomic.kind in UPDATES and atomic.prev is None and atomic.order == "relaxed"
     if not plain or not atomic.buffer.scope().startswith("global"):
         return False
     touching = [stmt for stmt in walk((nest,)) if atomic.buffer in buffers(stmt)]
@@ -181,11 +180,7 @@ class _Part:
     def _store(self) -> Stmt:
         atomic, old = self._update.atomic, tirx.BufferLoad(self._tile, list(self._at))
         value = cast_to(atomic.value, self._dtype)
-        if atomic.kind == "or":
-            new = old | value
-        else:
-            new = old + value if atomic.kind == "add" else extreme(atomic.kind, old, value, False)
-        return Store(self._tile, self._at, new, loc=atomic.loc)
+        return Store(self._tile, self._at, combined(atomic.kind, old, value), loc=atomic.loc)
 
     def end(self) -> Stmt:
         """The updates behind the nest."""

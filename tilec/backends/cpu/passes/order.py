@@ -15,6 +15,7 @@ from tilec.backends.cpu.passes.join_updates import JoinUpdates
 from tilec.backends.cpu.passes.limit_rows import LimitRows
 from tilec.backends.cpu.passes.merge_k_steps import MergeKSteps
 from tilec.backends.cpu.passes.merge_panels import MergePanels
+from tilec.backends.cpu.passes.own_updates import OwnUpdates
 from tilec.backends.cpu.passes.pack_operands import PackOperands
 from tilec.backends.cpu.passes.place_tiles import PlaceTiles
 from tilec.backends.cpu.passes.privatise_tiles import PrivatiseTiles
@@ -49,6 +50,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     RunInOrder(),
     ThreadsToTiles(),
     UnlessOverlapping(JoinUpdates()),
+    UnlessOverlapping(OwnUpdates()),
     UnlessOverlapping(VectoriseInside()),
     ExpandSparse(),
     BoundProducts(),

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import int_value, reads
-from tilec.ir.extremes import extreme
-from tilec.ir.nodes import Atomic, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Atomic, Launch, Parallel, Stmt, walk
 from tilec.ir.traits import Rewriter
+from tilec.lowering.analysis.updates import UPDATES, stored
 from tilec.lowering.emission.parameters import in_64_bits
 from tilec.lowering.emission.statements import branch
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.emit.context import LaneContext
     from tilec.ir.nodes import Block
 
-_UPDATES = ("add", "max", "min", "or")
 _ALWAYS = tirx.const(True, "bool")
 
 
@@ -91,16 +90,8 @@ class _Stores(Rewriter):
         return tuple(self._stored(self.stmt(stmt)) for stmt in block)
 
     def _stored(self, stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Atomic) or stmt.kind not in _UPDATES or stmt.prev is not None:
+        if not isinstance(stmt, Atomic) or stmt.kind not in UPDATES or stmt.prev is not None:
             return stmt
         if reads(stmt.value, (stmt.buffer,)) or (_is_tensor(stmt) and not self._tensors):
             return stmt
-        return Store(stmt.buffer, stmt.indices, _left(stmt), loc=stmt.loc)
-
-
-def _left(stmt: Atomic) -> Expr:
-    """What an update leaves in its element."""
-    old = tirx.BufferLoad(stmt.buffer, list(stmt.indices))
-    if stmt.kind == "add":
-        return old + stmt.value
-    return old | stmt.value if stmt.kind == "or" else extreme(stmt.kind, old, stmt.value, False)
+        return stored(stmt)

@@ -1,0 +1,32 @@
+"""Atomic updates as what they leave in their elements, for where nothing comes between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.extremes import extreme
+from tilec.ir.nodes import Atomic, Store
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+#: The kinds of updates that combine an element with a value.
+UPDATES = ("add", "max", "min", "or")
+
+
+def stored(stmt: Atomic) -> Store:
+    """An update as the store of what it leaves."""
+    return Store(stmt.buffer, stmt.indices, combined(stmt.kind, _held(stmt), stmt.value), loc=stmt.loc)
+
+
+def combined(kind: str, old: Expr, value: Expr) -> Expr:
+    """What an update makes of what an element holds."""
+    if kind == "add":
+        return old + value
+    return old | value if kind == "or" else extreme(kind, old, value, False)
+
+
+def _held(stmt: Atomic) -> Expr:
+    return tirx.BufferLoad(stmt.buffer, list(stmt.indices))
