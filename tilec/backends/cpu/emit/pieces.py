@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Elements between two that lanes read that are read along with them rather than apart.
 _WIDEST_GAP = 4
 #: Bytes of elements of which a vector has so many that those between are read along at any even distance.
-_NARROW = 2
+_NARROW = 4
 
 
 def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> Expr | None:
@@ -67,8 +67,8 @@ def elements_of(vectors: Sequence[Expr], held: Sequence[int], places: Sequence[i
 
 
 def _are_spread(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> bool:
-    """Whether lanes read every second to fourth element, so narrow ones that one by one they take long:
-    colours of pixels, halves of pairs."""
+    """Whether lanes read every second to fourth element of which a vector has many: colours of pixels, halves
+    of pairs, corners of boxes. One by one they take long."""
     if ctx.lanes is None or element_bytes(storage.dtype) > _NARROW:
         return False
     step = 0
