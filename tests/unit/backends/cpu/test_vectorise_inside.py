@@ -99,6 +99,26 @@ def warps():
     return main
 
 
+def groups():
+    """Bytes in groups of 32 behind the bits of their scale: addresses are most of what is computed."""
+
+    @T.prim_func
+    def main(W: T.Tensor((16, 340), "uint8"), x: T.Tensor((320,), "float32"), y: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(16):
+                total = T.alloc_var("float32", init=0.0)
+                for g in T.serial(10):
+                    low, high = T.cast(W[i, g * 34], "uint16"), T.cast(W[i, g * 34 + 1], "uint16")
+                    scale = T.cast(T.reinterpret(low | (high << T.uint16(8)), "float16"), "float32")
+                    part = T.alloc_var("float32", init=0.0)
+                    for j in T.serial(32):
+                        part += T.cast(T.cast(W[i, g * 34 + 2 + j], "int8"), "float32") * x[g * 32 + j]
+                    total += scale * part
+                y[i] = total
+
+    return main
+
+
 def lanes(function: Any) -> list[str]:
     """The variables of the Parallel loops that the pass leaves."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
@@ -115,6 +135,7 @@ def lanes(function: Any) -> list[str]:
         (carried(), ["i"]),
         (columns(), ["i"]),
         (warps(), ["i"]),
+        (groups(), ["j"]),
     ],
 )
 def test_which_loops_take_the_lanes(function, found):
@@ -143,3 +164,13 @@ def test_what_trips_hand_on():
     y = np.zeros_like(x)
     tilec.compile(carried(), target="cpu")(x, y)
     np.testing.assert_allclose(y, np.cumsum(x, 1), rtol=1e-4, atol=1e-5)
+
+
+def test_groups():
+    W = RANDOM.integers(0, 256, (16, 10, 34), dtype=np.uint8)
+    scales = RANDOM.random((16, 10)).astype(np.float16)
+    W[:, :, :2] = scales.view(np.uint8).reshape(16, 10, 2)
+    x, y = RANDOM.standard_normal(320, dtype=np.float32), np.zeros(16, np.float32)
+    tilec.compile(groups(), target="cpu")(W.reshape(16, 340), x, y)
+    numbers = W[:, :, 2:].view(np.int8).astype(np.float32) * scales.astype(np.float32)[:, :, None]
+    np.testing.assert_allclose(y, numbers.reshape(16, 320) @ x, rtol=1e-4, atol=1e-2)

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, TensorLoad
 
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, transform, uses
-from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, same, transform, uses
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -49,6 +48,8 @@ _LANES = 16
 _LANE = 1 / 8
 #: What an operation costs beside an access of one element, a call of a function, and the end of a sum.
 _OPERATION, _CALL, _END = 0.25, 4.0, 2.0
+#: Calls that are no more than an operation.
+_BITS = ("tirx.reinterpret", "tirx.if_then_else", "tirx.likely")
 #: How much dearer lanes of the iterations have to be. The estimate knows no cache.
 _GAIN = 1.5
 
@@ -161,10 +162,20 @@ def _cost(block: Block, names: Mapping[Var, Expr], var: Var | None, turned: Sequ
 
 def _own_cost(stmt: Stmt, names: Mapping[Var, Expr], var: Var | None) -> float:
     """That of what a statement moves and computes itself."""
-    nodes = [node for expr in expressions(stmt) for node in walk_expr(expr)]
-    calls = sum(isinstance(node, Call) for node in nodes)
-    computed = (1.0 if var is None else _LANE) * (_CALL * calls + _OPERATION * len(nodes))
-    return computed + sum(_moved(item, names, var) for item in own_accesses(stmt))
+    values = [stmt.value] if isinstance(stmt, Store) else expressions(stmt)
+    computed = sum(_computed(value) for value in values)
+    moved = sum(_moved(item, names, var) for item in own_accesses(stmt))
+    return (1.0 if var is None else _LANE) * computed + moved
+
+
+def _computed(expr: Expr) -> float:
+    """What the operations of a value cost, but for those of places: addresses are the same work for all."""
+    if isinstance(expr, TensorLoad):
+        return 0.0
+    inside = sum(_computed(operand) for operand in operands(expr))
+    if isinstance(expr, Call) and getattr(expr.op, "name", "") not in _BITS:
+        return _CALL + inside
+    return (_OPERATION if operands(expr) else 0.0) + inside
 
 
 def _moved(item: Access, names: Mapping[Var, Expr], var: Var | None) -> float:
