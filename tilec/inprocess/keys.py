@@ -84,19 +84,21 @@ class _Describer:
 
     def function(self, function: FunctionType) -> str:
         """The text of a function: the file that holds it, and what it names beyond that."""
-        if _is_installed(sys.modules.get(function.__module__)):
-            return f"{function.__module__}.{function.__qualname__}"
+        name, code = f"{function.__module__}.{function.__qualname__}", function.__code__
+        installed = _is_installed(sys.modules.get(function.__module__))
+        if installed and "<" not in name:
+            return name
         if function in self._seen:
             return f"again {function.__qualname__}"
         self._seen.add(function)
-        code = function.__code__
-        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-        named = {name: _content(cell) for name, cell in cells}
-        named |= {name: function.__globals__[name] for name in _globals(code) if name in function.__globals__}
-        named |= {f"default {index}": value for index, value in enumerate(function.__defaults__ or ())}
-        named |= {f"default {name}": value for name, value in (function.__kwdefaults__ or {}).items()}
-        inside = {name: self.value(value) for name, value in sorted(named.items())}
+        if installed:  # one of several that a function has made (`T.exp`, `T.sin`), or a lambda
+            return digest(name, str(code.co_firstlineno), repr(self._named(_held(function))))
+        named = {each: function.__globals__[each] for each in _globals(code) if each in function.__globals__}
+        inside = self._named(_held(function) | named)
         return digest(function.__qualname__, str(code.co_firstlineno), _text(code), repr(inside))
+
+    def _named(self, values: Mapping[str, Any]) -> dict[str, str]:
+        return {name: self.value(value) for name, value in sorted(values.items())}
 
     def captured(self, captured: Captured) -> str:
         """The text of a function of the language. Its annotations count by what they name and by what they
@@ -144,6 +146,14 @@ class _Describer:
         except OSError:
             raise _Unkeyable from None
         return digest(module.__name__, text, *map(self._module, _named_modules(module)))
+
+
+def _held(function: FunctionType) -> dict[str, Any]:
+    """What a function has of its own beside its text: the values that it closes over, and its defaults."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    held = {name: _content(cell) for name, cell in cells}
+    held |= {f"default {index}": value for index, value in enumerate(function.__defaults__ or ())}
+    return held | {f"default {name}": value for name, value in (function.__kwdefaults__ or {}).items()}
 
 
 def _named_modules(module: ModuleType) -> list[ModuleType]:

@@ -166,6 +166,30 @@ def test_dimensions_of_a_module_have_a_text() -> None:
     assert key(first * 2) == keys[2]
 
 
+def test_functions_that_others_made_are_told_apart() -> None:
+    """`T.exp` and `T.sin` are closures of one function of tilec."""
+
+    def make(function: Any) -> Any:
+        @T.prim_func
+        def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32")):
+            with T.Kernel(1, threads=32) as _:
+                for i in T.Parallel(8):
+                    B[i] = function(A[i])
+
+        return main
+
+    functions = [T.exp, T.exp2, T.sin, T.tanh, T.sigmoid, T.abs, T.floor]
+    keys = [kernel_key(make(function).captured, {}, {}) for function in functions]
+    assert None not in keys
+    assert len(set(keys)) == len(functions)
+    assert kernel_key(make(T.exp).captured, {}, {}) == keys[0]
+    given = [kernel_key(kernels.axpy.captured, {"n": 3, "act": function}, {}) for function in functions]
+    assert len(set(given)) == len(functions)
+    x = torch.randn(8)
+    for function, wanted in ((T.exp, torch.exp), (T.tanh, torch.tanh)):
+        torch.testing.assert_close(tilec.compile(make(function), out_idx=[1])(x), wanted(x))
+
+
 def test_values_without_a_text_have_no_key() -> None:
     function = kernels.axpy.captured
     assert kernel_key(function, {"n": 3}, {}) is not None
