@@ -50,14 +50,19 @@ def emit_rows(nest: Nest, numbers: Sequence[Expr], width: int, ctx: LaneContext)
         return emit_versions(nest, ctx)
     with ctx.facts.assume(long):
         then = _emit_rows(nest, first, number, ctx)
-    return then if verdict else branch(ctx.value(long), then, _short(nest, ctx))
+    return then if verdict else branch(ctx.value(long), then, _short(nest, width, ctx))
 
 
-def _short(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
-    """The version for short rows: what it loses is no loss of the statement."""
+def _short(nest: Nest, width: int, ctx: LaneContext) -> tirx.Stmt | None:
+    """The version for short rows: what it loses is no loss of the statement, but said."""
     said = len(ctx.roads)
     made = emit_versions(nest, ctx)
+    lost = [road.instruction for road in ctx.roads[said:] if road.loss is not None]
     del ctx.roads[said:]
+    for instruction in dict.fromkeys(lost):
+        ctx.take(
+            nest.body, "vectors", f"{instruction} where rows have fewer than {_VECTORS * width} elements"
+        )
     return made
 
 
