@@ -53,9 +53,9 @@ class Writes:
         self._stores = [stmt for stmt in stores if stmt.buffer.scope().startswith("global")]
         self._places = [tuple(inlined(index, names) for index in stmt.indices) for stmt in self._stores]
         self._analyzer = sym.Analyzer()
-        for var, count in (*zip(launch.block_vars, launch.grid, strict=True), *counted(self._all)):
-            if int_value(count) is not None:
-                self._analyzer.bind(var, Range.from_min_extent(0, int_value(count)))
+        for var, count in _most(launch, self._all).items():
+            if count is not None:
+                self._analyzer.bind(var, Range.from_min_extent(0, count))
 
     def may_be_shared_out(self) -> bool:
         """Whether there are updates, and nothing that sees when they happen."""
@@ -132,13 +132,28 @@ class Writes:
         return None
 
 
+def _most(launch: Launch, stmts: Sequence[Stmt]) -> dict[Var, int | None]:
+    """How many values block indices and variables of loops take at most, of which several loops may have one;
+    None where that is not known, or they do not count from 0."""
+    found: dict[Var, int | None] = {}
+    for var, count in (*zip(launch.block_vars, launch.grid, strict=True), *counted(stmts)):
+        most, known = found.get(var, 0), int_value(count)
+        found[var] = None if most is None or known is None else max(most, known)
+    return found | {stmt.var: None for stmt in stmts if isinstance(stmt, For) and not _counts(stmt)}
+
+
 def counted(stmts: Iterable[Stmt]) -> Iterator[tuple[Var, int | Expr]]:
     """The variables of loops that count from 0, with their ends."""
     for stmt in stmts:
         if isinstance(stmt, Parallel):
             yield from zip(stmt.vars, stmt.extents, strict=True)
-        if isinstance(stmt, For) and int_value(stmt.start) == 0 and int_value(stmt.step) == 1:
+        if isinstance(stmt, For) and _counts(stmt):
             yield stmt.var, stmt.stop
+
+
+def _counts(loop: For) -> bool:
+    """Whether a loop counts from 0 by one."""
+    return int_value(loop.start) == 0 and int_value(loop.step) == 1
 
 
 def _outermost(block: Block) -> list[Parallel]:

@@ -59,6 +59,17 @@ BODIES = {
     "columns": (4, COUNTS, ("row = I[bx * 32 + i]", "if j != 3:", "    atomic_add(Y[row, j + 1], X[bx, j])")),
     "own rows": (4, COUNTS, ("atomic_add(Y[bx, (i + j) % 65], X[bx, j])",)),
     "two columns": (128, ROWS, ("atomic_add(Y[I[bx], j], X[bx, j])", "atomic_add(Y[0, j], X[bx, j])")),
+    "one name": (
+        4,
+        "n in serial(0, 2, 1)",
+        (
+            "for j in parallel(8):",
+            "    atomic_add(Y[I[bx * 32 + n], bx * 8 + j], X[bx, j])",
+            "for j in parallel(16):",
+            "    atomic_add(W[j], n + bx)",
+        ),
+    ),
+    "longer name": (4, "i, j in parallel(32, 9)", ("atomic_add(Y[I[i], bx * 8 + j], X[bx, j])",)),
     "exchange": (4, COUNTS, ("atomic_add(Y[0, j], Y[1, j % 3])", "atomic_add(Y[1, j % 3], Y[0, j])")),
 }
 
@@ -108,6 +119,8 @@ def test_lanes_have_elements_of_their_own(library):
         ("two columns", (2,)),
         ("neighbours", (128,)),
         ("places", (4,)),
+        ("one name", (4,)),
+        ("longer name", (4,)),
         ("exchange", (4,)),
     ],
 )
