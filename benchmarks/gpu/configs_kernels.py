@@ -111,8 +111,8 @@ def attention(B, S, H, G, D, DV, bM, bN, threads, stages, causal, dtype, form):
 
 @tilec.jit(out_idx=[-1])
 def few_bits(M, N, K, group, bM, bN, bK, threads, stages, form):
-    """Y = X W^T with two 4-bit weights in a byte and a factor for each ``group``; by ``form`` they pass through
-    shared memory or are the rows of the product."""
+    """Y = X W^T with two 4-bit weights in a byte and a factor for each ``group``; by ``form`` they pass
+    through shared memory or are the rows of the product."""
     turned = form == "turned"
 
     @T.prim_func
