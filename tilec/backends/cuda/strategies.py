@@ -52,6 +52,7 @@ from tilec.backends.cuda.passes.pad_tiles import PadTiles
 from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
 from tilec.backends.cuda.passes.run_ahead import RunAhead
 from tilec.backends.cuda.passes.spell_names import SpellNames
+from tilec.backends.cuda.passes.split_axes import SplitAxes
 from tilec.backends.cuda.passes.spread_depth import SpreadDepth
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
 from tilec.lowering.passes.base import Pass
@@ -65,11 +66,20 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), SpellNames(), OpenGridBarriers(), Fu
 _LAST: tuple[Pass, ...] = tuple(step for step in CUDA_PASSES if step not in (*OPENING, *_FIRST))
 
 #: Warps load what they multiply, by cp.async.
-PLAIN_PASSES: tuple[Pass, ...] = (*OPENING, PadTiles(), FitThreads(), AlignOperands(), *_FIRST, *_LAST)
+PLAIN_PASSES: tuple[Pass, ...] = (
+    *OPENING,
+    SplitAxes(),
+    PadTiles(),
+    FitThreads(),
+    AlignOperands(),
+    *_FIRST,
+    *_LAST,
+)
 
 #: Launches get the roles that their statements tell; warps multiply by mma.sync.
 TMA_PASSES: tuple[Pass, ...] = (
     *OPENING,
+    SplitAxes(),
     PadTiles(),
     FitThreads(),
     AlignOperands(),
@@ -88,6 +98,7 @@ TMA_PASSES: tuple[Pass, ...] = (
 #: Launches that fit get the roles of a strategy, others those that their statements tell.
 HOPPER_PASSES: tuple[Pass, ...] = (
     *OPENING,
+    SplitAxes(),
     PadTiles(),
     FitThreads(),
     SpreadDepth(),

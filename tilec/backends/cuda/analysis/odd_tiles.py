@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Bytes of the elements that wgmma reads across rows.
 _ACROSS = 2
+#: Scopes of tiles that may grow.
+_SCOPES = ("shared.dyn", "local.fragment")
 #: Of each tile the axis that gets longer, and how long it is then.
 Longer: TypeAlias = dict["Var", tuple[int, int]]
 
@@ -33,7 +35,7 @@ def longer_axes(launch: Launch, target: Target) -> Longer:
     """What tiles of a launch are to be longer, and may be."""
     named, found = addressed_in(launch.body), Longer()
     for gemm in (stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)):
-        for wanted in _wanted(gemm, target):
+        for wanted in _wanted(gemm, launch, target):
             agree = all(found.get(tile, longer) == longer for tile, longer in wanted.items())
             grow = (tile not in named and _may_grow(tile, axis, launch) for tile, (axis, _) in wanted.items())
             if agree and all(grow):
@@ -56,13 +58,14 @@ def covers(region: Region, axis: int) -> bool:
     return int_value(region.start[axis]) == 0 and size is not None and int_value(region.extent[axis]) == size
 
 
-def _wanted(gemm: Gemm, target: Target) -> Iterator[Longer]:
+def _wanted(gemm: Gemm, launch: Launch, target: Target) -> Iterator[Longer]:
     """Tiles that have to be longer together: both along K, or one that wgmma reads across its rows."""
     sizes, operands = extents(gemm), depth_axes(gemm)
     if sizes is None or multiplied_as(dtypes(gemm), target) is None:
         return
     if not all(covers(region, axis) for region, axis in operands):
         return
+    yield from _together((*operands, *_passed(operands, launch)))
     yield from _together(operands)
     if not has_wgmma(target):
         return
@@ -70,6 +73,21 @@ def _wanted(gemm: Gemm, target: Target) -> Iterator[Longer]:
         last, size = len(region.extent) - 1, element_bytes(str(region.buffer.dtype))
         if axis != last and size == _ACROSS and covers(region, last):
             yield from _together(((region, last),))
+
+
+def _passed(operands: Sequence[tuple[Region, int]], launch: Launch) -> Iterator[tuple[Region, int]]:
+    """The shared tiles that copies bring to operands in fragments, and the axis of each."""
+    passages = [stmt for stmt in walk(launch.body) if isinstance(stmt, Copy) and passes(stmt)]
+    for region, axis in operands:
+        yield from ((stmt.src, axis) for stmt in passages if stmt.dst.buffer.same_as(region.buffer))
+
+
+def passes(copy: Copy) -> bool:
+    """Whether a copy brings all of a shared tile to a fragment of its shape."""
+    scopes = (copy.src.buffer.scope(), copy.dst.buffer.scope())
+    if scopes != ("shared.dyn", "local.fragment") or not (is_whole(copy.src) and is_whole(copy.dst)):
+        return False
+    return static_extents(copy.src.buffer) == static_extents(copy.dst.buffer)
 
 
 def _together(places: Sequence[tuple[Region, int]]) -> Iterator[Longer]:
@@ -87,16 +105,18 @@ def _may_grow(tile: Var, axis: int, launch: Launch) -> bool:
     stmts = list(walk(multiplied(launch.body, tile)))
     whole = {loop.body[-1] for loop in stmts if isinstance(loop, Parallel) and whole_store(loop) is not None}
     using = (stmt for stmt in stmts if stmt not in whole and any(map(tile.same_as, buffers(stmt))))
-    return tile.scope() == "shared.dyn" and all(_admits(stmt, tile, axis) for stmt in using)
+    return tile.scope() in _SCOPES and all(_admits(stmt, tile, axis) for stmt in using)
 
 
 def multiplied(block: Block, tile: Var) -> Block:
-    """A block up to the last product of a tile: what results pass through it behind that touches no zeros."""
-    last = max(
+    """A block up to the last product of a tile: what results pass through it behind that touches no zeros.
+    All of it for a tile that has none."""
+    products = (
         at
         for at, stmt in enumerate(block)
         if any(isinstance(inner, Gemm) and tile in buffers(inner) for inner in walk((stmt,)))
     )
+    last = max(products, default=len(block) - 1)
     behind = (stmt for stmt in block[last + 1 :] if not isinstance(stmt, (Copy, Parallel)))
     return (*block[: last + 1], *behind)
 

@@ -23,6 +23,7 @@ from tilec.backends.cuda.analysis.odd_tiles import (
     longer_axes,
     makes,
     multiplied,
+    passes,
     source_axis,
 )
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
@@ -76,7 +77,7 @@ class _Padding(Rewriter):
 
     def _zeros(self, stmt: Stmt) -> Block:
         """The zeros behind a tile that a statement writes for products."""
-        if not isinstance(stmt, (Copy, Parallel)) or not makes(stmt):
+        if not isinstance(stmt, (Copy, Parallel)) or not makes(stmt) or self._passes(stmt):
             return ()
         (tile,) = written(stmt if isinstance(stmt, Copy) else stmt.body[-1])
         if stmt not in self._ahead.get(tile, ()):
@@ -133,10 +134,16 @@ class _Padding(Rewriter):
     def _copy(self, copy: Copy) -> Copy:
         """A copy with the zeros behind a tensor; one of what threads have as it is."""
         axis, size = self._axes[copy.dst.buffer]
+        if self._passes(copy):
+            return replace(copy, src=self._longer(copy.src), dst=self._longer(copy.dst))
         source = source_axis(copy, axis)
         if source is None:
             return copy
         return replace(copy, src=stretched(copy.src, source, size), dst=self._longer(copy.dst))
+
+    def _passes(self, stmt: Stmt) -> bool:
+        """Whether the zeros of a fragment come along with those of the tile that a copy brings."""
+        return isinstance(stmt, Copy) and stmt.src.buffer in self._axes and passes(stmt)
 
     def _loop(self, loop: Parallel) -> Parallel:
         """A loop that fills a tile, over zeros behind its end, too."""
