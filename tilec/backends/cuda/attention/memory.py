@@ -12,7 +12,7 @@ from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore, TileRing
 from tilec.backends.cuda.attention.parts import Parts
 from tilec.backends.cuda.attention.tiles import is_load
 from tilec.backends.cuda.nodes import TurnTile
-from tilec.backends.cuda.warp_roles.ring import tile_bytes
+from tilec.backends.cuda.warp_roles.ring import slab_shape, tile_bytes, version_bytes
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Pipelined, walk
@@ -113,7 +113,8 @@ def _rows(tile: Var) -> int | None:
 
 
 def _ring(tile: Var, stages: int) -> TileRing:
-    version = tirx.decl_buffer(
-        (stages, *tile.shape), str(tile.dtype), name=str(tile.name), scope="shared.dyn"
-    )
-    return TileRing(version, tile, stages, tile_bytes(tile), tirx.Var(f"{tile.name}_stage", "int32"))
+    """The ring of a tile, whose rows go on to the end of the last box that TMA brings of them."""
+    shape = (stages, *slab_shape(tile, False))
+    version = tirx.decl_buffer(shape, str(tile.dtype), name=str(tile.name), scope="shared.dyn")
+    stage = tirx.Var(f"{tile.name}_stage", "int32")
+    return TileRing(version, tile, stages, version_bytes(tile, False), stage)
