@@ -1,4 +1,4 @@
-"""Attention whose values are of other columns than its keys: rows of no whole 128 bytes."""
+"""Attention whose keys or values have rows of no whole 128 bytes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def chosen(width, columns):
     return main
 
 
-@pytest.mark.parametrize(("width", "columns"), [(64, 32), (64, 80), (128, 96)])
-def test_values_of_rows_that_end_within_a_box(width, columns):
+@pytest.mark.parametrize(("width", "columns"), [(64, 32), (64, 80), (128, 96), (96, 96), (72, 72), (32, 64)])
+def test_rows_that_end_within_a_box(width, columns):
     """TMA brings whole boxes of 128 bytes, which tiles have room for."""
     rng = np.random.default_rng(0)
     given = [rng.integers(-3, 4, (rows, wide)).astype("float16")

@@ -9,7 +9,7 @@ from tilec.backends.cuda.nodes import WarpTile
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Gemm
+from tilec.ir.nodes import Gemm, Region
 
 #: Warps of a warpgroup, and columns of one step of an accumulator's registers.
 _WARPS, _COLUMNS = 4, 8
@@ -17,7 +17,7 @@ _WARPS, _COLUMNS = 4, 8
 
 def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
     """The product by wgmma; Unfit where there is none."""
-    tile = warpgroup_tile(gemm, warpgroups)
+    tile = warpgroup_tile(gemm, warpgroups, whole=False)
     if str(gemm.c.buffer.dtype) != "float32":
         raise Unfit(f"a product sums in {gemm.c.buffer.dtype}", remedy="accumulate in float32")
     if tile.rows != 1:
@@ -31,7 +31,8 @@ def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
             remedy="T.clear it, or give clear_accum a constant",
         )
     for region in (gemm.a, gemm.b, gemm.c):
-        if len(region.buffer.shape) != 2 or not is_whole(region):
+        columns = region is gemm.b and not gemm.trans_b and _has_all_rows(region)
+        if len(region.buffer.shape) != 2 or not (columns or is_whole(region)):
             raise Unfit(
                 f"a product uses a part of {region.buffer.name}", remedy="give each operand a tile of its own"
             )
@@ -54,6 +55,12 @@ def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
     return AsyncProduct(
         gemm.a, gemm.b, gemm.c, gemm.trans_a, gemm.trans_b, gemm.clear, warps, tile.types, loc=gemm.loc
     )
+
+
+def _has_all_rows(region: Region) -> bool:
+    """Whether a region is the first columns of a tile, behind which wgmma reads none across K."""
+    rows, _ = map(int_value, region.extent)
+    return rows == int_value(region.buffer.shape[0]) and all(int_value(each) == 0 for each in region.start)
 
 
 def _bytes(gemm: Gemm) -> int:

@@ -43,9 +43,10 @@ def roles(warpgroups: int, pingpong: bool = False, gathers: bool = False) -> Rol
     return Roles(warpgroups, registers, pingpong, _STARTING if registers is None else _SETTING)
 
 
-def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
+def warpgroup_tile(gemm: Gemm, warpgroups: int, whole: bool = True) -> WarpgroupTile:
     """What one consumer warpgroup issues per stage: warpgroups share the rows. Unfit where wgmma has no such
-    product."""
+    product, or where rows along K are no ``whole`` boxes and that is asked for: the rest of a box is loaded
+    for nothing."""
     types, sizes = dtypes(gemm), extents(gemm)
     spelled = _instruction_types(types)
     if spelled is None or sizes is None:
@@ -59,9 +60,23 @@ def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
             f"{rows} rows are no multiple of {ROWS} for each of {warpgroups} warpgroups",
             remedy=f"choose tiles of a multiple of {ROWS * warpgroups} rows, or fewer threads",
         )
+    _check_columns(columns, types[2], warpgroups)
+    held = gemm.a.buffer.scope() == "local.fragment"
+    _check_rows("A", gemm.trans_a, depth, types[0], whole and not held)
+    _check_rows("B", not gemm.trans_b, depth, types[1], whole)
+    return WarpgroupTile(
+        rows=rows // ROWS // warpgroups,
+        columns=columns,
+        steps=depth * element_bytes(types[0]) // STEP_BYTES,
+        types=spelled,
+    )
+
+
+def _check_columns(columns: int, dtype: str, warpgroups: int) -> None:
+    """Unfit where no instruction has so many columns of sums, or threads lack its registers at launch."""
     if columns % 8 or columns > WIDEST:
         raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}", remedy="choose such an N tile")
-    if types[2] == "int32" and (columns > WIDEST_INTEGERS or (columns % 16 and columns not in (8, 24))):
+    if dtype == "int32" and (columns > WIDEST_INTEGERS or (columns % 16 and columns not in (8, 24))):
         raise Unfit(
             f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {WIDEST_INTEGERS}",
             remedy="choose such an N tile",
@@ -71,14 +86,6 @@ def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
             f"{columns} columns take more registers than a thread of {warpgroups} warpgroups has at launch",
             remedy="choose a narrower N tile, or fewer threads",
         )
-    _check_rows("A", gemm.trans_a, depth, types[0])
-    _check_rows("B", not gemm.trans_b, depth, types[1])
-    return WarpgroupTile(
-        rows=rows // ROWS // warpgroups,
-        columns=columns,
-        steps=depth * element_bytes(types[0]) // STEP_BYTES,
-        types=spelled,
-    )
 
 
 def holds(held: int, registers: int = MOST_REGISTERS) -> bool:
@@ -98,22 +105,23 @@ def _instruction_types(types: tuple[str, str, str]) -> str | None:
     return None if types[0] == "float32" or types[2] == "float16" else instruction_types(types)
 
 
-def _check_rows(name: str, across: bool, depth: int, dtype: str) -> None:
-    """Whether an operand falls into rows of 128 bytes: along K, or ``across`` it, where the last one may have
-    columns that nothing reads."""
+def _check_rows(name: str, across: bool, depth: int, dtype: str, whole: bool) -> None:
+    """Whether an operand falls into rows of 128 bytes: along K, each ``whole`` if asked for, or ``across``
+    it, where the last one may have columns that nothing reads."""
     size = element_bytes(dtype)
     if across and size != 2:
         raise Unfit(
             f"{name} of {dtype} must be contiguous along K",
             remedy=f"store {name} with K last, and transpose it",
         )
-    if not across and depth * size % ROW_BYTES:
+    if whole and not across and depth * size % ROW_BYTES:
         raise Unfit(
             f"rows of {depth} {dtype} in {name} are no multiple of {ROW_BYTES} bytes",
             remedy=f"choose a K tile of a multiple of {ROW_BYTES // size}",
         )
-    if across and depth * size % STEP_BYTES:
+    step = STEP_BYTES // size
+    if depth % step:
         raise Unfit(
-            f"{depth} rows of {name} are no multiple of {STEP_BYTES // size}",
-            remedy=f"choose a K tile of a multiple of {STEP_BYTES // size}",
+            f"K = {depth} of {name} is no multiple of {step}",
+            remedy=f"choose a K tile of a multiple of {step}",
         )
