@@ -84,7 +84,7 @@ from tilec.ir.nodes.threads import Sync
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import buffers
-from tilec.lowering.analysis.roads import in_line_of, road_of, with_roads
+from tilec.lowering.analysis.roads import in_line_of, road_of, with_notes, with_roads
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -166,9 +166,13 @@ def _roles(kernel: Kernel, launch: Launch, target: Target, halves: bool = False)
 
 def _is_told(launch: Launch, unfit: Unfit) -> bool:
     """Whether a strategy has told why there are no roles, of the line that is to blame here."""
-    refused = [road for road in launch.roads if road not in without_refusals([road])]
     line = None if unfit.stmt is None or unfit.stmt.loc is None else unfit.stmt.loc.line
-    return any(line in (None, road.line) for road in refused)
+    return any(line in (None, road.line) for road in _refused(launch))
+
+
+def _refused(launch: Launch) -> list[Road]:
+    """What strategies have said of a launch that they have not taken."""
+    return [road for road in launch.roads if road not in without_refusals([road])]
 
 
 def _check(launch: Launch, target: Target) -> set[Stmt]:
@@ -277,7 +281,12 @@ class _Roles:
         kind = "TMA rings" if self.loading == _WARP else "rings"
         how = f"a loading {who}, computing warpgroups {groups}, {kind} of {stages} stages"
         own = in_line_of(Road("T.Kernel", "warp_roles", f"warp roles: {how}"), self.launch)
-        return with_roads(made, (own, *self.roads, *self._left()))
+        return with_notes(with_roads(made, (own, *self.roads, *self._left())), self._told())
+
+    def _told(self) -> Iterator[str]:
+        """Why no strategy, of those that know what such a launch does, has taken it."""
+        for road in _refused(self.launch):
+            yield f"its statements tell its roles, no strategy does: {road.loss}"
 
     def _tiles(self, body: Block) -> Block:
         """What a role does, for every tile of a block that walks."""
@@ -300,7 +309,7 @@ class _Roles:
 
     def _said(self, stmt: Stmt) -> Loss | None:
         """What a strategy says that keeps a load from TMA, if it blames its line."""
-        refused = [road for road in self.launch.roads if road not in without_refusals([road])]
+        refused = _refused(self.launch)
         losses = {road.line: road.loss for road in refused}
         known = None if stmt.loc is None else losses.get(stmt.loc.line)
         return None if known is None else replace(known, road="tma")
