@@ -215,3 +215,28 @@ def test_stages_beyond_what_fits_are_left_out():
     assert any("3 stages in place of 5" in note for note in launch.notes)
     with pytest.raises(CompileError, match="shared tiles take"):
         lower(elaborated(main, given, {}, {}, {}), small("sm_80", 8192 + 512))
+
+
+def test_stages_leave_room_for_what_a_trip_makes():
+    """The tile that a loop fills between loads and product is there beside all stages."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float16"), B: T.Tensor((64, 256), "int8"),
+             C: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 32), "int8")
+            made, c = T.alloc_shared((64, 32), "float16"), T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=4):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[0, k * 32], b)
+                for i, j in T.Parallel(64, 32):
+                    made[i, j] = b[i, j]
+                T.gemm(a, made, c, transpose_B=True)
+            T.copy(c, C)
+
+    numbers = np.random.default_rng(7).integers
+    given = [numbers(-3, 4, (64, 256)).astype(dtype) for dtype in ("float16", "int8")]
+    out = np.zeros((64, 64), np.float32)
+    run(main, 4 * 6144 + 512, "sm_80", *given, out=out)
+    np.testing.assert_array_equal(out, given[0].astype(np.float32) @ given[1].astype(np.float32).T)

@@ -26,7 +26,7 @@ REFUSED = [
     ("sm_80", {"threads": 2048}, "2048 threads in a block, sm_80 has 1024"),
     ("sm_80", {"threads": 2048}, "give T.Kernel fewer threads, which are filled up to whole warps"),
     ("sm_90a", {"bM": 256, "bN": 256, "bK": 64, "threads": 256, "num_stages": 3}, "registers"),
-    ("sm_90a", {"bN": 256, "bK": 64, "threads": 256, "num_stages": 6}, "232448"),
+    ("sm_90a", {"bN": 256, "bK": 256, "threads": 256, "num_stages": 6}, "232448"),
     ("sm_120a", {"bM": 1024, "bN": 1024}, "registers of each thread"),
 ]
 

@@ -20,7 +20,7 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import CompileError
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel, walk
+from tilec.ir.nodes import Alloc, Kernel, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
@@ -87,13 +87,24 @@ def test_launches_that_do_not_fit_say_why(change, said):
         ({"bM": 256}, "256 accumulator registers a thread are more than 208"),
         ({"pingpong": True}, "256 accumulator registers a thread are more than 208"),
         ({"promote_k": 64}, "256 accumulator registers a thread are more than 208"),
-        ({"num_stages": 5}, "stages and parts of 245760 bytes are more than a block's 232448"),
         ({"num_stages": 3, "split_k": 2}, "stages and parts of 278528 bytes are more than a block's 232448"),
     ],
 )
 def test_configs_that_are_too_large_are_refused(change, said):
     with pytest.raises(CompileError, match=said):
         lower(gemm(**change), SM90A)
+
+
+@pytest.mark.parametrize(("asked", "fitting"), [({"num_stages": 5}, 4), ({"num_stages": 4, "bK": 128}, 2)])
+def test_stages_beyond_what_fits_are_left_out(asked, fitting):
+    (launch,) = lower(gemm(**asked), SM90A, until="plan_ring").launches
+    assert {int(tile.shape[0]) for tile in map(_tile_of, walk(launch.body)) if tile is not None} == {fitting}
+    note = f"{fitting} stages in place of {asked['num_stages']}"
+    assert any(note in each for each in launch.notes)
+
+
+def _tile_of(stmt):
+    return stmt.buffer if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn" else None
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,40 @@ from tilec.ir.traits import buffers
 if TYPE_CHECKING:
     from tvm.ir import Var
 
+_FEWER = "the loop over {} has {} stages in place of {}: a block has {} bytes of shared memory"
+
 
 def stages_that_fit(loop: Pipelined, loaded: Iterable[Var], launch: Launch, room: int) -> int:
-    """As many stages as a loop asks for, or as fit into ``room`` bytes beside what is in use all the while;
-    at least two. Tiles of the loop alone may take turns on the same bytes, and count for nothing."""
+    """As many stages as a loop asks for, or as fit into ``room`` bytes beside what is in use all the while,
+    and what a trip has at once of its own tiles, which may take turns on the same bytes; at least two."""
     tiles = set(loaded)
     each = sum(map(tile_bytes, tiles))
     inside = set(walk(loop.body))
     outside = [stmt for stmt in walk(launch.body) if stmt is not loop and stmt not in inside]
     kept = (_shared(inside) & _shared(outside)) - tiles
-    most = (room - sum(map(tile_bytes, kept))) // max(each, 1)
-    return min(loop.num_stages, max(most, 2))
+    beside = sum(map(tile_bytes, kept)) + _most_at_once(loop, tiles | kept)
+    return min(loop.num_stages, max((room - beside) // max(each, 1), 2))
+
+
+def fewer_stages(loop: Pipelined, stages: int, room: int) -> list[str]:
+    """What `explain` says of a loop that has ``stages`` in ``room`` bytes; nothing where these are all."""
+    if stages >= loop.num_stages:
+        return []
+    return [_FEWER.format(loop.var.name, stages, loop.num_stages, room)]
+
+
+def _most_at_once(loop: Pipelined, others: set[Var]) -> int:
+    """Bytes of the tiles beside ``others`` that a trip has at once, each from the first statement that names
+    it to the last one."""
+    named = [_shared(walk((stmt,))) - others for stmt in loop.body]
+    places = {tile: [at for at, tiles in enumerate(named) if tile in tiles] for tile in set().union(*named)}
+    return max(
+        (
+            sum(tile_bytes(tile) for tile, found in places.items() if found[0] <= at <= found[-1])
+            for at in range(len(named))
+        ),
+        default=0,
+    )
 
 
 def _shared(stmts: Iterable[Stmt]) -> set[Var]:

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.ring_depth import COLD_LATENCY, wanted_stages
+from tilec.backends.cuda.analysis.stages_that_fit import fewer_stages
 from tilec.backends.cuda.matmul.bands import bands
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
-from tilec.backends.cuda.matmul.choose import with_choices, with_room
+from tilec.backends.cuda.matmul.choose import with_choices, with_room, with_stages
 from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
@@ -27,6 +28,7 @@ from tilec.ir.nodes import Alloc, Bind, Fill, Gemm, Kernel, Launch, Stmt, walk
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
@@ -71,9 +73,11 @@ def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
     """A launch, seen as ``boxes``, with roles."""
     launch = boxes.launch
     try:
-        found = with_room(match(launch), launch.schedule)
+        asked = with_room(match(launch), launch.schedule)
+        found = with_stages(asked, target)
         check_launch(launch)
         gathers = _gathers(kernel, launch, found)
+        launch = with_notes(launch, fewer_stages(asked.loop, found.loop.num_stages, _shared_bytes(target)))
         launch = with_choices(launch, found, launch_facts(kernel, launch, found), gathers, target)
         schedule = launch.schedule
         turns = bool(schedule.pingpong)
@@ -170,12 +174,16 @@ def _checked(
     _check_turns(found, parts, schedule)
     ring_bytes = _ring_bytes(found, tile, parts, order, found.loop.num_stages)
     if staging_room(ring_bytes, parts.consumers, target) < 0:
-        assert target.gpu is not None
-        limit = target.gpu.shared_bytes
+        limit = _shared_bytes(target)
         raise TooLarge(
             f"stages and parts of {ring_bytes} bytes are more than a block's {limit}", Kind.SHARED_MEMORY
         )
     return tile
+
+
+def _shared_bytes(target: Target) -> int:
+    assert target.gpu is not None
+    return target.gpu.shared_bytes
 
 
 def _tile(gemm: Gemm, parts: Roles) -> WarpgroupTile:

@@ -29,9 +29,8 @@ from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.match import Match
-from tilec.backends.cuda.matmul.parts import most_tiles, parts_of_k
+from tilec.backends.cuda.matmul.parts import most_tiles, parts_of_k, stage_bytes
 from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS, WARPGROUP
-from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BYTES, staging_room
 from tilec.backends.cuda.warp_roles.wgmma import holds
 from tilec.ir.nodes import Launch, Stmt, Store
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
 _SUMS, _STORED_SUMS = 128, 192
 #: Columns from which products, not loads, are what a tile waits for.
 _COLUMNS = 64
+#: Stages that a loop of several keeps where few fit.
+_LEAST_STAGES = 2
 _TURNS = "two warpgroups take turns at tiles, so that one multiplies while the other stores"
 
 
@@ -90,9 +91,27 @@ def _may_take_turns(found: Match, target: Target) -> bool:
 
 def _keeps_staging(found: Match, target: Target) -> bool:
     """Whether the author's stages leave room for a staging buffer of each warpgroup."""
-    stage = sum(version_bytes(copy.dst.buffer, False) for copy in found.loads)
-    room = staging_room(max(found.loop.num_stages, 1) * stage, TAKE_TURNS, target)
-    return room >= STAGING_BYTES
+    return staging_room(_asked(found) * stage_bytes(found), TAKE_TURNS, target) >= STAGING_BYTES
+
+
+def with_stages(found: Match, target: Target) -> Match:
+    """``found`` with the stages of its author; where these do not fit, with as many as leave results room for
+    a staging buffer of each warpgroup, two at least."""
+    one, asked = stage_bytes(found), _asked(found)
+    if staging_room(asked * one, found.warpgroups, target) >= 0:
+        return found
+    fitting = (
+        stages
+        for stages in range(asked - 1, _LEAST_STAGES, -1)
+        if staging_room(stages * one, found.warpgroups, target) >= STAGING_BYTES
+    )
+    stages = next(fitting, min(asked, _LEAST_STAGES))
+    return replace(found, loop=replace(found.loop, num_stages=stages))
+
+
+def _asked(found: Match) -> int:
+    """The stages of a loop."""
+    return max(found.loop.num_stages, 1)
 
 
 def _only_stores(found: Match) -> bool:

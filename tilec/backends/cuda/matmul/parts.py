@@ -59,7 +59,7 @@ def parts_of_k(found: Match, facts: Facts, tiles: int, target: Target) -> int:
 
 def _clocks(found: Match, trips: int, tiles: int, parts: int, target: Target) -> float:
     """The time of the trips of a tile and of adding up its parts."""
-    loaded = _stage_bytes(found)
+    loaded = stage_bytes(found)
     products = trip_clocks((found.gemm,), target)
     trip = max(TRIP, products, _read_bytes(found) / _SHARED_BYTES, loaded * tiles * parts / _L2_BYTES)
     together = 0 if parts == 1 else MEETING + MORE * (parts // 2 - 1)
@@ -86,10 +86,11 @@ def _fits(found: Match, parts: int, tiles: int, target: Target) -> bool:
     units = gpu_limits(target, {}).units
     reached = units if parts < 4 else units * _REACHED[0] // _REACHED[1]
     whole = found.columns % (8 * parts) == 0 and str(found.gemm.c.buffer.dtype) == "float32"
-    ring = max(found.loop.num_stages, 1) * _stage_bytes(found)
+    ring = max(found.loop.num_stages, 1) * stage_bytes(found)
     room = staging_room(ring + 4 * found.rows * found.columns, found.warpgroups, target)
     return whole and tiles * parts <= reached and room >= STAGING_BYTES
 
 
-def _stage_bytes(found: Match) -> int:
+def stage_bytes(found: Match) -> int:
+    """Bytes of a stage of a ring."""
     return sum(version_bytes(copy.dst.buffer, False) for copy in found.loads)

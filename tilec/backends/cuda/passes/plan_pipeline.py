@@ -21,7 +21,7 @@ from tilec.backends.cuda.analysis.pipelines import (
     serial,
     written_source,
 )
-from tilec.backends.cuda.analysis.stages_that_fit import stages_that_fit
+from tilec.backends.cuda.analysis.stages_that_fit import fewer_stages, stages_that_fit
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
 from tilec.ir.exprs import conjuncts, dtype_of, inlined, int_value, same
@@ -48,9 +48,6 @@ _NARROW = Loss(
     "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that",
     'pin the extent of its rows, or give the dimension a guard such as "%8"',
 )
-
-
-_FEWER = "the loop over {} has {} stages in place of {}: a block has {} bytes of shared memory"
 
 
 class PlanPipeline(Pass):
@@ -96,10 +93,8 @@ class Planner(PipelineRewrite):
 
     def _fitting(self, loop: Pipelined, found: list[tuple[Load, int]]) -> Pipelined:
         """The loop with as many stages as a block has room for."""
-        asked = loop.num_stages
         stages = stages_that_fit(loop, (load.tile for load, _ in found), self.launch, self.room)
-        if stages < asked:
-            self.notes.append(_FEWER.format(loop.var.name, stages, asked, self.room))
+        self.notes += fewer_stages(loop, stages, self.room)
         return replace(loop, num_stages=stages)
 
     def started(self, copy: Stmt) -> Stmt:
