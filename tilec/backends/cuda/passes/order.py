@@ -52,6 +52,7 @@ from tilec.backends.cuda.passes.spread_trips import SpreadTrips
 from tilec.backends.cuda.passes.stage_stores import StageStores
 from tilec.backends.cuda.passes.start_copies import StartCopies
 from tilec.backends.cuda.passes.synchronise import Synchronise
+from tilec.backends.cuda.passes.turn_stores import TurnStores
 from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
@@ -109,6 +110,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SerialiseCollisions(),
     RelaxAdditions(),
     StageStores(),
+    TurnStores(),
     AskAhead(),
     HoldRows(),
     ShiftColumns(),

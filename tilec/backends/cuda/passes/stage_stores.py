@@ -11,12 +11,12 @@ from tilec.backends.cuda.analysis.fragments import PAIR
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.tiles import swizzled
+from tilec.backends.cuda.analysis.two_loops import in_two, stored
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
-from tilec.ir.exprs import cast_to, dtype_of, loads, substitute, uses
-from tilec.ir.hints import Hints
-from tilec.ir.nodes import Alloc, If, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.exprs import loads, uses
+from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
@@ -114,33 +114,17 @@ class _Staging(ScopedRewrite):
         extents, dtype = loop_extents(loop), str(store.buffer.dtype)
         tile = tirx.decl_buffer(extents, dtype, name=f"{store.buffer.name}_stage", scope="shared.dyn")
         self._tiles.append(tile)
-        kept = replace(store, buffer=tile, indices=loop.vars, value=cast_to(store.value, dtype))
-        fresh = tuple(tirx.Var(str(var.name), dtype_of(var)) for var in loop.vars)
-        moved = dict(zip(loop.vars, fresh, strict=True))
-        indices = tuple(substitute(index, moved) for index in written_out(store.indices, loop))
-        out: Stmt = Store(store.buffer, indices, tirx.BufferLoad(tile, list(fresh)), loc=store.loc)
-        if cond is not None:
-            (test,) = written_out((cond,), loop)
-            out = If(substitute(test, moved), (out,), loc=store.loc)
-        return [
-            Alloc(tile, layout=swizzled(tile), loc=loop.loc),
-            replace(loop, body=(*loop.body[:-1], kept), hints=Hints()),
-            Parallel(fresh, extents, (out,), loop.hints, loc=loop.loc),
-        ]
+        return in_two(loop, store, cond, Alloc(tile, layout=swizzled(tile), loc=loop.loc))
 
 
 def _stored(loop: Parallel) -> tuple[Expr | None, Store | None]:
     """The store that a loop ends with, and the condition around it if it is the same for all of a row and
     depends on no fragment."""
-    last = loop.body[-1] if loop.body else None
-    if isinstance(last, Store):
-        return None, last
-    if not isinstance(last, If) or last.orelse or len(last.then) != 1 or not isinstance(last.then[0], Store):
-        return None, None
-    (test,) = written_out((last.cond,), loop)
-    if uses(test, loop.vars[-1:]) or any(load.source.scope() == "local.fragment" for load in loads(test)):
-        return None, None
-    return last.cond, last.then[0]
+    cond, store = stored(loop)
+    if cond is None:
+        return cond, store
+    (test,) = written_out((cond,), loop)
+    return (None, None) if uses(test, loop.vars[-1:]) else (cond, store)
 
 
 def _goes_along(indices: Sequence[Expr], var: Var) -> bool:
