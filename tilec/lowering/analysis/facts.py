@@ -260,16 +260,22 @@ class Facts:
             return False
 
     def _is_at_least_known(self, left: Expr) -> bool:
-        """`_follows`; ValueError where a number is beyond its type."""
+        """`_follows`; ValueError where a number is beyond its type. Each form of ``left`` is compared once:
+        most ranges are of variables that it does not mention."""
+        found = self._exceeds_known(left)
         for var, low, high in reversed(self._ranges):
-            numbers = (int_value(self.analyzer.simplify(left - known)) for known in self._gaps)
-            if any(number is not None and number >= 0 for number in numbers):
-                return True
-            linear = linear_in(left, [var]) if var in set(undefined_vars(left)) else []
+            if found or var not in set(undefined_vars(left)):
+                continue
+            linear = linear_in(left, [var])
             factor = int_value(linear[0]) if linear else None
             if factor is not None:
                 left = self._proof_form(linear[1] + linear[0] * (low if factor > 0 else high))
-        return False
+                found = self._exceeds_known(left)
+        return found
+
+    def _exceeds_known(self, left: Expr) -> bool:
+        numbers = (int_value(self.analyzer.simplify(left - known)) for known in self._gaps)
+        return any(number is not None and number >= 0 for number in numbers)
 
     def _extreme(self, expr: Expr, largest: bool, number: int | None = None) -> Expr:
         """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in. Of ends

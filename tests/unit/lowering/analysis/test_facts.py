@@ -148,3 +148,34 @@ def test_what_is_tested_for_the_last_of_a_tile_holds_for_all(grid):
         assert facts.prove(bx * 64 + j + 1 < N) is None
         assert facts.prove(bx * 64 + j + 64 < N) is None
     assert facts.prove(bx * 64 + j < N) is None
+
+
+class Counted:
+    """An analyzer that counts what it simplifies."""
+
+    def __init__(self, analyzer) -> None:
+        self.analyzer, self.calls = analyzer, 0
+
+    def __getattr__(self, name: str):
+        return getattr(self.analyzer, name)
+
+    def simplify(self, expr):
+        self.calls += 1
+        return self.analyzer.simplify(expr)
+
+
+def test_variables_that_a_condition_does_not_mention_cost_it_nothing(grid):
+    """A launch has dozens of ranges and conditions: a minute's work once."""
+    facts, (M, N, by, bx, i, j) = grid
+
+    def cost() -> int:
+        facts.analyzer = counted = Counted(facts.analyzer)
+        with facts.remember(by * 16 + i < M - 3), facts.remember(bx * 64 + j < N - 5):
+            assert facts.prove(by * 16 + j < M - 1) is None
+        facts.analyzer = counted.analyzer
+        return counted.calls
+
+    few = cost()
+    for var in variables(*(f"other_{number}" for number in range(40))):
+        facts.bind_range(var, 0, M + 7)
+    assert cost() < few + 40
