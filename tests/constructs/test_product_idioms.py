@@ -282,3 +282,43 @@ def test_products_that_want_more_registers_at_launch_than_two_blocks_have_keep_o
     made = elaborated(two_sums(256), (a, np.zeros((256, 128), np.float16), a), {}, {}, {})
     (launch,) = lower(made, parse_target("sm_90a")).launches
     assert launch.threads == (160, 1, 1)
+
+
+def test_a_small_product_behind_a_loop_of_products_leaves_it_its_rings():
+    """Weights, and what is added to them in a low rank: nothing in the loop wants attention's roles."""
+
+    @T.prim_func
+    def kernel(
+        X: T.Tensor((M, K), "float16"),
+        W: T.Tensor((N, K), "float16"),
+        A: T.Tensor((16, K), "float16"),
+        B: T.Tensor((N, 16), "float16"),
+        Y: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(N // TILE, M // TILE, threads=128) as (bx, by):
+            x, w = (T.alloc_shared((TILE, TILE), "float16") for _ in range(2))
+            a = T.alloc_shared((16, TILE), "float16")
+            b, low = (T.alloc_shared((TILE, 16), "float16") for _ in range(2))
+            y = T.alloc_fragment((TILE, TILE), "float32")
+            narrow = T.alloc_fragment((TILE, 16), "float32")
+            T.clear(y)
+            T.clear(narrow)
+            for k in T.Pipelined(K // TILE, num_stages=2):
+                T.copy(X[by * TILE, k * TILE], x)
+                T.copy(W[bx * TILE, k * TILE], w)
+                T.copy(A[0, k * TILE], a)
+                T.gemm(x, w, y, transpose_B=True)
+                T.gemm(x, a, narrow, transpose_B=True)
+            T.copy(narrow, low)
+            T.copy(B[bx * TILE, 0], b)
+            T.gemm(low, b, y, transpose_B=True)
+            T.copy(y, Y[by * TILE, bx * TILE])
+
+    rng = np.random.default_rng(3)
+    shapes = ((M, K), (N, K), (16, K), (N, 16))
+    x, w, a, b = inputs = [(rng.standard_normal(shape) / 8).astype(np.float16) for shape in shapes]
+    launch = launch_of(kernel, inputs)
+    assert launch.strategy is None
+    wide_x, wide_w, wide_a, wide_b = wide(x, w, a, b)
+    expected = wide_x @ wide_w.T + wide_x @ wide_a.T @ wide_b.T
+    agree(kernel, *inputs, dims={}, expected=expected, targets=("sm_90a",), rtol=2e-2, atol=2e-2)

@@ -134,6 +134,8 @@ def _check_statements(body: Block) -> None:
             )
     if not any(isinstance(stmt, Gemm) for stmt in loops[0].body):
         raise Unfit("its loop has no product", loops[0], "multiply by T.gemm inside of the loop")
+    if all(isinstance(stmt, (Alloc, Bind, Copy, Gemm)) for stmt in loops[0].body):
+        raise Unfit("its loop does nothing but multiply", loops[0], "other roles serve such loops better")
     for stmt in walk(body):
         if isinstance(stmt, Parallel) and not all(
             isinstance(inner, (Bind, Store, If)) for inner in walk(stmt.body)
