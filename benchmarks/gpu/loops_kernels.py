@@ -318,7 +318,96 @@ def heads_of_104() -> Case:
     return _odd_heads(104, 64)
 
 
+@tilec.jit(out_idx=[-1])
+def _taps_of_columns(B, L, D, count, rows=64, columns=128, dtype="bfloat16"):
+    @T.prim_func
+    def main(
+        X: T.Tensor((B, L, D), dtype), W: T.Tensor((D, count), "float32"), Y: T.Tensor((B, L, D), dtype)
+    ):
+        with T.Kernel(T.ceildiv(D, columns), T.ceildiv(L, rows), B, threads=256) as (bd, bl, b):
+            total = T.alloc_fragment((rows, columns), "float32")
+            T.clear(total)
+            for w in T.unroll(count):
+                for i, j in T.Parallel(rows, columns):
+                    at = bl * rows + i - (count - 1) + w
+                    if at >= 0:
+                        total[i, j] += X[b, at, bd * columns + j].astype("float32") * W[bd * columns + j, w]
+            T.copy(total, Y[b, bl * rows : (bl + 1) * rows, bd * columns : (bd + 1) * columns])
+
+    return main
+
+
+def taps_of_columns() -> Case:
+    """A causal convolution of each of 4096 channels, which are last, by four taps, 8 x 4096 steps."""
+    x, w = _random(8, 4096, 4096, dtype=torch.bfloat16), _random(4096, 4)
+    kernel = _taps_of_columns(8, 4096, 4096, 4)
+
+    def reference() -> torch.Tensor:
+        turned = x.float().transpose(1, 2)
+        found = torch.nn.functional.conv1d(turned, w[:, None], padding=3, groups=4096)[..., :4096]
+        return found.transpose(1, 2).bfloat16()
+
+    return Case(lambda: kernel(x, w), reference, (x, x))
+
+
+@tilec.jit(out_idx=[-1])
+def _hadamard(M, D, rows=32, dtype="bfloat16"):
+    @T.prim_func
+    def main(X: T.Tensor((M, D), dtype), Y: T.Tensor((M, D), dtype)):
+        with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
+            old, new = (T.alloc_shared((rows, D), "float32") for _ in range(2))
+            T.copy(X[bx * rows, 0], old)
+            for s in T.unroll(D.bit_length() - 1):
+                for i, j in T.Parallel(rows, D):
+                    other = old[i, j ^ (1 << s)]
+                    new[i, j] = T.if_then_else((j >> s) & 1 == 0, old[i, j] + other, other - old[i, j])
+                T.copy(new, old)
+            T.copy(old, Y[bx * rows, 0])
+
+    return main
+
+
+def hadamard() -> Case:
+    """The Hadamard transform of 524288 rows of 128, by steps over shared tiles."""
+    x = _random(1 << 19, 128, dtype=torch.bfloat16)
+    matrix = torch.ones(1, 1, device="cuda")
+    while len(matrix) < x.shape[1]:
+        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+    kernel = _hadamard(*x.shape)
+    return Case(lambda: kernel(x), lambda: (x.float() @ matrix).bfloat16(), (x, x))
+
+
+@tilec.jit(out_idx=[-1])
+def _bitonic(M, N, threads=256):
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(M, threads=threads) as bx:
+            s = T.alloc_shared((N,), "float32")
+            T.copy(X[bx, 0:N], s)
+            for p in T.serial(N.bit_length() - 1):
+                for q in T.serial(p + 1):
+                    for t in T.Parallel(N // 2):
+                        apart = 1 << (p - q)
+                        i = t // apart * 2 * apart + t % apart
+                        a = s[i]
+                        b = s[i + apart]
+                        rises = ((i >> (p + 1)) & 1) == 0
+                        s[i] = T.if_then_else((a > b) == rises, b, a)
+                        s[i + apart] = T.if_then_else((a > b) == rises, a, b)
+            T.copy(s, Y[bx, 0:N])
+
+    return main
+
+
+def bitonic_sort() -> Case:
+    """16384 rows of 1024 numbers sorted in shared memory."""
+    x = _random(16384, 1024)
+    kernel = _bitonic(*x.shape)
+    return Case(lambda: kernel(x), lambda: x.sort(-1)[0], (x, x))
+
+
 #: The attention is no matter of bytes: its floor is far off.
 CASES = (
-    norm_gradient, selective_scan, log_sums, means, group_norm, taps, heads_of_72, heads_of_40, heads_of_104
+    norm_gradient, selective_scan, log_sums, means, group_norm, taps, taps_of_columns, hadamard, bitonic_sort,
+    heads_of_72, heads_of_40, heads_of_104,
 )  # fmt: skip
