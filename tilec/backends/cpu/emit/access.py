@@ -51,6 +51,7 @@ def store_element(
     index = flat_index(storage, indices, ctx)
     lanes = lanes_of(index)
     if lanes == 1 and ctx.mask is not None and lanes_of(ctx.mask) > 1:
+        _check_order(buffer, ctx)
         return _store_last(storage, index, value if raw else ctx.encode_in(buffer, value), conds, ctx)
     if lanes == 1 and lanes_of(value) > 1:
         raise NotVectorisable(
@@ -95,6 +96,14 @@ def _store_masked(storage: Storage, index: Expr, stored: Expr, mask: Expr, ctx: 
     if isinstance(index, tirx.Ramp) and int_value(index.stride) == 1:
         return store_lanes(base, index.base, mask, stored, dtype, ctx.target, ctx.functions)
     return scatter_lanes(base, index, mask, stored, dtype, ctx.functions)
+
+
+def _check_order(buffer: Var, ctx: LaneContext) -> None:
+    """NotVectorisable where a lane may read what lanes before it have stored."""
+    if ctx.lanes is not None and buffer in ctx.lanes.read:
+        raise NotVectorisable(
+            f"iterations read what others before them store to {buffer.name}", "reduce along the loop"
+        )
 
 
 def _store_last(

@@ -19,8 +19,10 @@ class NotVectorisable(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The loop variable that runs over vector lanes: ``var`` is ``base`` + 0, 1, ..., ``width`` - 1."""
+    """The loop variable that runs over vector lanes: ``var`` is ``base`` + 0, 1, ..., ``width`` - 1. ``read``
+    are the buffers that the loop reads."""
 
     var: Var
     base: Expr
     width: int
+    read: frozenset[Var] = frozenset()

@@ -16,6 +16,7 @@ from tilec.backends.cpu.emit.loops.rolled import unknown
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss
+from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.statements import sequence
 
 if TYPE_CHECKING:
@@ -184,7 +185,8 @@ def _one_vector(
     ctx.slot = slot
     with ctx.scope():
         if width > 1:
-            with ctx.lane_scope(Lanes(var, base, width)):
+            read = frozenset(item.buffer for item in accesses(body) if not item.is_write)
+            with ctx.lane_scope(Lanes(var, base, width, read)):
                 return ctx.block(body)
         new = ctx.define(var)
         inner = ctx.block(body)
