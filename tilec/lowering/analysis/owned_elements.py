@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import sym
 from tvm.ir import Range
 
-from tilec.ir.exprs import inlined, int_value, linear_in, loads
+from tilec.ir.exprs import inlined, int_value, linear_in, reads
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, For, If, Launch, Parallel, Stmt, Store, children, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
@@ -62,10 +62,12 @@ class Writes:
         updates = [stmt for stmt in self._stores if isinstance(stmt, Atomic)]
         updated = {stmt.buffer for stmt in updates}
         plain = all(stmt.kind in UPDATES and stmt.prev is None for stmt in updates)
-        seen = any(
-            load.source in updated for stmt in self._all for expr in expressions(stmt) for load in loads(expr)
-        )
+        seen = self._reads(updated)
         return bool(updates) and plain and not seen and all(isinstance(stmt, _PLAIN) for stmt in self._all)
+
+    def _reads(self, buffers: Set[Var]) -> bool:
+        """Whether the launch reads one of these."""
+        return any(reads(expr, buffers) for stmt in self._all for expr in expressions(stmt))
 
     def tell(self, var: Var) -> bool:
         """Whether blocks that differ in a block index write no element in common."""
@@ -93,7 +95,9 @@ class Writes:
 
     def columns(self) -> Columns | None:
         """Variables of the loops around all that is written which tell its column; None where some do not, or
-        the block does anything else."""
+        the block does anything else, reading what it has stored to columns of another part too."""
+        if self._reads({stmt.buffer for stmt in self._stores}):
+            return None
         found: list[tuple[Var, int]] = []
         ways: dict[Stmt, object] = {}
         for loop in _outermost(self._launch.body):

@@ -158,3 +158,23 @@ def test_a_launch_of_one_block_has_no_atomic_instruction():
     image = compile_variant(parse_kernel(text("rows", blocks=1)), parse_target("x86-64-v3"), "k")
     assert not any("scalar" in str(road) for road in image.launches[0].roads)
     assert b"\xf0" + b"\x0f\xb1" not in image.code, "lock cmpxchg"
+
+
+READS_ITS_OWN = """
+kernel("turned")
+X = tensor(float32, (128, 64), ("128", "64"), access="in")
+I = tensor(int32, (128,), ("128",), access="in")
+Z = tensor(float32, (128, 64), ("128", "64"), access="inout")
+Y = tensor(float32, (16, 64), ("16", "64"), access="inout")
+with launch(128, threads=(64, 1, 1)) as (bx,):
+    for j in parallel(64):
+        Z[bx, j] = X[bx, j]
+    for j_1 in parallel(64):
+        atomic_add(Y[I[bx], j_1], Z[bx, {column}])
+"""
+
+
+@pytest.mark.parametrize("column", ["j_1", "63 - j_1"])
+def test_columns_stay_with_a_block_that_reads_what_it_has_stored(column):
+    (launch,) = lower(parse_kernel(READS_ITS_OWN.format(column=column)), parse_target("x86-64-v3")).launches
+    assert launch.grid == (128,)
