@@ -16,11 +16,13 @@ from tilec.backends.cuda.analysis.threads import has_groups, thread_count, warps
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.registers import registers_held
 from tilec.backends.cuda.limits import has_wgmma
+from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, walk
 from tilec.ir.nodes.barriers import WARP, AllocBarrier
 from tilec.ir.nodes.threads import Sync
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
@@ -60,7 +62,10 @@ def _is_free(launch: Launch) -> bool:
     stmts = list(walk(launch.body))
     counted = any(isinstance(stmt, AllocBarrier) or (isinstance(stmt, Sync) and stmt.count) for stmt in stmts)
     asked = any(isinstance(stmt, Alloc) and stmt.asked is not None for stmt in stmts)
-    return not (launch.thread_vars or has_groups(launch) or counted or asked or addressed_in(launch.body))
+    foreign = any(
+        is_foreign(node) for stmt in stmts for expr in expressions(stmt) for node in walk_expr(expr)
+    )
+    return not (launch.thread_vars or has_groups(launch) or counted or asked or foreign)
 
 
 def _shares(launch: Launch, products: list[Gemm], warps: int, target: Target) -> bool:
