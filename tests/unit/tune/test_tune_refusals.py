@@ -42,7 +42,7 @@ def kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, config: s
     ("target", "config", "expected"),
     [
         ("sm_80", "{ bK = 512 }", "shared memory"),
-        ("sm_90a", "{ num_stages = 9 }", "shared memory"),
+        ("sm_90a", "{ bK = 1024 }", "shared memory"),
         ("sm_80", "{ bM = 512, bN = 512, bK = 16 }", "registers"),
         ("sm_80", "{ bM = -4 }", "kernel source"),
     ],
