@@ -132,9 +132,11 @@ def _check_statements(body: Block) -> None:
                 stmt,
                 "use T.copy, T.gemm, T.reduce_*, T.fill and T.Parallel alone",
             )
-    if not any(isinstance(stmt, Gemm) for stmt in loops[0].body):
+    products = [stmt for stmt in loops[0].body if isinstance(stmt, Gemm)]
+    if not products:
         raise Unfit("its loop has no product", loops[0], "multiply by T.gemm inside of the loop")
-    if all(isinstance(stmt, (Alloc, Bind, Copy, Gemm)) for stmt in loops[0].body):
+    alone = all(isinstance(stmt, (Alloc, Bind, Copy, Gemm)) for stmt in loops[0].body)
+    if alone and all(is_shared(product.a.buffer) for product in products):
         raise Unfit("its loop does nothing but multiply", loops[0], "other roles serve such loops better")
     for stmt in walk(body):
         if isinstance(stmt, Parallel) and not all(
