@@ -88,6 +88,11 @@ def uses_itself(stmt: Stmt, buffer: Var) -> bool:
     return not isinstance(stmt, Alloc) and any(buffer.same_as(name) for name in buffers(stmt))
 
 
+def count_uses(block: Block, buffer: Var) -> int:
+    """How many statements of a block, nested ones too, name ``buffer``; allocations left out."""
+    return sum(uses_itself(stmt, buffer) for stmt in walk(block))
+
+
 def users(block: Block) -> dict[Var, list[Stmt]]:
     """The statements of a block, nested ones too, by the buffers that they name; allocations left out."""
     found: dict[Var, list[Stmt]] = {}

@@ -18,7 +18,7 @@ from tilec.ir.exprs import int_value, reads, same_all
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, For, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.regions import is_whole
-from tilec.lowering.analysis.uses import touches, uses_itself, written_in
+from tilec.lowering.analysis.uses import count_uses, touches, written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.trip_pairs import in_pairs
 
@@ -55,7 +55,7 @@ class SwapTiles(LaunchPass):
         work = stmt.body[:-1]
         if old in written_in(work) or _makes_later(work, old) or not _is_made(work, new):
             return [stmt]
-        if _uses(launch.body, new) > _uses(stmt.body, new):
+        if count_uses(launch.body, new) > count_uses(stmt.body, new):
             return [stmt]
         return in_pairs(stmt, work, renamed(work, {new: old, old: new}))
 
@@ -107,7 +107,3 @@ def _makes_all(loop: Parallel, tile: Var) -> bool:
 
 def _sizes(tile: Var) -> list[int | None]:
     return [int_value(size) for size in tile.shape]
-
-
-def _uses(block: Block, tile: Var) -> int:
-    return sum(uses_itself(stmt, tile) for stmt in walk(block))

@@ -23,6 +23,7 @@ from tilec.backends.cpu.emit.some_lanes import (
 )
 from tilec.backends.cpu.emit.streams import stream
 from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, uses
+from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.powers_of_two import divides
 from tilec.lowering.emission.storage import Storage, convert, stored_type
@@ -100,7 +101,8 @@ def _store_masked(storage: Storage, index: Expr, stored: Expr, mask: Expr, ctx: 
 
 def _check_order(buffer: Var, ctx: LaneContext) -> None:
     """NotVectorisable where a lane may read what lanes before it have stored."""
-    if ctx.lanes is not None and buffer in ctx.lanes.read:
+    items = accesses(ctx.lanes.body) if ctx.lanes is not None else []
+    if any(item.buffer.same_as(buffer) and not item.is_write for item in items):
         raise NotVectorisable(
             f"iterations read what others before them store to {buffer.name}", "reduce along the loop"
         )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.nodes import Block
+
 
 class NotVectorisable(Exception):
     """A loop body that has no vector form; the text is the reason, ``remedy`` what to change."""
@@ -19,10 +21,10 @@ class NotVectorisable(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The loop variable that runs over vector lanes: ``var`` is ``base`` + 0, 1, ..., ``width`` - 1. ``read``
-    are the buffers that the loop reads."""
+    """The loop variable that runs over vector lanes: ``var`` is ``base`` + 0, 1, ..., ``width`` - 1. ``body``
+    is what the loop runs."""
 
     var: Var
     base: Expr
     width: int
-    read: frozenset[Var] = frozenset()
+    body: Block = ()

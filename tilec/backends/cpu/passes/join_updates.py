@@ -34,6 +34,7 @@ from tilec.ir.nodes import Alloc, Atomic, Block, For, If, Parallel, Stmt, Store,
 from tilec.ir.traits import buffers, defined, expressions, written
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.analysis.owned_elements import counted
 from tilec.lowering.analysis.updates import UPDATES, combined
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import BlockPass, rewrite_blocks
@@ -93,18 +94,9 @@ def _updates(block: Block, loops: Loops, conds: tuple[Expr, ...]) -> Iterator[_U
             yield from _updates(stmt.then, loops, (*conds, *conjuncts(stmt.cond)))
             yield from _updates(stmt.orelse, loops, (*conds, tirx.Not(stmt.cond)))
         else:
-            inside = (*loops, *_loops(stmt))
+            inside = (*loops, *counted((stmt,)))
             for inner in children(stmt):
                 yield from _updates(inner, inside, conds)
-
-
-def _loops(stmt: Stmt) -> Loops:
-    """The variables of a loop that count from 0, with their ends."""
-    if isinstance(stmt, Parallel):
-        return tuple(zip(stmt.vars, stmt.extents, strict=True))
-    if not isinstance(stmt, For) or int_value(stmt.start) != 0 or int_value(stmt.step) != 1:
-        return ()
-    return ((stmt.var, stmt.stop),)
 
 
 def _shared(update: _Update, nest: Stmt, names: Mapping[Var, Expr]) -> _Update | None:

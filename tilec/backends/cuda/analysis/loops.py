@@ -407,8 +407,9 @@ class _Widths(ScopedRewrite):
         asked = _power(stmt.hints.coalesced_width or WIDEST)
         limit = min(asked, widest_share(stmt, thread_count(self.launch)))
         self.widths.found[stmt] = self._width(stmt, limit)
-        if limit < min(asked, widest_share(stmt, 1)):
-            self.widths.alike[stmt] = self._width(stmt, min(asked, widest_share(stmt, 1)))
+        alike = min(asked, widest_share(stmt, 1))
+        if limit < alike:
+            self.widths.alike[stmt] = self._width(stmt, alike)
         return [stmt]
 
     def _width(self, stmt: Parallel, limit: int) -> int:

@@ -24,7 +24,7 @@ from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Parallel, St
 from tilec.ir.nodes.barriers import WARP, Group
 from tilec.ir.traits import written
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import touches, uses_itself
+from tilec.lowering.analysis.uses import count_uses, touches
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
@@ -77,8 +77,7 @@ def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[V
 def _is_made(tile: Var, loop: For, launch: Launch) -> bool:
     """Whether a trip begins with all of a tile's elements being written, and no other statement uses it."""
     inside = [stmt for stmt in loop.body if touches(stmt, tile)]
-    everywhere = sum(uses_itself(stmt, tile) for stmt in walk(launch.body))
-    alone = everywhere == sum(uses_itself(stmt, tile) for stmt in walk(tuple(inside)))
+    alone = count_uses(launch.body, tile) == count_uses(tuple(inside), tile)
     later = {buffer for stmt in walk(tuple(inside[1:])) for buffer in written(stmt)}
     return bool(inside) and alone and _fills(inside[0], tile) and tile not in later
 
@@ -88,7 +87,7 @@ def _fills(stmt: Stmt, tile: Var) -> bool:
     if isinstance(stmt, (Copy, TurnTile)):
         return stmt.dst.buffer.same_as(tile) and is_whole(stmt.dst)
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
-    own = sum(uses_itself(inner, tile) for inner in walk((stmt,)))
+    own = count_uses((stmt,), tile)
     return store is not None and store.buffer.same_as(tile) and own == 1
 
 

@@ -6,17 +6,13 @@ fill(K_s, 0); for k: copy(K[k], K_s); ...    ->    for k: copy(K[k], K_s); ...
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.idioms.flow import is_read_next
-from tilec.ir.nodes import Block, Fill, Launch, Stmt, walk
+from tilec.ir.nodes import Block, Fill, Launch, Stmt
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import uses_itself
+from tilec.lowering.analysis.uses import count_uses
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-
-if TYPE_CHECKING:
-    from tvm.ir import Var
 
 _NOTE = "{} is overwritten before anything reads what fills it"
 
@@ -45,8 +41,4 @@ def _is_unread(fill: Fill, behind: Block, launch: Launch) -> bool:
     tile = fill.dst.buffer
     if tile.scope() != "shared.dyn" or not is_whole(fill.dst) or is_read_next(behind, tile):
         return False
-    return 1 < _uses((fill, *behind), tile) == _uses(launch.body, tile)
-
-
-def _uses(block: Block, tile: Var) -> int:
-    return sum(uses_itself(stmt, tile) for stmt in walk(block))
+    return 1 < count_uses((fill, *behind), tile) == count_uses(launch.body, tile)

@@ -11,11 +11,12 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.loops import long_variables, loop_extents
+from tilec.backends.cuda.analysis.read_tiles import read_tile
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import WIDEST
-from tilec.ir.exprs import choice_of, dtype_of, each_once, loads, same, substitute, transform, uses
+from tilec.ir.exprs import choice_of, each_once, loads, same, transform, uses
 from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.nodes import Alloc, Bind, Block, Launch, Parallel, Stmt, Store
+from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.uses import changed_in, order_counts
 from tilec.lowering.emission.storage import element_bytes
@@ -56,7 +57,7 @@ def _asked(stmt: Stmt, changed: set[Var], threads: int) -> list[Stmt]:
     several = found and each * element_bytes(str(found[0].source.dtype)) > WIDEST
     if not several or each * size > _ROOM or any(not _is_own(load, stmt, changed) for load in found):
         return [stmt]
-    made = [_read(load, stmt) for load in found]
+    made = [read_tile(load, stmt, stmt.vars, "ahead") for load in found]
     tiles = [alloc.buffer for alloc, _ in made]
     return [*(part for pair in made for part in pair), _over(stmt, found, tiles)]
 
@@ -93,18 +94,6 @@ def _is_own(load: TensorLoad, loop: Parallel, changed: set[Var]) -> bool:
     named = any(uses(index, names) for index in load.indices)
     own = all(any(uses(index, (var,)) for index in load.indices) for var in long_variables(loop))
     return own and not looked_up and not named and load.source not in changed
-
-
-def _read(load: TensorLoad, loop: Parallel) -> tuple[Alloc, Parallel]:
-    """A fragment with the elements that a loop reads, and the loop that reads them."""
-    buffer = load.source
-    name = f"{buffer.name}_ahead"
-    tile = tirx.decl_buffer(loop_extents(loop), str(buffer.dtype), name=name, scope="local.fragment")
-    fresh = tuple(tirx.Var(str(var.name), dtype_of(var)) for var in loop.vars)
-    moved = dict(zip(loop.vars, fresh, strict=True))
-    value = tirx.BufferLoad(buffer, [substitute(index, moved) for index in load.indices])
-    store = Store(tile, fresh, value, loc=loop.loc)
-    return Alloc(tile, loc=loop.loc), Parallel(fresh, loop.extents, (store,), loc=loop.loc)
 
 
 def _over(loop: Parallel, found: list[TensorLoad], tiles: list[Var]) -> Parallel:

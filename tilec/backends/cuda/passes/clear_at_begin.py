@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.ir.nodes import Block, Break, Continue, Fill, For, Launch, Pipelined, Stmt, walk
-from tilec.lowering.analysis.uses import touches, uses_itself
+from tilec.lowering.analysis.uses import count_uses, touches, uses_itself
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def _clears(stmt: Stmt) -> bool:
 
 def _has_others(fill: Fill, loop: _Loop, launch: Launch) -> bool:
     """Whether anything but a Fill and the loop behind it names a fragment."""
-    every, own = (
-        sum(uses_itself(stmt, fill.dst.buffer) for stmt in walk(block)) for block in (launch.body, (loop,))
-    )
+    every, own = (count_uses(block, fill.dst.buffer) for block in (launch.body, (loop,)))
     return every > own + 1
 
 

@@ -20,22 +20,21 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.loops import long_variables, loop_extents
+from tilec.backends.cuda.analysis.read_tiles import read_tile
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.ir.exprs import (
     choice_of,
-    dtype_of,
     each_once,
     inlined,
     loads,
     reads,
     same,
-    substitute,
     transform,
     uses,
 )
 from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.nodes import Alloc, Block, If, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Block, If, Launch, Parallel, Stmt, walk
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import accesses, values_of
 from tilec.lowering.analysis.uses import changed_in, order_counts
@@ -80,7 +79,7 @@ class _Rows:
     """The rows that a loop reads."""
 
     def __init__(self, loop: Parallel, changed: Set[Var]) -> None:
-        self.loop, self._changed = loop, changed
+        self.loop, self._long, self._changed = loop, long_variables(loop), changed
         self._values = values_of(walk(loop.body))
         self._own = {var for stmt in walk(loop.body) for var in defined(stmt)}
         found = each_once(self._spelled(load) for load in _under_conditions(loop.body))
@@ -97,7 +96,7 @@ class _Rows:
 
     def loops(self) -> list[Stmt]:
         """The loops that read the rows, and the loop over these."""
-        made = [self._read(load) for load in self.found]
+        made = [read_tile(load, self.loop, self._variables(load), "row") for load in self.found]
         tiles = [alloc.buffer for alloc, _ in made]
 
         def read(node: Expr) -> Expr | None:
@@ -121,10 +120,7 @@ class _Rows:
         """Whether a read is the same for several rows of the loop, at a place that its variables tell, of
         what nothing writes."""
         variables = self._variables(load)
-        *_, last = long_variables(self.loop)
-        is_row = any(var.same_as(last) for var in variables) and len(variables) < len(
-            long_variables(self.loop)
-        )
+        is_row = any(var.same_as(self._long[-1]) for var in variables) and len(variables) < len(self._long)
         named = any(
             uses(index, self._own) or reads(index, self._changed | self._own) for index in load.indices
         )
@@ -133,24 +129,11 @@ class _Rows:
 
     def _variables(self, load: TensorLoad) -> list[Var]:
         """The variables of the loop, of several values, that tell the place of a read."""
-        used = long_variables(self.loop)
-        return [var for var in used if any(uses(index, (var,)) for index in load.indices)]
+        return [var for var in self._long if any(uses(index, (var,)) for index in load.indices)]
 
     def _extents(self, load: TensorLoad) -> list[int]:
         extents = dict(zip(self.loop.vars, loop_extents(self.loop), strict=True))
         return [extents[var] for var in self._variables(load)]
-
-    def _read(self, load: TensorLoad) -> tuple[Alloc, Parallel]:
-        """A fragment with a row, and the loop that reads it."""
-        name, extents = f"{load.source.name}_row", self._extents(load)
-        tile = tirx.decl_buffer(extents, str(load.source.dtype), name=name, scope="local.fragment")
-        variables = self._variables(load)
-        fresh = tuple(tirx.Var(str(var.name), dtype_of(var)) for var in variables)
-        moved = {var: tirx.const(0, dtype_of(var)) for var in self.loop.vars}
-        moved |= dict(zip(variables, fresh, strict=True))
-        value = tirx.BufferLoad(load.source, [substitute(index, moved) for index in load.indices])
-        store = Store(tile, fresh, value, loc=self.loop.loc)
-        return Alloc(tile, loc=self.loop.loc), Parallel(fresh, tuple(extents), (store,), loc=self.loop.loc)
 
 
 def _under_conditions(body: Block) -> Iterator[TensorLoad]:

@@ -16,7 +16,6 @@ from tilec.backends.cpu.emit.loops.rolled import unknown
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss
-from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.statements import sequence
 
 if TYPE_CHECKING:
@@ -185,8 +184,7 @@ def _one_vector(
     ctx.slot = slot
     with ctx.scope():
         if width > 1:
-            read = frozenset(item.buffer for item in accesses(body) if not item.is_write)
-            with ctx.lane_scope(Lanes(var, base, width, read)):
+            with ctx.lane_scope(Lanes(var, base, width, body)):
                 return ctx.block(body)
         new = ctx.define(var)
         inner = ctx.block(body)
