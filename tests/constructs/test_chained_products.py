@@ -84,3 +84,45 @@ def test_sums_that_go_to_other_warps_go_in_vectors():
     agree(few_rows(), q, k, v)
     found = [road for road in roads(few_rows(), q, k, v) if "s_shared" in road.statement]
     assert [road.kind for road in found] == ["vectors", "vectors"]
+
+
+def layers():
+    """Y = relu(X A^T) B^T of 32 rows, which wgmma takes as columns."""
+
+    @T.prim_func
+    def kernel(
+        X: T.Tensor((32, 64), "float16"),
+        A: T.Tensor((256, 64), "float16"),
+        B: T.Tensor((64, 256), "float16"),
+        Y: T.Tensor((32, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_shared((32, 64), "float16")
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            h, low = T.alloc_fragment((32, 64), "float32"), T.alloc_fragment((32, 64), "float16")
+            y = T.alloc_fragment((32, 64), "float32")
+            T.clear(y)
+            T.copy(X, x)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[k * 64, 0], a)
+                T.copy(B[0, k * 64], b)
+                T.gemm(x, a, h, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(32, 64):
+                    low[i, j] = T.max(h[i, j], 0)
+                T.gemm(low, b, y, transpose_B=True)
+            T.copy(y, Y)
+
+    return kernel
+
+
+def test_a_tile_of_a_trip_that_products_read_beyond_its_end():
+    """The last product stays under way over the end of its trip, with the tile that its operand waits in."""
+    rng = np.random.default_rng(5)
+    x, a, b = (
+        (rng.standard_normal(shape) / 4).astype(np.float16) for shape in ((32, 64), (256, 64), (64, 256))
+    )
+    agree(layers(), x, a, b)
+    products = [
+        road.instruction for road in roads(layers(), x, a, b, target="sm_90a") if "->" in road.statement
+    ]
+    assert sum(instruction.startswith("wgmma") for instruction in products) == 2

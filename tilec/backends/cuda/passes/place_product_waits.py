@@ -109,7 +109,8 @@ class _Waits:
     def _loop(self, loop: For) -> tuple[Block, UnderWay]:
         """A loop, and the products that are under way behind it: those that its last trip leaves. They are
         under way when the next one begins, and complete behind the last product that it issues; before the
-        first trip there may be none, which waits do not mind."""
+        first trip there may be none, which waits do not mind. Tiles of a trip's own that they read are
+        allocated in front of the loop, as the waits behind it name them."""
         body, left = self.opened(loop.body, ())
         if not left:
             return (replace(loop, body=body),), ()
@@ -127,8 +128,9 @@ class _Waits:
         if [issued.product for issued in kept] != [issued.product for issued in left]:
             return (replace(loop, body=self.closed(loop.body)),), ()
         body = _behind_last(body, (*_wait(under_way, len(old)), *(each.keep() for each in held.values())))
-        allocs = [each.alloc() for each in held.values()]
-        made = replace(loop, body=body)
+        own = [stmt for stmt in body if isinstance(stmt, Alloc) and _reads(left, stmt.buffer)]
+        allocs = [*own, *(each.alloc() for each in held.values())]
+        made = replace(loop, body=tuple(stmt for stmt in body if stmt not in own))
         if _has_trips(loop):
             return (*allocs, made), carried
         return (*allocs, If(loop.start < loop.stop, (made, *_wait(carried, len(carried))), loc=loop.loc)), ()
@@ -266,6 +268,11 @@ def _last_reader(stmt: GiveBack, under_way: UnderWay) -> int | None:
         if tiles & {issued.product.a.buffer, issued.product.b.buffer}
     ]
     return max(numbers, default=None)
+
+
+def _reads(under_way: UnderWay, tile: Var) -> bool:
+    """Whether a product under way reads a tile."""
+    return any(tile in {issued.product.a.buffer, issued.product.b.buffer} for issued in under_way)
 
 
 def _behind_last(block: Block, added: Block) -> Block:
