@@ -32,7 +32,7 @@ def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
     lie anywhere between. Blocks that stream a tile which changes along the first axis, and not along another
     one (a bias for all sequences of a batch), stand side by side: they read it once from memory."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
-    values = values_of(parts.producer)
+    values = values_of((*parts.producer, *loop.body))
     stop = inlined(loop.stop, values)
     var = launch.block_vars[0]
     counter = tirx.decl_buffer((1,), "uint32", name="tile_counter", scope="global.workspace")
@@ -42,7 +42,7 @@ def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
     grows = growth(stop, var) == 1 and not is_short_window(launch, parts)
     if len(launch.grid) < 2 or (shared is None and not grows):
         return AttentionOrder()
-    section = _section(launch, loop, stop, var)
+    section = _section(launch, loop, stop)
     if not grows:
         return AttentionOrder(None, section, None, shared)
     return AttentionOrder(0, section, counter, shared)
@@ -62,16 +62,23 @@ def _shared_axis(launch: Launch, loop: Pipelined, values: Mapping[Var, Expr]) ->
     return None
 
 
-def _section(launch: Launch, loop: Pipelined, stop: Expr, var: Var) -> Expr | int:
-    """Positions of the other axes whose streamed tiles fit in L2 together."""
+def _section(launch: Launch, loop: Pipelined, stop: Expr) -> Expr | int:
+    """Positions of the other axes whose streamed tiles fit in L2 together, of the most trips that the first
+    or the last of them have."""
     size = sum(map(tile_bytes, {stmt.dst.buffer for stmt in loop.body if isinstance(stmt, Copy)}))
     bound = without_loads(stop)
     if bound is None:
         return 1 << 30
     dtype = dtype_of(bound)
-    extent = launch.grid[0]
-    last = (tirx.const(extent, dtype) if isinstance(extent, int) else extent) - 1
-    trips = tirx.Max(substitute(bound, {var: last}), tirx.const(1, dtype))
+    first, *others = launch.block_vars
+    ends = [
+        tirx.const(extent, dtype) - 1 if isinstance(extent, int) else extent - 1 for extent in launch.grid
+    ]
+    bound = substitute(bound, {first: ends[0]})
+    if uses(bound, others):
+        last = substitute(bound, dict(zip(others, ends[1:], strict=True)))
+        bound = tirx.Max(substitute(bound, {other: tirx.const(0, dtype) for other in others}), last)
+    trips = tirx.Max(bound, tirx.const(1, dtype))
     return tirx.Max(tirx.floordiv(tirx.const(_SECTION_BYTES // size, dtype), trips), tirx.const(1, dtype))
 
 
