@@ -21,7 +21,7 @@ from tilec.backends.cuda.warp_roles.ring import version_bytes
 from tilec.backends.cuda.warp_roles.stores import STAGING_BUFFERS, STAGING_BYTES, parts_bytes, staging_room
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need
-from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, check_registers, roles, warpgroup_tile
+from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, check_registers, holds, roles, warpgroup_tile
 from tilec.errors import CompileError, Kind
 from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Alloc, Bind, Fill, Gemm, Kernel, Launch, Stmt, walk
@@ -165,7 +165,14 @@ def _checked(
     promotes = _promotes(found, schedule)
     tile, *_ = (_tile(gemm, parts) for gemm in found.gemms)
     sums = sum(_tile(gemm, parts).registers for gemm in found.sums)
-    check_registers(2 * sums if promotes else sums, parts.consumer_registers)
+    held = 2 * sums if promotes else sums
+    check_registers(held)
+    need(
+        holds(held, parts.consumer_registers),
+        f"{held} accumulator registers a thread leave too few to load unaligned rows",
+        found.loop,
+        'give their dimension a guard such as "%8", for TMA, or choose smaller tiles',
+    )
     need(
         can_swap(found) or not schedule.swap,
         "a branch, or scales of its sums, keep its operands in place",
