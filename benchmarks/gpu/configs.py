@@ -1,11 +1,11 @@
 """Runs kernels with tiles, threads, stages and forms that are drawn at random, and compares them with torch.
 
-    python benchmarks/gpu/configs.py [--seed N] [--count N] [--json FILE]   # where a GPU and torch are
+    python benchmarks/gpu/configs.py [--seed N] [--count N] [--family NAME ...] [--json FILE]
 
-The kernels are those of configs_kernels.py, compiled in process by all cores first. Each is run three times
-on the same numbers: results that differ from torch's, or from each other, are printed and make the exit
-status 1, as do kernels that fail for another reason than too little shared memory. Times, microseconds, are
-the least of five means of five calls, beside torch's product of float16 numbers or its attention.
+(where a GPU and torch are). The kernels are those of configs_families/, compiled in process by all cores
+first. Each is run three times on the same numbers: results that differ from torch's, or from each other, are
+printed and make the exit status 1, as do kernels that fail for another reason than too little shared memory.
+Times, microseconds, are the least of five means of five calls, beside torch's way to the same numbers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 import torch
-from configs_kernels import FAMILIES
 from loops import microseconds
 
 from tilec.errors import TilecError
 
+#: Modules of configs_families, of which each has a FAMILY.
+NAMES = (
+    "product", "attention", "few_bits", "gated", "layers", "chunks", "backward", "decode", "scaled",
+    "gathered", "split", "convolution", "rows", "latent", "ragged", "walked", "open",
+)  # fmt: skip
+FAMILIES = {name: import_module(f"configs_families.{name}").FAMILY for name in NAMES}
 #: Bytes of tiles, and elements of results for each thread, beyond which nothing is drawn.
-_SHARED, _SUMS = 220_000, 200
+_SHARED, _ELEMENTS = 220_000, 200
 #: How far off results may be, of their own size and of the mean of all, by the type of operands or results.
 _NEAR = {"float16": 0.03, "bfloat16": 0.12, "float32": 0.18}
 
@@ -45,11 +51,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--family", action="append", choices=NAMES)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    configs = list(drawn(random.Random(options.seed), options.count))
+    configs = list(drawn(random.Random(options.seed), options.count, options.family or list(NAMES)))
     with multiprocessing.get_context("spawn").Pool(os.cpu_count(), maxtasksperchild=40) as pool:
         reasons = pool.map(compiled, configs, chunksize=1)
+    torch.set_default_device("cuda")
+    torch.manual_seed(options.seed)
     rows = [
         {"family": config.family, **config.values, **(measured(config) if not reason else {"failed": reason})}
         for config, reason in zip(configs, reasons, strict=True)
@@ -62,87 +71,21 @@ def main() -> int:
     return int(bool(wrong))
 
 
-def drawn(of: random.Random, count: int) -> Iterator[Config]:
+def drawn(of: random.Random, count: int, families: list[str]) -> Iterator[Config]:
     """Configs whose tiles a multiprocessor holds."""
-    makers = {"product": _product, "attention": _attention, "few_bits": _few_bits}
     left = count
     while left:
-        family = of.choice(["product", "attention", "attention", "few_bits"])
-        values, room, sums = makers[family](of)
-        if room <= _SHARED and sums / values["threads"] <= _SUMS:
+        family = of.choice(families)
+        values, room, elements = FAMILIES[family].draw(of)
+        if room <= _SHARED and elements / values["threads"] <= _ELEMENTS:
             left -= 1
             yield Config(family, values)
-
-
-def _product(of: random.Random) -> tuple[dict[str, Any], int, int]:
-    dtype = of.choice(["float16", "float16", "bfloat16", "bfloat16", "float32", "int8", "float8_e4m3fn"])
-    narrow = dtype in ("int8", "float8_e4m3fn")
-    values = {
-        "M": of.choice([1024, 1000, 4096, 2040]),
-        "N": of.choice([1024, 1160, 4096]),
-        "K": of.choice([1024, 1088, 4096]),
-        "bM": of.choice([16, 32, 64, 64, 96, 128, 128, 128, 192, 256]),
-        "bN": of.choice([16, 32, 48, 64, 64, 80, 96, 128, 128, 160, 192, 256]),
-        "bK": of.choice([32, 64, 128] if narrow else [16, 32, 64, 64, 128]),
-        "threads": of.choice([64, 128, 128, 256, 256, 384, 512]),
-        "stages": of.randrange(6),
-        "ta": not narrow and of.random() < 0.2,
-        "tb": narrow or of.random() < 0.6,
-        "dtype": dtype,
-        "out": "int32" if dtype == "int8" else of.choice(["float16", "float32", "bfloat16"]),
-        "form": of.choice(
-            ["", "shared", "elements"] if dtype == "int8" else ["", "bias", "shared", "elements"]
-        ),
-    }
-    size = {"float32": 4, "int8": 1, "float8_e4m3fn": 1}.get(dtype, 2)
-    room = (values["bM"] + values["bN"]) * values["bK"] * size * max(values["stages"], 1)
-    return values, room, values["bM"] * values["bN"]
-
-
-def _attention(of: random.Random) -> tuple[dict[str, Any], int, int]:
-    channels, causal = of.choice([32, 48, 64, 64, 80, 96, 112, 128, 128, 160, 192, 256]), of.random() < 0.5
-    columns = of.choice([16, 32, 64, 64, 96, 128, 128, 176])
-    length = of.choice([2048, 2000, 1024])
-    values = {
-        "B": 2,
-        "S": length if causal else length // columns * columns,
-        "H": 16,
-        "G": of.choice([1, 4]),
-        "D": channels,
-        "DV": of.choice([channels, channels, channels, 64, 128]),
-        "bM": of.choice([32, 64, 64, 128, 128, 192]),
-        "bN": columns,
-        "threads": of.choice([128, 128, 256, 256, 384]),
-        "stages": of.choice([0, 1, 2, 2, 3]),
-        "causal": causal,
-        "dtype": of.choice(["float16", "bfloat16"]),
-        "form": of.choice(["", "", "shared", "late", "sums"]),
-    }
-    rows, stages = values["bM"], max(values["stages"], 1)
-    room = 2 * (rows * channels + columns * stages * (channels + values["DV"]))
-    return values, room, rows * (values["DV"] + columns)
-
-
-def _few_bits(of: random.Random) -> tuple[dict[str, Any], int, int]:
-    values = {
-        "M": of.choice([16, 64, 1024, 1000]),
-        "N": of.choice([1024, 4096]),
-        "K": of.choice([1024, 4096]),
-        "group": of.choice([32, 64, 128]),
-        "bM": of.choice([16, 32, 64, 128]),
-        "bN": of.choice([32, 64, 128, 256]),
-        "bK": of.choice([32, 64, 128]),
-        "threads": of.choice([128, 256]),
-        "stages": of.randrange(4),
-        "form": of.choice(["registers", "turned"]),
-    }
-    return values, 0, values["bM"] * values["bN"]
 
 
 def compiled(config: Config) -> str:
     """Why a kernel does not compile; it goes to the cache on disk."""
     try:
-        FAMILIES[config.family](**config.values)
+        FAMILIES[config.family].kernel(**config.values)
     except TilecError as error:
         return str(error)
     return ""
@@ -150,79 +93,33 @@ def compiled(config: Config) -> str:
 
 def measured(config: Config) -> dict[str, Any]:
     """How far off a kernel's results are, and how long it takes beside torch."""
-    values = config.values
-    inputs, wanted, peer = {
-        "product": _of_product,
-        "attention": _of_attention,
-        "few_bits": _of_few_bits,
-    }[config.family](values)
-    kernel = FAMILIES[config.family](**values)
-    first, *again = (kernel(*inputs) for _ in range(3))
-    size = wanted.abs() + wanted.abs().mean()
-    off = float(((first.float() - wanted).abs() / size).nan_to_num(torch.inf).max())
-    types = [str(tensor.dtype).removeprefix("torch.") for tensor in (*inputs, first)]
-    near = max(_NEAR.get(dtype, 0.0) for dtype in types if dtype in _NEAR)
-    wrong = off > near or not all(torch.equal(first, other) for other in again)
+    family = FAMILIES[config.family]
+    inputs, wanted, peer = family.work(config.values)
+    kernel = family.kernel(**config.values)
+    first, *again = (_listed(kernel(*inputs)) for _ in range(3))
+    types = {str(tensor.dtype).removeprefix("torch.") for tensor in (*inputs, *first)}
+    near = max(_NEAR.get(dtype, 0.0) for dtype in types)
+    off = max(_distance(made.float(), right) for made, right in zip(first, wanted, strict=True))
+    differ = family.repeats(config.values) and any(
+        not torch.equal(made, other) for each in again for made, other in zip(first, each, strict=True)
+    )
     return {
         "off": off,
-        "wrong": wrong,
+        "wrong": off > near or differ,
+        "differ": differ,
         "us": microseconds(lambda: kernel(*inputs), 5),
         "torch us": microseconds(peer, 5),
     }
 
 
-_Work = tuple[tuple[torch.Tensor, ...], torch.Tensor, Any]
+def _listed(found: Any) -> list[torch.Tensor]:
+    return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
-def _of_product(values: dict[str, Any]) -> _Work:
-    rows, columns, depth = (values[name] for name in "MNK")
-    dtype = getattr(torch, values["dtype"])
-    a = _random(depth, rows) if values["ta"] else _random(rows, depth)
-    b = _random(columns, depth) if values["tb"] else _random(depth, columns)
-    a, b = ((each * (9 if dtype == torch.int8 else 1)).to(dtype) for each in (a, b))
-    bias = _random(columns)
-    wide, high = (
-        (a.T if values["ta"] else a).float(),
-        (b.T if values["tb"] else b).float(),
-    )
-    wanted = wide @ high
-    if values["form"] == "bias":
-        wanted = wanted + bias
-    if values["form"] == "elements":
-        wanted = wanted.clamp(min=0)
-    half, other = wide.half(), high.half()
-    return (a, b, bias), wanted, lambda: half @ other
-
-
-def _of_attention(values: dict[str, Any]) -> _Work:
-    batch, length, heads, groups = (values[name] for name in ("B", "S", "H", "G"))
-    dtype, shared = getattr(torch, values["dtype"]), heads // groups
-    q = _random(batch, length, heads, values["D"]).to(dtype)
-    k = _random(batch, length, shared, values["D"]).to(dtype)
-    v = _random(batch, length, shared, values["DV"]).to(dtype)
-    sums = torch.zeros(batch, heads, length, device="cuda")
-
-    def peer(widen: bool = False) -> torch.Tensor:
-        turned = (each.transpose(1, 2).float() if widen else each.transpose(1, 2) for each in (q, k, v))
-        return torch.nn.functional.scaled_dot_product_attention(
-            *turned, is_causal=values["causal"], enable_gqa=groups > 1
-        )
-
-    return (q, k, v, sums), peer(widen=True).transpose(1, 2), peer
-
-
-def _of_few_bits(values: dict[str, Any]) -> _Work:
-    rows, columns, depth = (values[name] for name in "MNK")
-    x = _random(rows, depth).half()
-    packed = torch.randint(0, 256, (columns, depth // 2), device="cuda").to(torch.uint8)
-    factors = (_random(columns, depth // values["group"]).abs() * 0.1).half()
-    numbers = torch.stack([packed & 15, packed >> 4], -1).reshape(columns, depth).float() - 8
-    weights = (numbers * factors.float().repeat_interleave(values["group"], 1)).half()
-    return (x, packed, factors), x.float() @ weights.float().T, lambda: x @ weights.T
-
-
-def _random(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, device="cuda") * 0.3
+def _distance(made: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The largest difference, of a number's own size and of the mean of all."""
+    size = wanted.abs() + wanted.abs().mean()
+    return float(((made - wanted).abs() / size).nan_to_num(torch.inf).max())
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
