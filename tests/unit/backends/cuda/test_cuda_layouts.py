@@ -7,10 +7,11 @@ import itertools
 import pytest
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
+from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, free_runs, operand_layout
 from tilec.backends.cuda.analysis.tiles import swizzled
 from tilec.backends.cuda.analysis.wgmma import slabs
 from tilec.backends.cuda.nodes import WarpTile
+from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import bank_conflicts, canonical, is_in_slabs, is_injective, places, select
 
 TILE = WarpTile("m16n8k16", warps=(2, 2), tiles=(2, 4), steps=2)
@@ -61,6 +62,19 @@ def test_a_row_statistic_is_held_by_the_four_lanes_of_its_row():
         place = places(rows, (row,))
         assert place["lane"] % 4 == 0
         assert place["reg"] == row // 8 % 4
+
+
+def test_what_digits_leave_of_lanes_is_between_them_and_behind():
+    rows = select(accumulator_layout(TILE), [0])
+    assert free_runs(rows, "lane", 32) == [(1, 4)]
+    assert free_runs(coalesced((4, 64), 1, 8), "lane", 32) == []
+    assert free_runs(Layout(((Digit(2, 2, "lane"), Digit(2, 8, "lane")),)), "lane", 32) == [
+        (1, 2),
+        (4, 2),
+        (16, 2),
+    ]
+    assert free_runs(Layout(((Digit(4, 1, "lane"), Digit(2, 2, "lane")),)), "lane", 32) == [(4, 8)]
+    assert free_runs(Layout(((Digit(2, 4, "warp"),),)), "warp", 6) == []
 
 
 @pytest.mark.parametrize("extents", [(4096,), (8, 1024), (3, 40), (5, 7), (1, 384), (128, 32), (64, 64)])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatch
+from typing import TypeAlias
 
 from tilec.backends.cuda.nodes import TensorTile, WarpTile
 from tilec.ir.layout import Digit, Layout
+from tilec.ir.layout_algebra import thread_terms
 
 WARP, WARPS_OF_A_GROUP = 32, 4
+#: Neighbouring lanes or warps that are taken together: the stride of the first digit, and their number.
+Run: TypeAlias = tuple[int, int]
 #: Neighbouring columns that one lane of an accumulator holds.
 PAIR = 2
 
@@ -115,34 +119,54 @@ def operand_layout(tile: WarpTile) -> Layout:
 def coalesced(extents: Sequence[int], warps: int, vector: int) -> Layout:
     """Neighbouring lanes hold neighbouring vectors of the last dimension; warps take leading dimensions where
     they divide them, the last one else; what is left goes to registers. Extents are padded."""
-    return extended(((),) * len(extents), extents, range(len(extents)), warps, 1, 1, vector)
+    return extended(((),) * len(extents), extents, range(len(extents)), [(1, WARP)], [(1, warps)], vector)
+
+
+def free_runs(layout: Layout, space: str, total: int) -> list[Run]:
+    """What the digits of a layout leave of the ``total`` of a space: what is behind the last of them alone
+    where they overlap, nothing where they do not divide it."""
+    terms = [term for axis in range(len(layout.digits)) for term in thread_terms(layout, axis)]
+    taken = sorted((term.stride, term.size) for term in terms if term.space == space)
+    found: list[Run] = []
+    end = 1
+    for stride, size in taken:
+        found.append((end, stride // end))
+        if stride % end:
+            found, end = [], max(stride * size for stride, size in taken)
+            break
+        end = stride * size
+    return [run for run in (*found, (end, total // end)) if run[1] > 1] if total % end == 0 else []
 
 
 def extended(
     fixed: Sequence[tuple[Digit, ...]],
     extents: Sequence[int],
     free: Sequence[int],
-    warps: int,
-    lane_stride: int,
-    warp_stride: int,
+    lanes: Sequence[Run],
+    warps: Sequence[Run],
     vector: int,
 ) -> Layout:
-    """A layout whose dimensions ``free`` take the lanes from ``lane_stride`` and the warps from
-    ``warp_stride`` on, the others being ``fixed``."""
-    lanes, left = WARP // lane_stride, warps // warp_stride
+    """A layout whose dimensions ``free`` take some ``lanes`` and ``warps``, the others being ``fixed``."""
     parts: dict[int, list[Digit]] = {axis: [] for axis in free}
     counts = {axis: extents[axis] for axis in free}
     last = max(free)
     parts[last].append(Digit(vector, 1, "reg"))
     counts[last] = -(-counts[last] // vector)
+
+    def take(axis: int, runs: Sequence[Run], space: str, share: Callable[[int, int], int]) -> list[Run]:
+        """What a dimension leaves of the runs that it takes its share of."""
+        left: list[Run] = []
+        for stride, size in runs:
+            taken = share(size, counts[axis])
+            parts[axis].append(Digit(taken, stride, space))
+            counts[axis] = -(-counts[axis] // taken)
+            left.append((stride * taken, size // taken))
+        return [run for run in left if run[1] > 1]
+
     for axis in sorted(free, reverse=True):
-        taken = min(lanes, _power_above(counts[axis]))
-        parts[axis].append(Digit(taken, lane_stride, "lane"))
-        lane_stride, lanes, counts[axis] = lane_stride * taken, lanes // taken, -(-counts[axis] // taken)
+        lanes = take(axis, lanes, "lane", lambda size, count: min(size, _power_above(count)))
     for axis in sorted(free):
-        taken = math.gcd(left, counts[axis]) if axis != last else _share(left, counts[axis])
-        parts[axis].append(Digit(taken, warp_stride, "warp"))
-        warp_stride, left, counts[axis] = warp_stride * taken, left // taken, -(-counts[axis] // taken)
+        warps = take(axis, warps, "warp", math.gcd if axis != last else _share)
     stride = vector
     for axis in sorted(free, reverse=True):
         parts[axis].append(Digit(counts[axis], stride, "reg"))

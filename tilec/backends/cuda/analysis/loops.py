@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.distinct import distinct
-from tilec.backends.cuda.analysis.fragments import PAIR, WARP, extended
+from tilec.backends.cuda.analysis.fragments import PAIR, WARP, extended, free_runs
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import (
     HELD_BY_TWO,
@@ -210,10 +210,8 @@ def loop_layout(
     free = [axis for axis, extent in enumerate(extents) if axis not in axes and extent > 1]
     if not free:
         return Layout(tuple(digits))
-    lane, warp = _first_free(layout, "lane"), _first_free(layout, "warp")
-    if WARP % lane or warps % warp:
-        lane, warp = WARP, warps
-    return extended(digits, extents, free, warps, lane, warp, vector)
+    lanes, groups = free_runs(layout, "lane", WARP), free_runs(layout, "warp", warps)
+    return extended(digits, extents, free, lanes, groups, vector)
 
 
 def _spread(
@@ -273,13 +271,6 @@ def _with_packed(digits: Sequence[tuple[Digit, ...]], axes: Set[int]) -> Iterato
         first = (Digit(sizes[axis], between, "reg"),) if axis in axes else ()
         between *= sizes.get(axis, 1)
         yield (*first, *(_apart(digit, step) for digit in own[len(first) :]))
-
-
-def _first_free(layout: Layout, space: str) -> int:
-    """The least stride from which on no digit of a space is taken."""
-    ends = [term.stride * term.size for axis in range(len(layout.digits))
-            for term in thread_terms(layout, axis) if term.space == space]  # fmt: skip
-    return max(ends, default=1)
 
 
 def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool:
