@@ -270,3 +270,50 @@ def test_tiles_of_any_length_of_whole_vectors_come_by_boxes(shape):
     inputs.append(rng.integers(-3, 4, (4, *shape)).astype(np.float32))
     agree(kernel, *inputs, targets=("sm_90a",))
     assert any("S -> s: TMA" in road for road in roads(kernel, inputs))
+
+
+def attention(width, rows, threads, stages):
+    """exp2(Q K^T / 64) V of 256 queries and keys by tiles of 64 keys."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((256, width), "float16"),
+        K: T.Tensor((256, width), "float16"),
+        V: T.Tensor((256, width), "float16"),
+        Y: T.Tensor((256, width), "float16"),
+    ):
+        with T.Kernel(256 // rows, threads=threads) as bx:
+            q, k = T.alloc_shared((rows, width), "float16"), T.alloc_shared((64, width), "float16")
+            v, p = T.alloc_shared((64, width), "float16"), T.alloc_fragment((rows, 64), "float16")
+            s, y = T.alloc_fragment((rows, 64), "float32"), T.alloc_fragment((rows, width), "float32")
+            T.copy(Q[bx * rows, 0], q)
+            T.clear(y)
+            for n in T.Pipelined(4, num_stages=stages):
+                T.copy(K[n * 64, 0], k)
+                T.copy(V[n * 64, 0], v)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                for i, j in T.Parallel(rows, 64):
+                    p[i, j] = T.exp2(s[i, j] / 64)
+                T.gemm(p, v, y, policy=T.GemmWarpPolicy.FullRow)
+            T.copy(y, Y[bx * rows, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "threads", "stages", "said"),
+    [
+        (64, 64, 128, 1, "q 2, k 2, v 2"),
+        (256, 128, 256, 1, "q 1, k 2, v 2"),
+        (128, 64, 128, 3, "q 2, k 2, v 2"),
+        (192, 64, 128, 2, "q 2, k 1, v 1"),
+        (128, 128, 256, 3, "q 2, k 3, v 3"),
+    ],
+)
+def test_attention_has_the_stages_that_pay(width, rows, threads, stages, said):
+    """Two of keys and values whatever the author asks for, where two blocks share a multiprocessor as many
+    as leave them room."""
+    inputs = [np.zeros((256, width), np.float16)] * 3
+    kernel = elaborated(attention(width, rows, threads, stages), inputs, None, {}, {})
+    (launch,) = lower_kernel(lower(kernel, SM90A), SM90A).launches
+    assert f"TMA rings of {said} stages" in " ".join(launch.notes)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Shared memory for barriers, tile coordinates and alignment.
 _BARRIER_BYTES = 2048
+#: Versions of streamed tiles where an author has fewer (H200, 4096 queries and keys, us with 1 and 2: 64 x 64
+#: tiles of 64 channels 391, 319; 128 x 64 of 128, 192 and 256 channels 609, 448; 822, 588; 1050, 815).
+_STREAMED = 2
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,9 @@ class Memory:
 
 def fitted(parts: Parts, staging: tuple[Var, ...], target: Target, together: int, stages: int = 1) -> Memory:
     """The best that fits with ``together`` blocks on a multiprocessor, streamed tiles in at most ``stages``
-    versions where the author has fewer. Tiles that are loaded once get a
-    second version if there is room, so that those of the next tile arrive meanwhile; for that, results are
-    staged where a tile is no longer read."""
+    versions, or two, where the author has fewer. Tiles that are loaded once get a second version if there is
+    room, so that those of the next tile arrive meanwhile; for that, results are staged where a tile is no
+    longer read."""
     assert target.gpu is not None
     whole = (target.gpu.shared_bytes + SYSTEM_SHARED_BYTES) // together - SYSTEM_SHARED_BYTES
     room = whole - _BARRIER_BYTES
@@ -71,10 +74,11 @@ def fitted(parts: Parts, staging: tuple[Var, ...], target: Target, together: int
 
 def _choices(parts: Parts, staging: tuple[Var, ...], stages: int) -> Iterator[Memory]:
     """Best first."""
-    own = max(_loop(parts).num_stages, 1)
+    own = max(_loop(parts).num_stages, _STREAMED)
     for versions in range(max(own, stages), own, -1):
         yield from _with_stages(parts, staging, versions, (2,))
-    yield from _with_stages(parts, staging, own, (2, 1))
+    for versions in range(own, 0, -1):
+        yield from _with_stages(parts, staging, versions, (2, 1))
 
 
 def _loop(parts: Parts) -> Pipelined:
