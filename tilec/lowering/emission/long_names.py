@@ -4,31 +4,55 @@ registers.
     d = c * c + c    ->    array(1)[0] = c * c + c; d = array[0]
 
 TVM's analyzer puts the value of each name into all that it simplifies. What is read from memory it leaves
-alone.
+alone. It multiplies ends of ranges, too, and fails where one does not fit the type that it compares
+(`(tile // 24 * 8 + row) * 128 < 1160` of a 32-bit tile without bounds): then names of conditions are kept,
+too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
 from tilec.ir.analysis.long_names import LongNames
-from tilec.ir.exprs import loads
+from tilec.ir.exprs import dtype_of, loads
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
+    import tvm
     from tvm.ir import Expr, Var
 
 
-def keep_long_names() -> Any:
-    """The pass of functions of TVM that does so."""
+#: What TVM says of a number that does not fit its type.
+_OVERFLOW = "exceeds range"
+
+
+def with_names_kept(run: Callable[[Any], tvm.IRModule]) -> tvm.IRModule:
+    """What ``run`` makes with a pass that keeps long names, or those of conditions, too."""
+    try:
+        return run(_keep_names())
+    except ValueError as problem:
+        if _OVERFLOW not in str(problem):
+            raise
+        return run(_keep_names(conditions=True))
+
+
+def _keep_names(*, conditions: bool = False) -> Any:
+    """The pass of functions of TVM that keeps long names, and those of ``conditions``."""
     import tvm_ffi
 
     def kept(function: Any, _module: Any, _context: Any) -> Any:
         names = LongNames()
-        body = tvm_ffi.structural_map(function.body, [(tirx.Bind, lambda stmt: _bind(stmt, names))])
-        return function.with_body(body)
+
+        def bind(stmt: tirx.Bind) -> tirx.Stmt:
+            if next(loads(stmt.value), None) is not None:
+                return stmt
+            long = names.has(stmt.var, stmt.value) or (conditions and dtype_of(stmt.value) == "bool")
+            return _kept(stmt) if long else stmt
+
+        return function.with_body(tvm_ffi.structural_map(function.body, [(tirx.Bind, bind)]))
 
     return tirx.transform.prim_func_pass(kept, opt_level=0, name="tilec.KeepLongNames")
 
@@ -43,9 +67,7 @@ def in_array(var: Var, value: Expr, scope: str = "global") -> tuple[list[tirx.St
     return stored, tirx.BufferLoad(array, [place])
 
 
-def _bind(stmt: tirx.Bind, names: LongNames) -> tirx.Stmt:
-    """The name itself, or one of an element."""
-    if next(loads(stmt.value), None) is not None or not names.has(stmt.var, stmt.value):
-        return stmt
+def _kept(stmt: tirx.Bind) -> tirx.Stmt:
+    """The name of an element that has its value."""
     stored, read = in_array(stmt.var, stmt.value, "local")
     return tirx.SeqStmt([*stored, tirx.Bind(stmt.var, read)])

@@ -157,7 +157,7 @@ def _through(
 ) -> tvm.IRModule:
     import tvm
 
-    from tilec.lowering.emission.long_names import keep_long_names
+    from tilec.lowering.emission.long_names import with_names_kept
 
     symbols = _symbols(lowered, symbol_prefix)
     functions = {symbol: launch.func for symbol, launch in zip(symbols, lowered.launches, strict=True)}
@@ -165,7 +165,7 @@ def _through(
     module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
     try:
         with native, tvm.transform.PassContext(opt_level=3):
-            return tvm.transform.Sequential([keep_long_names(), *passes])(module)
+            return with_names_kept(lambda names: tvm.transform.Sequential([names, *passes])(module))
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
 

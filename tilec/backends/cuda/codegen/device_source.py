@@ -81,13 +81,17 @@ def legalized(lowered: LoweredKernel, target: Target, native: Any, symbol_prefix
     """The functions of all launches in TIR, after all passes of TVM; launch i is ``<symbol_prefix>_<i>``."""
     import tvm
 
+    from tilec.lowering.emission.long_names import with_names_kept
+
     functions = {
         f"{symbol_prefix}_{index}": _kernel(launch, f"{symbol_prefix}_{index}", native)
         for index, launch in enumerate(launches_of(lowered))
     }
     try:
         with native, tvm.transform.PassContext(opt_level=3):
-            return tvm.transform.Sequential(_passes())(tvm.IRModule(functions))
+            return with_names_kept(
+                lambda names: tvm.transform.Sequential(_passes(names))(tvm.IRModule(functions))
+            )
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
 
@@ -104,17 +108,16 @@ def _kernel(launch: LoweredCudaLaunch, symbol: str, native: Any) -> Any:
     )
 
 
-def _passes() -> list[Any]:
-    """No simplifier after the lowering's own: it copies every bound value to its uses, and with it reads of
-    special registers and of memory."""
+def _passes(names: Any) -> list[Any]:
+    """``names`` and all others. No simplifier after the lowering's own: it copies every bound value to its
+    uses, and with it reads of special registers and of memory."""
     from tvm import s_tir, tirx
 
     from tilec.backends.cuda.codegen.name_values import name_values
-    from tilec.lowering.emission.long_names import keep_long_names
 
     return [
         name_values(),
-        keep_long_names(),
+        names,
         tirx.transform.LowerTIRx(),
         s_tir.transform.UnifyThreadBinding(),
         tirx.transform.LowerTIRxOpaque(),
