@@ -70,6 +70,46 @@ def test_two_tiles_take_turns(steps, count, by_loop):
     agree(smoothed(steps, by_loop), x, np.array([count], np.int32), dims={}, expected=expected)
 
 
+def odd_trips(form):
+    """Trips that are left early, or whose number they change, or that have a tile of their own."""
+
+    @T.prim_func
+    def kernel(
+        X: T.Tensor((SIZE,), "float32"), last: T.Tensor((2,), "int32"), Y: T.Tensor((SIZE,), "float32")
+    ):
+        with T.Kernel(1, threads=64):
+            old = T.alloc_shared((SIZE,), "float32")
+            new = T.alloc_shared((SIZE,), "float32")
+            ends = T.alloc_shared((2,), "int32")
+            T.copy(X, old)
+            T.copy(last, ends)
+            for t in T.serial(ends[0] if form == "changes" else 0, ends[1] if form == "changes" else 7):
+                if form == "own":
+                    new = T.alloc_shared((SIZE,), "float32")
+                if form == "continue" and t == last[0]:
+                    continue
+                for i in T.Parallel(SIZE):
+                    new[i] = old[(i + 1) % SIZE] * 2.0 + t
+                if form == "break" and t == last[0]:
+                    break
+                if form == "changes":
+                    T.fill(ends, 1)
+                T.copy(new, old)
+            T.copy(old, Y)
+
+    return kernel
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("form", ["break", "continue", "changes", "own"])
+def test_tiles_take_turns_in_whole_trips_alone(form, first):
+    x = expected = rows()[0]
+    for t in range(first if form == "changes" else 0, first if form == "break" else 7):
+        if form != "continue" or t != first:
+            expected = np.roll(expected, -1) * np.float32(2) + t
+    agree(odd_trips(form), x, np.array([first, 7], np.int32), dims={}, expected=expected)
+
+
 def copies(kernel, *inputs):
     """How many copies between its tiles a pass leaves of a kernel."""
     made = SwapTiles(("shared.dyn",)).apply(elaborated(kernel, inputs, {}, {}, {}), parse_target("sm_80"))

@@ -7,18 +7,29 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
+from tilec.ir.analysis.jumps import jumps
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import dtype_of, int_value, substitute
+from tilec.ir.exprs import dtype_of, int_value, reads, substitute
 from tilec.ir.nodes import Block, For, If, Stmt
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
+def runs_in_pairs(loop: For) -> bool:
+    """Whether a loop may be one over pairs of trips: each trip comes to its end, and how many there are is
+    the same behind the loop, where an odd number is asked for."""
+    leaves = any(True for stmt in loop.body for _ in jumps(stmt))
+    made = written_in(loop.body)
+    counted = not any(reads(bound, made) for bound in (loop.start, loop.stop))
+    return int_value(loop.step) == 1 and counted and not leaves
+
+
 def in_pairs(loop: For, first: Block, second: Block) -> list[Stmt]:
-    """A loop of steps of 1 over pairs of trips, the bodies of which are ``first`` and ``second``; behind it
-    the last trip of an odd number, as it is."""
+    """A loop that `runs_in_pairs` over such pairs, the bodies of which are ``first`` and ``second``; behind
+    it the last trip of an odd number, as it is."""
     var = tirx.Var(str(loop.var.name), dtype_of(loop.var))
     one, two = (tirx.const(value, dtype_of(var)) for value in (1, 2))
     zero = tirx.const(0, dtype_of(var))

@@ -20,7 +20,7 @@ from tilec.ir.traits import expressions
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import count_uses, touches, written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.trip_pairs import in_pairs
+from tilec.lowering.trip_pairs import in_pairs, runs_in_pairs
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -53,7 +53,8 @@ class SwapTiles(LaunchPass):
         assert isinstance(stmt, For)
         new, old = tiles
         work = stmt.body[:-1]
-        if old in written_in(work) or _makes_later(work, old) or not _is_made(work, new):
+        own = any(isinstance(inner, Alloc) and inner.buffer in tiles for inner in walk(work))
+        if own or old in written_in(work) or not _is_made(work, new):
             return [stmt]
         if count_uses(launch.body, new) > count_uses(stmt.body, new):
             return [stmt]
@@ -67,7 +68,7 @@ class SwapTiles(LaunchPass):
 def _copied_last(stmt: Stmt) -> tuple[Var, Var] | None:
     """The tiles the first of which is copied to the second one at the end of each trip of a loop of a few
     statements."""
-    if not isinstance(stmt, For) or int_value(stmt.step) != 1 or len(list(walk(stmt.body))) > _FEW:
+    if not isinstance(stmt, For) or not runs_in_pairs(stmt) or len(list(walk(stmt.body))) > _FEW:
         return None
     last = stmt.body[-1]
     if isinstance(last, Copy):
@@ -78,11 +79,6 @@ def _copied_last(stmt: Stmt) -> tuple[Var, Var] | None:
     assert isinstance(last, Parallel)
     moves = same_all(tuple(store.value.indices), last.vars) and _makes_all(last, store.buffer)
     return (store.value.source, store.buffer) if moves else None
-
-
-def _makes_later(body: Block, tile: Var) -> bool:
-    """Whether a tile is one of a body's own."""
-    return any(isinstance(stmt, Alloc) and stmt.buffer.same_as(tile) for stmt in walk(body))
 
 
 def _is_made(body: Block, tile: Var) -> bool:
