@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from tilec.families import family_of
 from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
-from tilec.inprocess.stand_ins import filled_in
+from tilec.inprocess.stand_ins import filled_in, untouched
 from tilec.language.frontend.pass_configs import by_text
 from tilec.portable.loader import Kernel, LaunchError, default_of, load
 from tilec.targets import parse_target
@@ -149,10 +148,8 @@ class JITKernel:
 
     @functools.cached_property
     def _untouched(self) -> frozenset[str]:
-        """Tensors that the tile IR names where it declares them, and nowhere else."""
-        names = [param.name for param in self.params if not param.is_scalar()]
-        text = self._card.ir_text
-        return frozenset(name for name in names if len(re.findall(rf"\b{re.escape(name)}\b", text)) == 1)
+        """Tensors that the kernel does not touch."""
+        return untouched(self.params, self._card.ir_text)
 
     @functools.cached_property
     def prim_func(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,18 @@ class _Device:
 
     type: str
     index: int
+
+
+def untouched(params: Sequence[KernelParam], text: str) -> frozenset[str]:
+    """Tensors that tile IR names where it declares them, and nowhere else."""
+    tensors = [param.name for param in params if not param.is_scalar()]
+    return frozenset(name for name in tensors if len(re.findall(rf"\b{_in_text(name, text)}\b", text)) == 1)
+
+
+def _in_text(name: str, text: str) -> str:
+    """The name of a parameter in tile IR: what lies at an address may have one of its own."""
+    own = re.search(rf'^(\w+) = tensor\(.*\bname="{re.escape(name)}"\)', text, re.MULTILINE)
+    return own[1] if own else re.escape(name)
 
 
 def filled_in(

@@ -138,6 +138,18 @@ def test_none_for_a_tensor_that_the_kernel_never_touches() -> None:
         kernel(None, None, v)
 
 
+def test_none_for_an_address_that_the_kernel_reads() -> None:
+    @T.prim_func
+    def biased(A: T.Tensor((8,), "float32"), p: T.ptr, B: T.Tensor((8,), "float32")):
+        bias = T.match_buffer(p, (8,), "float32")
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                B[i] = A[i] + bias[i]
+
+    with pytest.raises(TypeError, match="p is None, and the kernel reads or writes it"):
+        tilec.compile(biased, out_idx=-1)(torch.zeros(8), None)
+
+
 def test_none_leaves_no_extent_unknown() -> None:
     kernel = tilec.compile(_only_unused, out_idx=-1)
     with pytest.raises(TypeError, match="U is None, and no other argument says what M is"):
