@@ -98,3 +98,32 @@ def test_products_of_trips_that_end_early(form: str, stages: int, ends: tuple[in
     found = weights(form, np.array(ends))
     wanted = 2 * sum(found[k] * (x[:, k] @ y[k]) for k in range(TRIPS))
     agree(left(form, stages), a, b, np.array(ends, np.int32), expected=wanted, targets=("sm_80", "sm_90a"))
+
+
+@T.prim_func
+def summed(
+    X: T.Tensor((4, 128), "float32"), skipped: T.Tensor((4,), "int32"), Y: T.Tensor((128,), "float32")
+):
+    """Copies on their way when a trip ends early; behind the loop other threads write over the last one."""
+    with T.Kernel(1, threads=64):
+        row, total = T.alloc_shared((128,), "float32"), T.alloc_shared((128,), "float32")
+        T.clear(total)
+        for t in T.serial(4):
+            T.copy(X[t, 0], row)
+            if skipped[t] == 2:
+                break
+            if skipped[t] == 1:
+                continue
+            for i in T.Parallel(128):
+                total[i] = total[i] + row[i]
+        for i in T.Parallel(128):
+            row[i] = total[i] * 2
+        T.copy(row, Y)
+
+
+@pytest.mark.parametrize("skipped", [(1, 0, 0, 1), (0, 1, 1, 1), (0, 0, 2, 0)])
+def test_copies_of_trips_that_end_early_have_come(skipped: tuple[int, ...]) -> None:
+    x = np.arange(512, dtype=np.float32).reshape(4, 128)
+    last = skipped.index(2) if 2 in skipped else 4
+    wanted = 2 * sum(x[t] for t in range(last) if not skipped[t])
+    agree(summed, x, np.array(skipped, np.int32), dims={}, expected=wanted)

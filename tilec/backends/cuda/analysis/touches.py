@@ -93,6 +93,10 @@ class Touched:
     def __bool__(self) -> bool:
         return bool(self.reads or self.writes or self.starts)
 
+    def landed(self, still: frozenset[Use]) -> Touched:
+        """With copies under way, but for ``still``, as the writes that they end in."""
+        return Touched(self.reads, self.writes | self.starts, still)
+
     def conflicts(self, later: Touched) -> bool:
         """Whether ``later`` must wait for these accesses."""
         written = later.writes | later.starts

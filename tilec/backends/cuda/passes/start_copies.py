@@ -10,6 +10,7 @@ from tilec.backends.cuda.analysis.loads_ahead import CopyLoad, async_elements, a
 from tilec.backends.cuda.analysis.low_places import is_dense, place_width
 from tilec.backends.cuda.analysis.vectors import widest
 from tilec.backends.cuda.nodes import AsyncCopy, CommitGroup, WaitGroup
+from tilec.ir.analysis.jumps import jumps
 from tilec.ir.nodes import PRODUCTS, Block, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneMma
@@ -123,9 +124,11 @@ class _Starter(ScopedRewrite):
         return tuple(made)
 
     def _meets(self, stmt: Stmt, copy: AsyncCopy) -> bool:
-        """Whether a statement uses the tile of a copy, or writes where that reads."""
+        """Whether a statement uses the tile of a copy, writes where that reads, or may leave the trip in
+        which the copy is waited for."""
         changed = with_overlapping(written_in((stmt,)), self.launch)
-        return touches(stmt, copy.dst.buffer) or copy.src.buffer in changed
+        leaves = any(True for _ in jumps(stmt))
+        return leaves or touches(stmt, copy.dst.buffer) or copy.src.buffer in changed
 
 
 def _first(tile: Var, block: Block) -> int:

@@ -137,8 +137,7 @@ class _Walker:
         if isinstance(stmt, WaitGroup):
             before = self.open.all
             still = before.starts if stmt.pending else frozenset()
-            landed = Touched(before.reads, before.writes | before.starts, still)
-            self.open = replace(self.open, all=landed)
+            self.open = replace(self.open, all=before.landed(still))
             return [stmt]
         if isinstance(stmt, Group):
             return self._group(stmt)
@@ -258,7 +257,8 @@ class _Walker:
         before = self.open | Open(self._touched(stmt))
         inner = children(stmt)[0]
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
-            around = Open(self._spread(self._everything(inner)))
+            within = self._spread(self._everything(inner))
+            around = Open(within.landed(within.starts))
         else:
             trial = replace(self, open=before)
             trial.block(inner)
