@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tilec.portable.loader import lacks_memory
+from tilec.portable.loader import is_negated, lacks_memory
 
 #: What tvm-ffi raises for arguments that it cannot pass on.
 _CANNOT_PASS = (BufferError, TypeError)
@@ -68,6 +68,16 @@ def fast_call(
         return slow(*args)
 
     return several
+
+
+def unless_negated(fast: Callable[..., Any], slow: Callable[..., Any]) -> Callable[..., Any]:
+    """``fast`` for arguments of any strides, which may be views that torch has yet to negate: tvm-ffi takes
+    these for what their memory holds, and ``slow`` refuses them."""
+
+    def call(*args: Any) -> Any:
+        return slow(*args) if any(map(is_negated, args)) else fast(*args)
+
+    return call
 
 
 def _has_passed(error: Exception, args: Sequence[Any]) -> bool:

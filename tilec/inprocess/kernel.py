@@ -13,7 +13,7 @@ from tilec.backends.base import backend_of
 from tilec.errors import SourceValueError
 from tilec.families import family_of
 from tilec.inprocess.building import Card
-from tilec.inprocess.fast_calls import fast_call
+from tilec.inprocess.fast_calls import fast_call, unless_negated
 from tilec.inprocess.params import KernelParam, kernel_params
 from tilec.inprocess.stand_ins import filled_in, untouched
 from tilec.language.frontend.pass_configs import by_text
@@ -94,10 +94,12 @@ class JITKernel:
         shapes by the tvm-ffi door, which would not compare them, and it takes no addresses."""
         if self._sizes or self._kernel._pointers:
             return self._call
-        made = [each["name"] for each in self._kernel.metadata["params"] if each["output"]]
+        params = self._kernel.metadata["params"]
+        made = [each["name"] for each in params if each["output"]]
         places = [made.index(name) for name in self._card.returned]
         function = f"{self._card.package}_{self._card.kernel}"
-        return fast_call(self._path, function, len(self._inputs), places, kind, self._call)
+        call = fast_call(self._path, function, len(self._inputs), places, kind, self._call)
+        return unless_negated(call, self._call) if any(each["strides"] for each in params) else call
 
     def _call(self, *args: Any, **named: Any) -> Any:
         """Through the loader: every kind of argument."""

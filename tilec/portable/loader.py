@@ -376,10 +376,15 @@ def _refuse_without_memory(value: Any, name: str) -> None:
         raise TypeError(f"{name} has no elements in memory ({kind}); pass a dense tensor")
 
 
+def is_negated(value: Any) -> bool:
+    """Whether a value is a view of torch whose memory holds the opposite of what it shows: of a conjugate's
+    imaginary part."""
+    asked = getattr(value, "is_neg", None)
+    return asked is not None and bool(asked())
+
+
 def _refuse_negated(value: Any, name: str) -> None:
-    """A view of torch whose memory holds the opposite of what it shows: of a conjugate's imaginary part."""
-    is_negated = getattr(value, "is_neg", None)
-    if is_negated is not None and is_negated():
+    if is_negated(value):
         problem = f"{name} is a view whose signs torch has yet to turn; pass {name}.resolve_neg()"
         raise LaunchError(4, "TILEC_ERR_LAYOUT", problem)
 

@@ -126,6 +126,22 @@ def test_integers_of_numpy_are_sizes() -> None:
     np.testing.assert_array_equal(tilec.compile(main, out_idx=-1, target="cpu")(x), x)
 
 
+# ---- views that torch has yet to negate ----
+
+
+def test_a_view_that_torch_has_yet_to_negate_is_refused_for_any_strides() -> None:
+    @T.prim_func
+    def doubled(A: T.StridedTensor((8,), (2,), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                B[i] = A[i] * 2
+
+    kernel, z = tilec.compile(doubled, out_idx=-1, target="cpu"), torch.randn(8, dtype=torch.complex64)
+    torch.testing.assert_close(kernel(z.imag), z.imag * 2)
+    with pytest.raises(ValueError, match=r"pass A\.resolve_neg\(\)"):
+        kernel(z.conj().imag)
+
+
 # ---- None ----
 
 
