@@ -142,7 +142,7 @@ from tilec.language.tiles.memory import (
 from tilec.language.tiles.memory import alloc_buffer as decl_buffer
 from tilec.language.tiles.persistent import Persistent
 from tilec.language.tiles.pointers import handle, make_tensor, match_buffer, ptr
-from tilec.language.tiles.products import GemmWarpPolicy, gemm, gemm_sp, wgmma_gemm
+from tilec.language.tiles.products import gemm, gemm_sp, wgmma_gemm
 from tilec.language.tiles.proxies import FragmentBuffer, LocalBuffer, SharedBuffer
 from tilec.language.tiles.rearrange import im2col, transpose
 from tilec.language.tiles.reducers import (
@@ -172,6 +172,7 @@ from tilec.language.tiles.signatures import Buffer_ as Buffer
 from tilec.language.tiles.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
 from tilec.language.tiles.tensor_specs import dyn
 from tilec.language.tiles.tile_scheduler import PersistentTileScheduler
+from tilec.language.tiles.warp_policies import GemmWarpPolicy
 from tilec.language.values import intrinsics, next_after, pairs, scalars
 from tilec.language.values.annotations import WSID
 from tilec.language.values.layouts import Fragment, Layout

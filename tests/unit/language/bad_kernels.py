@@ -634,3 +634,36 @@ def comparisons_without_brackets(A: Floats, B: Floats):
 def one_argument_too_many(A: Floats, B: Floats):
     with T.Kernel(8) as bx:
         B[bx] = T.exp(A[bx], 2)
+
+
+@T.prim_func
+def badkw_of_loop(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        for k in T.Pipelined(4, stages=2):
+            B[k] = A[k]
+
+
+@T.prim_func
+def policy_text(A: Mat):
+    with T.Kernel(8) as bx:
+        s, c = T.alloc_shared((16, 16), "float16"), T.alloc_fragment((16, 16), "float32")
+        T.gemm(s, s, c, policy="FullRow")
+
+
+@T.prim_func
+def policy_number(A: Mat):
+    with T.Kernel(8) as bx:
+        s, c = T.alloc_shared((16, 16), "float16"), T.alloc_fragment((16, 16), "float32")
+        T.gemm(s, s, c, policy=7)
+
+
+@T.prim_func
+def panels_of_none(A: Mat):
+    with T.Kernel(8, 8) as (bx, by):
+        T.use_swizzle(0)
+
+
+@T.prim_func
+def where_of_torch(A: Floats):
+    with T.Kernel(8) as bx:
+        A[bx] = T.where(A[bx] > 0, A[bx], 0.0)

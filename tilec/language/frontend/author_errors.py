@@ -19,6 +19,7 @@ from tilec.errors import (
 )
 from tilec.language.values.namespace import namespace
 from tilec.language.values.places import operands_of
+from tilec.spelling import nearest
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _CALL = re.compile(r"[\w.]+(?=\()")
 #: How Python, NumPy and torch speak of an expression or a buffer that their code does not take.
 _OPERANDS = re.compile(r"\b(?:Value|Element|Buffer|Slice)\b|^only integers, slices")
+#: How Python speaks of a call with other arguments than a function has.
+_ARGUMENTS = re.compile(r"^(\w+)\(\) (?:got|missing|takes) (?:.*keyword argument '(\w+)')?")
 _OF_EXPRESSIONS = (
     "Python, NumPy and torch compute while the kernel is built, when expressions have no value yet",
     "use what T has for it (T.sqrt, T.max), and pass a table that expressions index as a tensor",
@@ -48,7 +51,7 @@ def author_error(error: BaseException, kernel: str, place: Place | None) -> Sour
     """``error``, raised by the code of ``kernel``, as a `SourceError` that is also of the error's class: who
     catches it finds its ``args`` and attributes."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    why, remedy = _OF_EXPRESSIONS if _OPERANDS.search(str(error)) else _OF_CODE
+    why, remedy = _reason(error, place)
     parts = {
         "what": f"kernel {kernel}: {text}",
         "place": place,
@@ -59,10 +62,29 @@ def author_error(error: BaseException, kernel: str, place: Place | None) -> Sour
     return _rebuilt(type(error), error.args, {**vars(error), **parts})
 
 
+def _reason(error: BaseException, place: Place | None) -> tuple[str, str]:
+    """Why the author's code raises an error, and what to do."""
+    if _OPERANDS.search(str(error)):
+        return _OF_EXPRESSIONS
+    return _of_arguments(error, place) or _OF_CODE
+
+
+def _of_arguments(error: BaseException, place: Place | None) -> tuple[str, str] | None:
+    """That of a function of the language which is called with other arguments than it has."""
+    found = _ARGUMENTS.match(str(error)) if isinstance(error, TypeError) else None
+    if found is None or not _called(place).endswith(f".{found[1]}"):
+        return None
+    name, parameters = _signature(found[1])
+    near = nearest(found[2], [each.name for each in parameters]) if found[2] else None
+    remedy = f"did you mean {near}?" if near else "give what it takes, in this order or by name"
+    return (f"{name} takes {_shown(parameters)}", remedy) if name else None
+
+
 def misuse_error(error: BaseException, kernel: str, place: Place | None, called: FrameType) -> SourceError:
     """``error``, raised inside of a function of the language that the code of ``kernel`` called: it was given
     what it does not take."""
-    name, shown = _signature(called)
+    name, parameters = _signature(called.f_code.co_name)
+    shown = f"it takes {_shown(parameters)}" if name else ""
     name = name or _called(place)
     kind = SourceValueError if isinstance(error, ValueError) else SourceTypeError
     return kind(
@@ -70,7 +92,7 @@ def misuse_error(error: BaseException, kernel: str, place: Place | None, called:
         place=place,
         why=f"{type(error).__name__}: {error}".splitlines()[0],
         given=operands_of(called),
-        remedy=f"it takes {shown}" if shown else "give numbers, expressions and buffers where it takes them",
+        remedy=shown or "give numbers, expressions and buffers where it takes them",
     )
 
 
@@ -89,15 +111,18 @@ def _called(place: Place | None) -> str:
     return found.group() if found else "the statement"
 
 
-def _signature(called: FrameType) -> tuple[str, str]:
-    """The name of the language's function and its parameters; empty for what is no function of it."""
+def _signature(function: str) -> tuple[str, list[inspect.Parameter]]:
+    """The name that the language has for a function, and its parameters; nothing for what is none of its."""
     language = namespace()
-    name = called.f_code.co_name.rstrip("_")
+    name = function.rstrip("_")
     if name not in dir(language) or not callable(getattr(language, name)):
-        return "", ""
-    parameters = inspect.signature(getattr(language, name)).parameters.values()
+        return "", []
+    return f"T.{name}", list(inspect.signature(getattr(language, name)).parameters.values())
+
+
+def _shown(parameters: list[inspect.Parameter]) -> str:
     plain = (parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters)
-    return f"T.{name}", f"({', '.join(map(str, plain))})"
+    return f"({', '.join(map(str, plain))})"
 
 
 def _rebuilt(kind: Any, args: tuple[Any, ...], state: dict[str, Any]) -> SourceError:

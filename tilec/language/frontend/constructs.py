@@ -139,7 +139,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "buffer_store broadcast ramp break_loop Break continue_loop Continue boolean meta_var "
         "tvm_warp_shuffle_xor",
         "R/R: bind the value in front, x = value, and use the name: Let",
-        "R/R: write it in the kernel language: func_name func_ret arg buffer_decl target where IterVar "
+        "R/R: use T.if_then_else: where",
+        "R/R: write it in the kernel language: func_name func_ret arg buffer_decl target IterVar "
         "Range Call Reduce CommReducer Return vectorlow vectorhigh vectorcombine undef masked_load "
         "masked_store vscale start_profile_intrinsic end_profile_intrinsic",
         "R/R: compute the values where the kernel is called and pass them as tensors: tvm_call_packed "

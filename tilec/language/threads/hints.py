@@ -44,6 +44,13 @@ _SILENT = (
 
 def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
     """Walk the grid in panels for the sake of a shared cache."""
+    if not isinstance(panel_size, int) or panel_size < 1:
+        raise source_error(
+            SourceValueError,
+            f"use_swizzle: {panel_size!r} is no number of rows or columns of a panel",
+            construct="T.use_swizzle",
+            remedy="give an integer of 1 or more",
+        )
     if order not in ("row", "column", "mlx"):
         raise source_error(
             SourceValueError,
@@ -52,7 +59,7 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
             remedy='use "row" or "column"',
         )
     if enable:
-        schedule("T.use_swizzle", "use_swizzle", (int(panel_size), order))
+        schedule("T.use_swizzle", "use_swizzle", (panel_size, order))
 
 
 def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any
 
 from tilec import dtypes
@@ -12,6 +11,7 @@ from tilec.ir import nodes as ir
 from tilec.language.tiles.boxes import Box, sized_box
 from tilec.language.tiles.stage_operands import tile_of, write_back
 from tilec.language.tiles.views import View
+from tilec.language.tiles.warp_policies import GemmWarpPolicy, warp_policy
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import check_annotations
 from tilec.language.values.conversions import condition
@@ -35,14 +35,6 @@ _BYTES = {"int8", "uint8"}
 
 #: What holds the places of values in sparse operands.
 _PLACES = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
-
-
-class GemmWarpPolicy(IntEnum):
-    """How warps share a product's tile; a hint, results are equal."""
-
-    Square = 0
-    FullRow = 1
-    FullCol = 2
 
 
 def gemm(
@@ -82,7 +74,7 @@ def gemm(
         bool(transpose_A),
         bool(transpose_B),
         condition(clear_accum, "clear_accum"),
-        int(policy),
+        warp_policy("T.gemm", policy),
         loc=loc(),
     )
     sessions.builder("T.gemm").emit(stmt, "T.gemm")
@@ -148,7 +140,7 @@ def gemm_sp(
         bool(transpose_E),
         bool(transpose_B),
         condition(clear_accum, "clear_accum"),
-        int(policy),
+        warp_policy("T.gemm_sp", policy),
         loc=loc(),
     )
     sessions.builder(name).emit(stmt, name)

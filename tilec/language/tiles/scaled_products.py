@@ -9,13 +9,13 @@ from tilec.ir import nodes as ir
 from tilec.language.tiles.boxes import Box, sized_box
 from tilec.language.tiles.packed import InBytes
 from tilec.language.tiles.products import (
-    GemmWarpPolicy,
     check_product_scopes,
     check_product_shapes,
     matrix,
     product_error,
 )
 from tilec.language.tiles.stage_operands import tile_of, write_back
+from tilec.language.tiles.warp_policies import GemmWarpPolicy, warp_policy
 from tilec.language.values import session as sessions
 from tilec.language.values.annotations import check_annotations
 from tilec.language.values.conversions import condition
@@ -68,7 +68,7 @@ def gemm_blockscaled(
         bool(transpose_A),
         bool(transpose_B),
         condition(clear_accum, "clear_accum"),
-        int(policy),
+        warp_policy(_NAME, policy),
         loc=loc(),
     )
     sessions.builder(_NAME).emit(stmt, _NAME)
