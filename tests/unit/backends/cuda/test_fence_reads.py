@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.nodes import BringOperand, GiveBack, ProxyFence
+from tilec.backends.cuda.nodes import AsyncGather, BringOperand, GiveBack, ProxyFence
 from tilec.backends.cuda.passes.fence_reads import FenceReads
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Kernel, walk
@@ -20,12 +20,13 @@ SM90A = parse_target("sm_90a")
 
 
 def dequantised(form: str):
-    """Weights of bytes that threads widen, in registers, or that a product takes as they are."""
-    dtype = "float8_e4m3fn" if form == "across" else "uint8"
+    """Weights of bytes that threads widen, in registers, or that a product takes as they are; ``beside`` rows
+    that come by cp.async."""
+    dtype, rows = "uint8" if form == "widened" else "float8_e4m3fn", 60 if form == "beside" else 64
 
     @T.prim_func
     def kernel(
-        X: T.Tensor((64, 256), "float8_e4m3fn" if form == "across" else "float16"),
+        X: T.Tensor((rows, 256), "float16" if form == "widened" else "float8_e4m3fn"),
         W: T.Tensor((256, 128), dtype),
         Y: T.Tensor((128, 64), "float32"),
     ):
@@ -36,9 +37,13 @@ def dequantised(form: str):
             y = T.alloc_fragment((128, 64), "float32")
             T.clear(y)
             for k in T.Pipelined(4, num_stages=2):
-                T.copy(X[0, k * 64], xs)
+                if form == "beside":
+                    for i, j in T.Parallel(64, 64):
+                        xs[i, j] = X[i, k * 64 + j]
+                else:
+                    T.copy(X[0, k * 64], xs)
                 T.copy(W[k * 64, 0], ws)
-                if form == "across":
+                if form != "widened":
                     T.gemm(ws, xs, y, transpose_A=True, transpose_B=True)
                 else:
                     for i, j in T.Parallel(128, 64):
@@ -73,6 +78,16 @@ def test_what_lanes_bring_for_a_product_needs_none():
     made = lowered("across")
     assert any(isinstance(stmt, BringOperand) for stmt in walk(made.body))
     assert not any(isinstance(stmt, ProxyFence) for stmt in walk(made.body))
+
+
+def test_what_lanes_bring_beside_cp_async_goes_back_behind_a_fence():
+    made = lowered("beside")
+    stmts = list(walk(made.body))
+    assert any(isinstance(stmt, AsyncGather) for stmt in stmts)
+    assert any(isinstance(stmt, BringOperand) for stmt in stmts)
+    assert any(
+        isinstance(before, ProxyFence) and isinstance(stmt, GiveBack) for before, stmt in pairwise(stmts)
+    )
 
 
 TEXT = """kernel("kernel")

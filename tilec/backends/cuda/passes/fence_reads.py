@@ -5,8 +5,8 @@ last of eight loads found what a ring's slot held two trips later, beside cp.asy
 eight of 32 loads of bytes in 69 of a million results, beside scattered loads from global memory. Behind a
 proxy fence they are done, and the PTX ISA asks for one (section "Async proxy").
 
-None stands behind what lanes read for a product alone: that is waited for before its ring is given back, and
-it began with what they had read.
+None stands behind what lanes read for a product alone, where no thread starts cp.async: that is waited for
+before its ring is given back, and it began with what they had read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FenceReads(LaunchPass):
         shared = sharing(launch.body)
         beside = {other for tile in filled for other in shared.get(tile, ())}
         starts = any(isinstance(stmt, (AsyncCopy, AsyncGather)) for stmt in walk(launch.body))
-        fences = _Fences(filled | beside, starts, _read_by_threads(launch.body))
+        fences = _Fences(filled | beside, starts, _read_by_threads(launch.body, starts))
         return replace(launch, body=fences.block(launch.body))
 
 
@@ -106,7 +106,7 @@ class _Fences:
     def _inside(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, (ThreadLoop, AsyncGather)):
             return stmt
-        own = replace(self, read=_read_by_threads(stmt.body)) if isinstance(stmt, Group) else self
+        own = replace(self, read=_read_by_threads(stmt.body, self.meet)) if isinstance(stmt, Group) else self
         return with_children(stmt, [own.block(inner) for inner in children(stmt)])
 
     def _is_open(self, stmt: Stmt, before: list[Stmt]) -> bool:
@@ -121,19 +121,17 @@ class _Fences:
         for earlier in reversed(before):
             if isinstance(earlier, _FENCES):
                 return False
-            if _reads(earlier, tiles):
+            if tiles & _read_by_threads((earlier,), self.meet):
                 return True
         return given is not None and bool(tiles)
 
 
-def _read_by_threads(block: Block) -> set[Var]:
-    """The buffers that threads read by themselves."""
-    stmts = (stmt for stmt in walk(block) if not isinstance(stmt, (*_UNITS, GiveBack)))
-    return {buffer for stmt in stmts for buffer in read(stmt)}
-
-
-def _reads(stmt: Stmt, tiles: Set[Var]) -> bool:
-    return any(not isinstance(inner, _UNITS) and tiles & set(read(inner)) for inner in walk((stmt,)))
+def _read_by_threads(block: Block, starts: bool) -> set[Var]:
+    """The buffers that threads read by themselves: operands that they bring for a product, too, where they
+    start cp.async, behind which loads were seen to wait."""
+    own = (stmt for stmt in walk(block) if not isinstance(stmt, (*_UNITS, GiveBack)))
+    brought = (stmt for stmt in walk(block) if starts and isinstance(stmt, BringOperand))
+    return {buffer for stmt in (*own, *brought) for buffer in read(stmt)}
 
 
 def _may_wait(stmt: Stmt, block: Block, position: int) -> bool:
