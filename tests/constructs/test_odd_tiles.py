@@ -110,6 +110,34 @@ def test_a_tile_that_threads_make_has_zeros_behind_it(rank):
         assert not any("fitted" in str(road) for road in roads(main, *given, target=target))
 
 
+@pytest.mark.parametrize("rank", [8, 40])
+@pytest.mark.parametrize("form", ["held", "variable"])
+def test_a_tile_that_threads_make_in_a_loop_has_zeros_behind_it(form, rank):
+    """Of a fragment, or of elements at a place that a variable of the threads tells."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, rank), "float16"), B: T.Tensor((64, rank), "float16"),
+             Y: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, rank), "float16"), T.alloc_shared((64, rank), "float16")
+            held, y = T.alloc_fragment((64, rank), "float16"), T.alloc_fragment((64, 64), "float32")
+            row = T.alloc_var("int32", 0)
+            T.copy(B, b)
+            T.clear(y)
+            for k in T.serial(2):
+                if form == "held":
+                    T.copy(A[k * 64, 0], held)
+                    T.copy(held, a)
+                else:
+                    for i, j in T.Parallel(64, rank):
+                        a[i, j] = A[row + i, j]
+                T.gemm(a, b, y, transpose_B=True)
+                row += 64
+            T.copy(y, Y)
+
+    agree(main, numbers(128, rank), numbers(64, rank, seed=1))
+
+
 def test_what_is_stored_behind_the_end_of_a_tile_is_no_part_of_products():
     @T.prim_func
     def main(A: T.Tensor((64, 40), "float16"), B: T.Tensor((64, 40), "float16"), at: T.int32,

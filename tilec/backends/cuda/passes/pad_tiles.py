@@ -28,7 +28,21 @@ from tilec.backends.cuda.analysis.odd_tiles import (
 )
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
 from tilec.ir.exprs import int_value, same, transform
-from tilec.ir.nodes import Block, Copy, Fill, Gemm, Kernel, Launch, Parallel, Region, Stmt, Store, walk
+from tilec.ir.nodes import (
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    Kernel,
+    Launch,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    children,
+    walk,
+    with_children,
+)
 from tilec.ir.traits import Rewriter, written
 from tilec.lowering.analysis.regions import stretched
 from tilec.lowering.analysis.roads import with_notes
@@ -98,7 +112,9 @@ class _Padding(Rewriter):
             stmt = replace(stmt, dst=self._longer(stmt.dst))
         elif isinstance(stmt, Parallel):
             stmt = self._loop(stmt)
-        return super().stmt(stmt)
+        inner = children(stmt)
+        made = super().stmt(with_children(stmt, [()] * len(inner)))
+        return with_children(made, [self.block(each) for each in inner])
 
     def buffer(self, buffer: Var) -> Var:
         """A longer tile."""
