@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilec.errors import SourceValueError
 from tilec.ir import nodes as ir
@@ -17,9 +17,6 @@ from tilec.language.values.asked_hints import hints_of, say_unheeded
 from tilec.language.values.operands import stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import is_number
-
-if TYPE_CHECKING:
-    pass
 
 
 def copy(
