@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilec.backends.generate import compile_variant
+from variant_code import compile_variant
+
 from tilec.ir.nodes import Kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.package.model import PackageSpec, VariantRecord, kernel_record, signature

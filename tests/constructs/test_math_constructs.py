@@ -9,9 +9,9 @@ import pytest
 from agree import agree, elaborated
 from breadth import diagonal, parametrized
 from device_kernels import require_compiler
+from variant_code import compile_variant
 
 import tilec.language as T
-from tilec.backends.generate import compile_variant
 from tilec.errors import UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.targets import parse_target

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from told import told
+from variant_code import compile_variant
 
-from tilec.backends.generate import compile_variant
 from tilec.codegen.toolchain import find_toolchain
 from tilec.ir.text.parser import parse_kernel
 from tilec.sizes import evaluate_size

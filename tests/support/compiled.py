@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from told import told
+from variant_code import compile_variant
 
-from tilec.backends.generate import compile_variant
 from tilec.codegen.image import Image
 from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain

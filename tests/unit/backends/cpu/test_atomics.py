@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from compiled import Library, numpy_type
 from told import told
+from variant_code import compile_variant
 
-from tilec.backends.generate import compile_variant
 from tilec.ir.interp import interpreter
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel

@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 import pytest
 from compiled import Library
+from variant_code import compile_variant
 
-from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.ir.exprs import int_value
 from tilec.ir.interp import interpreter

@@ -9,6 +9,7 @@ import pytest
 from breadth import parametrized
 from reasons import no_roles
 from tvm import tirx
+from variant_code import compile_variant
 
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
@@ -27,7 +28,6 @@ from tilec.backends.cuda.attention.turned_operands import with_turned_operands
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.nodes import ThreadLoop, TurnTile
 from tilec.backends.cuda.warp_roles.strategy import roles_of
-from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.exprs import dtype_of

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from test_cuda_passes import ATTENTION, gemm, shipped
+from variant_code import compile_variant
 
 from tilec.backends.cuda.analysis.mma import warp_grid
 from tilec.backends.cuda.analysis.registers import register_limit
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.codegen.compilers import CudaCompiler
 from tilec.backends.cuda.emit.entry import lower_kernel
-from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.errors import CompileError, TilecError
 from tilec.ir.guards import Guard

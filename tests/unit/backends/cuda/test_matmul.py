@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from breadth import parametrized
 from reasons import no_roles
+from variant_code import compile_variant
 
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.matmul.nodes import MatmulRoles
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.ring import tile_layout
 from tilec.backends.cuda.warp_roles.strategy import roles_of
-from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import CompileError

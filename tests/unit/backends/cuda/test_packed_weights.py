@@ -11,6 +11,7 @@ from breadth import parametrized
 from reasons import no_roles
 from tvm import tirx
 from tvm.ir import Var
+from variant_code import compile_variant
 
 import tilec.language as T
 from tilec.backends.cuda.codegen.images import source
@@ -18,7 +19,6 @@ from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.packing import Packing, packing_of
 from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from reasons import no_roles
+from variant_code import compile_variant
 
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.nodes import WarpGemm
-from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
