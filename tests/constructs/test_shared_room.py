@@ -9,7 +9,7 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.backends.cuda.passes.place_shared import pool_bytes
+from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import CompileError
@@ -240,3 +240,45 @@ def test_stages_leave_room_for_what_a_trip_makes():
     out = np.zeros((64, 64), np.float32)
     run(main, 4 * 6144 + 512, "sm_80", *given, out=out)
     np.testing.assert_array_equal(out, given[0].astype(np.float32) @ given[1].astype(np.float32).T)
+
+
+def weighted(width, keys, idle):
+    """Y = exp2(Q K^T / 64) K of 64 rows by warps side by side, whose last tile of keys is cut."""
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((64, width), "float16"),
+        K: T.Tensor((keys, width), "float16"),
+        Y: T.Tensor((64, width), "float16"),
+    ):
+        with T.Kernel(1, threads=256):
+            q, k = T.alloc_shared((64, width), "float16"), T.alloc_shared((64, width), "float16")
+            T.alloc_shared((64, idle), "float16")
+            s, p = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float16")
+            o = T.alloc_fragment((64, width), "float32")
+            T.copy(Q, q)
+            T.clear(o)
+            for n in T.Pipelined(T.ceildiv(keys, 64), num_stages=2):
+                T.copy(K[n * 64, 0], k)
+                T.gemm(q, k, s, transpose_B=True, policy=T.GemmWarpPolicy.FullCol, clear_accum=True)
+                for i, j in T.Parallel(64, 64):
+                    s[i, j] = T.if_then_else(n * 64 + j < keys, s[i, j], -T.infinity("float32"))
+                for i, j in T.Parallel(64, 64):
+                    p[i, j] = T.exp2(s[i, j] / 64)
+                T.gemm(p, k, o, policy=T.GemmWarpPolicy.FullCol)
+            T.copy(o, Y)
+
+    return kernel
+
+
+def test_products_of_one_fragment_read_it_from_one_tile():
+    """Trips that are whole and the last one have a product each; tiles that nothing uses take no room."""
+    rng = np.random.default_rng(4)
+    q, k = ((rng.standard_normal((rows, 128)) / 2).astype(np.float16) for rows in (64, 150))
+    agree(weighted(128, 150, 64), q, k, targets=("sm_90a",), rtol=2e-2, atol=2e-2)
+    tensors = [np.zeros((rows, 512), np.float16) for rows in (64, 150)]
+    (launch,) = lower(
+        elaborated(weighted(512, 150, 512), tensors, None, {}, {}), parse_target("sm_90a")
+    ).launches
+    stored = [str(alloc.buffer.name) for alloc in shared_tiles(launch.body)]
+    assert len([name for name in stored if name.startswith("p_shared")]) == 1

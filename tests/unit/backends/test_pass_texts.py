@@ -40,7 +40,8 @@ def steps() -> dict[str, Pass]:
         target = parse_target(name)
         own = (each for each in backend_of(target).passes(target) if isinstance(each, kinds))
         found |= {f"{name}/{each.name}": each for each in own}
-    return found | {f"sm_90a/{each.name}": each for each in IDIOMS}
+    met = [type(each) for each in found.values()]
+    return found | {f"sm_90a/{each.name}": each for each in IDIOMS if type(each) not in met}
 
 
 STEPS = steps()

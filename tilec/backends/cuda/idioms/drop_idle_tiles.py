@@ -25,4 +25,5 @@ class DropIdleTiles(LaunchPass):
         if not idle:
             return launch
         body = rewrite_blocks(launch.body, lambda block: [stmt for stmt in block if stmt not in idle])
-        return with_notes(replace(launch, body=body), [f"{tile.buffer.name} takes no room" for tile in idle])
+        shared = [tile.buffer.name for tile in idle if tile.buffer.scope() == "shared.dyn"]
+        return with_notes(replace(launch, body=body), [f"{name} takes no room" for name in shared])

@@ -84,7 +84,8 @@ class LayoutRewrite:
     identity) and ``widths`` their vector widths, ``alike`` those of loops that several threads run alike,
     ``uniformity`` tells what only some threads run, ``asked`` which layouts are the author's. ``added`` are
     allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments that
-    are written in part, ``roads`` what costs more than it might."""
+    are written in part, ``roads`` what costs more than it might, ``operands`` the shared tiles from which
+    products read fragments of another layout, with that of the tile."""
 
     warps: int
     uniformity: Uniformity
@@ -98,6 +99,7 @@ class LayoutRewrite:
     sums: set[Var] = field(default_factory=set)
     zeroed: set[Var] = field(default_factory=set)
     roads: list[Road] = field(default_factory=list)
+    operands: dict[tuple[Var, Layout], Var] = field(default_factory=dict)
 
     def launch_body(self, block: Block) -> Block:
         """The body of a launch, with the allocations that were added and the layouts of all."""
@@ -163,10 +165,11 @@ class LayoutRewrite:
         return [*before, *with_buffers((stmt,), tiles), *after]
 
     def _group(self, stmt: Group) -> Stmt:
-        """What fewer warps run."""
+        """What fewer warps run, with operands of their own in shared memory."""
         whole, self.warps = self.warps, team_warps(stmt, self.warps)
+        others, self.operands = self.operands, {}
         made = replace(stmt, body=self.block(stmt.body))
-        self.warps = whole
+        self.warps, self.operands = whole, others
         return made
 
     def _gather(self, stmt: AsyncGather) -> list[Stmt]:
@@ -329,10 +332,18 @@ class LayoutRewrite:
         lead = ((),) * (len(gemm.a.extent) - 2)
         if alike(self.layouts[gemm.a.buffer], Layout((*lead, *operand_layout(gemm.tile).digits))):
             return [gemm]
-        tile = self._shared(gemm.a.buffer)
-        self.layouts[tile] = operand_in_memory(gemm, tile, False)
+        tile = self._operand(gemm)
         moved = _by_pairs(self._moved(gemm.a.buffer, tile, gemm))
         return [moved, replace(gemm, a=replace(gemm.a, buffer=tile))]
+
+    def _operand(self, gemm: WarpGemm) -> Var:
+        """The shared tile of a fragment, written in front of each product that reads it there."""
+        layout = operand_in_memory(gemm, gemm.a.buffer, False)
+        tile = self.operands.get((gemm.a.buffer, layout))
+        if tile is None:
+            tile = self.operands[gemm.a.buffer, layout] = self._shared(gemm.a.buffer)
+            self.layouts[tile] = layout
+        return tile
 
     def _product_apart(self, gemm: WarpGemm) -> list[Stmt]:
         """A product that adds to sums in another product's layout has a fragment of its own."""

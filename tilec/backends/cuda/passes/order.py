@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.backends.cuda.analysis.mma import scaled_loss
 from tilec.backends.cuda.general.store_parts import StoreParts
+from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.passes.ask_ahead import AskAhead
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.bring_operands import BringOperands
@@ -122,6 +123,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     HoistPassages(),
     SpreadBanks(),
     StoreParts(),
+    DropIdleTiles(),
     PlaceShared(),
     PlaceProductWaits(),
     Synchronise(),
