@@ -119,6 +119,46 @@ def groups():
     return main
 
 
+def small_products(depth):
+    """A product of small matrices for each iteration."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((24, depth, depth), "float32"),
+        B: T.Tensor((24, depth, depth), "float32"),
+        C: T.Tensor((24, depth, depth), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for g in T.Parallel(24):
+                for i in T.serial(depth):
+                    for j in T.serial(depth):
+                        total = T.alloc_var("float32", init=0.0)
+                        for k in T.serial(depth):
+                            total += A[g, i, k] * B[g, k, j]
+                        C[g, i, j] = total
+
+    return main
+
+
+def short_dots(length):
+    """Sums of a few: up to four lie near to those of the next iteration, which are read along with them."""
+
+    @T.prim_func
+    def main(
+        x: T.Tensor((64, length), "float32"),
+        w: T.Tensor((64, length), "float32"),
+        y: T.Tensor((64,), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                total = T.alloc_var("float32", init=0.0)
+                for k in T.serial(length):
+                    total += x[i, k] * w[i, k]
+                y[i] = total
+
+    return main
+
+
 def lanes(function: Any) -> list[str]:
     """The variables of the Parallel loops that the pass leaves."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
@@ -136,6 +176,10 @@ def lanes(function: Any) -> list[str]:
         (columns(), ["i"]),
         (warps(), ["i"]),
         (groups(), ["j"]),
+        (small_products(3), ["j"]),
+        (small_products(6), ["j"]),
+        (short_dots(4), ["i"]),
+        (short_dots(6), ["k"]),
     ],
 )
 def test_which_loops_take_the_lanes(function, found):
@@ -164,6 +208,14 @@ def test_what_trips_hand_on():
     y = np.zeros_like(x)
     tilec.compile(carried(), target="cpu")(x, y)
     np.testing.assert_allclose(y, np.cumsum(x, 1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [3, 6, 7])
+def test_small_products(depth):
+    A, B = (RANDOM.standard_normal((24, depth, depth), dtype=np.float32) for _ in range(2))
+    C = np.zeros_like(A)
+    tilec.compile(small_products(depth), target="cpu")(A, B, C)
+    np.testing.assert_allclose(C, A @ B, rtol=1e-4, atol=1e-4)
 
 
 def test_groups():

@@ -10,6 +10,7 @@ Sums of such a loop are those of lanes, added at its end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
 #: What loops consist of that take the lanes.
 _PLAIN = (Bind, Store, If, For, Alloc)
 #: Trips below which a loop is too short for lanes, and those of one whose count is not known.
-_SHORT, _UNKNOWN = 8, 64
-#: Lanes of the widest vectors of numbers.
-_LANES = 16
-#: The share of an access, and of an operation, that one of many lanes has.
-_LANE = 1 / 8
+_SHORT, _UNKNOWN = 3, 64
+#: Lanes of the widest vectors of numbers, and those that share what an access or an operation costs, as not
+#: all vectors are the widest.
+_LANES, _SHARING = 16, 8
 #: What an operation costs beside an access of one element, a call of a function, and the end of a sum.
 _OPERATION, _CALL, _END = 0.25, 4.0, 2.0
+#: Steps along which neighbours are read along with what lies between them, and what such an element costs.
+_NEAR, _READ_NEAR = (2, 3, 4), 0.5
 #: Calls that are no more than an operation.
 _BITS = ("tirx.reinterpret", "tirx.if_then_else", "tirx.likely")
 #: How much dearer lanes of the iterations have to be. The estimate knows no cache.
@@ -68,8 +70,8 @@ def _turned(outer: Parallel) -> Stmt:
         return outer
     names = values_of(walk(outer.body))
     found = _candidates(outer.body, names)
-    if not found or _GAIN * _cost(outer.body, names, None, found) >= min(
-        _cost(outer.body, names, var, ()) for var in outer.vars
+    if not found or _GAIN * _cost(outer.body, names, _ALONE, found) >= min(
+        _cost(outer.body, names, _Axis(var), ()) for var in outer.vars
     ):
         return outer
     body = _replaced(outer.body, found)
@@ -104,7 +106,7 @@ def _candidates(block: Block, names: Mapping[Var, Expr]) -> list[For]:
     for stmt in block:
         inside = [loop for inner in children(stmt) for loop in _candidates(inner, names)]
         if isinstance(stmt, For) and _is_long(stmt) and _is_free(stmt, names):
-            whole, parts = (_cost((stmt,), names, None, turned) for turned in ([stmt], inside))
+            whole, parts = (_cost((stmt,), names, _ALONE, turned) for turned in ([stmt], inside))
             found += [stmt] if whole <= parts else inside
             continue
         found += inside
@@ -144,28 +146,45 @@ def _are_apart(items: Sequence[Access], var: Var, inside: Set[Var], names: Mappi
 # ---- what pays ----
 
 
-def _cost(block: Block, names: Mapping[Var, Expr], var: Var | None, turned: Sequence[For]) -> float:
-    """What a block costs an iteration, in elements that are moved one by one, with lanes along ``var`` or
-    with none; loops in ``turned`` have lanes along their own."""
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """The loop that has the lanes, and how many share what a vector costs; no loop: one."""
+
+    var: Var | None
+    lanes: float = _SHARING
+
+
+#: Iterations that run one after the other.
+_ALONE = _Axis(None, 1)
+
+
+def _cost(block: Block, names: Mapping[Var, Expr], axis: _Axis, turned: Sequence[For]) -> float:
+    """What a block costs an iteration, in elements that are moved one by one, with lanes along ``axis``;
+    loops in ``turned`` have lanes along their own."""
     total = 0.0
     for stmt in block:
-        lanes = stmt.var if isinstance(stmt, For) and stmt in turned else var
         if isinstance(stmt, For):
-            inner = _cost(stmt.body, names, lanes, turned)
-            sums = len(find_accumulations(stmt.body, stmt.var)) if lanes is not var else 0
-            total += (_trips(stmt) or _UNKNOWN) * inner + _END * sums
+            sums = len(find_accumulations(stmt.body, stmt.var)) if stmt in turned else 0
+            own = _Axis(stmt.var, _sharing(_trips(stmt), sums)) if stmt in turned else axis
+            total += (_trips(stmt) or _UNKNOWN) * _cost(stmt.body, names, own, turned) + _END * sums
             continue
-        total += _own_cost(stmt, names, var)
-        total += sum(_cost(inner, names, var, turned) for inner in children(stmt))
+        total += _own_cost(stmt, names, axis)
+        total += sum(_cost(inner, names, axis, turned) for inner in children(stmt))
     return total
 
 
-def _own_cost(stmt: Stmt, names: Mapping[Var, Expr], var: Var | None) -> float:
+def _sharing(trips: int | None, sums: int) -> float:
+    """How many trips share a vector: a few stores are masked as one, a few sums take vectors of 4, 2, 1."""
+    if trips is None or trips >= _SHARING:
+        return _SHARING
+    return trips / bin(trips).count("1") if sums else trips
+
+
+def _own_cost(stmt: Stmt, names: Mapping[Var, Expr], axis: _Axis) -> float:
     """That of what a statement moves and computes itself."""
     values = [stmt.value] if isinstance(stmt, Store) else expressions(stmt)
     computed = sum(_computed(value) for value in values)
-    moved = sum(_moved(item, names, var) for item in own_accesses(stmt))
-    return (1.0 if var is None else _LANE) * computed + moved
+    return computed / axis.lanes + sum(_moved(item, names, axis) for item in own_accesses(stmt))
 
 
 def _computed(expr: Expr) -> float:
@@ -178,18 +197,28 @@ def _computed(expr: Expr) -> float:
     return (_OPERATION if operands(expr) else 0.0) + inside
 
 
-def _moved(item: Access, names: Mapping[Var, Expr], var: Var | None) -> float:
+def _moved(item: Access, names: Mapping[Var, Expr], axis: _Axis) -> float:
     """What moving one element costs: a share of a vector, nothing where all lanes have the same."""
     if item.buffer.scope() in PER_THREAD:
         return 0.0
-    if var is None:
+    if axis.var is None:
         return 1.0
-    *rows, last = [_in_lanes(inlined(index, names), var) for index in item.indices]
-    linear = linear_in(last, [var])
-    if not linear or any(uses(row, (var,)) for row in rows):
-        return 1.0
-    step = int_value(linear[0])
-    return {0: 0.0, 1: _LANE}.get(step, 1.0) if step is not None else 1.0
+    step = _step(item, names, axis.var)
+    if step in _NEAR and not item.is_write:
+        return _READ_NEAR
+    return {0: 0.0, 1: 1.0 / axis.lanes}.get(step, 1.0) if step is not None else 1.0
+
+
+def _step(item: Access, names: Mapping[Var, Expr], var: Var) -> int | None:
+    """How far apart in memory lanes along ``var`` have the element; None where that is no number."""
+    step, size = 0, 1
+    for index, extent in zip(reversed(item.indices), reversed(item.buffer.shape), strict=True):
+        linear = linear_in(_in_lanes(inlined(index, names), var), [var])
+        part = int_value(linear[0]) if linear else None
+        if part is None or (part and not size):
+            return None
+        step, size = step + part * size, size * (int_value(extent) or 0)
+    return step
 
 
 def _in_lanes(index: Expr, var: Var) -> Expr:
