@@ -71,7 +71,8 @@ def _turned(outer: Parallel) -> Stmt:
     names = values_of(walk(outer.body))
     found = _candidates(outer.body, names)
     if not found or _GAIN * _cost(outer.body, names, _ALONE, found) >= min(
-        _cost(outer.body, names, _Axis(var), ()) for var in outer.vars
+        _cost(outer.body, names, _ALONE if extent == 1 else _Axis(var), ())
+        for var, extent in zip(outer.vars, outer.extents, strict=True)
     ):
         return outer
     body = _replaced(outer.body, found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import tirx
 
+from tilec.backends.cpu.threads.common_work import alone, common_work
 from tilec.backends.cpu.threads.exchange import Exchange
 from tilec.backends.cpu.threads.grid import ThreadGrid
 from tilec.backends.cpu.threads.hazards import SHARED, Hazards
@@ -48,6 +49,7 @@ class Splitter:
         self.values: dict[Var, Expr] = {}
         self._hazards = Hazards(self.grid, self.pure)
         self._meetings = Meetings(body, self.grid, self.uniform, self._hazards, self.pure)
+        self._common = common_work(body, self.is_split, self.uniform) if self.grid.count > 1 else set()
 
     # The plan
 
@@ -65,6 +67,10 @@ class Splitter:
     def is_split(self, stmt: ir.Stmt) -> bool:
         """Whether the block takes a statement apart or carries it out."""
         return stmt in self._meetings
+
+    def is_common(self, stmt: ir.Stmt) -> bool:
+        """Whether the block carries a statement out once, as all threads would do the same."""
+        return stmt in self._common
 
     def is_hoistable(self, stmt: ir.Stmt, run: Sequence[ir.Stmt]) -> bool:
         """Whether the block can do a statement once, ahead of the statements of a run."""
@@ -155,6 +161,11 @@ class _Run:
         splitter = self.splitter
         if splitter.is_split(stmt):
             self._split(stmt)
+        elif splitter.is_common(stmt):
+            self._flush()
+            self.out.append(
+                Once(stmt if isinstance(stmt, ir.Alloc) else alone(stmt), splitter.reader(self.mask))
+            )
         elif splitter.is_hoistable(stmt, self.stmts):
             self.out.append(Once(stmt, None))
         else:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.backends.cpu.threads.agreed_values import refuse_differing
+from tilec.backends.cpu.threads.common_work import alone
 from tilec.backends.cpu.threads.few_trips import with_few_trips
 from tilec.backends.cpu.threads.kept_values import Kept
 from tilec.backends.cpu.threads.split_at_meetings import Splitter
@@ -56,7 +55,7 @@ def _rewritten(launch: Launch) -> Launch:
 def _once(block: ir.Block, uniform: Uniformity) -> ir.Block:
     """A block whose stores of one value to an element of a fragment, which all threads make together, are
     loops of one iteration."""
-    return tuple(_alone(stmt) if _is_common(stmt, uniform) else _inside(stmt, uniform) for stmt in block)
+    return tuple(alone(stmt) if _is_common(stmt, uniform) else _inside(stmt, uniform) for stmt in block)
 
 
 def _inside(stmt: ir.Stmt, uniform: Uniformity) -> ir.Stmt:
@@ -69,10 +68,6 @@ def _is_common(stmt: ir.Stmt, uniform: Uniformity) -> bool:
     if not isinstance(stmt, ir.Store) or stmt.buffer.scope() != "local.fragment":
         return False
     return not uniform.varies(stmt.value, *stmt.indices)
-
-
-def _alone(stmt: ir.Stmt) -> ir.Parallel:
-    return ir.Parallel((tirx.Var("once", "int32"),), (1,), (stmt,), loc=stmt.loc)
 
 
 # ---- effects of all threads of a block in one place, where a block is one task ----
