@@ -159,6 +159,28 @@ def short_dots(length):
     return main
 
 
+def halves(reads=False):
+    """Rows of nibbles, each half of a byte added up by a statement of its own, or read between."""
+
+    @T.prim_func
+    def main(W: T.Tensor((24, 32), "uint8"), x: T.Tensor((64,), "float32"), y: T.Tensor((24,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(24):
+                total = T.alloc_var("float32", init=0.0)
+                last = T.alloc_var("float32", init=0.0)
+                for j in T.serial(32):
+                    both = T.cast(W[i, j], "int32")
+                    total += T.cast(both & 15, "float32") * x[j]
+                    so_far = total + 0.0 if reads else 0.0
+                    high = T.cast(both >> 4, "float32")
+                    total += high * x[32 + j]
+                    if reads:
+                        last = so_far
+                y[i] = total - last
+
+    return main
+
+
 def lanes(function: Any) -> list[str]:
     """The variables of the Parallel loops that the pass leaves."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
@@ -180,6 +202,8 @@ def lanes(function: Any) -> list[str]:
         (small_products(6), ["j"]),
         (short_dots(4), ["i"]),
         (short_dots(6), ["k"]),
+        (halves(), ["j"]),
+        (halves(reads=True), ["i"]),
     ],
 )
 def test_which_loops_take_the_lanes(function, found):
@@ -216,6 +240,16 @@ def test_small_products(depth):
     C = np.zeros_like(A)
     tilec.compile(small_products(depth), target="cpu")(A, B, C)
     np.testing.assert_allclose(C, A @ B, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_halves(reads):
+    W, x = RANDOM.integers(0, 256, (24, 32), dtype=np.uint8), RANDOM.standard_normal(64, dtype=np.float32)
+    y = np.zeros(24, np.float32)
+    tilec.compile(halves(reads), target="cpu")(W, x, y)
+    low, high = (half.astype(np.float32) for half in (W & 15, W >> 4))
+    wanted = high[:, 31] * x[63] if reads else low @ x[:32] + high @ x[32:]
+    np.testing.assert_allclose(y, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_groups():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 class EvenTrips(BlockPass):
     """In: Parallel loops. Out: those whose serial loops begin at places of their own have loops of as many
-    trips as there are at most, with a test inside."""
+    trips as there are at most, with a test inside where others may have fewer."""
 
     def block(self, block: Block) -> list[Stmt]:
         """The block with such loops rewritten."""
@@ -49,24 +49,24 @@ def _stmts(stmt: Stmt, lanes: _Iterations) -> Block:
     made = with_children(stmt, blocks) if blocks else stmt
     if not isinstance(made, For) or any(isinstance(inner, Break) for inner in walk(made.body)):
         return (made,)
-    first = lanes.first(made)
-    return (made,) if first is None else _even(made, first)
+    found = lanes.first(made)
+    return (made,) if found is None else _even(made, *found)
 
 
-def _even(loop: For, least: Expr) -> Block:
-    """The loop with the trips of the iteration that begins first, at ``least``. What its bounds read is read
-    once, as it was; the test holds no number beyond the end, which 32 bits might not hold."""
-    dtype = dtype_of(loop.var)
-    first, stop = (tirx.Var(f"{loop.var.name}_{name}", dtype) for name in ("first", "stop"))
+def _even(loop: For, least: Expr, tested: bool) -> Block:
+    """The loop with the trips of the iteration that begins first, at ``least``, ``tested`` where another one
+    may have fewer. What its bounds read is read once, as it was; the test holds no number beyond the end,
+    which 32 bits might not hold."""
+    dtype, known = dtype_of(loop.var), int_value(loop.stop) is not None
+    first, end = (tirx.Var(f"{loop.var.name}_{name}", dtype) for name in ("first", "stop"))
+    stop = loop.stop if known else end
     trip, step, one = tirx.Var(f"{loop.var.name}_trip", dtype), loop.step, tirx.const(1, dtype)
     trips = tirx.floordiv(stop - least - one, step) + one
-    body = (
-        Bind(loop.var, first + trip * step, loc=loop.loc),
-        If(trip * step < stop - first, loop.body, loc=loop.loc),
-    )
+    test = If(trip * step < stop - first, loop.body, loc=loop.loc)
+    body = (Bind(loop.var, first + trip * step, loc=loop.loc), *((test,) if tested else loop.body))
     return (
         Bind(first, loop.start, loc=loop.loc),
-        Bind(stop, loop.stop, loc=loop.loc),
+        *(() if known else (Bind(end, loop.stop, loc=loop.loc),)),
         For("serial", trip, tirx.const(0, dtype), trips, one, body, loc=loop.loc),
     )
 
@@ -91,9 +91,10 @@ class _Iterations:
         starts = {stmt.var: stmt.start for stmt in walk(outer.body) if isinstance(stmt, For)}
         return cls(outer.vars, outer.extents, fixed, names | starts)
 
-    def first(self, loop: For) -> Expr | None:
-        """Where the iteration begins a loop that begins it first; None where all begin at one place, are
-        known to have as many trips or may differ by more than one, whose tests would be in vain."""
+    def first(self, loop: For) -> tuple[Expr, bool] | None:
+        """Where the iteration begins a loop that begins it first, and whether others may have fewer trips;
+        None where all begin at one place, or may differ by more than a trip, so that tests would be in
+        vain."""
         start, stop = (inlined(bound, self.names) for bound in (loop.start, loop.stop))
         step = int_value(loop.step)
         alike = dtype_of(start) == dtype_of(stop) == dtype_of(loop.var)
@@ -103,7 +104,7 @@ class _Iterations:
         if rest is None or self._may_differ(rest) or any(factor < 0 for factor, _ in parts):
             return None
         apart = sum(factor * (size - 1) for factor, size in parts)
-        return None if apart > step or _are_even(rest, stop, apart, step) else rest
+        return None if apart > step else (rest, not _are_even(rest, stop, apart, step))
 
     def _may_differ(self, bound: Expr) -> bool:
         """Whether a bound may be another one in each iteration."""

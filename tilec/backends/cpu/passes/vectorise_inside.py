@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
+from tilec.backends.cpu.passes.joined_sums import with_joined_sums
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, same, transform, uses
 from tilec.ir.nodes import (
     Alloc,
@@ -68,14 +69,14 @@ class VectoriseInside(BlockPass):
 def _turned(outer: Parallel) -> Stmt:
     if outer.hints.given or not all(isinstance(stmt, _PLAIN) for stmt in walk(outer.body)):
         return outer
-    names = values_of(walk(outer.body))
-    found = _candidates(outer.body, names)
-    if not found or _GAIN * _cost(outer.body, names, _ALONE, found) >= min(
-        _cost(outer.body, names, _ALONE if extent == 1 else _Axis(var), ())
+    body, names = with_joined_sums(outer.body), values_of(walk(outer.body))
+    found = _candidates(body, names)
+    if not found or _GAIN * _cost(body, names, _ALONE, found) >= min(
+        _cost(body, names, _ALONE if extent == 1 else _Axis(var), ())
         for var, extent in zip(outer.vars, outer.extents, strict=True)
     ):
         return outer
-    body = _replaced(outer.body, found)
+    body = _replaced(body, found)
     for var, extent in zip(reversed(outer.vars), reversed(outer.extents), strict=True):
         zero, one = (tirx.const(number, dtype_of(var)) for number in (0, 1))
         stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
