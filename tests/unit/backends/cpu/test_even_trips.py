@@ -12,9 +12,11 @@ import tilec.language as T
 from tilec.backends.cpu.passes.even_trips import EvenTrips
 from tilec.ir.nodes import For, If, walk
 from tilec.language.frontend.elaborate import elaborate
+from tilec.lowering.passes.widen_indices import WidenIndices
 from tilec.targets import parse_target
 
 RANDOM = np.random.default_rng(5)
+CPU = parse_target("x86-64-v3")
 
 
 def strided(begins: Any, step: int, ends: Any = None, blocks: int = 1):
@@ -69,6 +71,24 @@ def looked_up():
     return main
 
 
+def ragged():
+    """Iterations share out a row whose ends are looked up."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(x: T.Tensor((n,), "int32"), ends: T.Tensor((4,), "int32"), c: T.Tensor((3, 32), "int32")):
+        with T.Kernel(3, threads=32) as row:
+            first = ends[row]
+            stop = ends[row + 1]
+            for i in T.Parallel(32):
+                count = T.alloc_var("int32", init=0)
+                for j in T.serial(first + i, stop, 32):
+                    count += x[j]
+                c[row, i] = count
+
+    return main
+
+
 def overwritten():
     """A loop that begins where memory said that it begins before it said something else."""
     n = T.dynamic("n")
@@ -90,7 +110,7 @@ def overwritten():
 def is_even(function: Any) -> bool:
     """Whether a loop inside of the iterations has become one with a test."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
-    made = EvenTrips().apply(kernel, parse_target("x86-64-v3"))
+    made = EvenTrips().apply(WidenIndices().apply(kernel, CPU), CPU)
     loops = [stmt for stmt in walk(made.body) if isinstance(stmt, For)]
     return any(isinstance(stmt.body[-1], If) and stmt.var.name.endswith("_trip") for stmt in loops)
 
@@ -109,6 +129,7 @@ def is_even(function: Any) -> bool:
         (left_early(), False),
         (looked_up(), False),
         (overwritten(), True),
+        (ragged(), True),
     ],
 )
 def test_which_loops_have_a_test(function, even):
@@ -121,6 +142,17 @@ def test_bounds_from_memory():
     np.testing.assert_array_equal(c, [x[x[31 - i] + i :: 64].sum() for i in range(32)])
     tilec.compile(overwritten(), target="cpu")(x, one)
     assert one[0] == x[5::2].sum()
+
+
+def test_ragged_rows():
+    x, ends, c = (
+        np.arange(300, dtype=np.int32),
+        np.array([0, 7, 7, 290], np.int32),
+        np.zeros((3, 32), np.int32),
+    )
+    tilec.compile(ragged(), target="cpu")(x, ends, c)
+    wanted = [[x[ends[row] : ends[row + 1]][i::32].sum() for i in range(32)] for row in range(3)]
+    np.testing.assert_array_equal(c, wanted)
 
 
 @pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 100, 515])

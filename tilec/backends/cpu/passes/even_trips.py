@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, transform, uses
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, linear_in, loads, transform, uses
 from tilec.ir.nodes import Bind, Block, Break, For, If, Parallel, Stmt, children, walk, with_children
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import values_of
@@ -114,7 +114,7 @@ class _Iterations:
 
     def _parted(self, start: Expr) -> tuple[Expr | None, list[tuple[int, int]]]:
         """A place as what all iterations share and, of each thing that they have of their own, a factor and
-        how many numbers from 0 on it may be."""
+        how many numbers from 0 on it may be. Sums that 32 bits might not hold are cast back to these."""
         sizes: dict[Var, int] = {
             var: int_value(size) or 0 for var, size in zip(self.vars, self.extents, strict=True)
         }
@@ -127,12 +127,12 @@ class _Iterations:
             sizes[name] = size
             return name
 
-        start = transform(start, digit)
-        linear = linear_in(start, list(sizes))
+        whole = start.value if isinstance(start, tirx.Cast) else start
+        linear = linear_in(transform(whole, digit), list(sizes))
         factors = [int_value(factor) for factor in linear[:-1]]
         if not linear or None in factors or 0 in sizes.values():
             return None, []
-        return linear[-1], list(zip(factors, sizes.values(), strict=True))  # type: ignore[arg-type]
+        return cast_to(linear[-1], dtype_of(start)), list(zip(factors, sizes.values(), strict=True))  # type: ignore[arg-type]
 
 
 def _are_even(least: Expr, stop: Expr, apart: int, step: int) -> bool:
