@@ -90,6 +90,48 @@ def test_results_staged_by_their_author(kind):
     takes("matmul", staged(kind), [a, b], expected, rule="only passed through")
 
 
+def transposed(form):
+    """C^T = relu(A B) as authors store it."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((N, M), "float16")
+    ):
+        with T.Kernel(T.ceildiv(N, TILE), T.ceildiv(M, TILE), threads=128) as (bx, by):
+            A_shared, B_shared = (
+                T.alloc_shared((TILE, TILE), "float16"),
+                T.alloc_shared((TILE, TILE), "float16"),
+            )
+            acc = T.alloc_fragment((TILE, TILE), "float32")
+            C_shared = T.alloc_shared((TILE, TILE), "float16")
+            out = T.alloc_fragment((TILE, TILE), "float16")
+            T.clear(acc)
+            for ko in T.Pipelined(K // TILE, num_stages=2):
+                T.copy(A[by * TILE, ko * TILE], A_shared)
+                T.copy(B[ko * TILE, bx * TILE], B_shared)
+                T.gemm(A_shared, B_shared, acc)
+            if form == "by rows of C":
+                for j, i in T.Parallel(TILE, TILE):
+                    C[bx * TILE + j, by * TILE + i] = T.max(acc[i, j], 0)
+            elif form == "staged":
+                for i, j in T.Parallel(TILE, TILE):
+                    C_shared[j, i] = T.max(acc[i, j], 0)
+                T.copy(C_shared, C[bx * TILE, by * TILE])
+            else:
+                for i, j in T.Parallel(TILE, TILE):
+                    out[j, i] = T.max(acc[i, j], 0)
+                T.copy(out, C[bx * TILE, by * TILE])
+
+    return kernel
+
+
+@pytest.mark.parametrize("form", ["by rows of C", "staged", "fragment"])
+def test_results_that_leave_transposed(form):
+    a, b = operands()
+    expected = np.maximum(np.matmul(*wide(a, b)), 0).T
+    takes("matmul", transposed(form), [a, b], expected, rule="goes over its elements")
+
+
 # ---- where a sum starts ----
 
 

@@ -308,7 +308,7 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     ("parts", "said"),
     [
         ({"start": "1.0"}, "does not start at zero"),
-        ({"value": "cast(float16, acc[j, i])"}, "reads acc across elements"),
+        ({"value": "cast(float16, acc[i, 127 - j])"}, "reads acc across elements"),
         ({"value": "cast(float16, cos(acc[i, j]))"}, "calls cos"),
         ({"value": "cast(float16, acc[i, j]) + As[i, i]"}, "its epilogue uses As"),
         ({"a": "C"}, "C is written by the launch"),

@@ -86,7 +86,7 @@ class _Forwarding:
     def _passed(self, stmts: list[Stmt], place: int, after: Block) -> list[Stmt] | None:
         """The statements from ``place`` on without the passage that starts there; None where none does."""
         for writing in writings(stmts[place]):
-            if writing.tile.scope() != "shared.dyn" and not writing.is_plain:
+            if writing.tile.scope() != "shared.dyn" and not (writing.is_plain or writing.turns):
                 continue
             made = _forwarded(writing, tuple(stmts[place + 1 :]), after)
             multiplies = any(isinstance(stmt, Gemm) for stmt in stmts)

@@ -6,6 +6,7 @@ from tilec.backends.cuda.idioms.choose_values import ChooseValues
 from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
 from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
+from tilec.backends.cuda.idioms.follow_sums import FollowSums
 from tilec.backends.cuda.idioms.forward_factors import ForwardFactors
 from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
 from tilec.backends.cuda.idioms.hold_results import HoldResults
@@ -25,6 +26,7 @@ from tilec.lowering.passes.base import Pass
 
 IDIOMS: tuple[Pass, ...] = (
     ForwardPassages(),
+    FollowSums(),
     ForwardFactors(),
     JoinFirstTrips(),
     PartTiles(),

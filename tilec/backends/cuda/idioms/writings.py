@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,13 @@ class Writing:
         return isinstance(value, TensorLoad) and value.source.scope() == "global"
 
     @property
+    def turns(self) -> bool:
+        """Whether all elements of fragments that the value is made of lie at the transposed place."""
+        across = [var for var, _, _ in self.axes][::-1]
+        held = [load for load in loads(self.value) if load.source.scope() == "local.fragment"]
+        return bool(held) and all(_same_place(load.indices, across) for load in held)
+
+    @property
     def is_whole(self) -> bool:
         """Whether every element of the tile is written."""
         return tuple(extent for _, _, extent in self.axes) == static_extents(self.tile)
@@ -78,6 +85,12 @@ def writings(stmt: Stmt) -> Iterator[Writing]:
         if store.buffer in sources or sources & written_in(loop.body[place + 1 :]):
             continue
         yield Writing(store.buffer, axes, value, _without(loop, others))
+
+
+def _same_place(indices: Sequence[Expr], variables: Sequence[Var | None]) -> bool:
+    """Whether indices are these two variables."""
+    pairs = zip(indices, variables, strict=False)
+    return len(indices) == len(variables) == 2 and all(index.same_as(var) for index, var in pairs)
 
 
 def _without(loop: Parallel, others: Block) -> tuple[Stmt, ...]:
