@@ -211,13 +211,15 @@ def boxes_out(
         memory, offset = at(g, of_lane(operands[axes], lane))
         if offset % ALIGNMENT:
             raise Hazard(f"a bulk copy from byte {offset} of {memory.name}, no multiple of {ALIGNMENT}")
-        chunks = chunk_offsets(offset, tensor.bytes, tensor.swizzle)
+        offsets, inside = tensor.places(start)
+        parts = inside.reshape(-1, CHUNK // tensor.size)
+        kept = parts.any(axis=1)  # what lies outside may hold anything
+        chunks = chunk_offsets(offset, tensor.bytes, tensor.swizzle)[kept]
         read = g.access(np.full(len(chunks), warp, np.int32), agent=own.reader, moment=own.groups + 1,
                         is_async_proxy=True)  # fmt: skip
-        values = memory.read(chunks, CHUNK, read).reshape(-1, tensor.size)
-        offsets, inside = tensor.places(start)
-        if inside.any():
-            yield warp, own, offsets[inside], values[inside]
+        if len(chunks):
+            values = memory.read(chunks, CHUNK, read).reshape(-1, tensor.size)
+            yield warp, own, offsets[inside], values[parts[kept].reshape(-1)]
 
 
 @instruction(*(f"cp.async.bulk.tensor.{axes}d.global.shared::cta" for axes in range(1, 6)))

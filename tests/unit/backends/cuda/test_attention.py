@@ -211,8 +211,10 @@ def test_uneven_tiles_are_handed_out_and_even_ones_are_not():
     assert to_tir(lower(full, SM90A), SM90A).workspace == ()
 
 
-def test_results_leave_by_tma():
-    assert any(isinstance(stmt, BoxStore) for stmt in roles(attention()).consumer)
+@pytest.mark.parametrize("size", [128, 96, 72])
+def test_results_leave_by_tma(size):
+    found = roles(attention(size=size, bM=64, bN=64, threads=128))
+    assert any(isinstance(stmt, BoxStore) for stmt in found.consumer)
 
 
 IMAGES = [

@@ -29,7 +29,7 @@ def _store(stmt: BoxStore, ctx: AttentionContext) -> None:
         drain_stores()
     group_barrier(ctx)
     for column in range(0, columns, _BLOCK):
-        _matrix(stmt, column, ctx)
+        _matrix(stmt, column, columns, ctx)
     ptx("fence.proxy.async.shared::cta")
     group_barrier(ctx)
     with when(first_thread(ctx)):
@@ -46,8 +46,9 @@ def _slab(stmt: BoxStore, ctx: AttentionContext, column: int) -> Expr:
     return first + u32(ctx.positions[stmt.staging].stage) * u32(stage_bytes(stmt.staging))
 
 
-def _matrix(stmt: BoxStore, column: int, ctx: AttentionContext) -> None:
-    """16 x 16 elements of each warp; lane l names row l % 16 of the columns' half l // 16."""
+def _matrix(stmt: BoxStore, column: int, columns: int, ctx: AttentionContext) -> None:
+    """16 x 16 elements of each warp, or the last 8 columns; lane l names row l % 16 of the columns' half
+    l // 16."""
     words = ctx.held[stmt.src.buffer]
     lane = tirx.truncmod(ctx.own, i32(32))
     row = tirx.truncmod(lane, i32(16))
@@ -56,8 +57,9 @@ def _matrix(stmt: BoxStore, column: int, ctx: AttentionContext) -> None:
         tirx.truncdiv(lane, i32(16)) + column * 2 % ROW_BYTES // 16, tirx.truncmod(row, i32(8))
     )
     at = _slab(stmt, ctx, column) + u32(inside * ROW_BYTES + chunk * 16)
-    held = [words[column // 4 + quarter] for quarter in range(4)]
-    ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", at, *held)
+    count = min(4, (columns - column) // 4)
+    held = [words[column // 4 + quarter] for quarter in range(count)]
+    ptx(f"stmatrix.sync.aligned.m8n8.x{count}.shared.b16", at, *held)
 
 
 def _send(stmt: BoxStore, columns: int, ctx: AttentionContext) -> None:

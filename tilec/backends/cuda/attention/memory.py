@@ -109,7 +109,7 @@ def _may_host(tile: Var, staging: tuple[Var, ...], parts: Parts) -> bool:
     )
     if len(staging) != 1 or not own or element_bytes(str(tile.dtype)) != 2:
         return False
-    return _rows(tile) == _rows(staging[0]) and tile_bytes(tile) >= tile_bytes(staging[0])
+    return _rows(tile) == _rows(staging[0]) and version_bytes(tile, False) >= tile_bytes(staging[0])
 
 
 def _rows(tile: Var) -> int | None:

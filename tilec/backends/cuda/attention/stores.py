@@ -18,11 +18,13 @@ from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Region, Stmt, Store
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
     from tilec.lowering.analysis.facts import Facts
 
 _TYPES = ("float16", "bfloat16")
+#: Columns of a box, and of a matrix that stmatrix moves.
+_BOX, _MATRIX = ROW_BYTES // 2, 8
 
 
 def staged_stores(block: Block, facts: Facts) -> tuple[Block, tuple[Var, ...]]:
@@ -47,26 +49,36 @@ def _staged(loop: Parallel, facts: Facts) -> tuple[Stmt, ...] | None:
         return None
     store = loop.body[0]
     buffer, extents = store.buffer, tuple(int_value(extent) or 0 for extent in loop.extents)
-    columns = ROW_BYTES // 2
-    if buffer.scope() != "global" or str(buffer.dtype) not in _TYPES or extents[1] % columns:
+    if buffer.scope() != "global" or str(buffer.dtype) not in _TYPES:
         return None
+    zero = tirx.const(0, "int32")
+    start = tuple(substitute(index, dict.fromkeys(loop.vars, zero)) for index in store.indices)
     axis = _row_axis(store, loop)
-    if axis is None:
+    if axis is None or not _takes_whole_boxes(buffer, start[-1], extents[1]):
         return None
-    found = _map(buffer, axis, columns, facts)
+    found = _map(buffer, axis, _BOX, facts)
     if found is None:
         return None
     shape = (extents[0], extents[1])
     held = tirx.decl_buffer(shape, str(buffer.dtype), name=f"{buffer.name}_held", scope="local.fragment")
-    staging = tirx.decl_buffer(shape, str(buffer.dtype), name=f"{buffer.name}_staging", scope="shared.dyn")
-    zero = tirx.const(0, "int32")
-    start = tuple(substitute(index, dict.fromkeys(loop.vars, zero)) for index in store.indices)
+    whole = (extents[0], -(-extents[1] // _BOX) * _BOX)
+    staging = tirx.decl_buffer(whole, str(buffer.dtype), name=f"{buffer.name}_staging", scope="shared.dyn")
     own = Store(held, tuple(loop.vars), store.value, loc=store.loc)
     return (
         Alloc(held, loc=loop.loc),
         Parallel(loop.vars, loop.extents, (own,), loc=loop.loc),
         BoxStore(Region(held, (zero, zero), shape), found, start, staging, loop.hints.eviction, loc=loop.loc),
     )
+
+
+def _takes_whole_boxes(buffer: Var, start: Expr, columns: int) -> bool:
+    """Whether boxes from ``start`` on hold these columns and nothing else of a tensor: heads of 72 channels
+    where rows end with them, as what lies outside of a tensor is not stored."""
+    if columns % _BOX == 0:
+        return True
+    first, end = int_value(start), int_value(buffer.shape[-1])
+    ends = first is not None and end is not None and first + columns >= end
+    return ends and columns % _MATRIX == 0
 
 
 def _map(buffer: Var, axis: int, columns: int, facts: Facts) -> TensorMap | None:
