@@ -63,3 +63,56 @@ def test_what_is_read_along_both_axes_stays():
     given = np.random.default_rng(3).integers(0, 100, (64, 64)).astype("float32")
     agree(main, given)
     assert not any("B_turned" in road.statement for road in roads(main, given, target="sm_80"))
+
+
+def product_across(form, dtype="float16", rows=128, columns=96):
+    """C = (A B^T / its largest row elements)^T, whose reduction keeps launches with sm_90a's statements."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((rows, 64), "float16"), B: T.Tensor((columns, 64), "float16"),
+        C: T.Tensor((columns, rows), dtype),
+    ):  # fmt: skip
+        with T.Kernel(T.ceildiv(columns, 64), T.ceildiv(rows, 64), threads=128) as (bx, by):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            acc, most = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64,), "float32")
+            T.copy(A[by * 64, 0], a)
+            T.copy(B[bx * 64, 0], b)
+            T.gemm(a, b, acc, transpose_B=True, clear_accum=True)
+            T.reduce_absmax(acc, most, dim=1)
+            if form == "stored":
+                for i, j in T.Parallel(64, 64):
+                    C[bx * 64 + j, by * 64 + i] = acc[i, j] / most[i]
+            elif form == "staged":
+                turned = T.alloc_shared((64, 64), dtype)
+                for i, j in T.Parallel(64, 64):
+                    turned[j, i] = acc[i, j] / most[i]
+                T.copy(turned, C[bx * 64, by * 64])
+            else:
+                held = T.alloc_fragment((64, 64), dtype)
+                for i, j in T.Parallel(64, 64):
+                    held[j, i] = acc[i, j] / most[i]
+                T.copy(held, C[bx * 64, by * 64])
+
+    return main
+
+
+def product_inputs(rows, columns):
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal((size, 64)).astype("float16") for size in (rows, columns)]
+
+
+@pytest.mark.parametrize("form", ["stored", "staged", "fragment"])
+def test_results_kept_transposed_leave_by_rows(form):
+    inputs = product_inputs(128, 96)
+    agree(product_across(form), *inputs, rtol=1e-2, atol=1e-3)
+    for target in ("sm_80", "sm_90a"):
+        made = roads(product_across(form), *inputs, target=target)
+        out = [road.instruction for road in made if road.statement.endswith("-> C")]
+        assert out in (["vectors of 16 bytes"], ["TMA store"])
+    assert "stmatrix" in [road.instruction for road in made]
+
+
+def test_results_kept_transposed_whose_rows_begin_anywhere():
+    agree(product_across("stored", rows=77, columns=61), *product_inputs(77, 61), rtol=1e-2, atol=1e-3)
+    agree(product_across("stored", "float32"), *product_inputs(128, 96), rtol=1e-2, atol=1e-3)

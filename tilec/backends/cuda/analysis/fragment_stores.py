@@ -74,14 +74,14 @@ def fragment_store(stmt: ThreadLoop, layouts: Mapping[Var, Layout]) -> FragmentS
     own, tile = layouts.get(value.source), layouts.get(store.buffer)
     if own is None or tile is None or not _is_plain(stmt, store):
         return None
-    turned = _is_turned(stmt, value, own)
-    places = None if turned is None else _places(stmt.layout, tile)
+    places = _places(stmt.layout, tile) if _is_held_so(stmt, value, own) else None
     if places is None:
         return None
     made, given = str(store.buffer.dtype), dtype_of(value)
     if element_bytes(made) == 2 and (given == made or (given == "float32" and made in _ROUNDED)):
-        return _by_matrices(store, value.source, places, bool(turned))
-    alike = given == made and element_bytes(made) == 4 and not turned
+        plain = _by_matrices(store, value.source, places, turned=False)
+        return plain or _by_matrices(store, value.source, places, turned=True)
+    alike = given == made and element_bytes(made) == 4
     return _by_pairs(store, value.source, places) if alike else None
 
 
@@ -94,17 +94,16 @@ def _is_plain(stmt: ThreadLoop, store: Store) -> bool:
     return store.buffer.scope() == "shared.dyn" and here and whole and not moves
 
 
-def _is_turned(stmt: ThreadLoop, value: TensorLoad, own: Layout) -> bool | None:
-    """Whether an iteration reads the element of a fragment that lies across; None where it reads neither that
-    one nor the one that it is named after, or a fragment of other threads."""
+def _is_held_so(stmt: ThreadLoop, value: TensorLoad, own: Layout) -> bool:
+    """Whether an iteration reads the element of a fragment that it is named after, or the transposed one,
+    and that lies with its thread."""
     if value.source.scope() != "local.fragment" or len(value.indices) != 2:
-        return None
-    for turned in (False, True):
-        order = slice(None, None, -1 if turned else 1)
+        return False
+    for order in (slice(None), slice(None, None, -1)):
         pairs = zip(value.indices, stmt.vars[order], strict=True)
         if all(index.same_as(var) for index, var in pairs):
-            return turned if Layout(own.digits[order]) == stmt.layout else None
-    return None
+            return Layout(own.digits[order]) == stmt.layout
+    return False
 
 
 def _places(own: Layout, tile: Layout) -> np.ndarray | None:

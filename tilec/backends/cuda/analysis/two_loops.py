@@ -46,10 +46,10 @@ def in_two(
     writes = replace(loop, body=(*loop.body[:-1], kept), hints=Hints())
     reads = Parallel(fresh, loop_extents(loop), (out,), loop.hints, loc=loop.loc)
     first, second = (len(fresh) - 1,) * 2 if along is None else along
-    return [alloc, _along(writes, first), _along(reads, second)]
+    return [alloc, run_along(writes, first), run_along(reads, second)]
 
 
-def _along(loop: Parallel, place: int) -> Parallel:
+def run_along(loop: Parallel, place: int) -> Parallel:
     """A loop with another variable as its last one."""
     order = [*(other for other in range(len(loop.vars)) if other != place), place]
     own, sizes = (tuple(each[at] for at in order) for each in (loop.vars, loop.extents))

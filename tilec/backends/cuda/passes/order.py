@@ -18,6 +18,7 @@ from tilec.backends.cuda.passes.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.hoist_trips import HoistTrips
 from tilec.backends.cuda.passes.hold_elements import HoldElements
 from tilec.backends.cuda.passes.hold_rows import HoldRows
+from tilec.backends.cuda.passes.hold_turned import HoldTurned
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.join_parts import JoinParts
 from tilec.backends.cuda.passes.lower_threads import LowerThreads
@@ -112,6 +113,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     RelaxAdditions(),
     StageStores(),
     TurnStores(),
+    HoldTurned(),
     AskAhead(),
     HoldRows(),
     ShiftColumns(),

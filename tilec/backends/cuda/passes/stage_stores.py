@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import PAIR
-from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
+from tilec.backends.cuda.analysis.held_alike import held_across, held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.tiles import swizzled
-from tilec.backends.cuda.analysis.two_loops import in_two, stored
+from tilec.backends.cuda.analysis.two_loops import in_two, run_along, stored
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
@@ -37,12 +37,12 @@ _ROW = 16
 
 class StageStores(Pass):
     """In: Parallel loops that store what products left in fragments, or what others computed of it in the
-    same places, to global memory. Out: where an accumulator's layout would store fewer bytes at once than the
-    rows allow, the loop writes a shared tile (swizzled, so that lanes meet no bank twice) and a second one
-    copies that out in wide vectors, or, where rows may begin anywhere, by elements that neighbouring lanes
-    have beside each other: an accumulator's are in eight rows (sm_80's code on an H100, 2048 x 2047 float16:
-    26.9 us, 9.5 so). Shared memory that the product is done with serves again; the store stays as it is where
-    there is no room."""
+    same or the transposed places, to global memory. Out: where an accumulator's layout would store fewer
+    bytes at once than the rows allow, along whichever of its variables it stores, the loop writes a shared
+    tile (swizzled, so that lanes meet no bank twice) and a second one copies that out in wide vectors, or,
+    where rows may begin anywhere, by elements that neighbouring lanes have beside each other: an
+    accumulator's are in eight rows (sm_80's code on an H100, 2048 x 2047 float16: 26.9 us, 9.5 so). Shared
+    memory that the product is done with serves again; the store stays as it is where there is no room."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its results staged."""
@@ -57,7 +57,8 @@ class _Staging(ScopedRewrite):
         assert target.gpu is not None
         self._limit = target.gpu.shared_bytes
         sums = sums_in(walk(launch.body))
-        self._sums = held_alike(walk(launch.body), sums)
+        held = held_alike(walk(launch.body), sums)
+        self._sums = held | held_across(walk(launch.body), held)
         self._tiles: list[Var] = []
 
     def run(self) -> Launch:
@@ -85,10 +86,11 @@ class _Staging(ScopedRewrite):
         if not isinstance(stmt, Parallel):
             return super().stmt(stmt)
         self._learn(stmt)
-        cond, store = _stored(stmt)
-        if store is None or not self._gains(stmt, store):
+        loop = _along_rows(stmt)
+        cond, store = _stored(loop)
+        if store is None or not self._gains(loop, store):
             return [stmt]
-        return self._staged(stmt, store, cond)
+        return self._staged(loop, store, cond)
 
     def _gains(self, loop: Parallel, store: Store) -> bool:
         """Whether a loop stores a product's result, in vectors wider than an accumulator's."""
@@ -115,6 +117,16 @@ class _Staging(ScopedRewrite):
         tile = tirx.decl_buffer(extents, dtype, name=f"{store.buffer.name}_stage", scope="shared.dyn")
         self._tiles.append(tile)
         return in_two(loop, store, cond, Alloc(tile, layout=swizzled(tile), loc=loop.loc))
+
+
+def _along_rows(loop: Parallel) -> Parallel:
+    """A loop with the variable last along which its store goes, as results leave that are kept transposed."""
+    _, store = stored(loop)
+    if store is None or loop.hints.loop_layout is not None:
+        return loop
+    indices = written_out(store.indices, loop)
+    places = [place for place, var in enumerate(loop.vars) if _goes_along(indices, var)]
+    return run_along(loop, places[0]) if len(places) == 1 else loop
 
 
 def _stored(loop: Parallel) -> tuple[Expr | None, Store | None]:
