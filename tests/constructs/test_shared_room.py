@@ -213,8 +213,30 @@ def test_stages_beyond_what_fits_are_left_out():
     np.testing.assert_array_equal(out, given[0].astype(np.float32) @ given[1].astype(np.float32).T)
     (launch,) = lower(elaborated(main, given, {}, {}, {}), small("sm_80", 3 * 8192 + 512)).launches
     assert any("3 stages in place of 5" in note for note in launch.notes)
+    run(main, 8192 + 512, "sm_80", *given, out=out)
+    np.testing.assert_array_equal(out, given[0].astype(np.float32) @ given[1].astype(np.float32).T)
+    (launch,) = lower(elaborated(main, given, {}, {}, {}), small("sm_80", 8192 + 512)).launches
+    assert any("no two stages" in str(road.loss) for road in launch.roads if road.loss)
     with pytest.raises(CompileError, match="shared tiles take"):
-        lower(elaborated(main, given, {}, {}, {}), small("sm_80", 8192 + 512))
+        lower(elaborated(main, given, {}, {}, {}), small("sm_80", 4096 + 512))
+
+
+def test_stages_leave_room_for_operands_that_are_converted():
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float8_e4m3fn"), B: T.Tensor((64, 256), "float8_e4m3fn"),
+             C: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 32), A.dtype), T.alloc_shared((64, 32), A.dtype)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=4):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[0, k * 32], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    (launch,) = lower(elaborated(main, [], {}, {}, {}), small("sm_80", 3 * 4096 + 8192 + 512)).launches
+    assert any("3 stages in place of 4" in note for note in launch.notes)
 
 
 def test_stages_leave_room_for_what_a_trip_makes():

@@ -245,7 +245,7 @@ def test_a_threads_own_memory_written_by_several_iterations_is_refused() -> None
 
 def test_tiles_beyond_the_limit_name_number_and_limit() -> None:
     with pytest.raises(CompileError, match=r"196608 bytes, a block of sm_80 has 166912"):
-        lower(gemm(bN=256, bK=128, threads=256, num_stages=3), SM80)
+        lower(gemm(bN=256, bK=256, threads=256, num_stages=3), SM80)
 
 
 def test_blocks_of_partial_warps_are_filled_up() -> None:

@@ -48,6 +48,9 @@ _NARROW = Loss(
     "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that",
     'pin the extent of its rows, or give the dimension a guard such as "%8"',
 )
+_NO_ROOM = Loss(
+    "async_copy", "shared memory holds no two stages of the loop", "choose smaller tiles, or a shorter K tile"
+)
 
 
 class PlanPipeline(Pass):
@@ -59,15 +62,15 @@ class PlanPipeline(Pass):
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its pipelines spelled out."""
         room = target.gpu.shared_bytes if target.gpu is not None else 0
-        return rewrite_launches(kernel, lambda launch: Planner(kernel, launch, room).run())
+        return rewrite_launches(kernel, lambda launch: Planner(kernel, launch, target, room).run())
 
 
 class Planner(PipelineRewrite):
     """Rewrites the loops of one launch, whose blocks have ``room`` bytes of shared memory."""
 
-    def __init__(self, kernel: Kernel, launch: Launch, room: int) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch, target: Target, room: int) -> None:
         super().__init__(kernel, launch)
-        self.room, self.notes = room, list[str]()
+        self.target, self.room, self.notes = target, room, list[str]()
 
     def run(self) -> Launch:
         """The rewritten launch; tiles of several versions are allocated anew."""
@@ -81,6 +84,9 @@ class Planner(PipelineRewrite):
         if not found:
             return []
         loop = self._fitting(loop, found)
+        if loop.num_stages < 2:
+            self.roads += [road_of(load.stmt, "waits", IN_TURN, _NO_ROOM) for load, _ in found]
+            return []
         trips = "1 trip" if loop.num_stages == 2 else f"{loop.num_stages - 1} trips"
         for load, width in found:
             size = width * element_bytes(str(load.tile.dtype))
@@ -93,7 +99,8 @@ class Planner(PipelineRewrite):
 
     def _fitting(self, loop: Pipelined, found: list[tuple[Load, int]]) -> Pipelined:
         """The loop with as many stages as a block has room for."""
-        stages = stages_that_fit(loop, (load.tile for load, _ in found), self.launch, self.room)
+        tiles = [load.tile for load, _ in found]
+        stages = stages_that_fit(loop, tiles, self.launch, self.target, self.room)
         self.notes += fewer_stages(loop, stages, self.room)
         return replace(loop, num_stages=stages)
 

@@ -55,7 +55,7 @@ class _Straight(Planner):
     """Rewrites the loops of one launch."""
 
     def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
-        super().__init__(kernel, launch, REACH - sum(map(tile_bytes, shared_tiles(launch.body))))
+        super().__init__(kernel, launch, target, REACH - sum(map(tile_bytes, shared_tiles(launch.body))))
         self.chip = chip_of(target)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
