@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -268,8 +268,9 @@ class Facts:
                 continue
             linear = linear_in(left, [var])
             factor = int_value(linear[0]) if linear else None
-            if factor is not None:
-                left = self._proof_form(linear[1] + linear[0] * (low if factor > 0 else high))
+            end = None if factor is None else _at(linear, low if factor > 0 else high)
+            if end is not None:
+                left = self._proof_form(end)
                 found = self._exceeds_known(left)
         return found
 
@@ -291,9 +292,11 @@ class Facts:
                 continue
             if number is not None and var in self._lesser:
                 high = self._lesser[var][number]
-            end = high if (factor > 0) == largest else low
+            end = _at(linear, high if (factor > 0) == largest else low)
+            if end is None:
+                continue
             try:
-                expr = self._proof_form(linear[1] + linear[0] * end)
+                expr = self._proof_form(end)
             except ValueError:  # a number beyond its type: the end of a range that says nothing
                 continue
             left = set(undefined_vars(expr))
@@ -375,6 +378,18 @@ def opposite(cond: Expr) -> Expr:
         return tirx.And(opposite(cond.a), opposite(cond.b))
     made = negate(cond) if gap(cond) is not None else None
     return tirx.Not(cond) if made is None else made
+
+
+def _at(linear: Sequence[Expr], end: Expr) -> Expr | None:
+    """What is linear in a variable where that is at an ``end`` of its range; None where the numbers may come
+    to one beyond their type, which folds to one of the other sign: such an end says nothing."""
+    factor, rest = linear
+    number, times = int_value(end), int_value(factor)
+    if number is not None and times is not None:
+        beside = sum(abs(node.value) for node in walk(rest) if isinstance(node, tirx.IntImm))
+        if abs(times * number) + beside > limits(dtype_of(rest))[1]:
+            return None
+    return rest + factor * end
 
 
 def gap(cond: Expr) -> Expr | None:

@@ -179,3 +179,13 @@ def test_variables_that_a_condition_does_not_mention_cost_it_nothing(grid):
     for var in variables(*(f"other_{number}" for number in range(40))):
         facts.bind_range(var, 0, M + 7)
     assert cost() < few + 40
+
+
+def test_an_end_at_the_limit_of_a_type_says_nothing():
+    """min(13 - k, end - it) has a lowest number, which less one is beyond int32."""
+    (count,) = variables("count")
+    facts = Facts(Kernel("k", (), (), ()))
+    facts.bind_range(count, -(2**31), 14)
+    assert facts.prove(count > 1) is None
+    assert facts.prove(count * 3 > 0) is None
+    assert facts.prove(count < 14) is True
