@@ -144,8 +144,11 @@ class Facts:
         self._bind_interval(var, low, max(high - 1, low))
 
     def _bind_interval(self, var: Var, low: int, high: int) -> None:
-        """``low`` <= var <= ``high``. A TVM range holds the number of values, which has to fit the type."""
-        if dtype_of(var) == "int32" and high - low >= _LARGEST:
+        """``low`` <= var <= ``high``. A TVM range holds the number of values and what is behind the last one,
+        which have to fit the type."""
+        dtype = dtype_of(var)
+        most = limits(dtype)[1] if dtype in SHORT else None
+        if most is not None and (high - low >= most or (high == most and dtype != "int32")):
             self.analyzer.update(var, sym.ConstIntBound(low, high), True)
             return
         self.analyzer.bind(var, _range(var, low, high), allow_override=True)
@@ -230,9 +233,11 @@ class Facts:
                 return value
         if _is_opaque(cond):
             return None
+        negated = negate(cond)
+        if _is_below_zero(cond) or _is_below_zero(negated):
+            return _is_below_zero(negated)
         if self._holds(cond):
             return True
-        negated = negate(cond)
         return False if negated is not None and self._holds(negated) else None
 
     def _holds(self, cond: Expr) -> bool:
@@ -330,6 +335,7 @@ class Facts:
         found = map(gap, [] if opaque else parts if value else [negated] if negated is not None else [])
         self._gaps += [self._proof_form(each) for each in found if each is not None]
         fact = None if opaque else cond if value else negated
+        fact = None if fact is None or any(map(_is_below_zero, conjuncts(fact))) else fact
         try:
             if fact is None:
                 yield
@@ -361,6 +367,12 @@ def _is_opaque(cond: Expr) -> bool:
         return False
     tests = (choice[0] for choice in map(choice_of, walk(cond)) if choice is not None)
     return any(choice_of(node) is not None for test in tests for node in walk(test))
+
+
+def _is_below_zero(cond: Expr | None) -> bool:
+    """Whether a condition says that an unsigned number is less than 0, which the analyzer cannot assume."""
+    least = cond.b if isinstance(cond, tirx.LT) else cond.a if isinstance(cond, tirx.GT) else None
+    return least is not None and dtype_of(least).startswith("uint") and int_value(least) == 0
 
 
 def negate(cond: Expr) -> Expr | None:
