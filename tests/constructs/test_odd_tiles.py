@@ -155,3 +155,22 @@ def test_what_is_stored_behind_the_end_of_a_tile_is_no_part_of_products():
 
     for at in (3, 41, 47):
         agree(main, numbers(64, 40), numbers(64, 40, seed=1), at)
+
+
+def test_operands_that_threads_make_in_a_loop_have_zeros_behind_them():
+    @T.prim_func
+    def main(Q: T.Tensor((128, 40), "float16"), S: T.Tensor((40, 40), "float16"),
+             Y: T.Tensor((128, 40), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=64):
+            q, s = T.alloc_shared((64, 40), "float16"), T.alloc_shared((40, 40), "float16")
+            state, o = T.alloc_fragment((40, 40), "float32"), T.alloc_fragment((64, 40), "float32")
+            T.copy(S, state)
+            for t in T.serial(2):
+                T.copy(Q[t * 64, 0], q)
+                T.copy(state, s)
+                T.gemm(q, s, o, transpose_B=True, clear_accum=True)
+                T.copy(o, Y[t * 64, 0])
+
+    rng = np.random.default_rng(7)
+    q, s = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 40), (40, 40)))
+    agree(main, q, s, expected=q.astype(np.float32) @ s.astype(np.float32).T)

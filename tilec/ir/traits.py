@@ -180,7 +180,10 @@ class Rewriter:
         if isinstance(value, Expr):
             return self._leaf(value, part)
         if isinstance(value, (tuple, list)):
-            made = tuple(self._value(each, part) for each in value)
+            inner = bool(value) and all(isinstance(each, Stmt) for each in value)
+            made = self.block(value) if inner else tuple(self._value(each, part) for each in value)
+            if len(made) != len(value):
+                return made
             kept = isinstance(value, tuple) and all(new is old for new, old in zip(made, value, strict=True))
             return value if kept else made
         if isinstance(value, Stmt):
