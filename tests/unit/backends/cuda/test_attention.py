@@ -92,7 +92,6 @@ def test_forms_of_attention(golden, stage):
         ({"bM": 256}, "S is no fragment of 128 rows"),
         ({"bM": 96, "threads": 96}, "96 threads are not one to 3 warpgroups"),
         ({"bM": 192, "bN": 192, "threads": 384}, "registers a thread, more than"),
-        ({"num_stages": 4}, "bytes do not fit"),
         ({"dtype": "float32"}, "wgmma has no product of float32"),
     ],
 )

@@ -28,21 +28,7 @@ from tilec.backends.cuda.analysis.odd_tiles import (
 )
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
 from tilec.ir.exprs import int_value, same, transform
-from tilec.ir.nodes import (
-    Block,
-    Copy,
-    Fill,
-    Gemm,
-    Kernel,
-    Launch,
-    Parallel,
-    Region,
-    Stmt,
-    Store,
-    children,
-    walk,
-    with_children,
-)
+from tilec.ir.nodes import Block, Copy, Fill, Gemm, Kernel, Launch, Parallel, Region, Stmt, Store, walk
 from tilec.ir.traits import Rewriter, written
 from tilec.lowering.analysis.regions import stretched
 from tilec.lowering.analysis.roads import with_notes
@@ -112,9 +98,7 @@ class _Padding(Rewriter):
             stmt = replace(stmt, dst=self._longer(stmt.dst))
         elif isinstance(stmt, Parallel):
             stmt = self._loop(stmt)
-        inner = children(stmt)
-        made = super().stmt(with_children(stmt, [()] * len(inner)))
-        return with_children(made, [self.block(each) for each in inner])
+        return super().stmt(stmt)
 
     def buffer(self, buffer: Var) -> Var:
         """A longer tile."""
