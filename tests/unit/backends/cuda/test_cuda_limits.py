@@ -18,9 +18,9 @@ from tilec.targets import parse_target
 
 #: Target, config of the plain product, what the error says.
 REFUSED = [
-    ("sm_80", {"bN": 256, "bK": 128, "threads": 256}, "196608 bytes, a block of sm_80 has 166912"),
-    ("sm_86", {"bK": 128, "num_stages": 4}, "131072 bytes, a block of sm_86 has 101376"),
-    ("compute_80", {"bN": 256, "bK": 96, "threads": 256}, "147456 bytes, a block of compute_80 has 101376"),
+    ("sm_80", {"bN": 256, "bK": 256, "threads": 256}, "196608 bytes, a block of sm_80 has 166912"),
+    ("sm_86", {"bK": 256, "num_stages": 4}, "131072 bytes, a block of sm_86 has 101376"),
+    ("compute_80", {"bN": 256, "bK": 192, "threads": 256}, "147456 bytes, a block of compute_80 has 101376"),
     ("sm_80", {"bM": 512, "bN": 512}, "registers of each thread, a block of 128 threads has 255"),
     ("sm_80", {"bM": 1024, "bN": 512, "threads": 512}, "registers of each thread, a block of 512"),
     ("sm_80", {"threads": 2048}, "2048 threads in a block, sm_80 has 1024"),
@@ -42,7 +42,7 @@ def test_a_product_that_cannot_fit_is_refused(target, config, said, monkeypatch)
 def test_attention_that_cannot_fit_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(cuda, "find_compiler", _no_compiler)
     dims = {**ATTENTION, "D": Guard(eq=128)}
-    deep = shipped("attention.py:attention", dims, {"bM": 128, "bN": 128, "num_stages": 2, "threads": 256})
+    deep = shipped("attention.py:attention", dims, {"bM": 256, "bN": 256, "num_stages": 2, "threads": 512})
     with pytest.raises(CompileError, match="bytes, a block of sm_86 has 101376"):
         compile_variant(deep, parse_target("sm_86"), "k")
     tall = shipped("attention.py:attention", dims, {"bM": 1024, "bN": 64, "threads": 128})
