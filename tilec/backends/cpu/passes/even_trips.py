@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, linear_in, loads, transform, uses
+from tilec.ir.exprs import walk as parts_of
 from tilec.ir.nodes import Bind, Block, Break, For, If, Parallel, Stmt, children, walk, with_children
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import values_of
@@ -40,6 +41,8 @@ class EvenTrips(BlockPass):
 
 
 def _evened(outer: Parallel) -> Parallel:
+    if not any(isinstance(stmt, For) for stmt in walk(outer.body)):
+        return outer
     lanes = _Iterations.of(outer)
     return replace(outer, body=tuple(new for stmt in outer.body for new in _stmts(stmt, lanes)))
 
@@ -85,9 +88,11 @@ class _Iterations:
     def of(cls, outer: Parallel) -> _Iterations:
         """Those of a loop."""
         names = values_of(walk(outer.body))
-        fixed = {
-            var: value for var, value in names.items() if next(loads(inlined(value, names)), None) is None
-        }
+        fixed: dict[Var, Expr] = {}
+        for var, value in names.items():
+            known = all(part in fixed for part in parts_of(value) if part in names)
+            if known and next(loads(value), None) is None:
+                fixed[var] = value
         starts = {stmt.var: stmt.start for stmt in walk(outer.body) if isinstance(stmt, For)}
         return cls(outer.vars, outer.extents, fixed, names | starts)
 
