@@ -23,7 +23,7 @@ from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 import torch
-from loops import microseconds
+from loops import listed, microseconds
 
 from tilec.errors import TilecError
 
@@ -96,7 +96,7 @@ def measured(config: Config) -> dict[str, Any]:
     family = FAMILIES[config.family]
     inputs, wanted, peer = family.work(config.values)
     kernel = family.kernel(**config.values)
-    first, *again = (_listed(kernel(*inputs)) for _ in range(3))
+    first, *again = (listed(kernel(*inputs)) for _ in range(3))
     types = {str(tensor.dtype).removeprefix("torch.") for tensor in (*inputs, *first)}
     near = max(_NEAR.get(dtype, 0.0) for dtype in types)
     off = max(_distance(made.float(), right) for made, right in zip(first, wanted, strict=True))
@@ -110,10 +110,6 @@ def measured(config: Config) -> dict[str, Any]:
         "us": microseconds(lambda: kernel(*inputs), 5),
         "torch us": microseconds(peer, 5),
     }
-
-
-def _listed(found: Any) -> list[torch.Tensor]:
-    return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
 def _distance(made: torch.Tensor, wanted: torch.Tensor) -> float:

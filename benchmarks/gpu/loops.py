@@ -38,7 +38,7 @@ def main() -> None:
 
 def measured(case: Case) -> dict[str, float]:
     """How far off a kernel is, how long it takes, and how long a copy of its bytes."""
-    pairs = zip(_listed(case.run()), _listed(case.reference()), strict=True)
+    pairs = zip(listed(case.run()), listed(case.reference()), strict=True)
     off = max(_distance(made.float(), wanted.float()) for made, wanted in pairs)
     words = math.ceil(sum(each.numel() * each.element_size() for each in case.moved) / 8)
     source = torch.empty(words, device="cuda")
@@ -62,7 +62,8 @@ def microseconds(call: Callable[[], Any], calls: int = _CALLS) -> float:
     return min(found[1:])
 
 
-def _listed(found: Any) -> list[torch.Tensor]:
+def listed(found: Any) -> list[torch.Tensor]:
+    """Results as a list, one alone, too."""
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
