@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import int_value, walk
+from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.exprs import walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import expressions
@@ -72,8 +73,8 @@ def _made(stmt: ir.Stmt) -> set[Var]:
 def _is_long(stmt: ir.Stmt) -> bool:
     if not isinstance(stmt, ir.For):
         return False
-    first, stop, step = (int_value(part) for part in (stmt.start, stmt.stop, stmt.step))
-    return first is None or stop is None or not step or len(range(first, stop, step)) >= _LEAST
+    trips = known_trips(stmt)
+    return trips is None or len(trips) >= _LEAST
 
 
 def _is_alike(stmt: ir.Stmt, uniform: Uniformity) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
+from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of, int_value, uses
 from tilec.ir.nodes import Break, Continue, For, children, walk, with_children
@@ -38,11 +39,8 @@ def _written_out(stmt: Stmt) -> Block:
 
 
 def _trips(loop: For) -> range | None:
-    numbers = [int_value(part) for part in (loop.start, loop.stop, loop.step)]
-    if None in numbers or not numbers[2]:
-        return None
-    trips = range(*numbers)  # type: ignore[arg-type]
-    return trips if len(trips) <= _MOST else None
+    trips = known_trips(loop)
+    return trips if trips is not None and len(trips) <= _MOST else None
 
 
 def _shuffles_by(loop: For) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS
+from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Bind, Block, Copy, For, Stmt
@@ -35,10 +36,10 @@ def with_parts(block: Block) -> Block:
 def _written_out(stmt: Stmt) -> Block:
     if not isinstance(stmt, For) or not all(isinstance(inner, (Bind, Copy)) for inner in stmt.body):
         return (stmt,)
-    bounds = [int_value(bound) for bound in (stmt.start, stmt.stop, stmt.step)]
-    if None in bounds or not bounds[2] or len(range(*bounds)) > _MOST_PARTS:  # type: ignore[arg-type]
+    trips = known_trips(stmt)
+    if trips is None or len(trips) > _MOST_PARTS:
         return (stmt,)
-    return tuple(part for trip in range(*bounds) for part in _trip(stmt, trip))  # type: ignore[arg-type]
+    return tuple(part for trip in trips for part in _trip(stmt, trip))
 
 
 def _trip(loop: For, trip: int) -> Block:

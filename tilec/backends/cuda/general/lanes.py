@@ -13,7 +13,8 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.nodes import BoxLoad, EachLane
-from tilec.ir.exprs import dtype_of, int_value, loads
+from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.exprs import dtype_of, loads
 from tilec.ir.nodes import Alloc, Bind, Block, For, Stmt, Store
 from tilec.lowering.emission.statements import guarded
 
@@ -24,14 +25,13 @@ if TYPE_CHECKING:
 def by_lanes(loop: For) -> tuple[Block, Stmt]:
     """What looks up the places of a loop of BoxLoads, and their loads; nothing and the loop as it is where
     lanes are too few, or tables no tensors."""
-    bounds = [int_value(bound) for bound in (loop.start, loop.stop, loop.step)]
+    trips = known_trips(loop)
     names = [stmt for stmt in loop.body if isinstance(stmt, Bind)]
     found = [stmt for stmt in names if any(True for _ in loads(stmt.value))]
     tables = {load.source for stmt in found for load in loads(stmt.value)}
-    first, stop, step = bounds
-    if first is None or stop is None or not step or not all(map(_is_tensor, tables)):
+    if trips is None or not all(map(_is_tensor, tables)):
         return (), loop
-    count = len(range(first, stop, step))
+    count = len(trips)
     if not 1 < count <= WARP:
         return (), loop
     zero = tirx.const(0, "int32")

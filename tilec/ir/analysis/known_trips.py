@@ -1,0 +1,16 @@
+"""The trips of a serial loop whose bounds are numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.ir.exprs import int_value
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import For
+
+
+def known_trips(loop: For) -> range | None:
+    """The values of a loop's variable; None where one of its bounds is known at run time alone."""
+    start, stop, step = (int_value(bound) for bound in (loop.start, loop.stop, loop.step))
+    return None if start is None or stop is None or not step else range(start, stop, step)
