@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilec.ir.exprs import same_all
 from tilec.ir.hints import Hints
 from tilec.ir.nodes import Copy, Launch, Parallel, Stmt
 from tilec.lowering.analysis.accesses import accesses
@@ -49,9 +50,5 @@ def _turned(stmt: Stmt, read: dict[str, None]) -> Stmt:
 def _transposed(loop: Parallel) -> list[Var]:
     """The fragments that a loop touches, where it is at exchanged variables alone; else none."""
     items = [item for item in accesses(loop.body) if item.buffer.scope() == "local.fragment"]
-    across = all(
-        len(item.indices) == 2
-        and all(index.same_as(var) for index, var in zip(item.indices, loop.vars[::-1], strict=True))
-        for item in items
-    )
+    across = all(same_all(item.indices, loop.vars[::-1]) for item in items)
     return [item.buffer for item in items] if across else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.ir.exprs import inlined, int_value, linear_in, loads, walk
+from tilec.ir.exprs import inlined, int_value, linear_in, loads, same_all, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
@@ -48,9 +48,10 @@ class Writing:
     @property
     def turns(self) -> bool:
         """Whether all elements of fragments that the value is made of lie at the transposed place."""
-        across = [var for var, _, _ in self.axes][::-1]
+        across = tuple(var for var, _, _ in self.axes)[::-1]
         held = [load for load in loads(self.value) if load.source.scope() == "local.fragment"]
-        return bool(held) and all(_same_place(load.indices, across) for load in held)
+        known = len(across) == 2 and None not in across
+        return known and bool(held) and all(same_all(load.indices, across) for load in held)
 
     @property
     def is_whole(self) -> bool:
@@ -85,12 +86,6 @@ def writings(stmt: Stmt) -> Iterator[Writing]:
         if store.buffer in sources or sources & written_in(loop.body[place + 1 :]):
             continue
         yield Writing(store.buffer, axes, value, _without(loop, others))
-
-
-def _same_place(indices: Sequence[Expr], variables: Sequence[Var | None]) -> bool:
-    """Whether indices are these two variables."""
-    pairs = zip(indices, variables, strict=False)
-    return len(indices) == len(variables) == 2 and all(index.same_as(var) for index, var in pairs)
 
 
 def _without(loop: Parallel, others: Block) -> tuple[Stmt, ...]:

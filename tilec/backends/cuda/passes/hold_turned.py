@@ -19,7 +19,7 @@ from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import loop_extents
 from tilec.backends.cuda.analysis.two_loops import run_along
 from tilec.backends.cuda.limits import has_tma
-from tilec.ir.exprs import cast_to, dtype_of, int_value, loads
+from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, same_all
 from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.traits import expressions
@@ -29,7 +29,7 @@ from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.targets import Target
 
@@ -80,11 +80,8 @@ def _row(loop: Parallel, store: Store) -> int | None:
         return None
     if len(store.indices) != 2 or any(int_value(extent) is None for extent in loop.extents):
         return None
-    first, last = store.indices
-    for place in range(2):
-        if last.same_as(loop.vars[place]) and first.same_as(loop.vars[1 - place]):
-            return place
-    return None
+    orders = (loop.vars[::-1], loop.vars)
+    return next((place for place, order in enumerate(orders) if same_all(store.indices, order)), None)
 
 
 def _computes(loop: Parallel, row: int, sums: Set[Var]) -> bool:
@@ -92,14 +89,8 @@ def _computes(loop: Parallel, row: int, sums: Set[Var]) -> bool:
     reads are those of the transposed place alone."""
     found = [load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)]
     held = [load for load in found if load.source in sums]
-    across = all(_is_at(load, loop.vars[row], loop.vars[1 - row]) for load in held)
+    across = all(same_all(load.indices, (loop.vars[row], loop.vars[1 - row])) for load in held)
     store = loop.body[-1]
     assert isinstance(store, Store)
     value = store.value.value if isinstance(store.value, tirx.Cast) else store.value
     return not isinstance(value, TensorLoad) and bool(held) and across
-
-
-def _is_at(load: TensorLoad, *place: Expr) -> bool:
-    """Whether an element is read at these two indices."""
-    indices = tuple(load.indices)
-    return len(indices) == len(place) and all(a.same_as(b) for a, b in zip(indices, place, strict=True))
