@@ -37,6 +37,11 @@ class _Issued:
     known: bool = False
     apart: frozenset[Var] = frozenset()
 
+    @property
+    def read(self) -> set[Var]:
+        """What the product multiplies."""
+        return {self.product.a.buffer, self.product.b.buffer}
+
 
 UnderWay = tuple[_Issued, ...]
 
@@ -129,7 +134,8 @@ class _Waits:
             return (replace(loop, body=self.closed(loop.body)),), ()
         added = (*_wait(under_way, len(old)), _last_wait(loop), *(each.keep() for each in held.values()))
         body = _behind_last(body, added)
-        own = [stmt for stmt in body if isinstance(stmt, Alloc) and _reads(left, stmt.buffer)]
+        read = {tile for issued in left for tile in issued.read}
+        own = [stmt for stmt in body if isinstance(stmt, Alloc) and stmt.buffer in read]
         allocs = [*own, *(each.alloc() for each in held.values())]
         made = replace(loop, body=tuple(stmt for stmt in body if stmt not in own))
         if _has_trips(loop):
@@ -161,8 +167,8 @@ class _Waits:
             return True
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
             return False
-        read = {product.a.buffer, product.b.buffer}
-        operands = (read - issued.apart) | {other for tile in read for other in self.sharing.get(tile, ())}
+        beside = {other for tile in issued.read for other in self.sharing.get(tile, ())}
+        operands = (issued.read - issued.apart) | beside
         operands |= {tile for tile, sums in self.held.items() if not sums.same_as(product.c.buffer)}
         return any(
             (isinstance(inner, _TELLING) and not issued.known)
@@ -263,17 +269,8 @@ def _held(issued: _Issued, held: Mapping[GiveBack, _Held]) -> tuple[GiveBack, ..
 def _last_reader(stmt: GiveBack, under_way: UnderWay) -> int | None:
     """The last product under way that reads a tile of those that go back."""
     tiles = set(stmt.tiles)
-    numbers = [
-        index
-        for index, issued in enumerate(under_way)
-        if tiles & {issued.product.a.buffer, issued.product.b.buffer}
-    ]
+    numbers = [index for index, issued in enumerate(under_way) if tiles & issued.read]
     return max(numbers, default=None)
-
-
-def _reads(under_way: UnderWay, tile: Var) -> bool:
-    """Whether a product under way reads a tile."""
-    return any(tile in {issued.product.a.buffer, issued.product.b.buffer} for issued in under_way)
 
 
 def _last_wait(loop: For) -> Stmt:

@@ -205,9 +205,7 @@ class Parts(Rewriter):
         if isinstance(stmt, (Store, Atomic)):
             at = tuple(self._at(stmt.buffer, stmt.indices))
             return replace(stmt, buffer=self.buffer(stmt.buffer), indices=at, value=self.expr(stmt.value))
-        inner = children(stmt)
-        made = super().stmt(with_children(stmt, [()] * len(inner)))
-        made = with_children(made, [self.block(each) for each in inner])
+        made = super().stmt(stmt)
         if isinstance(stmt, Parallel):
             assert isinstance(made, Parallel)
             return replace(made, extents=self._counts(stmt))

@@ -93,10 +93,10 @@ def holds(held: int, registers: int = MOST_REGISTERS) -> bool:
     return held <= registers - _OTHER_REGISTERS
 
 
-def check_registers(held: int, registers: int = MOST_REGISTERS) -> None:
-    """TooLarge where ``registers`` of a thread do not suffice for those ``held`` for sums."""
-    if not holds(held, registers):
-        limit = registers - _OTHER_REGISTERS
+def check_registers(held: int) -> None:
+    """TooLarge where the registers of a thread do not suffice for those ``held`` for sums."""
+    if not holds(held):
+        limit = MOST_REGISTERS - _OTHER_REGISTERS
         raise TooLarge(f"{held} accumulator registers a thread are more than {limit}", Kind.REGISTERS)
 
 
