@@ -42,9 +42,9 @@ class Settings:
     that is compiled or loaded. ``temporary``: TILEC_TMP_DIR, else TILELANG_TMP_DIR, a folder for the
     libraries of kernels that no cache keeps (None: the system's).
     ``cache_limit``: TILEC_CACHE_LIMIT, the bytes that the cache keeps (0: any number). ``tuning_cache``:
-    False when TILEC_TUNING_CACHE or (inverted) TILELANG_AUTO_TUNING_DISABLE_CACHE says so. ``tuning_jobs``:
-    compile processes of a search, by TILELANG_AUTO_TUNING_CPU_COUNTS or as a share of the cores
-    TILELANG_AUTO_TUNING_CPU_UTILITIES, at most TILELANG_AUTO_TUNING_MAX_CPU_COUNT; TILEC_JOBS wins.
+    False when TILEC_TUNING_CACHE or (inverted) TILELANG_AUTO_TUNING_DISABLE_CACHE says so. Of `tuning_jobs`,
+    ``tuning_count``: TILELANG_AUTO_TUNING_CPU_COUNTS; ``tuning_share``, of the cores:
+    TILELANG_AUTO_TUNING_CPU_UTILITIES; ``tuning_most``: TILELANG_AUTO_TUNING_MAX_CPU_COUNT.
     """
 
     cache_dir: Path
@@ -61,8 +61,20 @@ class Settings:
     verbose: bool = False
     cache_limit: int = DEFAULT_CACHE_LIMIT
     tuning_cache: bool = True
-    tuning_jobs: int = 1
+    tuning_count: int = -1
+    tuning_share: float = 0.9
+    tuning_most: int = -1
     temporary: Path | None = None
+
+    @property
+    def tuning_jobs(self) -> int:
+        """Compile processes of a search. Asks the system for the cores of this process where nothing says."""
+        if self.jobs:
+            return self.jobs
+        jobs = self.tuning_count
+        if jobs <= 0:
+            jobs = max(1, math.ceil(self.tuning_share * usable_cores()))
+        return min(jobs, self.tuning_most) if self.tuning_most > 0 else jobs
 
 
 @dataclass(frozen=True)
@@ -113,17 +125,10 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         tuning_cache=_flag(
             env, "TILEC_TUNING_CACHE", not _flag(env, "TILELANG_AUTO_TUNING_DISABLE_CACHE", False)
         ),
-        tuning_jobs=_jobs(env) or _tuning_jobs(env),
+        tuning_count=int(_number(env, "TILELANG_AUTO_TUNING_CPU_COUNTS", -1)),
+        tuning_share=_number(env, "TILELANG_AUTO_TUNING_CPU_UTILITIES", 0.9),
+        tuning_most=int(_number(env, "TILELANG_AUTO_TUNING_MAX_CPU_COUNT", -1)),
     )
-
-
-def _tuning_jobs(env: Mapping[str, str]) -> int:
-    """Compile processes of a search where TILEC_JOBS does not say."""
-    count = int(_number(env, "TILELANG_AUTO_TUNING_CPU_COUNTS", -1))
-    share = _number(env, "TILELANG_AUTO_TUNING_CPU_UTILITIES", 0.9)
-    most = int(_number(env, "TILELANG_AUTO_TUNING_MAX_CPU_COUNT", -1))
-    jobs = count if count > 0 else max(1, math.ceil(share * usable_cores()))
-    return min(jobs, most) if most > 0 else jobs
 
 
 def _number(env: Mapping[str, str], name: str, default: float) -> float:

@@ -149,7 +149,7 @@ def _image() -> Image:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "entry.c")
         source.write_text(_ENTRY)
-        (made,) = find_toolchain().compile([source], Path(folder))
+        made = find_toolchain().compile(source, Path(folder))
         code = made.read_bytes()
     launch = LaunchCode("bench_entry", ("M",), (1, 1, 1))
     return Image(native_target().level, code, hashlib.sha256(code).hexdigest(), (launch,))

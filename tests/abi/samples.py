@@ -77,7 +77,7 @@ def compiled(text: str, host: Host) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "entry.c")
         source.write_text(text)
-        (made,) = find_toolchain(host).compile([source], Path(folder))
+        made = find_toolchain(host).compile(source, Path(folder))
         return made.read_bytes()
 
 

@@ -54,7 +54,7 @@ def test_runtime_compiles_without_a_warning(tmp_path: Path, host: str) -> None:
     spec = sample_spec(parse_host(host))
     text = tmp_path / "sample_runtime.c"
     text.write_text(runtime_source(spec))
-    compile_c(find_toolchain(spec.host), (text,), tmp_path, ("-Werror",))
+    compile_c(find_toolchain(spec.host), text, tmp_path, ("-Werror",))
 
 
 @pytest.mark.parametrize("host", [*WINDOWS, *MACOS])

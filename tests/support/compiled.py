@@ -94,7 +94,7 @@ def _runtime(arch: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "runtime.c"
         source.write_text(_RUNTIME)
-        (made,) = find_toolchain(Host(arch, "2.17")).compile([source], source.parent)
+        made = find_toolchain(Host(arch, "2.17")).compile(source, source.parent)
         return made.read_bytes()
 
 

@@ -42,7 +42,7 @@ def test_a_compiler_without_room_is_no_compile_error(
     room = {"objects": 3 << 20}
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, room.get(Path(path).name, 1 << 40)))
     with pytest.raises(EnvironmentError_) as caught:
-        tools(tmp_path, said).compile([tmp_path / "demo.c"], tmp_path / "objects")
+        tools(tmp_path, said).compile(tmp_path / "demo.c", tmp_path / "objects")
     assert caught.value.what == "compiling demo.c failed: the disk is full"
     assert str(caught.value.place) == str(tmp_path / "objects")
     assert caught.value.why == f"{said}; 3.0 MiB are free there"
@@ -59,12 +59,12 @@ def test_a_compiler_that_dies_silently(
     dying = tools(tmp_path, "")
     Path(dying.driver[0]).write_text("#!/bin/sh\nkill -6 $$\n")
     with pytest.raises(kind, match=r"No space left" if free < 1 << 20 else "said nothing; its status was -6"):
-        dying.compile([tmp_path / "demo.c"], tmp_path / "objects")
+        dying.compile(tmp_path / "demo.c", tmp_path / "objects")
 
 
 def test_another_failure_stays_a_compile_error(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=r"compiling demo\.c failed"):
-        tools(tmp_path, "error: no such thing").compile([tmp_path / "demo.c"], tmp_path / "objects")
+        tools(tmp_path, "error: no such thing").compile(tmp_path / "demo.c", tmp_path / "objects")
 
 
 def test_a_package_without_room(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def _compiles() -> str:
     with tempfile.TemporaryDirectory(prefix="tilec-doctor-") as name:
         folder = Path(name)
         (folder / "one.c").write_text("int one(void);\nint one(void) { return 1; }\n")
-        objects = tools.compile([folder / "one.c"], folder)
-        tools.link_shared(objects, SharedLibrary(folder / "libone.so", "libone.so", ("one",)))
+        made = tools.compile(folder / "one.c", folder)
+        tools.link_shared([made], SharedLibrary(folder / "libone.so", "libone.so", ("one",)))
     return _named(tools)
 
 

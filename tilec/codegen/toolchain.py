@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -61,25 +60,20 @@ class Toolchain:
 
     def compile(
         self,
-        sources: Sequence[Path],
+        source: Path,
         out_dir: Path,
         *,
         include: Sequence[Path] = (),
         flags: Sequence[str] = (),
-        jobs: int = 2,
-    ) -> tuple[Path, ...]:
-        """Compiles C files to ``out_dir/<stem>.o``, ``jobs`` at a time, and returns the objects in the order
-        of ``sources``. Raises CompileError with the compiler's words."""
+    ) -> Path:
+        """Compiles a C file to ``out_dir/<stem>.o``. Raises CompileError with the compiler's words."""
         out_dir.mkdir(parents=True, exist_ok=True)
-        objects = tuple(out_dir / f"{source.stem}.o" for source in sources)
-        if len(set(objects)) != len(objects):
-            names = ", ".join(source.name for source in sources)
-            raise CompileError("two C files of one library have the same name", why=names)
-        pairs = zip(sources, objects, strict=True)
-        commands = [self._compile_command(source, target, include, flags) for source, target in pairs]
-        with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            list(pool.map(_compile, commands, sources))
-        return objects
+        target = out_dir / f"{source.stem}.o"
+        folders = [argument for folder in include for argument in ("-I", str(folder))]
+        prefix = f"-ffile-prefix-map={source.parent}=."
+        wanted = (*flags, "-c", str(source), "-o", str(target))
+        _compile([*self.driver, *_C_FLAGS, prefix, *folders, *wanted], source)
+        return target
 
     def llvm_text(self, source: Path, flags: Sequence[str] = ()) -> str:
         """The LLVM IR of a C file. Raises CompileError with the compiler's words."""
@@ -119,13 +113,6 @@ class Toolchain:
     def stamp(self) -> tuple[str, ...]:
         """What decides, beside the text and its flags, which object comes of a C file."""
         return (*self.driver, self.version(), *_C_FLAGS)
-
-    def _compile_command(
-        self, source: Path, target: Path, include: Sequence[Path], flags: Sequence[str]
-    ) -> list[str]:
-        folders = [argument for folder in include for argument in ("-I", str(folder))]
-        prefix = f"-ffile-prefix-map={source.parent}=."
-        return [*self.driver, *_C_FLAGS, prefix, *folders, *flags, "-c", str(source), "-o", str(target)]
 
 
 def find_toolchain(host: Host | None = None) -> Toolchain:

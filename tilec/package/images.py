@@ -37,13 +37,17 @@ class Images:
         return f"{self.word}_{number}.bin"
 
     def section(self, align: int = 64) -> str:
-        """Assembly that puts the images into the section of the family."""
+        """Assembly, as strings of C, that puts the images into the section of the family."""
         pieces = [
-            f"  HIDDEN({self.symbol(number)})\n  .globl SYMBOL({self.symbol(number)})\n  .balign {align}\n"
-            f'SYMBOL({self.symbol(number)}):\n  .incbin "{self._file(number)}"\n'
+            rf"""
+  HIDDEN({self.symbol(number)})
+  "  .balign {align}\n"
+  SYMBOL({self.symbol(number)}) ":\n"
+  "  .incbin \"{self._file(number)}\"\n"
+"""
             for number in range(len(self.codes))
         ]
-        return "".join([f"  LOADED({self.family})\n", *pieces, "\n"])
+        return "".join([f"  LOADED({self.family})", *pieces, "\n"])
 
     def declaration(self) -> str:
         """C that declares the symbols."""

@@ -37,10 +37,10 @@ def link(
     """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive."""
     toolchain = find_toolchain(spec.host)
     images = _write_images(spec, folder)
-    runtime, *texts = _write_sources(spec, sources, folder)
+    runtime, unit = _write_sources(spec, sources, folder)
     with ThreadPoolExecutor() as pool:
         kept = pool.submit(runtime_object, toolchain, runtime, folder / "shared")
-        objects = (*compile_c(toolchain, texts, folder / "shared"), kept.result())
+        objects = (compile_c(toolchain, unit, folder / "shared"), kept.result())
     system = spec.host.system
     shared = folder / system.library.format(name=spec.name)
     wanted = SharedLibrary(shared, loaded_name(spec.name, spec.host), sources.exports)
@@ -49,8 +49,8 @@ def link(
     if not static:
         return shared, None
     archive = folder / system.archive.format(name=spec.name)
-    objects = compile_c(toolchain, texts, folder / "static", ("-DTILEC_STATIC",))
-    toolchain.archive([*objects, *images], archive)
+    made = compile_c(toolchain, unit, folder / "static", ("-DTILEC_STATIC",))
+    toolchain.archive([made, *images], archive)
     return shared, archive
 
 
@@ -63,18 +63,17 @@ def _write_images(spec: PackageSpec, folder: Path) -> list[Path]:
     return paths
 
 
-def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[Path, Path, Path]:
-    """The files of the runtime, of the tables and of the sections, beside what these read."""
-    runtime, tables = folder / f"{spec.name}_runtime.c", folder / f"{spec.name}_tables.c"
+def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[Path, Path]:
+    """The files of the runtime and of all else, beside what these read."""
+    runtime, unit = folder / f"{spec.name}_runtime.c", folder / f"{spec.name}.c"
     runtime.write_text(sources.runtime, encoding="utf-8")
-    tables.write_text(sources.tables, encoding="utf-8")
-    sections = folder / f"{spec.name}_sections.S"
+    (folder / f"{spec.name}_tables.c").write_text(sources.tables, encoding="utf-8")
     held = "".join(family.sections(spec) for family in families_in(spec))
-    text = render("sections.S", name=spec.name, images=held, sums=SUMS_SIZE)
-    sections.write_text(text, encoding="utf-8")
+    text = render("library.c", name=spec.name, images=held, sums=SUMS_SIZE)
+    unit.write_text(text, encoding="utf-8")
     for family in families_in(spec):
         for name, code in family.files(spec).items():
             (folder / name).write_bytes(code)
     (folder / "meta.bin").write_bytes(sources.meta)
     (folder / "ir.bin").write_bytes(sources.ir)
-    return runtime, tables, sections
+    return runtime, unit

@@ -53,10 +53,10 @@ def link_operators(
         source = folder / f"{name}.c"
         source.write_text(text, encoding="utf-8")
         include = f"-I{runtime_folder() / 'operators'}"
-        made = compile_c(toolchain, (source,), folder / "made", (include, *flags))
+        made = compile_c(toolchain, source, folder / "made", (include, *flags))
         needs = (report.out_dir / place.linked,)
         library = SharedLibrary(folder / target.name, target.name, exports, needs)
-        toolchain.link_shared(made, library)
+        toolchain.link_shared([made], library)
         os.replace(library.path, target)
     return target
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 
 from tilec.cache import Store, digest
@@ -37,8 +37,12 @@ def runtime_folder() -> Path:
 
 
 def runtime_bytes() -> bytes:
-    """All files of the runtime, for the build id."""
-    folder = runtime_folder()
+    """All files of the runtime, for the build id; they are read once."""
+    return _read(runtime_folder())
+
+
+@lru_cache(maxsize=1)
+def _read(folder: Path) -> bytes:
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".c", ".h", ".hpp"))
     return b"\0".join(path.read_bytes() for path in files)
 
@@ -85,14 +89,12 @@ def _calls_runtime(spec: PackageSpec) -> bool:
     return any(name.encode() in code for code in entry_objects(spec) for name in RUNTIME_CALLS)
 
 
-def compile_c(
-    toolchain: Toolchain, texts: Sequence[Path], folder: Path, flags: tuple[str, ...] = ()
-) -> tuple[Path, ...]:
-    """The objects, in ``folder``, of files that include the runtime's. Raises CompileError."""
+def compile_c(toolchain: Toolchain, text: Path, folder: Path, flags: tuple[str, ...] = ()) -> Path:
+    """The object, in ``folder``, of a file that includes the runtime's. Raises CompileError."""
     runtime = runtime_folder()
-    include = (runtime / "include", runtime / "src", dlpack_folder(), texts[0].parent)
+    include = (runtime / "include", runtime / "src", dlpack_folder(), text.parent)
     prefix = f"-ffile-prefix-map={runtime}=runtime_c"
-    return toolchain.compile(texts, folder, include=include, flags=(prefix, *_SHORT_LOOPS, *flags))
+    return toolchain.compile(text, folder, include=include, flags=(prefix, *_SHORT_LOOPS, *flags))
 
 
 def runtime_object(toolchain: Toolchain, text: Path, folder: Path) -> Path:
@@ -102,7 +104,7 @@ def runtime_object(toolchain: Toolchain, text: Path, folder: Path) -> Path:
     store = Store(settings.cache_dir) if settings.cache else None
     code = _met.get(key) or (store.get(_KIND, key) if store else None)
     if code is None:
-        code = compile_c(toolchain, (text,), folder)[0].read_bytes()
+        code = compile_c(toolchain, text, folder).read_bytes()
         if store:
             with contextlib.suppress(OSError):
                 store.put(_KIND, key, code)

@@ -39,7 +39,7 @@ def tools(request):
 def code(tools, tmp_path):
     (tmp_path / "demo.c").write_text(SOURCE)
     flags = ["-g2", "-fvisibility=default"]
-    return tools.compile([tmp_path / "demo.c"], tmp_path / "obj", flags=flags)[0].read_bytes()
+    return tools.compile(tmp_path / "demo.c", tmp_path / "obj", flags=flags).read_bytes()
 
 
 def test_symbols(code):
@@ -59,7 +59,7 @@ def test_names_do_not_count_where_they_differ_by_a_prefix(tools, tmp_path):
     told = []
     for prefix, text in texts.items():
         (tmp_path / "demo.c").write_text(text)
-        (made,) = tools.compile([tmp_path / "demo.c"], tmp_path / prefix)
+        made = tools.compile(tmp_path / "demo.c", tmp_path / prefix)
         told.append(without_names(strip_debug(made.read_bytes()), prefix))
     assert told[0] == told[1] != told[2]
     assert without_names(b"PTX", "k_") == b"PTX"

@@ -153,7 +153,7 @@ def test_products_stay_under_way_where_their_author_says_so():
     made = replace(kernel_of(lagging, pending=1), options=((NO_ROLES, "its roles are its author's"),))
     (launch,) = lower(made, SM90A).launches
     pending = [stmt.pending for stmt in walk(launch.body) if isinstance(stmt, ProductsWait)]
-    assert pending == [0, 1, 0], "all are waited for in the last trip and behind the loop, all but one elsewhere"
+    assert pending == [0, 1, 0], "all are waited for in the last trip and behind the loop"
     assert [stmt.count for stmt in walk(launch.body) if isinstance(stmt, SetRegisters)] == [40, 232]
     a, b, c = operands()
     run(made, a, b, c)

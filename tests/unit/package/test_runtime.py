@@ -18,11 +18,11 @@ from tilec.package.runtime import runtime_object, runtime_source
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The C files that are compiled from here on, by a process that has met none, with a cache of its own."""
     names: list[str] = []
-    compile_all = Toolchain.compile
+    compile_one = Toolchain.compile
 
-    def noted(self, sources, *args, **options):
-        names.extend(source.name for source in sources)
-        return compile_all(self, sources, *args, **options)
+    def noted(self, source, *args, **options):
+        names.append(source.name)
+        return compile_one(self, source, *args, **options)
 
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(runtime, "_met", {})

@@ -94,9 +94,9 @@ def _is_granted(library: ctypes.CDLL, probe: _Probe) -> bool:
 
 def _library(folder: Path) -> ctypes.CDLL:
     toolchain = find_toolchain()
-    objects = toolchain.compile([_SOURCE], folder)
+    made = toolchain.compile(_SOURCE, folder)
     output = folder / "probe.so"
-    toolchain.link_shared(objects, SharedLibrary(output, output.name, "*"))
+    toolchain.link_shared([made], SharedLibrary(output, output.name, "*"))
     return ctypes.CDLL(str(output))
 
 

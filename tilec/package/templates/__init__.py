@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from functools import lru_cache
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
@@ -14,6 +15,7 @@ def render(template: str, **values: object) -> str:
     return string.Template(text).substitute({name: str(value) for name, value in values.items()})
 
 
+@lru_cache(maxsize=1)
 def template_bytes() -> bytes:
-    """All templates, for the build id."""
+    """All templates, for the build id; they are read once."""
     return b"\0".join(path.read_bytes() for path in sorted(_FOLDER.glob("*.in")))
