@@ -19,6 +19,7 @@ from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, For, Launch, Parallel
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import count_uses, touches, written_in
+from tilec.lowering.analysis.whole_stores import stores_each
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.trip_pairs import in_pairs, runs_in_pairs
 
@@ -77,7 +78,7 @@ def _copied_last(stmt: Stmt) -> tuple[Var, Var] | None:
     if not isinstance(store, Store) or not isinstance(store.value, TensorLoad):
         return None
     assert isinstance(last, Parallel)
-    moves = same_all(tuple(store.value.indices), last.vars) and _makes_all(last, store.buffer)
+    moves = same_all(tuple(store.value.indices), tuple(store.indices)) and _makes_all(last, store.buffer)
     return (store.value.source, store.buffer) if moves else None
 
 
@@ -92,13 +93,12 @@ def _is_made(body: Block, tile: Var) -> bool:
 
 
 def _makes_all(loop: Parallel, tile: Var) -> bool:
-    """Whether the iterations of a loop store each element of a tile once, and read none."""
+    """Whether the iterations of a loop store to each element of a tile, and read none."""
     *binds, last = loop.body
     if not isinstance(last, Store) or not all(isinstance(stmt, Bind) for stmt in binds):
         return False
     read = any(reads(value, {tile}) for stmt in loop.body for value in expressions(stmt))
-    whole = [int_value(extent) for extent in loop.extents] == _sizes(tile)
-    return last.buffer.same_as(tile) and same_all(last.indices, loop.vars) and whole and not read
+    return last.buffer.same_as(tile) and stores_each(last, loop) and not read
 
 
 def _sizes(tile: Var) -> list[int | None]:

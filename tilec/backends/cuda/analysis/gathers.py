@@ -11,9 +11,10 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cuda.analysis.vectors import agree, vector_width
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same, substitute
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, substitute
 from tilec.ir.nodes import Bind, Parallel, Store
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.whole_stores import stores_each_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +98,7 @@ def gather_of(loop: Parallel) -> Gather | None:
     extents = tuple(int_value(extent) or 0 for extent in loop.extents)
     if not isinstance(store, Store) or not all(isinstance(stmt, Bind) for stmt in binds):
         return None
-    if store.buffer.scope() != "shared.dyn" or not _is_whole(loop, store, extents):
+    if store.buffer.scope() != "shared.dyn" or not stores_each_in_order(store, loop):
         return None
     names = values_of(binds)
     cond, source = masked(inlined(store.value, names))
@@ -106,13 +107,6 @@ def gather_of(loop: Parallel) -> Gather | None:
     if not source.source.scope().startswith("global"):
         return None
     return Gather(loop.vars, extents, store.buffer, source, cond)
-
-
-def _is_whole(loop: Parallel, store: Store, extents: tuple[int, ...]) -> bool:
-    """Whether the loop writes every element of a tile, its variables being the indices."""
-    shape = tuple(int_value(extent) for extent in store.buffer.shape)
-    pairs = zip(store.indices, loop.vars, strict=False)
-    return shape == extents and all(same(index, var) for index, var in pairs)
 
 
 def masked(value: Expr) -> tuple[Expr | None, Expr]:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather, CompleteBytes, RemoteStore, ThreadLoop
-from tilec.ir.exprs import int_value, loads
+from tilec.ir.exprs import reads
 from tilec.ir.nodes import LOOPS, Alloc, Block, Stmt, Store, children, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import buffers, expressions, scratch
+from tilec.lowering.analysis.whole_stores import stores_each
+from tilec.lowering.emission.loops import is_left_early
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -148,20 +150,8 @@ class _Walker:
 
 def _overwrites(stmt: Stmt, tile: Var) -> bool:
     """Whether a loop of all threads gives every element of a tile a value, and reads none."""
-    if not isinstance(stmt, ThreadLoop) or len(stmt.vars) != len(tile.shape):
+    if not isinstance(stmt, ThreadLoop) or is_left_early(stmt.body):
         return False
-    whole = all(int_value(size) == extent for size, extent in zip(tile.shape, stmt.extents, strict=True))
-    reads = any(
-        load.source.same_as(tile)
-        for part in walk(stmt.body)
-        for expr in expressions(part)
-        for load in loads(expr)
-    )
-    return whole and not reads and any(_is_element(part, stmt, tile) for part in stmt.body)
-
-
-def _is_element(part: Stmt, loop: ThreadLoop, tile: Var) -> bool:
-    """Whether a statement writes the element of a tile that an iteration is named after."""
-    if not isinstance(part, Store) or not part.buffer.same_as(tile):
-        return False
-    return all(index.same_as(var) for index, var in zip(part.indices, loop.vars, strict=True))
+    read = any(reads(expr, {tile}) for part in walk(stmt.body) for expr in expressions(part))
+    stores = (part for part in stmt.body if isinstance(part, Store) and part.buffer.same_as(tile))
+    return not read and any(stores_each(store, stmt) for store in stores)

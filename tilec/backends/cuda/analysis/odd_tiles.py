@@ -12,10 +12,11 @@ from tilec.backends.cuda.analysis.long_tiles import on_chip, sides
 from tilec.backends.cuda.analysis.mma import STEP_BYTES, dtypes, extents
 from tilec.backends.cuda.analysis.tiles import clears, is_whole, static_extents
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.ir.exprs import int_value, loads, reads, same_all
+from tilec.ir.exprs import int_value, loads, reads
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Gemm, Launch, Parallel, Region, Stmt, Store, walk
 from tilec.ir.traits import buffers, expressions, written
 from tilec.lowering.analysis.uses import addressed_in
+from tilec.lowering.analysis.whole_stores import stores_each_in_order
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -148,9 +149,7 @@ def source_axis(copy: Copy, axis: int) -> int | None:
 def whole_store(loop: Parallel) -> Store | None:
     """The store of a loop that writes all of a tile, its variables being the indices; None of others."""
     store = store_of(loop)
-    if store is None or static_extents(store.buffer) != tuple(map(int_value, loop.extents)):
-        return None
-    return store if same_all(tuple(store.indices), tuple(loop.vars)) else None
+    return store if store is not None and stores_each_in_order(store, loop) else None
 
 
 def makes(stmt: Copy | Parallel) -> bool:

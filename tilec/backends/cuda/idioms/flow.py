@@ -22,6 +22,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import read, written
 from tilec.lowering.analysis.uses import touches
+from tilec.lowering.analysis.whole_stores import stores_each
 from tilec.lowering.emission.loops import is_left_early
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def overwrites(stmt: Stmt, buffer: Var) -> bool:
     if reads(stmt, buffer):
         return False
     if isinstance(stmt, Parallel):
-        fills = any(isinstance(inner, Store) and _fills(inner, stmt, buffer) for inner in stmt.body)
-        return fills and not is_left_early(stmt.body)
+        stores = (inner for inner in stmt.body if isinstance(inner, Store) and inner.buffer.same_as(buffer))
+        return any(stores_each(store, stmt) for store in stores) and not is_left_early(stmt.body)
     if not any(buffer.same_as(name) for name in written(stmt)):
         return False
     if isinstance(stmt, (Copy, Fill)):
@@ -82,13 +83,3 @@ def overwrites(stmt: Stmt, buffer: Var) -> bool:
         return is_whole(stmt.c)
     single = all(extent == 1 for extent in static_extents(buffer))
     return isinstance(stmt, Store) and single and all(int_value(index) == 0 for index in stmt.indices)
-
-
-def _fills(store: Store, loop: Parallel, buffer: Var) -> bool:
-    """Whether a loop stores to every element: each index is a variable of its own, of the axis's extent."""
-    extents = dict(zip(loop.vars, loop.extents, strict=True))
-    whole = (
-        index in extents and int_value(extents[index]) == size
-        for index, size in zip(store.indices, static_extents(buffer), strict=True)
-    )
-    return store.buffer.same_as(buffer) and len(set(store.indices)) == len(store.indices) and all(whole)

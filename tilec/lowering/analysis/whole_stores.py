@@ -1,0 +1,25 @@
+"""Loops that store to every element of a tile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilec.ir.exprs import int_value, same_all
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Store
+
+
+def stores_each(store: Store, loop: Any) -> bool:
+    """Whether the iterations of a loop (with ``vars`` and ``extents``) store to each element of a tile: each
+    index is a variable of its own, which has as many values as the axis."""
+    extents = {var: int_value(extent) for var, extent in zip(loop.vars, loop.extents, strict=True)}
+    indices = tuple(store.indices)
+    sizes = (int_value(size) for size in store.buffer.shape)
+    whole = (extents.get(index) == size for index, size in zip(indices, sizes, strict=True))
+    return len(set(indices)) == len(indices) and all(index in extents for index in indices) and all(whole)
+
+
+def stores_each_in_order(store: Store, loop: Any) -> bool:
+    """The same, the variables of the loop being the indices in their order."""
+    return same_all(tuple(store.indices), tuple(loop.vars)) and stores_each(store, loop)
