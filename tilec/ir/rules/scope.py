@@ -37,7 +37,8 @@ class Scope:
     def define(self, variables: Iterable[Var]) -> None:
         """New names of the region at hand."""
         for var in variables:
-            self.need(var not in self.defined, f"{var.name} is defined twice")
+            if var in self.defined:
+                raise self.fail(f"{var.name} is defined twice")
             self.defined.add(var)
 
     def inside(self, variables: Iterable[Var], body: ir.Block, kind: type[ir.Stmt] | None = None) -> None:
@@ -53,16 +54,18 @@ class Scope:
 
     def expr(self, expr: Expr) -> None:
         """Names are defined, loads have the rank of their buffer and integer indices."""
-        if isinstance(expr, Var):
-            self.need(expr in self.defined, f"{expr.name} is used before or outside of its definition")
+        kind = type(expr)  # no isinstance: TVM's classes are abstract ones, which it asks slowly
+        if kind is Var:
+            if expr not in self.defined:
+                raise self.fail(f"{expr.name} is used before or outside of its definition")
             return
-        if isinstance(expr, tirx.Let):
+        if kind is tirx.Let:
             self.expr(expr.value)
             self.defined.add(expr.var)
             self.expr(expr.body)
             self.defined.discard(expr.var)
             return
-        if isinstance(expr, TensorLoad):
+        if kind is TensorLoad:
             self.access(expr.source, expr.indices)
             return
         for part in operands(expr):
@@ -71,9 +74,11 @@ class Scope:
     def access(self, buffer: Var, indices: Iterable[Expr]) -> None:
         """One element of a buffer."""
         indices = tuple(indices)
-        self.need(buffer in self.defined, f"{buffer.name} is used before or outside of its allocation")
+        if buffer not in self.defined:
+            raise self.fail(f"{buffer.name} is used before or outside of its allocation")
         rank = len(buffer.shape)
-        self.need(len(indices) == rank, f"{buffer.name} has rank {rank}, got {len(indices)} indices")
+        if len(indices) != rank:
+            raise self.fail(f"{buffer.name} has rank {rank}, got {len(indices)} indices")
         for index in indices:
             self.index(index)
 
