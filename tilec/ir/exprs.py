@@ -143,6 +143,13 @@ def cast_to(value: Expr, dtype: str) -> Expr:
     return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
 
 
+def uncast(expr: Expr) -> Expr:
+    """What an expression is a conversion of, or one of one."""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    return expr
+
+
 def summands(expr: Expr) -> list[Expr]:
     """The parts of a sum."""
     return [*summands(expr.a), *summands(expr.b)] if isinstance(expr, tirx.Add) else [expr]

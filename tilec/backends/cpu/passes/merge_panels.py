@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import sym
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
+from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Block, For, Kernel, Stmt
 from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
@@ -37,9 +38,9 @@ def _merged(loop: Stmt, analyzer: sym.Analyzer) -> MicroGemm | None:
     """The product that a loop amounts to, None where it is no panel loop."""
     if not isinstance(loop, For) or len(loop.body) != 1 or not isinstance(loop.body[0], MicroGemm):
         return None
-    gemm, count = loop.body[0], _trips(loop)
+    gemm, trips = loop.body[0], known_trips(loop)
     width = int_value(gemm.b.width)
-    if count is None or width is None or gemm.b.panel is not None or width % gemm.block.cols:
+    if not trips or trips.step != 1 or width is None or gemm.b.panel is not None or width % gemm.block.cols:
         return None
     if int_value(gemm.columns) != width:
         return None
@@ -53,17 +54,10 @@ def _merged(loop: Stmt, analyzer: sym.Analyzer) -> MicroGemm | None:
     b, c = moved(gemm.b.region, first, analyzer), moved(gemm.c, first, analyzer)
     return replace(
         gemm,
-        b=Matrix(stretched(b, panel, count), gemm.b.row, gemm.b.col, panel),
-        c=stretched(c, last, count * width),
-        columns=count * width,
+        b=Matrix(stretched(b, panel, len(trips)), gemm.b.row, gemm.b.col, panel),
+        c=stretched(c, last, len(trips) * width),
+        columns=len(trips) * width,
     )
-
-
-def _trips(loop: For) -> int | None:
-    start, stop, step = (int_value(part) for part in (loop.start, loop.stop, loop.step))
-    if start is None or stop is None or step != 1 or stop <= start:
-        return None
-    return stop - start
 
 
 def _fixed(gemm: MicroGemm, var: Var) -> bool:

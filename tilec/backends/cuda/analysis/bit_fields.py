@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.analysis.ranges import SHORT, limits
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import dtype_of, int_value, uncast
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -113,8 +113,7 @@ def _low(field: BitField, count: int) -> BitField | None:
 
 
 def _shifted(field: BitField, by: Expr, analyzer: Analyzer) -> BitField | None:
-    while isinstance(by, tirx.Cast):
-        by = by.value
+    by = uncast(by)
     bound, known = analyzer.const_int_bound(by), int_value(by)
     if field.offset or bound.min_value < 0 or bound.max_value >= field.sure:
         return None

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cuda.analysis.vectors import agree, vector_width
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, substitute
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, substitute, uncast
 from tilec.ir.nodes import Bind, Parallel, Store
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.whole_stores import stores_each_in_order
@@ -114,7 +114,6 @@ def masked(value: Expr) -> tuple[Expr | None, Expr]:
     if not isinstance(value, Call) or str(value.op.name) not in _CHOICES:
         return None, value
     cond, chosen, other = value.args
-    while isinstance(other, tirx.Cast):
-        other = other.value
+    other = uncast(other)
     zero = isinstance(other, (tirx.IntImm, tirx.FloatImm)) and other.value == 0
     return (cond, chosen) if zero else (None, value)

@@ -26,7 +26,7 @@ from tilec.backends.cuda.analysis.vectors import (
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.nodes import RaggedLoop
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
 from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, walk
@@ -58,8 +58,7 @@ def loop_extents(loop: Parallel) -> tuple[int, ...]:
 
 def loop_axis(index: Expr, loop: Parallel) -> int | None:
     """The loop variable that an index is, as a position; None for any other index."""
-    while isinstance(index, tirx.Cast):
-        index = index.value
+    index = uncast(index)
     if not isinstance(index, Var):
         return None
     return next((axis for axis, var in enumerate(loop.vars) if var.same_as(index)), None)

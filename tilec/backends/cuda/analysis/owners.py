@@ -20,7 +20,7 @@ from tvm.ir import Var
 from tvm.sym import Analyzer
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses, variables_of
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses, variables_of
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, Launch, walk
@@ -110,8 +110,7 @@ def _axes(index: Expr, loop: ThreadLoop | Each, known: Known) -> tuple[list[int]
     """The variables that an index spells like digits (j, or i * 8 + j for a j below 8), as positions, fastest
     first, up to a base that is a multiple of what they span but for a rest; none for any other index."""
     nothing: tuple[list[int], Rest] = [], ("", ())
-    while isinstance(index, tirx.Cast):
-        index = index.value
+    index = uncast(index)
     own = [axis for axis, var in enumerate(loop.vars) if uses(index, (var,))]
     if not own or next(loads(index), None) is not None:
         return nothing

@@ -37,7 +37,7 @@ from tilec.backends.cuda.emit.wide import wide_product
 from tilec.backends.cuda.limits import has_float8
 from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, bounds
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, scalar_dtype
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, scalar_dtype, uncast
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
@@ -308,8 +308,7 @@ class DeviceContext(Context):
 
     def _digit(self, term: Term, index: Expr) -> Expr:
         """The contribution of one register digit of an index."""
-        while isinstance(index, tirx.Cast):
-            index = index.value
+        index = uncast(index)
         parts = self._parts(index)
         if not parts:
             value = convert(self.value(index), "int32")
@@ -392,8 +391,7 @@ class DeviceContext(Context):
 
 def _is_zero(value: Expr) -> bool:
     """Whether an expression is the number 0, whose bits are zeros in every type."""
-    while isinstance(value, tirx.Cast):
-        value = value.value
+    value = uncast(value)
     if isinstance(value, tirx.FloatImm):
         return float(value.value) == 0 and math.copysign(1, value.value) > 0
     return isinstance(value, tirx.IntImm) and int(value.value) == 0

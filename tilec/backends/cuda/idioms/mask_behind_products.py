@@ -14,7 +14,7 @@ from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import choice_of, int_value
+from tilec.ir.exprs import choice_of, int_value, uncast
 from tilec.ir.nodes import Block, Gemm, Launch, Parallel, Stmt, Store, children, with_children
 from tilec.lowering.analysis.facts import opposite
 from tilec.lowering.analysis.uses import touches, written_in
@@ -108,8 +108,7 @@ def _mask(value: Expr) -> tuple[Expr, tirx.FloatImm] | None:
 
 
 def _number(value: Expr) -> float | None:
-    while isinstance(value, tirx.Cast):
-        value = value.value
+    value = uncast(value)
     known = isinstance(value, (tirx.FloatImm, tirx.IntImm))
     return float(value.value) if known else None
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.ir.exprs import inlined, int_value, linear_in, loads, same_all, walk
+from tilec.ir.exprs import inlined, int_value, linear_in, loads, same_all, uncast, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
@@ -40,9 +39,7 @@ class Writing:
     @property
     def is_plain(self) -> bool:
         """Whether the value is one element, converted at most: as cheap to read again as from the tile."""
-        value = self.value
-        while isinstance(value, tirx.Cast):
-            value = value.value
+        value = uncast(self.value)
         return isinstance(value, TensorLoad) and value.source.scope() == "global"
 
     @property

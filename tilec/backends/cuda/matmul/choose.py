@@ -22,7 +22,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.wgmma import ROWS
@@ -33,6 +32,7 @@ from tilec.backends.cuda.matmul.parts import most_tiles, parts_of_k, stage_bytes
 from tilec.backends.cuda.warp_roles.nodes import TAKE_TURNS, WARPGROUP
 from tilec.backends.cuda.warp_roles.stores import STAGING_BYTES, staging_room
 from tilec.backends.cuda.warp_roles.wgmma import holds
+from tilec.ir.exprs import uncast
 from tilec.ir.nodes import Launch, Stmt, Store
 
 if TYPE_CHECKING:
@@ -125,7 +125,5 @@ def _stored(stmt: Stmt) -> Var | None:
     """What a statement stores an element of, rounded or not; None for others."""
     if not isinstance(stmt, Store):
         return None
-    value = stmt.value
-    while isinstance(value, tirx.Cast):
-        value = value.value
+    value = uncast(stmt.value)
     return value.source if isinstance(value, TensorLoad) else None
