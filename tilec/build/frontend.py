@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tilec.build.asked import asked_roads, remarks_on_roads
 from tilec.build.device_limits import check_limits
+from tilec.build.idle_keys import remarks_on_keys
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
 from tilec.build.sampling import Choice, distinct, sampled
-from tilec.errors import CompileError, ManifestError, Remark, TilecError
+from tilec.build.value_kinds import blaming_values
+from tilec.errors import CompileError, ManifestError, Place, Remark, TilecError
 from tilec.manifest import Plan, Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tilec.ir.nodes import Kernel
+    from tilec.language.frontend.elaborate import Traced
 
 
 class Elaborated(NamedTuple):
@@ -35,14 +38,22 @@ def elaborate_variant(variant: Variant) -> Elaborated:
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
     from tilec.ir.rules.verifier import verify
-    from tilec.language.frontend.elaborate import load_entry, trace
+    from tilec.language.frontend.elaborate import load_entry
 
     with naming(variant), author_modules_afresh(variant.source, variant.base):
         entry = load_entry(variant.source, variant.base)
-        found = trace(entry, name=variant.kernel, dims=variant.dims, args=variant.args, config=variant.config)
+        with blaming_values(entry, variant):
+            found = _traced(entry, variant)
         verify(found.kernel)
         check_outputs(variant, found.kernel)
-        return Elaborated(found.kernel, loaded_files(variant.source, variant.base), found.remarks)
+        remarks = (*found.remarks, *remarks_on_keys(found.kernel, variant))
+        return Elaborated(found.kernel, loaded_files(variant.source, variant.base), remarks)
+
+
+def _traced(entry: object, variant: Variant) -> Traced:
+    from tilec.language.frontend.elaborate import trace
+
+    return trace(entry, name=variant.kernel, dims=variant.dims, args=variant.args, config=variant.config)
 
 
 def check_outputs(variant: Variant, kernel: Kernel) -> None:
@@ -118,7 +129,7 @@ def naming(variant: Variant) -> Iterator[None]:
     try:
         yield
     except TilecError as error:
-        error.place = error.place or variant.place
+        error.place = _in_manifest(error.place, variant)
         about = (error.why, f"while compiling {variant.title}", _config_text(variant))
         error.why = "; ".join(part for part in about if part)
         raise
@@ -130,6 +141,13 @@ def naming(variant: Variant) -> Iterator[None]:
             why=f"an error that tilec did not foresee, at {last.filename}:{last.lineno}",
             remedy="this is a defect of tilec: report it with the kernel",
         ) from error
+
+
+def _in_manifest(place: Place | None, variant: Variant) -> Place:
+    """``place``, or where a key stands that is all that an error knows of its place."""
+    if place is not None and place.file is None:
+        place = variant.value_places.get(place.key or "")
+    return place or variant.place
 
 
 def _config_text(variant: Variant) -> str:

@@ -105,9 +105,9 @@ def spec_text(variant: Variant) -> str:
     return json.dumps(spec, default=str)
 
 
-def encode(compiled: CompiledVariant, base: Path) -> bytes:
-    """As bytes: a line of JSON, then the machine code. Files are named beside ``base``, so that a moved
-    project keeps its entries."""
+def encode(compiled: CompiledVariant, variant: Variant) -> bytes:
+    """As bytes: a line of JSON, then the machine code. Files are named beside the manifest's folder, so that
+    a moved project keeps its entries."""
     bare = replace(
         compiled.record,
         image=replace(compiled.record.image, code=b""),
@@ -119,7 +119,7 @@ def encode(compiled: CompiledVariant, base: Path) -> bytes:
     )
     head: dict[str, Any] = {"signature": asdict(compiled.signature), "record": asdict(bare)}
     head["record"]["image"]["code"] = ""
-    head["remarks"] = [_remark_fields(remark, base) for remark in compiled.remarks]
+    head["remarks"] = [_remark_fields(remark, variant) for remark in compiled.remarks]
     return json.dumps(head).encode() + b"\n" + compiled.record.image.code
 
 
@@ -136,7 +136,7 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
             **_listing(variant),
         }
     )
-    remarks = tuple(_remark(one, variant.base) for one in fields["remarks"])
+    remarks = tuple(_remark(one, variant) for one in fields["remarks"])
     return CompiledVariant(_signature(fields["signature"]), record, (), remarks)
 
 
@@ -145,14 +145,24 @@ def relative(path: Path, base: Path) -> str:
     return Path(os.path.relpath(path, base)).as_posix()
 
 
-def _remark_fields(remark: Remark, base: Path) -> list[Any]:
-    file = remark.place.file
-    return [remark.what, relative(Path(file), base) if file else None, remark.place.line, remark.remedy]
+def _remark_fields(remark: Remark, variant: Variant) -> list[Any]:
+    """A place of the manifest by its key alone: lines of that may move while the variant stays as it is."""
+    place = remark.place
+    key = next((key for key, at in _manifest_places(variant).items() if at == place), None)
+    file = relative(Path(place.file), variant.base) if place.file and key is None else None
+    return [remark.what, file, place.line, remark.remedy, key]
 
 
-def _remark(fields: list[Any], base: Path) -> Remark:
-    what, file, line, remedy = fields
-    return Remark(what, Place(os.path.normpath(base / file) if file else None, line), remedy)
+def _remark(fields: list[Any], variant: Variant) -> Remark:
+    what, file, line, remedy, key = fields
+    if key is not None:
+        return Remark(what, _manifest_places(variant).get(key, variant.place), remedy)
+    return Remark(what, Place(os.path.normpath(variant.base / file) if file else None, line), remedy)
+
+
+def _manifest_places(variant: Variant) -> dict[str, Place]:
+    """Where values of a variant stand, and under "" its kernel."""
+    return {**variant.value_places, "": variant.place}
 
 
 def read_image(fields: dict[str, Any], code: bytes) -> Image:

@@ -28,7 +28,7 @@ def find(store: Store, variant: Variant) -> CompiledVariant | None:
 
 def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
     """Stores a compiled variant. Raises OSError when the cache cannot be written."""
-    keep_entry(store, _IMAGES, variant, compiled.files, encode(compiled, variant.base))
+    keep_entry(store, _IMAGES, variant, compiled.files, encode(compiled, variant))
 
 
 def find_entry(store: Store, kind: str, variant: Variant, *more: str) -> bytes | None:

@@ -39,6 +39,7 @@ from tilec.manifest.overrides import (
     is_automatic,
     known_as,
     merge_config,
+    merge_places,
     merge_schedules,
     merge_tolerance,
 )
@@ -173,12 +174,14 @@ def _expand_entry(
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
         places = document.place("kernel", at), document.place("kernel", at, "config")
+        homes = {"for": values, "args": entry.args, "config": given_values(entry.config)}
+        keys = {key: document.place("kernel", at, home, key) for home in homes for key in homes[home]}
         meant = [rule for rule in rules if rule.is_for(values)]
         variants = [
             variant
             for target, choices in guards.items()
             for dims in choices
-            for variant in _variants(entry, name, args, target, dims, meant, tuned, base, *places)
+            for variant in _variants(entry, name, args, target, dims, meant, tuned, base, *places, keys)
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
         backward = backward_of(document, entry, at, values)
@@ -207,6 +210,7 @@ def _variants(
     base: Path,
     place: Place,
     config_place: Place,
+    key_places: Mapping[str, Place],
 ) -> Iterator[Variant]:
     """One on a target under guards; one for each schedule where there are several."""
     is_auto = entry.config == "auto" or is_automatic(rules, target, dims)
@@ -230,6 +234,7 @@ def _variants(
         place,
         entry.outputs,
         places,
+        merge_places(key_places, rules, target, dims),
         tolerance=merge_tolerance(rules, target, dims),
     )
     schedules = merge_schedules(rules, target, dims)
@@ -242,6 +247,7 @@ def _variants(
             dims=narrowed(dims, each.dims),
             config={**config, **each.config},
             config_source=schedules.source,
+            value_places=_without(variant.value_places, each.config),
             cost=each.cost if len(schedules.each) > 1 else "",
             is_schedule=True,
             listed_under=dims,
@@ -256,7 +262,13 @@ def _tuned(variant: Variant, tuned: TunedConfigs) -> Variant:
         return variant
     source = f"tuned on {measured.device}, {measured.date}"
     config = {**variant.config, **measured.config}
-    return replace(variant, config=config, config_source=source, is_auto=False)
+    places = _without(variant.value_places, measured.config)
+    return replace(variant, config=config, config_source=source, value_places=places, is_auto=False)
+
+
+def _without(places: Mapping[str, Place], replaced: Collection[str]) -> dict[str, Place]:
+    """The places of values that no other file gives instead."""
+    return {key: place for key, place in places.items() if key not in replaced}
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -298,7 +310,8 @@ def _rules(
         place = document.place("kernel", at, "override", number, "config")
         config, is_auto = given_values(override.config), override.config == "auto"
         values, tolerance = override.for_, given_tolerance(override)
-        rules.append(Rule(targets, override.dims, config, place, schedules, is_auto, values, tolerance))
+        keys = {key: document.place("kernel", at, "override", number, "config", key) for key in config}
+        rules.append(Rule(targets, override.dims, config, place, schedules, is_auto, values, tolerance, keys))
     return rules
 
 

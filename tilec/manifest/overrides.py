@@ -20,8 +20,8 @@ from tilec.targets import Target, parse_target
 class Rule:
     """Config values, from ``place``, for the variants on ``targets`` (`known_as` has their names; None: all)
     whose guards imply ``dims``; several sets of them where it has ``schedules``, and ``is_auto`` where they
-    are to be found. ``values``: of parameters that one manifest entry has several kernels for, those that
-    are meant. ``tolerance``: any of rtol, atol, max_mismatch."""
+    are to be found; ``key_places`` has the place of each value. ``values``: of parameters that one manifest
+    entry has several kernels for, those that are meant. ``tolerance``: any of rtol, atol, max_mismatch."""
 
     targets: frozenset[str] | None
     dims: Mapping[str, Guard]
@@ -31,6 +31,7 @@ class Rule:
     is_auto: bool = False
     values: Mapping[str, Collection[Any]] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    key_places: Mapping[str, Place] = field(default_factory=dict)
 
     @property
     def gives_config(self) -> bool:
@@ -106,6 +107,14 @@ def merge_config(
     several such, the last."""
     applying = [rule for rule in rules if rule.applies(target, dims)]
     return {**base, **_merged(applying, lambda rule: rule.config)}
+
+
+def merge_places(
+    base: Mapping[str, Place], rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]
+) -> dict[str, Place]:
+    """Where each value of `merge_config` stands."""
+    applying = [rule for rule in rules if rule.applies(target, dims)]
+    return {**base, **_merged(applying, lambda rule: rule.key_places)}
 
 
 def merge_tolerance(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> dict[str, float]:

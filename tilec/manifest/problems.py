@@ -157,11 +157,12 @@ def _reason(one: ErrorDetails) -> str:
         return str(one["ctx"]["error"])
     wanted = _TYPES.get(one["type"])
     if wanted:
-        return f"it must be {wanted}, and {one['input']!r} is {_toml_type(one['input'])}"
+        return f"it must be {wanted}, and {one['input']!r} is {toml_type(one['input'])}"
     return f"{one['msg']} (found {one['input']!r})"
 
 
-def _toml_type(value: object) -> str:
+def toml_type(value: object) -> str:
+    """What the file calls a value: `an integer`."""
     names = {
         bool: "a boolean",
         int: "an integer",

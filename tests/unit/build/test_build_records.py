@@ -64,22 +64,30 @@ def test_a_variant_of_another_place_is_listed_there(tmp_path: Path) -> None:
     listed = as_listed(compiled(one, (tmp_path / "k.py",)), other)
     assert listed == replace(compiled(one), record=listed.record)
     assert (listed.record.cost, listed.record.config_source) == ("M * 2", "another override")
-    assert (
-        listed.record.tolerance == decode(encode(listed, tmp_path), other).record.tolerance == {"rtol": 0.02}
-    )
+    assert listed.record.tolerance == decode(encode(listed, one), other).record.tolerance == {"rtol": 0.02}
     assert (listed.record.listed_under, listed.record.image) == ((), compiled(one).record.image)
 
 
 def test_records_survive_the_cache(tmp_path: Path) -> None:
     one = variant(tmp_path, {"bM": 64, "names": ["a", "b"]}, M="1..64", N=4096, K="dynamic")
     made = compiled(one)
-    assert decode(encode(made, tmp_path), one) == made
+    assert decode(encode(made, one), one) == made
+
+
+def test_remarks_on_keys_of_the_manifest_follow_their_lines(tmp_path: Path) -> None:
+    one = replace(
+        variant(tmp_path, {"bM": 64}), value_places={"bM": Place("m.toml", 9, "kernel[0].config.bM")}
+    )
+    remarks = tuple(Remark("odd", place) for place in (one.value_places["bM"], one.place))
+    moved = replace(one, value_places={"bM": Place("m.toml", 12)}, place=Place("m.toml", 11))
+    found = decode(encode(replace(compiled(one), remarks=remarks), one), moved).remarks
+    assert [remark.place.line for remark in found] == [12, 11]
 
 
 def test_config_comes_from_the_manifest_and_not_from_the_cache(tmp_path: Path) -> None:
     one = variant(tmp_path, {"bM": 64})
     tuned = replace(one, config_source="tuned")
-    assert decode(encode(compiled(one), tmp_path), tuned).record.config_source == "tuned"
+    assert decode(encode(compiled(one), one), tuned).record.config_source == "tuned"
 
 
 def test_specs_differ_by_what_decides_the_code(tmp_path: Path) -> None:

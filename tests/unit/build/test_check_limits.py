@@ -9,7 +9,7 @@ import pytest
 
 from tilec.build.frontend import check_sources
 from tilec.build.sampling import MOST_ELABORATED, distinct, sampled
-from tilec.errors import UnsupportedError
+from tilec.errors import InputError, Place, UnsupportedError
 from tilec.manifest import Plan, load_manifest
 
 KERNELS = """\
@@ -97,3 +97,62 @@ def test_the_limit_is_that_of_each_target(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"needs 131072 bytes .* on sm_86 has 101376"):
         check_sources(plan(tmp_path, *lines), 1)
     check_sources(plan(tmp_path, *lines, 'targets = ["cpu", "sm_90a"]'), 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "what", "why"),
+    [
+        (
+            'config = { block = "64" }',
+            "config.block",
+            'block = "64" is a string, where rows has an integer',
+            "its default is 64, and with this value kernel rows: T.ceildiv cannot use what it was given",
+        ),
+        (
+            "args = { dtype = 32 }",
+            "args.dtype",
+            "dtype = 32 is an integer, where rows has a string",
+            'its default is "float32", and with this value 32 is no dtype',
+        ),
+        (
+            "[[kernel.override]]\nconfig = { block = true }",
+            "override[0].config.block",
+            "block = true is a boolean, where rows has an integer",
+            "its default is 64, and with this value operator // does not take int32 and True",
+        ),
+        ("config = { swap = 4 }", "config.swap", "config value swap = 4 cannot be used", "compiling"),
+        ('config = { debug = "y" }', "config.debug", "config value debug = 'y' cannot be used", "compiling"),
+        (
+            "config = { blok = 3 }",
+            "config.blok",
+            "kernel rows has no parameter blok",
+            "rows takes M, N, block",
+        ),
+    ],
+)
+def test_values_that_a_kernel_cannot_use_are_said_where_they_stand(
+    tmp_path: Path, given: str, key: str, what: str, why: str
+) -> None:
+    made = plan(tmp_path, 'dims = { M = "dynamic", N = "dynamic" }', *given.split("\n"))
+    with pytest.raises(InputError) as caught:
+        check_sources(made, 1)
+    text = (tmp_path / "demo.toml").read_text().splitlines()
+    place = Place(str(tmp_path / "demo.toml"), text.index(given.split("\n")[-1]) + 1, f"kernel[0].{key}")
+    assert (caught.value.place, caught.value.what) == (place, what)
+    assert why in caught.value.why
+
+
+def test_a_value_of_another_kind_than_its_default_is_fine_where_the_kernel_takes_it(tmp_path: Path) -> None:
+    made = plan(tmp_path, 'dims = { M = "dynamic", N = "dynamic" }', 'args = { dtype = "int8" }')
+    source = (tmp_path / "kernels.py").read_text()
+    (tmp_path / "kernels.py").write_text(source.replace('dtype="float32"', "dtype=3"))
+    assert check_sources(made, 1).remarks == ()
+
+
+def test_schedule_keys_of_products_are_warned_of_where_there_is_none(tmp_path: Path) -> None:
+    made = plan(tmp_path, 'dims = { M = "dynamic", N = 4 }', "config = { split_k = 4, pdl = true }")
+    (remark,) = check_sources(made, 1).remarks
+    assert str(remark) == (
+        f"{tmp_path}/demo.toml:11: kernel[0].config.split_k: split_k = 4 has no effect on rows,"
+        " which has no product; leave out split_k"
+    )

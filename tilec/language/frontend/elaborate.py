@@ -17,7 +17,7 @@ from tilec.language.frontend.compile_options import merged_configs, merged_flags
 from tilec.language.frontend.entries import load_entry
 from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.programs import PrimFunc
-from tilec.language.frontend.schedules import schedule_of, scheduled
+from tilec.language.frontend.schedules import debugging, schedule_of, scheduled
 from tilec.language.frontend.torch_device import without_a_device
 from tilec.language.threads.debugging import without_debugging
 from tilec.language.values import session as sessions
@@ -158,7 +158,7 @@ def trace(
         flags = merged_flags(flags, config.get("compile_flags"))
     kernel = agreed(with_groups(kernel))
     remarks = remarks_on(kernel, configs)
-    debug = config.get("debug") if "debug" in own else None
+    debug = debugging(config) if "debug" in own else None
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
     kernel = scheduled(kernel, schedule)
@@ -293,8 +293,8 @@ def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> No
     near = nearest(key, (*known, *KEYS))
     raise SourceError(
         f"kernel {name} has no parameter {key}",
-        place=_place(entry),
-        why=f"its parameters are {', '.join(known) or 'none'}, and it is no schedule key",
+        place=Place(key=key),
+        why=f"{_place(entry)} takes {', '.join(known) or 'none'}, and {key} is no schedule key",
         remedy=f"did you mean {near}?" if near else "remove it",
     )
 

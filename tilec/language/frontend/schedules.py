@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tilec.errors import SourceValueError
+from tilec.errors import Place, SourceValueError
 from tilec.ir.nodes import Kernel, Launch, TensorParam
-from tilec.ir.schedule import KEYS, NAMES
+from tilec.ir.schedule import KEYS, NAMES, SWITCH, Form
 
 
 def schedule_of(config: Mapping[str, object], parameters: Collection[str]) -> dict[str, object]:
@@ -26,13 +26,24 @@ def schedule_of(config: Mapping[str, object], parameters: Collection[str]) -> di
         if key in KEYS and key not in parameters
     }
     for key, value in found.items():
-        form = KEYS[key].form
-        if not form.admits(value):
-            given = config[key]
-            raise SourceValueError(
-                f"config value {key} = {given!r} is no schedule", remedy=f"give {form.said}"
-            )
+        _check_form(key, config[key], KEYS[key].form, value)
     return found
+
+
+def debugging(config: Mapping[str, object]) -> bool | None:
+    """What ``config`` says of ``debug``; None where it says nothing. Raises as `schedule_of`."""
+    debug = config.get("debug")
+    if debug is not None:
+        _check_form("debug", debug, SWITCH, debug)
+    return debug  # type: ignore[return-value]
+
+
+def _check_form(key: str, given: object, form: Form, value: object) -> None:
+    """Raises SourceValueError, whose place is the ``key``, where ``value`` is not of the ``form``."""
+    if not form.admits(value):
+        raise SourceValueError(
+            f"config value {key} = {given!r} cannot be used", place=Place(key=key), remedy=f"give {form.said}"
+        )
 
 
 def scheduled(kernel: Kernel, schedule: Mapping[str, Any]) -> Kernel:
