@@ -279,6 +279,72 @@ def test_numbers_that_runtime_regions_rebind():
     assert ran(fine) == [1] * 4 + [7] * 4
 
 
+def test_what_runtime_regions_rebind_is_no_number_alone():
+    @T.prim_func
+    def swapped(A: Ints, B: Ints):
+        with T.Kernel(1):
+            a, b = T.alloc_shared((8,), "int32"), T.alloc_shared((8,), "int32")
+            for _ in T.serial(3):
+                T.copy(a, b)
+                a, b = b, a
+
+    @T.prim_func
+    def chosen(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            source = A
+            if bx > 3:
+                source = B
+            B[bx] = source[bx]
+
+    @T.prim_func
+    def alias(A: Ints, B: Ints):
+        with T.Kernel(8, 8) as (bx, by):
+            at = bx
+            if by > 3:
+                at = by
+            B[at] = 1
+
+    @T.prim_func
+    def mode(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            name = "add"
+            if bx > 3:
+                name = "mul"
+            B[bx] = A[bx] + 2 if name == "add" else A[bx] * 2
+
+    @T.prim_func
+    def inside(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            total = A[bx]
+            for i in T.serial(3):
+                for _ in T.serial(2):
+                    B[i] = total
+                total = total + A[i]
+
+    @T.prim_func
+    def fine(A: Ints, B: Ints):
+        with T.Kernel(1) as bx:
+            at, name, tile = bx + 0, "front", A
+            for i in T.Parallel(4):
+                at = at + i
+                B[at] = 5
+            if A[1] < 999:
+                name, tile = "branch", B
+                assert name == "branch"
+                tile[4] = 6
+            for _ in T.serial(2):
+                at, name = bx + 3, "loop"
+                at += len(name)
+                B[at] = 7
+
+    refused(swapped, "a holds a buffer that a runtime region rebinds", "a, b = b, a")
+    refused(chosen, "source holds a buffer that a runtime region rebinds", "source")
+    refused(alias, "at is used outside its defining region", "at")
+    refused(mode, "name holds a Python object that a runtime region rebinds", "name")
+    refused(inside, "total is used outside its defining region", "total = total")
+    assert ran(fine) == [5, 5, 5, 5, 6, -99, -99, 7]
+
+
 def test_a_condition_that_never_changes():
     @T.prim_func
     def bound(B: Ints):
@@ -297,7 +363,7 @@ def test_a_condition_that_never_changes():
                     break
             B[bx] = count
 
-    with pytest.raises(SourceRuntimeError, match="never changes"):
+    with pytest.raises(SourceRuntimeError, match="at is used outside its defining region"):
         build(bound)
     assert build(left)
 

@@ -1,7 +1,8 @@
-"""What the names of a kernel function hold, and which Python numbers runtime regions would have to change.
+"""What the names of a kernel function hold, and which of them runtime regions would have to change.
 
-A Python number has one value while building. Where a runtime region rebinds it, a read after the region (or
-in the next trip of a loop) would get a value that depends on the run: such reads are errors.
+A name holds one value while building, be it a number, an expression or a buffer. Where a runtime region
+rebinds it, a read after the region (or in the next trip of a loop) would get what depends on the run: such
+reads are errors.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError
 from tilec.language.values.builder import LOOPS, Builder, Frame
+from tilec.language.values.operands import is_tile
 from tilec.language.values.places import source_error
-from tilec.language.values.value import is_number
+from tilec.language.values.value import Value, is_number
 
 
 class _Binding:
@@ -45,51 +47,73 @@ class Bindings:
             self._names.pop(name, None)
 
     def hold(self, name: str, value: Any) -> Any:
-        """Bind the name in the current region. Raises `SourceRuntimeError` for a number that a loop
-        carries."""
+        """Bind the name in the current region. Raises `SourceRuntimeError` for what a loop would carry."""
         held, frame = self._names.get(name), self._builder.region()
         rebound = False
         if held is not None:
-            numbers = is_number(held.value) and is_number(value)
-            changed = not numbers or held.value != value
-            if numbers and changed and self._carried(held):
-                raise _stale(name)
-            rebound = held.rebound if held.frame is frame else changed
+            changed = not _is_same(held.value, value)
+            if changed and self._carried(held):
+                raise _stale(name, held.value)
+            rebound = held.rebound if held.frame is frame else changed and frame.kind != "kernel"
         self._names[name] = _Binding(value, frame, rebound)
         return value
 
     def read(self, name: str, value: Any) -> Any:
-        """``value``, which the name holds. Raises `SourceRuntimeError` for a number of a closed region."""
+        """``value``, which the name holds. Raises `SourceRuntimeError` for what a closed region put there."""
         held = self._names.get(name)
-        if held is None or held.value is not value or not is_number(value):
+        if held is None or held.value is not value:
             return value
         if held.rebound and not held.frame.open:
-            raise _stale(name)
-        held.read_in = self._loop()
+            raise _stale(name, value)
+        held.read_in = self._loop_around(held)
         return value
 
     def check_unchanged(self, name: str, frame: Frame) -> None:
-        """Raise `SourceRuntimeError` if ``frame`` bound the name to a number."""
+        """Raise `SourceRuntimeError` if something in ``frame`` bound the name."""
         held = self._names.get(name)
-        if held is not None and is_number(held.value) and held.frame is frame:
-            raise _stale(name)
+        if held is not None and frame.encloses(held.frame):
+            raise _stale(name, held.value)
 
-    def _loop(self) -> Frame | None:
-        return next((frame for frame in reversed(self._builder.frames) if frame.kind in LOOPS), None)
+    def _loop_around(self, held: _Binding) -> Frame | None:
+        """The outermost loop whose trips find what the name held in front of it. Of a T.Parallel no iteration
+        has another's expressions: there a name is rebound for one of them."""
+        loops = [frame for frame in self._builder.frames if frame.kind in LOOPS]
+        if loops and loops[-1].kind == "parallel" and isinstance(held.value, Value):
+            return None
+        return next((frame for frame in loops if not frame.encloses(held.frame)), None)
 
     def _carried(self, held: _Binding) -> bool:
-        """Whether a loop that is open now read the number from outside before this rebinding of it."""
+        """Whether a loop that is open now read the name from outside before this rebinding of it."""
         loop = held.read_in
-        if loop is None or not loop.open:
-            return False
-        return loop.encloses(self._builder.top) and not loop.encloses(held.frame)
+        return loop is not None and loop.open and loop.encloses(self._builder.top)
 
 
-def _stale(name: str) -> SourceError:
+def _is_same(held: Any, value: Any) -> bool:
+    """Whether a name that gets ``value`` holds what it held."""
+    return held is value or (is_number(held) and is_number(value) and bool(held == value))
+
+
+def _stale(name: str, held: Any) -> SourceError:
+    """That a name would hold what depends on the run; it is said of expressions as `check_alive` says it."""
+    what, remedy = _told(name, held)
+    outside = f"{name} is used outside its defining region"
+    rebound = f"{name} holds {what} that a runtime region rebinds"
     return source_error(
         SourceRuntimeError,
-        f"{name} holds a Python number that a runtime region rebinds",
+        outside if isinstance(held, Value) else rebound,
         construct=name,
-        why="a Python number has one value while building: trips and branches cannot change it",
-        remedy=f"make {name} a variable: {name} = T.alloc_var(dtype)",
+        why=f"{what} has one value while building: trips and branches cannot change it",
+        remedy=remedy,
     )
+
+
+def _told(name: str, held: Any) -> tuple[str, str]:
+    """What a name holds, in words, and what to write instead."""
+    variable = f"make {name} a variable: {name} = T.alloc_var(dtype)"
+    if is_number(held):
+        return "a Python number", variable
+    if isinstance(held, Value):
+        return "a name of an expression", variable
+    if is_tile(held):
+        return "a buffer", "copy, or index one buffer of more axes with a T.alloc_var"
+    return "a Python object", "do in each branch what depends on it, or test a T.alloc_var"
