@@ -48,12 +48,12 @@ def test_a_dry_run_says_what_would_be_done(
 
 
 def test_a_dry_run_says_why_configs_are_left_out(tilec: Callable, manifest: Path) -> None:
-    manifest.write_text(manifest.read_text().replace("[kernel.tune]\n", "[kernel.tune]\nblok = [1, 2]\n"))
+    manifest.write_text(manifest.read_text().replace("[kernel.tune]\n", "[kernel.tune]\nsplit_k = [0, -1]\n"))
     outcome = tilec("tune", manifest, "--dry-run", "-j", "1")
-    assert ": kernel twice has no parameter blok" in outcome.out
+    assert ": config value split_k = 0 cannot be used" in outcome.out
     outcome = tilec("tune", manifest, "--threads", "1", "--trials", "1", "-j", "1")
     assert outcome.code == 0, outcome.err
-    assert outcome.err.count("configs left out: kernel twice has no parameter blok") == 1
+    assert outcome.err.count("configs left out: config value split_k = 0 cannot be used") == 1
 
 
 def test_a_run_is_remembered_and_built(tilec: Callable, manifest: Path) -> None:

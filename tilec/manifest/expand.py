@@ -32,7 +32,7 @@ from tilec.manifest.declared import (
 )
 from tilec.manifest.document import Document, read_manifest
 from tilec.manifest.guard_choices import guard_choices
-from tilec.manifest.model import Kernel, Manifest, Override, given_tolerance, given_values
+from tilec.manifest.model import Kernel, Manifest, Override, given_tolerance, given_values, searches
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
 from tilec.manifest.overrides import (
     Rule,
@@ -174,7 +174,8 @@ def _expand_entry(
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
         places = document.place("kernel", at), document.place("kernel", at, "config")
-        homes = {"for": values, "args": entry.args, "config": given_values(entry.config)}
+        searched = {key: () for table in searches(entry) for key in table.axes}
+        homes = {"tune": searched, "for": values, "args": entry.args, "config": given_values(entry.config)}
         keys = {key: document.place("kernel", at, home, key) for home in homes for key in homes[home]}
         meant = [rule for rule in rules if rule.is_for(values)]
         variants = [

@@ -168,6 +168,11 @@ def given_values(config: dict[str, Any] | Automatic) -> dict[str, Any]:
     return {} if config == "auto" else config
 
 
+def searches(entry: Kernel) -> tuple[Tune, ...]:
+    """The ``tune`` table of an entry, if it has one, and those for some of its targets."""
+    return () if entry.tune is None else (entry.tune, *entry.tune.on.values())
+
+
 def given_tolerance(table: Kernel | Override | Schedule) -> dict[str, float]:
     """What a table says about checking results: any of rtol, atol, max_mismatch."""
     given = {name: getattr(table, name) for name in ("rtol", "atol", "max_mismatch")}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilec.errors import ManifestError, Place
 from tilec.manifest.document import Document
-from tilec.manifest.model import Backward, Kernel, given_values, is_c_identifier
+from tilec.manifest.model import Backward, Kernel, given_values, is_c_identifier, searches
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
 from tilec.reserved import LONGEST_KERNEL, shown
@@ -83,9 +83,13 @@ def merge_args(document: Document, entry: Kernel, at: int, values: Mapping[str, 
     for (first, left), (second, right) in itertools.combinations(homes.items(), 2):
         _refuse_shared(document, at, first, left, second, right)
     configs = [given_values(entry.config), *(given_values(override.config) for override in entry.override)]
+    chosen = [
+        *(("config", config) for config in configs),
+        *(("tune", table.axes) for table in searches(entry)),
+    ]
     for name, keys in homes.items():
-        for config in configs:
-            _refuse_shared(document, at, name, keys, "config", config)
+        for where, config in chosen:
+            _refuse_shared(document, at, name, keys, where, config)
     return {**entry.args, **values}
 
 

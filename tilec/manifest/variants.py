@@ -20,10 +20,10 @@ class Variant:
     ``kernel`` is the expanded name; ``source`` the manifest's text, relative to ``base``, the manifest's
     folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel. ``outputs``: the
     parameters that the manifest says are written, None where it does not say. ``config_places``: the tables
-    of the manifest that values of ``config`` may be from; ``value_places``: the very keys of ``args`` and of
-    what the manifest itself says of ``config``. ``cost``: of a schedule among several;
-    ``is_schedule``: ``config`` is one of an override's schedules, which tuned configs do not replace;
-    ``listed_under``: the guards of all of these, to which ``dims`` add its own.
+    of the manifest that values of ``config`` may be from; ``value_places``: the very keys of ``args``, of
+    what the manifest itself says of ``config``, and of what it has searched. ``cost``: of a schedule among
+    several; ``is_schedule``: ``config`` is one of an override's schedules, which tuned configs do not
+    replace; ``listed_under``: the guards of all of these, to which ``dims`` add its own.
     ``is_auto``: ``config`` is what stays as it is; the rest is chosen when the kernel is known.
     ``tolerance``: what overrides and a schedule say about checking results, on top of the kernel's: any of
     rtol, atol, max_mismatch."""

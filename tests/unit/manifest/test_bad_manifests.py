@@ -38,6 +38,14 @@ def refused(path: Path) -> ManifestError:
 # text after the head, line of the error in that text, key, part of what or why, part of the remedy
 CASES = [
     pytest.param(
+        KERNEL + 'dims = { M = "dynamic" }\n[kernel.tune]\nM = [1, 2]',
+        6,
+        "kernel[0].tune.M",
+        'parameter "M" is given in dims and in tune',
+        "give it in one of the two",
+        id="a-dim-that-is-searched",
+    ),
+    pytest.param(
         KERNEL + 'dims = { M = "dynamic" }\n[kernel.tune]\nspace = { bM = [64, 128] }',
         6,
         "kernel[0].tune.space",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -153,9 +153,11 @@ def trace(
     configs = merged_configs(session.pass_configs, given_to_jit.get("pass_configs"))
     flags = merged_flags(session.compile_flags, given_to_jit.get("compile_flags"))
     if "pass_configs" in own:
-        configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
+        with _of_key("pass_configs"):
+            configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
     if "compile_flags" in own:
-        flags = merged_flags(flags, config.get("compile_flags"))
+        with _of_key("compile_flags"):
+            flags = merged_flags(flags, config.get("compile_flags"))
     kernel = agreed(with_groups(kernel))
     remarks = remarks_on(kernel, configs)
     debug = debugging(config) if "debug" in own else None
@@ -287,6 +289,15 @@ def _defaults(entry: object, described: EntryParameters) -> dict[str, Any]:
     return {key: signature[key].default for key in described.optional}
 
 
+def check_parameters(entry: object, keys: Iterable[str], name: str) -> None:
+    """Raises SourceError, whose place is the key, where one is neither a parameter of the entry of kernel
+    ``name`` nor for the schedule or the compiler."""
+    known = parameters(entry)
+    for key in keys:
+        if key not in KEYS and key not in RESERVED:
+            _check_key(entry, key, known, name)
+
+
 def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> None:
     if key in known:
         return
@@ -297,6 +308,16 @@ def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> No
         why=f"{_place(entry)} takes {', '.join(known) or 'none'}, and {key} is no schedule key",
         remedy=f"did you mean {near}?" if near else "remove it",
     )
+
+
+@contextmanager
+def _of_key(key: str) -> Iterator[None]:
+    """Errors are those of a value of the config."""
+    try:
+        yield
+    except SourceError as error:
+        error.place = Place(key=key)
+        raise
 
 
 @contextmanager
