@@ -48,6 +48,13 @@ def test_importing_tilec_is_quick_and_light() -> None:
     assert seconds < 0.06
 
 
+def test_the_package_is_the_program_too() -> None:
+    command = [sys.executable, "-m", "tilec", "--help"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith(
+        "Usage: tilec "
+    )
+
+
 def test_version(tilec: Callable) -> None:
     first, *tools = tilec("--version").out.splitlines()
     assert re.fullmatch(r"tilec \d+\.\d+\.\d+", first)

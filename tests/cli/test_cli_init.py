@@ -28,6 +28,10 @@ def test_names_that_c_would_refuse_get_a_prefix(
     assert (tmp_path / folder / f"{library}.toml").exists()
 
 
+def test_the_next_command_can_be_pasted(tilec: Callable) -> None:
+    assert tilec("init", "my lib").out.endswith("next: cd 'my lib' && tilec build my_lib.toml\n")
+
+
 def test_init_overwrites_nothing(tilec: Callable, tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "main.c").write_text("mine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -37,7 +38,7 @@ def command(directory: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         click.echo(f"wrote {path}")
-    click.echo(f"next: cd {directory} && tilec build {name}.toml")
+    click.echo(f"next: cd {shlex.quote(str(directory))} && tilec build {name}.toml")
 
 
 def _library_name(directory: Path) -> str:

@@ -61,20 +61,23 @@ def format_path(path: KeyPath) -> str:
     return text
 
 
-def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> ManifestError:
-    """That a file cannot be read, for the caller to raise."""
+def unreadable(
+    path: Path, error: OSError | UnicodeDecodeError, *, named: Place | None = None
+) -> ManifestError:
+    """That a file, which a user ``named`` there, cannot be read, for the caller to raise."""
     why = error.strerror if isinstance(error, OSError) else None
     return ManifestError(
-        f"cannot read {path}", place=Place(str(path)), why=why or str(error), remedy="check the path"
+        f"cannot read {path}", place=named or Place(str(path)), why=why or str(error), remedy="check the path"
     )
 
 
-def read_document(path: Path) -> Document:
-    """Reads and parses. Raises ManifestError when the file is missing, no text or no TOML."""
+def read_document(path: Path, *, named: Place | None = None) -> Document:
+    """Reads and parses a file, which another one may have ``named``. Raises ManifestError when it is missing,
+    no text or no TOML."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable(path, error, named=named) from error
     except UnicodeDecodeError as error:
         raise ManifestError(
             f"{path} is not UTF-8 text", place=Place(str(path)), why=str(error), remedy="TOML files are UTF-8"
@@ -99,7 +102,7 @@ def read_manifest(path: Path) -> Document:
             place=document.place(_EXTENDS),
             remedy="leave out extends, or the kernel tables",
         )
-    kernels = read_document(path.parent / named)
+    kernels = read_document(path.parent / named, named=document.place(_EXTENDS))
     if _EXTENDS in kernels.data:
         raise ManifestError(
             f"{named} has no kernels of its own: it extends another manifest",

@@ -88,6 +88,9 @@ def test_unknown_keys_are_said_once() -> None:
         PassConfigKey.ENABLE_FAST_MATH  # noqa: B018
     with pytest.warns(UserWarning, match="unknown key tl.nobody_knows"):
         made(exponent, pass_configs={"tl.nobody_knows": 1})
+    with pytest.warns(UserWarning, match=r"did you mean tl\.disable_tma_lower\?") as warned:
+        made(exponent, pass_configs={"tl.disable_tma_lowerr": 1})
+    assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made(exponent, pass_configs={"tl.nobody_knows": 1})

@@ -555,3 +555,5 @@ def test_what_a_manifest_cannot_extend(
     with pytest.raises(ManifestError) as caught:
         load_manifest(other)
     assert what in caught.value.what
+    assert caught.value.place is not None
+    assert caught.value.place.key == "extends", "said where it is named"

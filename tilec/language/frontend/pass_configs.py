@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from tilec.errors import SourceTypeError
-from tilec.language.values.places import source_error
+from tilec.language.values.places import here, source_error
+from tilec.spelling import nearest
 
 _TL = """
 SIMPLIFY DYNAMIC_ALIGNMENT DISABLE_DYNAMIC_TAIL_SPLIT DISABLE_WARP_SPECIALIZED ENABLE_FAST_MATH
@@ -79,10 +80,13 @@ def by_text(configs: Mapping[Any, Any]) -> dict[str, Any]:
     found = {str(getattr(key, "value", key)): value for key, value in configs.items()}
     for text in found:
         if re.sub(r"^tirx\.", "tir.", text) not in PassConfigKey._value2member_map_:
-            _warn_once(f"pass_configs has the unknown key {text}, which means nothing")
+            near = nearest(text, PassConfigKey._value2member_map_)
+            hint = f"; did you mean {near}?" if near else ""
+            _warn_once(f"pass_configs has the unknown key {text}, which means nothing{hint}")
     return found
 
 
 @lru_cache(maxsize=256)
 def _warn_once(text: str) -> None:
-    warnings.warn(text, stacklevel=2)
+    place = here()
+    warnings.warn_explicit(text, UserWarning, place.file or "", place.line or 0)
