@@ -48,6 +48,14 @@ def test_importing_tilec_is_quick_and_light() -> None:
     assert seconds < 0.06
 
 
+def test_a_build_that_reuses_everything_loads_no_language() -> None:
+    _, loaded = quickest(
+        "import sys, tilec.build.library; print([name.replace('.', '_') for name in sys.modules])"
+    )
+    assert "tilec_build_frontend" in loaded
+    assert not loaded & {"tvm", "tilec_language", "tilec_lowering"}
+
+
 def test_the_package_is_the_program_too() -> None:
     command = [sys.executable, "-m", "tilec", "--help"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith(

@@ -10,7 +10,6 @@ from tilec.backends.base import backend_of
 from tilec.dtypes import lookup
 from tilec.errors import Kind, Place, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.language.values.access import read_by, written_by
 from tilec.manifest import Variant
 from tilec.targets import Target
 
@@ -39,7 +38,9 @@ def check_limits(kernel: ir.Kernel, targets: Iterable[Target], variant: Variant)
 
 def _shared_tiles(stmt: ir.Stmt) -> dict[str, int]:
     """Bytes of the shared tiles that a statement reads and writes."""
-    used = (*read_by(stmt), *written_by(stmt))
+    from tilec.ir.traits import read, written
+
+    used = (*read(stmt), *written(stmt))
     return {str(buffer.name): _bytes(buffer) for buffer in used if str(buffer.scope()).startswith("shared")}
 
 
