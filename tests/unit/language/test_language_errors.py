@@ -92,6 +92,23 @@ def test_builtin_exceptions_keep_their_class(kind):
     assert caught.value.args == ("x",)
 
 
+def test_recursion_without_an_end_says_so():
+    @T.macro
+    def again(B, at):
+        B[at] = at
+        again(B, at + 1)
+
+    @T.prim_func
+    def main(B: Ints):
+        with T.Kernel(8) as bx:
+            again(B, bx)
+
+    with pytest.raises(RecursionError) as caught:
+        build(main)
+    assert "a macro calls itself" in caught.value.why
+    assert caught.value.remedy == "test a Python number in front of the call, or write a loop"
+
+
 def test_carets_under_characters_that_are_no_ascii(tmp_path):
     file = tmp_path / "wide.py"
     file.write_text('    "äöü", A[9]\n', encoding="utf-8")

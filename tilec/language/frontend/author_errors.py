@@ -37,6 +37,10 @@ _OF_CODE = (
     "the kernel's Python code raised while it was elaborated",
     "correct the code, or the dims, args and config it was given",
 )
+_OF_RECURSION = (
+    "a function or a macro calls itself, and nothing that is known while building ends it",
+    "test a Python number in front of the call, or write a loop",
+)
 #: Classes whose `SourceError` has a name.
 _NAMED: dict[type[BaseException], type[SourceError]] = {
     AssertionError: SourceAssertionError,
@@ -66,6 +70,8 @@ def _reason(error: BaseException, place: Place | None) -> tuple[str, str]:
     """Why the author's code raises an error, and what to do."""
     if _OPERANDS.search(str(error)):
         return _OF_EXPRESSIONS
+    if isinstance(error, RecursionError):
+        return _OF_RECURSION
     return _of_arguments(error, place) or _OF_CODE
 
 
