@@ -65,9 +65,11 @@ class Facts:
     expression, latest first, by the end of their range that makes it largest or smallest. Proofs take no help
     from an external solver, whose answers could depend on the time that it has."""
 
-    def __init__(self, kernel: Kernel, mutable: Container[Var] = ()) -> None:
-        """``mutable`` are the buffers that statements write: what is read from them may change."""
+    def __init__(self, kernel: Kernel, mutable: Container[Var] = (), scaled: bool = False) -> None:
+        """``mutable`` are the buffers that statements write: what is read from them may change. ``scaled``
+        proofs take multiples of what is known, too."""
         self.analyzer = sym.Analyzer()
+        self._scaled = scaled
         self._mutable = mutable
         self._ranges: list[tuple[Var, Expr, Expr]] = []
         self._lesser: dict[Var, tuple[Expr, Expr]] = {}
@@ -255,8 +257,8 @@ class Facts:
         return any(self.analyzer.can_prove(end > 0) for end in ends)
 
     def _follows(self, positive: Expr) -> bool:
-        """Whether ``positive`` is at least what is known to be positive, for the values of the variables that
-        were introduced last, whichever of them alone it mentions."""
+        """Whether ``positive`` is at least what is known to be positive, or a multiple, for the values of
+        the variables that were introduced last, whichever of them alone it mentions."""
         if not self._gaps:
             return False
         try:
@@ -268,7 +270,7 @@ class Facts:
         """`_follows`; ValueError where a number is beyond its type. Each form of ``left`` is compared once:
         most ranges are of variables that it does not mention."""
         found = self._exceeds_known(left)
-        for var, low, high in reversed(self._ranges):
+        for var, low, high in self._latest():
             if found or var not in set(undefined_vars(left)):
                 continue
             linear = linear_in(left, [var])
@@ -279,9 +281,25 @@ class Facts:
                 found = self._exceeds_known(left)
         return found
 
+    def _latest(self) -> list[tuple[Var, Expr, Expr]]:
+        """The ranges, the last ones first; in scaled proofs first those of what nothing known mentions."""
+        latest = self._ranges[::-1]
+        if not self._scaled:
+            return latest
+        mentioned = {var for known in self._gaps for var in undefined_vars(known)}
+        return sorted(latest, key=lambda entry: entry[0] in mentioned)
+
     def _exceeds_known(self, left: Expr) -> bool:
-        numbers = (int_value(self.analyzer.simplify(left - known)) for known in self._gaps)
-        return any(number is not None and number >= 0 for number in numbers)
+        return any(
+            self._exceeds(left, known, times)
+            for known in self._gaps
+            for times in (_times(left, known) if self._scaled else (1,))
+        )
+
+    def _exceeds(self, left: Expr, known: Expr, times: int) -> bool:
+        """Whether ``left`` is positive if it is compared with so many times what is 1 at least."""
+        number = int_value(self.analyzer.simplify(left - known * times))
+        return number is not None and number + times > 0
 
     def _extreme(self, expr: Expr, largest: bool, number: int | None = None) -> Expr:
         """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in. Of ends
@@ -402,6 +420,18 @@ def _at(linear: Sequence[Expr], end: Expr) -> Expr | None:
         if abs(times * number) + beside > limits(dtype_of(rest))[1]:
             return None
     return rest + factor * end
+
+
+def _times(left: Expr, known: Expr) -> tuple[int, ...]:
+    """1, and how many times ``left`` has a variable of ``known``, where that is whole and fits the type."""
+    var = next((var for var in undefined_vars(known) if not tirx.is_buffer_var(var)), None)
+    if var is None:
+        return (1,)
+    ours, theirs = (linear_in(expr, [var]) for expr in (left, known))
+    wanted, given = (int_value(linear[0]) if linear else None for linear in (ours, theirs))
+    times = wanted // given if wanted and given and wanted % given == 0 else 1
+    most = max((abs(node.value) for node in walk(known) if isinstance(node, tirx.IntImm)), default=0)
+    return (1, times) if 1 < times <= limits(dtype_of(known))[1] // max(most, 1) else (1,)
 
 
 def gap(cond: Expr) -> Expr | None:

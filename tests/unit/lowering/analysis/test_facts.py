@@ -150,6 +150,18 @@ def test_what_is_tested_for_the_last_of_a_tile_holds_for_all(grid):
     assert facts.prove(bx * 64 + j < N) is None
 
 
+def test_what_is_tested_of_a_result_holds_for_what_a_step_reads_of_it():
+    """Strided windows: the last of 254 results reads up to 253 * 2 + 4."""
+    k, bx, j = variables("k", "bx", "j")
+    facts = Facts(Kernel("k", (), (), ()), scaled=True)
+    for var, extent in ((k, 5), (bx, 4), (j, 64)):
+        facts.bind_range(var, 0, extent)
+    with facts.assume(bx * 64 + j < 254):
+        assert facts.prove((bx * 64 + j) * 2 + k < 511) is True
+        assert facts.prove((bx * 64 + j) * 2 + k < 510) is None
+    assert facts.prove((bx * 64 + j) * 2 + k < 511) is None
+
+
 class Counted:
     """An analyzer that counts what it simplifies."""
 
