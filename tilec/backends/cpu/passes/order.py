@@ -7,6 +7,7 @@ from tilec.backends.cpu.passes.ask_for_tiles import AskForTiles
 from tilec.backends.cpu.passes.ask_for_weights import AskForWeights
 from tilec.backends.cpu.passes.branch_few_rows import BranchFewRows
 from tilec.backends.cpu.passes.carry_columns import CarryColumns
+from tilec.backends.cpu.passes.carry_sums import CarrySums
 from tilec.backends.cpu.passes.even_trips import EvenTrips
 from tilec.backends.cpu.passes.forward_operands import ForwardOperands
 from tilec.backends.cpu.passes.fuse_elementwise import FuseElementwise
@@ -54,6 +55,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     UnlessOverlapping(OwnUpdates()),
     EvenTrips(),
     UnlessOverlapping(VectoriseInside()),
+    CarrySums(),
     ExpandSparse(),
     BoundProducts(),
     TurnFewRows(),

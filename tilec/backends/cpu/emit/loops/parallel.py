@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.alignments import emit_aligned
+from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest
 from tilec.backends.cpu.emit.loops.updates import emit_updates
-from tilec.backends.cpu.emit.loops.versions import without_named_conditions
+from tilec.backends.cpu.emit.loops.versions import corners, without_named_conditions
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import all_of, dtype_of, each_once
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.emission.statements import learn_binding
+from tilec.lowering.emission.statements import branch, learn_binding, sequence
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -40,16 +42,43 @@ def _emit_loops(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
                                remedy="use a serial loop, or an if around the rest of the body")  # fmt: skip
     lane = lane_axis(stmt, ctx)
-    body = with_named_reads(body, stmt.vars[lane])
-    order = [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]
+    loops = joined_iterations(replace(stmt, body=body), lane, ctx)
+    parts = [_emit_vectors(loop, lane, ctx) for loop in loops]
+    return sequence([part for part in parts if part is not None])
+
+
+def _emit_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tirx.Stmt | None:
+    """A loop, several vectors of lanes at a time where no condition tells them apart; where one may, a test
+    in front of the loop says whether it does."""
+    found, nest = joined_vectors(loop, lane, ctx), _nest(loop, lane, ctx)
+    wide, conds = found or (None, [])
+    unknown = each_once(cond for cond in conds if ctx.facts.prove(cond) is not True)
+    ends = corners(unknown, nest, ctx)
+    if wide is None or ends is None:
+        return _emit_nest(nest, ctx)
+    if not ends:
+        return _emit_nest(_nest(wide, len(wide.vars) - 1, ctx), ctx)
+    test = all_of([end for _, end in ends])
+    with ctx.facts.assume(test):
+        then = _emit_nest(_nest(wide, len(wide.vars) - 1, ctx), ctx)
+    return branch(ctx.value(test), then, _emit_nest(nest, ctx))
+
+
+def _emit_nest(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
+    with ctx.scope(), ctx.lane_scope(None):
+        return emit_aligned(nest, ctx)
+
+
+def _nest(stmt: Parallel, lane: int, ctx: LaneContext) -> Nest:
+    """The loops of a Parallel, of which an axis has the lanes: the innermost one."""
+    body = with_named_reads(stmt.body, stmt.vars[lane])
     loops = []
-    for axis in order:
+    for axis in [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]:
         var, extent = stmt.vars[axis], _extent(stmt.extents[axis], stmt.vars[axis])
         ctx.facts.bind_range(var, 0, extent)
         loops.append((var, tirx.const(0, dtype_of(var)), extent))
     _bind_indices(body, ctx)
-    with ctx.scope(), ctx.lane_scope(None):
-        return emit_aligned(Nest(tuple(loops), body), ctx)
+    return Nest(tuple(loops), body)
 
 
 def _leaves_nest(body: Block) -> bool:

@@ -1,0 +1,147 @@
+"""Iterations whose sums share what they read: how many run at a time, and that results are those of any
+order."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilec
+import tilec.language as T
+from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
+from tilec.ir.nodes import Alloc, Parallel, walk
+from tilec.language.frontend.elaborate import elaborate
+from tilec.targets import parse_target
+
+RANDOM = np.random.default_rng(5)
+
+
+def convolution(rows, channels=16):
+    """Sums of windows with a rim of zeros, channels last."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((rows, rows, 8), "float32"),
+        W: T.Tensor((3, 3, 8, channels), "float32"),
+        Y: T.Tensor((rows, rows, channels), "float32"),
+    ):
+        with T.Kernel(rows, threads=32) as y:
+            for x, o in T.Parallel(rows, channels):
+                total = T.alloc_var("float32", init=0.0)
+                for ky, kx in T.grid(3, 3):
+                    if y + ky >= 1 and y + ky <= rows and x + kx >= 1 and x + kx <= rows:
+                        for c in T.serial(8):
+                            total += X[y + ky - 1, x + kx - 1, c] * W[ky, kx, c, o]
+                Y[y, x, o] = total
+
+    return main
+
+
+def strided(length):
+    """Every second window of a row, in blocks whose last one is not whole."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((2 * length + 3,), "float32"),
+        W: T.Tensor((16, 5), "float32"),
+        Y: T.Tensor((16, length), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(length, 64), 16, threads=32) as (bx, o):
+            for i in T.Parallel(64):
+                total = T.alloc_var("float32", init=0.0)
+                for _, k in T.grid(2, 5):
+                    if bx * 64 + i < length:
+                        total += X[(bx * 64 + i) * 2 + k] * W[o, k]
+                if bx * 64 + i < length:
+                    Y[o, bx * 64 + i] = total
+
+    return main
+
+
+def rows(kind):
+    """Sums of rows times a tile, whose loops are as long as the iteration says by its number, a variable or a
+    tensor; or all alike."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((12, 32), "float32"),
+        W: T.Tensor((32, 16), "float32"),
+        ends: T.Tensor((12,), "int32"),
+        Y: T.Tensor((12, 16), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i, o in T.Parallel(12, 16):
+                total = T.alloc_var("float32", init=0.0)
+                end = T.alloc_var("int32", init=0)
+                end = ends[i]
+                stop = {"alike": 32, "number": i + 1, "variable": end, "tensor": ends[i]}[kind]
+                for k in T.serial(stop):
+                    total += X[i, k] * W[k, o]
+                Y[i, o] = total
+
+    return main
+
+
+def joined(function: Any, target: str = "x86-64-v4") -> list[int]:
+    """How many variables for sums each loop of the first Parallel has."""
+    kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
+    (loop,) = [stmt for stmt in walk(kernel.body) if isinstance(stmt, Parallel)]
+    ctx: Any = SimpleNamespace(target=parse_target(target))
+    lane = len(loop.vars) - 1
+    found = []
+    for part in joined_iterations(loop, lane, ctx):
+        wide, _ = joined_vectors(part, lane, ctx) or (part, [])
+        sums = [stmt for stmt in walk(wide.body) if isinstance(stmt, Alloc)]
+        found.append(sum(str(stmt.buffer.dtype) == "float32" for stmt in sums))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("function", "target", "found"),
+    [
+        (convolution(13), "x86-64-v4", [7, 6]),
+        (convolution(13, 32), "x86-64-v4", [14, 12]),
+        (convolution(16), "x86-64-v3", [8]),
+        (strided(100), "x86-64-v4", [4]),
+        (rows("alike"), "x86-64-v4", [6]),
+        (rows("number"), "x86-64-v4", [1]),
+        (rows("variable"), "x86-64-v4", [1]),
+        (rows("tensor"), "x86-64-v4", [1]),
+    ],
+)
+def test_how_many_run_at_a_time(function, target, found):
+    assert joined(function, target) == found
+
+
+@pytest.mark.parametrize(("size", "channels"), [(13, 32), (16, 20)])
+def test_windows_with_a_rim(size, channels):
+    X, W = (
+        RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((size, size, 8), (3, 3, 8, channels))
+    )
+    Y = np.zeros((size, size, channels), np.float32)
+    tilec.compile(convolution(size, channels), target="cpu")(X, W, Y)
+    padded = np.pad(X, ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (0, 1))
+    np.testing.assert_allclose(Y, np.einsum("yxckl,klco->yxo", windows, W), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [64, 100])
+def test_windows_of_every_second_place(length):
+    X, W = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((2 * length + 3,), (16, 5)))
+    Y = np.zeros((16, length), np.float32)
+    tilec.compile(strided(length), target="cpu")(X, W, Y)
+    windows = np.lib.stride_tricks.sliding_window_view(X, 5)[::2]
+    np.testing.assert_allclose(Y, 2 * W @ windows.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["alike", "number", "variable", "tensor"])
+def test_rows_of_any_length(kind):
+    X, W = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((12, 32), (32, 16)))
+    ends, Y = RANDOM.integers(0, 33, 12, dtype=np.int32), np.zeros((12, 16), np.float32)
+    tilec.compile(rows(kind), target="cpu")(X, W, ends, Y)
+    stops = {"alike": np.full(12, 32), "number": np.arange(12) + 1}.get(kind, ends)
+    wanted = np.where(np.arange(32) < stops[:, None], X, 0) @ W
+    np.testing.assert_allclose(Y, wanted, rtol=1e-4, atol=1e-4)

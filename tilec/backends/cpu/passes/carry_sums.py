@@ -1,0 +1,146 @@
+"""Sums that loops around a Parallel add to its elements are kept in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.exprs import inlined, int_value, linear_in, loads, reads, transform, uses
+from tilec.ir.nodes import Alloc, Bind, Block, For, If, Parallel, Stmt, Store, walk
+from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.traits import Rewriter, defined
+from tilec.lowering.analysis.accesses import accesses, long_vars, share_elements, values_of
+from tilec.lowering.analysis.accumulations import find_accumulations
+from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.passes.base import BlockPass
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, TensorLoad, Var
+
+#: What iterations consist of that may be turned.
+_PLAIN = (Bind, Store, If, For, Alloc)
+#: Trips below which an element is hardly brought back and forth.
+_FEW = 8
+
+
+class CarrySums(BlockPass):
+    """In: loops over nothing but a Parallel whose iterations each add to an element of a tile. Out: the
+    Parallel around the loops, which add up in a local.var. It is left as it is where each element of a tensor
+    is read once: these are read in their order."""
+
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with such loops inside."""
+        return [_turned(stmt) if isinstance(stmt, For) else stmt for stmt in block]
+
+
+def _turned(loop: For) -> Stmt:
+    loops = [loop]
+    while len(loops[-1].body) == 1 and isinstance(loops[-1].body[0], For):
+        loops.append(loops[-1].body[0])
+    inner = loops[-1].body[0]
+    if len(loops[-1].body) > 1 or not isinstance(inner, Parallel) or not _may_turn(loops, inner):
+        return loop
+    items = [item for item in accesses(inner.body) if item.buffer in _results(inner)]
+    carried = {item.buffer: _variable(item.buffer) for item in items}
+    elements = {item.buffer: item.indices for item in items}
+    body = _Carried(carried).block(inner.body)
+    for each in reversed(loops):
+        body = (replace(each, body=body),)
+    before, after = [], []
+    zero = (tirx.const(0, "int32"),)
+    for tile, variable in carried.items():
+        element = tirx.BufferLoad(tile, list(elements[tile]))
+        before += [Alloc(variable, loc=inner.loc), Store(variable, zero, element, loc=inner.loc)]
+        after.append(Store(tile, elements[tile], tirx.BufferLoad(variable, list(zero)), loc=inner.loc))
+    return replace(inner, body=(*before, *body, *after))
+
+
+def _variable(tile: Var) -> Var:
+    return tirx.decl_buffer((1,), str(tile.dtype), str(tile.name), scope="local.var")
+
+
+def _results(loop: Parallel) -> set[Var]:
+    """The buffers that a Parallel writes, but for what its iterations have for themselves."""
+    return written_in(loop.body) - {var for stmt in walk(loop.body) for var in defined(stmt)}
+
+
+def _may_turn(loops: Sequence[For], inner: Parallel) -> bool:
+    """Whether an iteration meets elements of its own alone, in all trips the same ones, and reads others more
+    than once."""
+    made, counted = _results(inner), [loop.var for loop in loops]
+    bounds = [bound for loop in loops for bound in (loop.start, loop.stop, loop.step)]
+    sizes = [extent for extent in inner.extents if not isinstance(extent, int)]
+    trips = [known_trips(loop) for loop in loops]
+    return (
+        not inner.hints.given
+        and all(isinstance(stmt, _PLAIN) for stmt in walk(inner.body))
+        and any(item.store.buffer in made for item in find_accumulations(inner.body, loops[-1].var))
+        and not any(reads(bound, made) for bound in bounds)
+        and not any(uses(size, counted) for size in sizes)
+        and prod(_FEW if each is None else len(each) for each in trips) >= _FEW
+        and all(_is_own(tile, counted, inner) for tile in made)
+        and _reads_again(loops, inner, made)
+    )
+
+
+def _is_own(tile: Var, counted: Sequence[Var], inner: Parallel) -> bool:
+    """Whether an iteration, and no other one, meets one element of a tile whatever the trip is."""
+    items = [item for item in accesses(inner.body) if item.buffer.same_as(tile)]
+    inside = [*counted, *(var for stmt in walk(inner.body) for var in defined(stmt))]
+    moves = any(uses(index, inside) or next(loads(index), None) is not None for index in items[0].indices)
+    return not tile.scope().startswith("global") and not moves and share_elements(items, long_vars(inner))
+
+
+def _reads_again(loops: Sequence[For], inner: Parallel, made: set[Var]) -> bool:
+    """Whether no tensor has each of its elements read once."""
+    names, counted = values_of(walk(inner.body)), [loop.var for loop in loops]
+    items = [item for item in accesses(inner.body) if item.buffer not in made and not item.is_write]
+    return not any(
+        _is_once([inlined(index, names) for index in item.indices], counted, inner)
+        for item in items
+        if item.buffer.scope() not in PER_THREAD
+    )
+
+
+def _is_once(indices: Sequence[Expr], counted: Sequence[Var], inner: Parallel) -> bool:
+    """Whether all variables tell which element it is, those of trips from elements that lie apart."""
+    variables = (*counted, *long_vars(inner))
+    told = all(any(uses(index, (var,)) for index in indices) for var in variables)
+    return told and not any(_meet(index, counted, inner) for index in indices)
+
+
+def _meet(index: Expr, counted: Sequence[Var], inner: Parallel) -> bool:
+    """Whether iterations of a trip read along an index what those of others do, as windows have it."""
+    factors = [int_value(factor) or 0 for factor in linear_in(index, [*counted, *inner.vars])[:-1]]
+    if not factors:
+        return False
+    steps, own = factors[: len(counted)], factors[len(counted) :]
+    lengths = (int_value(extent) or 1 for extent in inner.extents)
+    reach = sum(abs(factor) * (length - 1) for factor, length in zip(own, lengths, strict=True))
+    return any(step and abs(step) <= reach for step in steps)
+
+
+class _Carried(Rewriter):
+    """Statements over variables in the place of elements."""
+
+    def __init__(self, variables: Mapping[Var, Var]) -> None:
+        super().__init__()
+        self._variables = variables
+
+    def expr(self, expr: Expr) -> Expr:
+        """With elements read from the variables."""
+        return transform(expr, self._read)
+
+    def element(self, buffer: Var, indices: tuple[Expr, ...]) -> tuple[Var, tuple[Expr, ...]]:
+        """The variable of an element."""
+        variable = self._variables.get(buffer)
+        return (buffer, indices) if variable is None else (variable, (tirx.const(0, "int32"),))
+
+    def _read(self, node: Expr) -> TensorLoad | None:
+        variable = self._variables.get(getattr(node, "source", None))
+        return None if variable is None else tirx.BufferLoad(variable, [tirx.const(0, "int32")])
