@@ -63,3 +63,74 @@ def test_no_unsigned_number_is_below_zero():
                     Y[i] += 8
 
     agree(main, np.arange(64, dtype=np.uint32), np.zeros(64, np.int32), expected=np.full(64, 6, np.int32))
+
+
+_ENDS = (-(2**31), -(2**31) + 5, -1431655765, -3, -1, 0, 2, 715827883, 2**30, 2**31 - 8, 2**31 - 1)
+
+
+def _conditions(v, w):
+    """What holds of numbers that wrap around; both of one kind, of NumPy or of the language."""
+    return [v * 3 + 7 > 2, v + 1 > v, v - w < 0, v * 2 // 2 == v, (v + 5) % 4 == 1, (v * 6) % 3 == 0,
+            (v + w) >> 1 == v, v * 5 >= w]  # fmt: skip
+
+
+def test_sums_of_elements_wrap_around_in_conditions():
+    """No simplifier and no compiler takes them for whole numbers, in front of a condition or behind one."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int32"), Z: T.Tensor((64,), "int32"), Y: T.Tensor((10, 64), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                v, w = X[i], Z[i]
+                for place, cond in enumerate(_conditions(v, w)):
+                    Y[place, i] = 0
+                    if cond:
+                        Y[place, i] = 1
+                Y[8, i] = 0
+                Y[9, i] = 0
+                if v > 0 and v + v > 0:
+                    Y[8, i] = 1
+                if v > w:
+                    Y[9, i] = T.if_then_else(v - w > 0, 1, 2)
+
+    v = np.resize(np.array(_ENDS, np.int32), 64)
+    w = np.roll(v, 5)
+    with np.errstate(over="ignore"):
+        conditions = _conditions(v, w)
+        nested = [(v > 0) & (v + v > 0), np.where(v > w, np.where(v - w > 0, 1, 2), 0)]
+    agree(main, v, w, expected=np.stack([*conditions, *nested]).astype(np.int32))
+
+
+@pytest.mark.parametrize(("n", "m"), [(2**31 - 1, -5), (-(2**31), 7), (2**30, 2**30)])
+def test_sums_of_arguments_wrap_around_in_conditions(n, m):
+    @T.prim_func
+    def main(n: T.int32, m: T.int32, Y: T.Tensor((9,), "int32")):
+        with T.Kernel(1, threads=32):
+            T.clear(Y)
+            for place, cond in enumerate(_conditions(n, m)):
+                if cond:
+                    Y[place] = 1
+            if n > 0 and n + n > 0:
+                Y[8] = 1
+
+    with np.errstate(over="ignore"):
+        left, right = np.int32(n), np.int32(m)
+        conditions = [*_conditions(left, right), left > 0 and left + left > 0]
+    agree(main, n, m, expected=np.array(conditions, np.int32))
+
+
+def test_conditions_on_numbers_beyond_their_type():
+    """An analyzer that moves 65535 to the other side has no such number."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "uint16"), Y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                least = (2147483647 + X[i]) % 3
+                Y[i] = T.if_then_else(X[i] - 2147483647 < least - 65530, 1, 0)
+
+    given = np.resize(np.array([0, 1, 2, 21845, 65535], np.uint16), 64)
+    with np.errstate(over="ignore"):
+        wide = given.astype(np.int32)
+        expected = wide - np.int32(2**31 - 1) < (np.int32(2**31 - 1) + wide) % 3 - 65530
+    agree(main, given, expected=expected.astype(np.int32))

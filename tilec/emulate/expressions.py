@@ -157,7 +157,7 @@ class Expressions:
         text = f"({self._code(expr.a)} {sign} {self._code(expr.b)})"
         if dtype in ("uint32", "uint64"):
             text = f"u{dtype[4:]}{text}"
-        elif dtype in ("uint8", "uint16", "int8", "int16"):
+        elif dtype in ("uint8", "uint16", "int8", "int16") or (self._evaluating and is_integer(dtype)):
             text = f"wrap({text}, {dtype!r})"
         return Value(text, dtype)
 

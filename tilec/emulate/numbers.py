@@ -78,11 +78,10 @@ def cast(value: Any, source: str, dtype: str) -> Any:
         if is_float(source) and not is_float(dtype):
             return _truncated(value, dtype)
         return value.astype(TYPES[dtype])
-    if is_float(dtype):
-        return TYPES[dtype].type(value)
     if is_float(source):
-        return int(_truncated(np.asarray([value]), dtype)[0])
-    return wrap(value, dtype)
+        return TYPES[dtype].type(value) if is_float(dtype) else int(_truncated(np.asarray([value]), dtype)[0])
+    value = value if source == "bool" else wrap(value, source)
+    return TYPES[dtype].type(value) if is_float(dtype) else wrap(value, dtype)
 
 
 def _truncated(value: np.ndarray, dtype: str) -> np.ndarray:

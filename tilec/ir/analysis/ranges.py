@@ -6,11 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import operands, rebuild, scalar_dtype, transform, walk
+from tilec.ir.exprs import COMPARE, int_value, operands, rebuild, scalar_dtype, transform, walk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tvm.ir import Expr
     from tvm.sym import Analyzer
 
@@ -83,8 +85,85 @@ def as_types_have_it(expr: Expr, analyzer: Analyzer) -> Expr:
     the value) made opaque: twice inverted, it may be any number of its type."""
     if not any(_is_suspect(node) for node in walk(expr)):
         return expr
-    bare = as_written(expr)
+    bare = _reopened(expr)
     return transform(bare, lambda node: _opaque(node, analyzer) if _is_suspect(node) else None)
+
+
+def as_data_has_it(cond: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None = None) -> Expr:
+    """`as_types_have_it` of a condition, of signed arithmetic on data, too (`wraps_around`)."""
+    bare = as_types_have_it(cond, analyzer)
+    if not any(_is_signed(node) for node in walk(bare)):
+        return bare
+
+    def visit(node: Expr) -> Expr | None:
+        if _is_hidden(node) or _meets_place(node, analyzer, counts):
+            return node
+        if isinstance(node, tirx.FloorMod) and (int_value(node.b) or 0).bit_count() == 1:
+            return tirx.FloorMod(whole(node.a), node.b)
+        if not _is_signed(node) or not has_data(node, analyzer, counts):
+            return None
+        made = _of_data(node, analyzer, counts)
+        return made if _holds(scalar_dtype(made), made, analyzer) else _hidden(made)
+
+    def whole(part: Expr) -> Expr:
+        """What wraps around by a multiple of the divisor, which makes no difference."""
+        if not _is_signed(part):
+            return as_data_has_it(part, analyzer, counts)
+        return rebuild(part, tuple(map(whole, operands(part))))
+
+    return transform(bare, visit)
+
+
+def _meets_place(node: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+    """Whether an index or a dim is added to data, or compared with it: the data is a place, too."""
+    if not _is_signed(node) and not isinstance(node, COMPARE):
+        return False
+    names = (leaf for leaf in _leaves(node) if isinstance(leaf, Var))
+    return any(not has_data(name, analyzer, counts) for name in names)
+
+
+def _of_data(expr: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> Expr:
+    return rebuild(expr, tuple(as_data_has_it(part, analyzer, counts) for part in operands(expr)))
+
+
+def wraps_around(expr: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+    """Whether signed arithmetic may wrap around: that on data (`has_data`) does. Indices, dims, counters of
+    loops, and what leads to them are whole numbers to the author."""
+    if not _is_signed(expr) or not has_data(expr, analyzer, counts):
+        return False
+    return not _holds(scalar_dtype(expr), _of_data(expr, analyzer, counts), analyzer)
+
+
+def has_data(expr: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+    """Whether data takes part in a value. ``counts`` says of a variable, or of a buffer's elements, that they
+    are none; without it, data are elements and variables of which nothing is known."""
+    return any(_is_data(leaf, analyzer, counts) for leaf in _leaves(expr))
+
+
+def _leaves(expr: Expr) -> Iterator[Expr]:
+    """The variables, the elements and the floats that an integer is computed from."""
+    if isinstance(expr, (TensorLoad, Var)) or "float" in scalar_dtype(expr):
+        yield expr
+    else:
+        yield from (leaf for part in operands(expr) for leaf in _leaves(part))
+
+
+def _is_data(leaf: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+    if isinstance(leaf, TensorLoad):
+        return counts is None or not counts(leaf.source)
+    if isinstance(leaf, Var):
+        return not (_holds_less(leaf, analyzer) if counts is None else counts(leaf))
+    return True
+
+
+def _is_signed(node: Expr) -> bool:
+    return type(node) in _WRAPPING and scalar_dtype(node).startswith("int")
+
+
+def _holds_less(var: Var, analyzer: Analyzer) -> bool:
+    """Whether a variable is known not to be some number of its type."""
+    bound, (low, high) = analyzer.const_int_bound(var), limits(scalar_dtype(var))
+    return bool(bound.min_value > max(low, -_ENDLESS) or bound.max_value < min(high, _ENDLESS))
 
 
 def as_passes_have_it(made: Expr, value: Expr, analyzer: Analyzer) -> Expr:
@@ -97,6 +176,15 @@ def as_passes_have_it(made: Expr, value: Expr, analyzer: Analyzer) -> Expr:
     bound = analyzer.const_int_bound(inner)
     whole = bound.min_value <= low and high <= bound.max_value
     return made if whole or _holds(dtype, inner, analyzer) else _hidden(made)
+
+
+def _reopened(expr: Expr) -> Expr:
+    """`as_written` of what `as_types_have_it` alone has made opaque."""
+
+    def visit(node: Expr) -> Expr | None:
+        return _reopened(node.a.a) if _is_hidden(node) and not _is_signed(node.a.a) else None
+
+    return transform(expr, visit) if any(_is_hidden(node) for node in walk(expr)) else expr
 
 
 def as_written(expr: Expr) -> Expr:

@@ -25,13 +25,12 @@ from tilec.ir import nodes as ir
 from tilec.ir.analysis.host_bounds import NO_ENDS, Ends, ends_of, fixed, number_ends
 from tilec.ir.analysis.index_limits import Limits
 from tilec.ir.analysis.intervals import Interval, combined, of_type
+from tilec.ir.analysis.places import INDICES
 from tilec.ir.analysis.whole_parts import range_of_rest, range_of_whole, rest_of, whole_of
 from tilec.ir.exprs import BINARY, COMPARE, dtype_of, int_value, loads, operands, rebuild, walk
 from tilec.ir.guards import largest_dim
 from tilec.ir.stmt import held, own
 
-#: Fields of statements that are indices.
-_INDICES = frozenset({"indices", "start", "stop", "step", "extent", "extents", "index", "grid"})
 _SPREAD = (tirx.Add, tirx.Sub, tirx.Mul, tirx.LShift)
 _PRODUCTS = (tirx.Mul, tirx.LShift)
 _CHOICES = ("prim.if_then_else", "tirx.if_then_else")
@@ -125,7 +124,7 @@ class _Widening:
         changes = dict(names or {})
         for item in held(type(stmt)):
             if item.name not in changes:
-                changes[item.name] = self._field(getattr(stmt, item.name), item.name in _INDICES)
+                changes[item.name] = self._field(getattr(stmt, item.name), item.name in INDICES)
         changes = {name: value for name, value in changes.items() if not _is_same(value, getattr(stmt, name))}
         return replace(stmt, **changes) if changes else stmt
 
@@ -433,7 +432,7 @@ def _gather(value: Any, found: set[Var], is_index: bool = False) -> None:
                 _gather(part, found, is_index)
     elif isinstance(value, (ir.Stmt, ir.Region)):
         for item in own(type(value)):
-            _gather(getattr(value, item.name), found, item.name in _INDICES)
+            _gather(getattr(value, item.name), found, item.name in INDICES)
 
 
 def _gather_in(expr: Expr, found: set[Var], is_index: bool) -> None:

@@ -88,7 +88,12 @@ def elaborating(session: Session) -> Iterator[Session]:
 def simplify(expr: Expr) -> Expr:
     """The expression simplified with everything known about dimensions and loop variables."""
     session: Session | None = getattr(_STATE, "session", None)
-    return expr if session is None else session.analyzer.simplify(_faithful(expr, session))
+    if session is None:
+        return expr
+    try:
+        return session.analyzer.simplify(_faithful(expr, session))
+    except ValueError:  # a number beyond its type, which the analyzer comes to
+        return expr
 
 
 def constant(expr: Expr) -> int | None:
@@ -103,16 +108,21 @@ def prove(expr: Expr) -> bool | None:
     """Whether a condition always (True) or never (False) holds; None if that is not known."""
     from tvm import tirx
 
+    from tilec.ir.analysis.ranges import as_data_has_it
+
     if expr.ty.dtype != "bool":
         known = constant(expr)
         return None if known is None else known != 0
     session: Session | None = getattr(_STATE, "session", None)
     if session is None:
         return None
-    expr = _faithful(expr, session)
-    if session.analyzer.can_prove(expr):
-        return True
-    return False if session.analyzer.can_prove(tirx.Not(expr)) else None
+    expr = as_data_has_it(expr, session.analyzer)
+    try:
+        if session.analyzer.can_prove(expr):
+            return True
+        return False if session.analyzer.can_prove(tirx.Not(expr)) else None
+    except ValueError:  # a number beyond its type, which the analyzer comes to
+        return None
 
 
 def _faithful(expr: Expr, session: Session) -> Expr:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import tvm_ffi
@@ -14,7 +15,18 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.analysis.long_names import LongNames, is_long
-from tilec.ir.analysis.ranges import SHORT, as_types_have_it, as_written, bounds, limits, with_bits
+from tilec.ir.analysis.places import leading
+from tilec.ir.analysis.ranges import (
+    SHORT,
+    as_data_has_it,
+    as_types_have_it,
+    as_written,
+    bounds,
+    has_data,
+    limits,
+    with_bits,
+    wraps_around,
+)
 from tilec.ir.exprs import (
     DIVISIONS,
     all_of,
@@ -30,7 +42,7 @@ from tilec.ir.exprs import (
     transform,
     walk,
 )
-from tilec.ir.nodes import Kernel
+from tilec.ir.nodes import Kernel, ScalarParam
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -75,6 +87,8 @@ class Facts:
         self._lesser: dict[Var, tuple[Expr, Expr]] = {}
         self._numbers: dict[Var, tuple[int, int]] = {}
         self._values: dict[Var, Expr] = {}
+        self._kernel = kernel
+        self._data = {param.var for param in kernel.params if isinstance(param, ScalarParam)}
         self._long_names = LongNames()
         self._multiples: dict[Var, Expr] = {}
         self._known: list[tuple[Expr, bool]] = []
@@ -175,6 +189,8 @@ class Facts:
         """``var`` is a name of ``value``: index arithmetic that is not long stands for it; of integers that
         are read the range is known."""
         dtype = dtype_of(var)
+        if "int" in dtype and has_data(value, self.analyzer, self._counts):
+            self._data.add(var)
         if next(loads(value), None) is None:
             if dtype.startswith("int") and not self._long_names.has(var, value):
                 self.bind_value(var, value)
@@ -216,6 +232,10 @@ class Facts:
             substitute(with_bits(self.inline(expr), self.analyzer), self._multiples)
         )
 
+    def _faithful(self, expr: Expr) -> Expr:
+        """`inline`, with arithmetic on data that may wrap around made opaque."""
+        return as_data_has_it(self.inline(expr), self.analyzer, self._counts)
+
     def prove(self, cond: Expr) -> bool | None:
         """True or False where ``cond`` always is, None where it may be either."""
         verdicts = [self._prove_atom(atom) for atom in conjuncts(cond)]
@@ -228,7 +248,7 @@ class Facts:
         return self._verdicts.of(self._state, cond, self._decide)
 
     def _decide(self, cond: Expr) -> bool | None:
-        cond = self.inline(cond)
+        cond = self._faithful(cond)
         bare = as_written(cond)
         for known, value in self._known:
             if same(known, bare):
@@ -238,9 +258,12 @@ class Facts:
         negated = negate(cond)
         if _is_below_zero(cond) or _is_below_zero(negated):
             return _is_below_zero(negated)
-        if self._holds(cond):
-            return True
-        return False if negated is not None and self._holds(negated) else None
+        try:
+            if self._holds(cond):
+                return True
+            return False if negated is not None and self._holds(negated) else None
+        except ValueError:  # a number beyond its type, which the analyzer comes to
+            return None
 
     def _holds(self, cond: Expr) -> bool:
         simple = self._proof_form(cond)
@@ -289,6 +312,11 @@ class Facts:
         mentioned = {var for known in self._gaps for var in undefined_vars(known)}
         return sorted(latest, key=lambda entry: entry[0] in mentioned)
 
+    def _gap_forms(self, gaps: Iterable[Expr]) -> Iterator[Expr]:
+        for each in gaps:
+            with suppress(ValueError):  # a number beyond its type, which the analyzer comes to
+                yield self._proof_form(each)
+
     def _exceeds_known(self, left: Expr) -> bool:
         return any(
             self._exceeds(left, known, times)
@@ -325,6 +353,18 @@ class Facts:
             left = set(undefined_vars(expr))
         return expr
 
+    @cached_property
+    def _leading(self) -> frozenset[Var]:
+        return leading(self._kernel.body)
+
+    def _counts(self, name: Var) -> bool:
+        """Whether a variable, or an element of a buffer, is a whole number to the author."""
+        return not (name in self._data or tirx.is_buffer_var(name)) or name in self._leading
+
+    def wraps_around(self, expr: Expr) -> bool:
+        """Whether signed arithmetic on data (`ranges.has_data`) may leave its type."""
+        return wraps_around(self.inline(expr), self.analyzer, self._counts)
+
     def is_stable(self, expr: Expr) -> bool:
         """Whether ``expr`` keeps its value: it reads nothing that statements write."""
         return not any(load.source in self._mutable for load in loads(expr))
@@ -342,7 +382,7 @@ class Facts:
     @contextmanager
     def assume(self, cond: Expr, value: bool = True) -> Iterator[None]:
         """Within the context ``cond`` is ``value``. A false conjunction of several parts tells nothing."""
-        cond = self.inline(cond)
+        cond = self._faithful(cond)
         parts = conjuncts(cond)
         before, gaps, state = len(self._known), len(self._gaps), self._state
         inside = self._state = next(self._states)
@@ -351,7 +391,7 @@ class Facts:
         opaque = _is_opaque(cond)
         negated = None if value or opaque or len(parts) > 1 else negate(cond)
         found = map(gap, [] if opaque else parts if value else [negated] if negated is not None else [])
-        self._gaps += [self._proof_form(each) for each in found if each is not None]
+        self._gaps += self._gap_forms(each for each in found if each is not None)
         fact = None if opaque else cond if value else negated
         fact = None if fact is None or any(map(_is_below_zero, conjuncts(fact))) else fact
         try:

@@ -68,6 +68,15 @@ class Context(ABC):
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around."""
 
+    @contextmanager
+    def folding(self) -> Iterator[None]:
+        """Around operands of a comparison, or of another operation, of which compilers conclude something."""
+        yield
+
+    @abstractmethod
+    def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """A sum, a difference or a product of signed values that wraps around."""
+
     @abstractmethod
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
@@ -24,6 +25,12 @@ from tilec.lowering.math.vectors import (
     with_lanes,
     without_range,
 )
+
+#: Arithmetic and signed integers that compilers take for those of whole numbers.
+_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
+_WIDE = ("int32", "int64")
+#: Operations, beside comparisons, of whose operands they conclude something.
+_FOLDED = (tirx.Max, tirx.Min, tirx.RShift)
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
@@ -56,7 +63,8 @@ def pair(a: Expr, b: Expr, ctx: Context) -> tuple[Expr, Expr]:
 
 
 def _compare(expr: Expr, ctx: Context) -> Expr:
-    left, right = pair(expr.a, expr.b, ctx)
+    with ctx.folding():
+        left, right = pair(expr.a, expr.b, ctx)
     if dtype_of(left).startswith("bool"):  # LLVM code generation has comparisons of numbers alone
         return type(expr)(convert(left, "int32"), convert(right, "int32"))
     if type(expr) in (tirx.EQ, tirx.NE) and dtype_of(left).startswith("float") and same(left, right):
@@ -71,12 +79,20 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
     faster = ctx.faster(expr)
     if faster is not None:
         return faster
-    left, right = pair(expr.a, expr.b, ctx)
+    with ctx.folding() if kind in _FOLDED or _is_part(expr) else nullcontext():
+        left, right = pair(expr.a, expr.b, ctx)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
         return _extreme(expr, left, right, ctx)
     if kind in DIVISIONS and not dtype_of(left).startswith("float"):
         return division(expr, left, right, ctx)
+    if kind in _SUMS and scalar_dtype(left) in _WIDE and ctx.facts.wraps_around(expr):
+        return ctx.wrapping(kind, left, right)
     return ctx.combined(kind, left, right)
+
+
+def _is_part(expr: Expr) -> bool:
+    """Whether an expression is the quotient or the remainder of a product."""
+    return isinstance(expr, DIVISIONS) and isinstance(expr.a, tirx.Mul)
 
 
 def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
@@ -102,7 +118,8 @@ def _float(expr: Expr, ctx: Context) -> Expr:
 
 
 def _cast(expr: Expr, ctx: Context) -> Expr:
-    value, dtype = lower_value(expr.value, ctx), dtype_of(expr)
+    with ctx.folding() if "int64" in dtype_of(expr) else nullcontext():
+        value, dtype = lower_value(expr.value, ctx), dtype_of(expr)
     if compute_type(dtype) != dtype and dtype_of(value).startswith("float64"):
         if isinstance(value, tirx.FloatImm):
             return tirx.const(held(float(value.value), dtype), compute_type(dtype))

@@ -38,6 +38,6 @@ def test_a_loop_of_unit_steps_stays():
 
 
 def test_each_family_decides_all_that_the_base_leaves_open():
-    assert Context.__abstractmethods__ == {"combined", "emit", "foreign", "loop", "named"}
+    assert Context.__abstractmethods__ == {"combined", "emit", "foreign", "loop", "named", "wrapping"}
     assert {child.processor for child in (LaneContext, DeviceContext)} == {"CPU", "CUDA"}
     assert not LaneContext.__abstractmethods__ | DeviceContext.__abstractmethods__

@@ -12,7 +12,7 @@ from tilec.errors import UnsupportedError
 _ATOMIC = re.compile(r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)")
 _EXCHANGE = re.compile(r"tilec_atomic_exchange_(\d+)_(\w+)")
 _PLACE = re.compile(r"tilec_atomic_(load|store)_(\d+)_(\w+)")
-_WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_uint\d+(?:x\d+)?")
+_WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_u?int\d+(?:x\d+)?")
 _UNKNOWN = re.compile(r"tilec_unknown_int\d+")
 _FIRST = re.compile(r"tilec_first_[a-z]+\d+x\d+")
 _STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
@@ -131,10 +131,15 @@ def _atomic(name: str, kind: str, element: CType, order: str, helpers: Helpers) 
 
 
 def _wrapping(name: str, symbol: str, kind: CType, helpers: Helpers) -> str:
-    """Unsigned arithmetic, which wraps around in C."""
+    """Arithmetic on unsigned numbers, which wraps around in C."""
     helpers.type(kind)
     head = f"{kind.name} {name}({kind.name} a, {kind.name} b)"
-    return helpers.function(name, lambda: f"{head} {{ return a {symbol} b; }}")
+    if "_int" not in name:
+        return helpers.function(name, lambda: f"{head} {{ return a {symbol} b; }}")
+    by = c_type(name.rpartition("_")[2].replace("int", "uint"))
+    helpers.type(by)
+    made = f"({kind.name})(({by.name})a {symbol} ({by.name})b)"
+    return helpers.function(name, lambda: f"{head} {{ return {made}; }}")
 
 
 def _exchange(name: str, kind: CType, order: str, helpers: Helpers) -> str:

@@ -25,7 +25,7 @@ from tilec.backends.cpu.emit.pieces import read_pieces
 from tilec.backends.cpu.emit.small_tables import with_tables
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
-from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
+from tilec.backends.cpu.emit.wrapping import leaves_type, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, scalar_dtype
@@ -169,8 +169,12 @@ class LaneContext(Context):
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around."""
         made = kind(left, right)
-        if not may_wrap(kind, scalar_dtype(left)) or stays_inside(made, self.facts.analyzer):
+        if not leaves_type(kind, scalar_dtype(left)) or stays_inside(made, self.facts.analyzer):
             return made
+        return wrapping(kind, left, right, self.functions)
+
+    def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """A sum, a difference or a product of signed values that wraps around."""
         return wrapping(kind, left, right, self.functions)
 
     def faster(self, expr: Expr) -> Expr | None:

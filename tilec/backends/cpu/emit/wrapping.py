@@ -1,4 +1,4 @@
-"""Unsigned arithmetic that wraps around. TVM's LLVM code generator marks sums, differences and products of 32
+"""Arithmetic that wraps around. TVM's LLVM code generator marks sums, differences and products of 32
 and 64 bits as free of overflow, from which LLVM concludes that ``0 - x`` is 0: such an operation is a call of
 a function of LLVM text that says nothing of the kind, and is inlined."""
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 _OPERATIONS = {tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul"}
-_TYPES = {"uint32": "i32", "uint64": "i64"}
+_TYPES = {"int32": "i32", "int64": "i64", "uint32": "i32", "uint64": "i64"}
 
 
-def may_wrap(kind: type, dtype: str) -> bool:
-    """Whether an operation on a scalar type needs `wrapping`: others are generated without assumptions."""
-    return kind in _OPERATIONS and dtype in _TYPES
+def leaves_type(kind: type, dtype: str) -> bool:
+    """Whether an unsigned operation needs `wrapping`; those on fewer bits come without assumptions."""
+    return kind in _OPERATIONS and dtype in ("uint32", "uint64")
 
 
 def wrapping(kind: type, left: Expr, right: Expr, functions: dict[str, str]) -> Expr:

@@ -36,7 +36,7 @@ from tilec.backends.cuda.emit.whole_tests import whole_tests
 from tilec.backends.cuda.emit.wide import wide_product
 from tilec.backends.cuda.limits import has_float8
 from tilec.errors import CompileError
-from tilec.ir.analysis.ranges import SHORT, bounds
+from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, scalar_dtype, uncast
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
@@ -114,6 +114,7 @@ class DeviceContext(Context):
     overlapping: frozenset[str] = frozenset()
     products: Products | None = None
     fast_math: bool = False
+    folds: bool = False
 
     def fresh(self, name: str, dtype: str) -> Var:
         """As `Context.fresh`, with a name that CUDA C++ has no use for."""
@@ -126,6 +127,22 @@ class DeviceContext(Context):
             parts, factor = (left, right) if _is_parted(left) else (right, left)
             return parts.a * factor + parts.b * factor
         return combined(kind, left, right, self.facts.analyzer) if product is None else product
+
+    @contextmanager
+    def folding(self) -> Iterator[None]:
+        """As `Context.folding`."""
+        before, self.folds = self.folds, True
+        yield
+        self.folds = before
+
+    def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """A sum, a difference or a product of signed values that wraps around, as unsigned ones do in CUDA
+        C++. What nothing is concluded of does so anyway."""
+        if not self.folds:
+            return self.combined(kind, left, right)
+        dtype = scalar_dtype(left)
+        made = kind(convert(left, f"u{dtype}"), convert(right, f"u{dtype}"))
+        return as_passes_have_it(convert(made, dtype), made, self.facts.analyzer)
 
     def function(self, name: str, args: list[Expr]) -> Expr | None:
         """The sigmoid of a float32 by a division without a slow path."""

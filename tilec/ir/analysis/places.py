@@ -1,0 +1,62 @@
+"""Which numbers of a kernel lead to places: to indices of buffers, bounds of loops, extents and grids.
+
+To the author these are whole numbers, whatever their type; other data wraps around at the ends of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad, Var
+
+from tilec.ir import nodes as ir
+from tilec.ir.exprs import loads, walk
+from tilec.ir.stmt import own
+from tilec.ir.traits import defined, expressions, read, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+#: Fields of statements that are indices.
+INDICES = frozenset({"indices", "start", "stop", "step", "extent", "extents", "index", "grid"})
+
+
+def leading(body: ir.Block) -> frozenset[Var]:
+    """The variables, and the buffers whose elements, lead to places: through other names and tiles, too."""
+    found: set[Var] = set()
+    flows: list[tuple[set[Var], set[Var]]] = []
+    for stmt in ir.walk(body):
+        found.update(_names(_places(stmt, False)))
+        targets = {*written(stmt), *(defined(stmt) if isinstance(stmt, (ir.Bind, ir.Alloc)) else ())}
+        flows.append((targets, {*_names(expressions(stmt)), *read(stmt)}))
+    more = True
+    while more:
+        more = False
+        for targets, sources in reversed(flows):
+            if not targets.isdisjoint(found) and not sources <= found:
+                found |= sources
+                more = True
+    return frozenset(found)
+
+
+def _places(value: Any, is_index: bool) -> Iterator[Expr]:
+    """The indices that a statement, or a part of one, itself has."""
+    if isinstance(value, Expr):
+        if not tirx.is_buffer_var(value):
+            yield from (value,) if is_index else ()
+            yield from (index for load in loads(value) for index in load.indices)
+    elif isinstance(value, tuple):
+        yield from (found for part in value for found in _places(part, is_index))
+    elif isinstance(value, (ir.Stmt, ir.Region)):
+        for item in own(type(value)):
+            yield from _places(getattr(value, item.name), item.name in INDICES)
+
+
+def _names(exprs: Iterable[Expr]) -> Iterator[Var]:
+    """Variables, and buffers of elements."""
+    for expr in exprs:
+        for node in walk(expr):
+            if isinstance(node, Var):
+                yield node
+            elif isinstance(node, TensorLoad):
+                yield node.source
