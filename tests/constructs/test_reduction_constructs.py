@@ -417,3 +417,29 @@ def test_wrong_reductions_name_the_line(use, match):
     with pytest.raises(SourceValueError, match=match) as caught:
         build(tiles(use))
     assert caught.value.place.file == __file__
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.bfloat16])
+def test_running_sums_of_small_floats_are_rounded_once(kind):
+    """Sums that a loop of the author's makes are rounded after each trip."""
+    dtype = np.dtype(kind).name
+
+    @T.prim_func
+    def main(X: T.Tensor((8, 64), dtype), Y: T.Tensor((8, 64), dtype), Z: T.Tensor((8,), dtype)):
+        with T.Kernel(1, threads=32):
+            s, total = T.alloc_shared((8, 64), dtype), T.alloc_fragment((8,), dtype)
+            T.copy(X, s)
+            T.clear(total)
+            for i in T.Parallel(8):
+                for j in T.serial(64):
+                    total[i] += s[i, j]
+            T.copy(total, Z)
+            T.cumsum(s, dim=1)
+            T.copy(s, Y)
+
+    x = (np.random.default_rng(4).integers(0, 17, (8, 64)) / 16).astype(kind)
+    expected = x.astype(np.float32).cumsum(1).astype(kind)
+    made, sums = agree(main, x, rtol=0.02 if dtype == "bfloat16" else 0, atol=0)
+    assert np.array_equal(made, expected)
+    if dtype != "bfloat16":
+        assert sums.astype(np.float32).max() <= 32, "no larger sum changes by less than a half"

@@ -10,6 +10,7 @@ from tvm import tirx
 from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Parallel, Region, Scan, Stmt, Store
 from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import add, is_single
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ExpandScans(BlockPass):
     """In: Scan. Out: none of them; each is a loop of ``kind`` along its axis that carries a local.var, inside
-    a Parallel over the other axes of more than one element. A row is read before it is written, element by
-    element, so a scan in place needs no copy."""
+    a Parallel over the other axes of more than one element. Sums of small floats are carried in float32 and
+    rounded where they are stored. A row is read before it is written, element by element, so a scan in place
+    needs no copy."""
 
     kind: str = "serial"
 
@@ -56,18 +58,20 @@ def _along(stmt: Scan, others: Mapping[int, Var], kind: str) -> Block:
     place = length - 1 - step if stmt.reverse else step
     places = {**others, stmt.axis: place}
     dtype = str(stmt.dst.buffer.dtype)
-    running = tirx.decl_buffer((1,), dtype, "running", scope="local.var")
+    held = compute_type(dtype) if stmt.kind == "sum" else dtype
+    running = tirx.decl_buffer((1,), held, "running", scope="local.var")
     element = (tirx.const(0, "int32"),)
     so_far = tirx.BufferLoad(running, list(element))
     term = cast_to(tirx.BufferLoad(stmt.src.buffer, list(_indices(stmt.src, places))), dtype)
+    term = cast_to(term, held)
     combine = tirx.Add if stmt.kind == "sum" else tirx.Max
     body = (
         Store(running, element, combine(so_far, term), loc=stmt.loc),
-        Store(stmt.dst.buffer, _indices(stmt.dst, places), so_far, loc=stmt.loc),
+        Store(stmt.dst.buffer, _indices(stmt.dst, places), cast_to(so_far, dtype), loc=stmt.loc),
     )
     start, one = (tirx.const(value, counts) for value in (0, 1))
     loop = For(kind, step, start, length, one, body, loc=stmt.loc)
-    return (Alloc(running, identity(stmt.kind, dtype), loc=stmt.loc), loop)
+    return (Alloc(running, identity(stmt.kind, held), loc=stmt.loc), loop)
 
 
 def _indices(region: Region, places: Mapping[int, Expr]) -> tuple[Expr, ...]:

@@ -35,6 +35,7 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, own_accesses, values_of
 from tilec.lowering.analysis.accumulations import find_accumulations
+from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import BlockPass
 
 if TYPE_CHECKING:
@@ -122,9 +123,11 @@ def _is_long(loop: For) -> bool:
 
 
 def _is_free(loop: For, names: Mapping[Var, Expr]) -> bool:
-    """Whether trips write elements of their own, which no other one reads, but for those that all add to."""
+    """Whether trips write elements of their own, which no other one reads, but for those that all add to: not
+    of 8-bit floats, whose sums come to something else where they are not rounded after each trip."""
     own = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
-    added = {item.store.buffer for item in find_accumulations(loop.body, loop.var)}
+    sums = find_accumulations(loop.body, loop.var)
+    added = {item.store.buffer for item in sums if item.kind != "sum" or item.dtype not in FLOAT8_TYPES}
     items = accesses(loop.body)
     written = {item.buffer for item in items if item.is_write} - own - added
     inside = {var for stmt in walk(loop.body) for var in defined(stmt)} - set(names)

@@ -16,7 +16,7 @@ from tilec.ir.exprs import dtype_of, int_value, loads, same_all
 from tilec.ir.extremes import DROPPING
 from tilec.ir.nodes import Store
 from tilec.lowering.analysis.accumulations import accumulation, identity
-from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.emission.storage import compute_type, element_bytes
 from tilec.lowering.math.vectors import spread
 
 if TYPE_CHECKING:
@@ -45,11 +45,18 @@ def running(loop: For) -> Running | None:
     taken, stored = loop.body
     if not isinstance(taken, Store) or not isinstance(stored, Store) or taken.buffer.scope() != "local.var":
         return None
-    total, source = accumulation(taken), getattr(stored.value, "source", None)
+    total, source = accumulation(taken), getattr(_held(stored), "source", None)
     if total is None or total.nan_propagate or total.dtype not in _FLOATS:
         return None
     copies = source is not None and source.same_as(taken.buffer)
     return Running(loop, total, stored) if copies and _reads_own(total, stored) else None
+
+
+def _held(stored: Store) -> Expr:
+    """What a store takes, before it is rounded to a small float."""
+    value = stored.value
+    rounds = isinstance(value, tirx.Cast) and compute_type(dtype_of(value)) == dtype_of(value.value)
+    return value.value if rounds else value
 
 
 def _reads_own(total: Accumulation, stored: Store) -> bool:
