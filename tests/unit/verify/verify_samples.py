@@ -64,9 +64,12 @@ def build(folder: Path, more: str = "") -> Path:
     sources = [folder / f"{name}.c" for name in names]
     for source, name, defect in zip(sources, names, DEFECTS.values(), strict=True):
         source.write_text(C.replace("NAME", name).replace("DEFECT", defect) + more * (name == "right"))
-    made = find_toolchain(host).compile(sources, folder)
+    tools = find_toolchain(host)
     target = "x86-64-v2" if host.arch == "x86_64" else "aarch64"
-    kernels = [_kernel(name, each.read_bytes(), target) for name, each in zip(names, made, strict=True)]
+    kernels = [
+        _kernel(name, tools.compile(source, folder).read_bytes(), target)
+        for name, source in zip(names, sources, strict=True)
+    ]
     spec = PackageSpec("scales", "1.0", host, tuple(kernels), {"tilec": "test"})
     return write_package(spec, folder / "out").library
 
