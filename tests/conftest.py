@@ -24,9 +24,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cuda-cases", type=Path, metavar="DIR", help=help_text)
     help_text = "begin no test marked slow so many seconds after the start: it is skipped, with that reason"
     parser.addoption("--slow-until", type=float, metavar="SECONDS", default=float("inf"), help=help_text)
+    help_text = "of a test with many cases that compile or emulate, run every fourth case"
+    parser.addoption("--sample", action="store_true", help=help_text)
 
 
 _SLOW_UNTIL = pytest.StashKey[float]()
+#: Where a case takes long, for the most part, and how many of a test `--sample` leaves whole.
+_COSTLY = (
+    "abi",
+    "constructs",
+    "kernels",
+    "unit/backends/cpu",
+    "unit/backends/cuda",
+    "unit/emulate",
+    "unit/kernels",
+)
+_MOST_CASES, _ONE_IN = 3, 4
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,8 +65,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips tests marked ``nvrtc`` where no CUDA compiler is found. Slow tests come last."""
+    if config.getoption("--sample"):
+        left_out = set(_beyond_sample(items))
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
     compiling = [item for item in items if item.get_closest_marker("nvrtc")]
     if not compiling:
@@ -63,6 +80,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     except EnvironmentError_ as error:
         for item in compiling:
             item.add_marker(pytest.mark.skip(reason=error.what))
+
+
+def _beyond_sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases that `--sample` leaves out."""
+    here = Path(__file__).parent
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        place = item.path.relative_to(here).as_posix()
+        if place.startswith(tuple(f"{folder}/" for folder in _COSTLY)) and not item.get_closest_marker(
+            "slow"
+        ):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    many = (group for group in cases.values() if len(group) > _MOST_CASES)
+    return [item for group in many for at, item in enumerate(group) if at % _ONE_IN]
 
 
 @pytest.hookimpl(tryfirst=True)

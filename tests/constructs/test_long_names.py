@@ -136,9 +136,9 @@ def test_truths_that_are_rounded():
     "deeper",
     [
         lambda value, other: value // (other | 1),
-        lambda value, other: value % (other | 1) + 7,
-        lambda value, other: value // -3 + other,
-        lambda value, other: T.pow(value, 3) + other,
+        pytest.param(lambda value, other: value % (other | 1) + 7, marks=pytest.mark.slow),
+        pytest.param(lambda value, other: value // -3 + other, marks=pytest.mark.slow),
+        pytest.param(lambda value, other: T.pow(value, 3) + other, marks=pytest.mark.slow),
     ],
 )
 def test_operands_that_are_read_several_times(deeper):

@@ -63,6 +63,7 @@ def test_torch_has_a_row_for_every_drawn_shape() -> None:
     assert {row.kernel for row in rows} >= KERNELS.keys()
 
 
+@pytest.mark.slow
 def test_more_schedules_than_a_library_chooses_among_are_those_of_several_kernels(tmp_path: Path) -> None:
     spec = spec_from_file_location("times_of_schedules", BENCHMARKS / "schedules.py")
     schedules = module_from_spec(spec)
