@@ -142,10 +142,13 @@ def has_data(expr: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | Non
 
 def _leaves(expr: Expr) -> Iterator[Expr]:
     """The variables, the elements and the floats that an integer is computed from."""
-    if isinstance(expr, (TensorLoad, Var)) or "float" in scalar_dtype(expr):
-        yield expr
-    else:
-        yield from (leaf for part in operands(expr) for leaf in _leaves(part))
+    left = [expr]
+    while left:
+        node = left.pop()
+        if type(node) in (TensorLoad, Var) or "float" in scalar_dtype(node):
+            yield node
+        else:
+            left.extend(operands(node))
 
 
 def _is_data(leaf: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
