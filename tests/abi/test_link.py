@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import elf
 import pytest
 from samples import sample_spec
 
+from tilec.package import runtime
 from tilec.package.checks import exported_symbols
 from tilec.package.inspect import read_library
 from tilec.package.write import BuildReport, write_package
@@ -64,6 +66,15 @@ def test_metadata_and_ir_are_read_back(built: BuildReport) -> None:
 
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_library_may_have_the_name_of_a_file_of_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEC_CACHE", "0")
+    monkeypatch.setattr(runtime, "_met", {})
+    spec = replace(sample_spec(native_host()), name="runtime")
+    assert elf.read(write_package(spec, tmp_path).library).soname == "libruntime.so.1"
 
 
 def test_two_folders_give_the_same_bytes(sample: BuildReport, tmp_path: Path) -> None:

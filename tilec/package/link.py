@@ -65,7 +65,7 @@ def _write_images(spec: PackageSpec, folder: Path) -> list[Path]:
 
 def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[Path, Path]:
     """The files of the runtime and of all else, beside what these read."""
-    runtime, unit = folder / f"{spec.name}_runtime.c", folder / f"{spec.name}.c"
+    runtime, unit = folder / f"{spec.name}_runtime.c", folder / f"{spec.name}_library.c"
     runtime.write_text(sources.runtime, encoding="utf-8")
     (folder / f"{spec.name}_tables.c").write_text(sources.tables, encoding="utf-8")
     held = "".join(family.sections(spec) for family in families_in(spec))
