@@ -26,7 +26,7 @@ def leading(body: ir.Block) -> frozenset[Var]:
     found: set[Var] = set()
     flows: list[tuple[set[Var], set[Var]]] = []
     for stmt in ir.walk(body):
-        found.update(_names(_places(stmt, False)))
+        found.update(_names(places_in(stmt)))
         targets = {*written(stmt), *(defined(stmt) if isinstance(stmt, (ir.Bind, ir.Alloc)) else ())}
         flows.append((targets, {*_names(expressions(stmt)), *read(stmt)}))
     more = True
@@ -39,17 +39,17 @@ def leading(body: ir.Block) -> frozenset[Var]:
     return frozenset(found)
 
 
-def _places(value: Any, is_index: bool) -> Iterator[Expr]:
-    """The indices that a statement, or a part of one, itself has."""
+def places_in(value: Any, is_index: bool = False) -> Iterator[Expr]:
+    """The indices that a statement, or a part of one, itself has; ``is_index``: what a part is itself."""
     if isinstance(value, Expr):
         if not tirx.is_buffer_var(value):
             yield from (value,) if is_index else ()
             yield from (index for load in loads(value) for index in load.indices)
     elif isinstance(value, tuple):
-        yield from (found for part in value for found in _places(part, is_index))
+        yield from (found for part in value for found in places_in(part, is_index))
     elif isinstance(value, (ir.Stmt, ir.Region)):
         for item in own(type(value)):
-            yield from _places(getattr(value, item.name), item.name in INDICES)
+            yield from places_in(getattr(value, item.name), item.name in INDICES)
 
 
 def _names(exprs: Iterable[Expr]) -> Iterator[Var]:

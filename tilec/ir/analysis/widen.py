@@ -25,11 +25,11 @@ from tilec.ir import nodes as ir
 from tilec.ir.analysis.host_bounds import NO_ENDS, Ends, ends_of, fixed, number_ends
 from tilec.ir.analysis.index_limits import Limits
 from tilec.ir.analysis.intervals import Interval, combined, of_type
-from tilec.ir.analysis.places import INDICES
+from tilec.ir.analysis.places import INDICES, places_in
 from tilec.ir.analysis.whole_parts import range_of_rest, range_of_whole, rest_of, whole_of
-from tilec.ir.exprs import BINARY, COMPARE, dtype_of, int_value, loads, operands, rebuild, walk
+from tilec.ir.exprs import BINARY, COMPARE, dtype_of, int_value, loads, operands, rebuild, variables_of
 from tilec.ir.guards import largest_dim
-from tilec.ir.stmt import held, own
+from tilec.ir.stmt import held
 
 _SPREAD = (tirx.Add, tirx.Sub, tirx.Mul, tirx.LShift)
 _PRODUCTS = (tirx.Mul, tirx.LShift)
@@ -413,35 +413,13 @@ def _names_in_indices(body: ir.Block) -> set[Var]:
     found: set[Var] = set()
     binds: list[ir.Bind] = []
     for stmt in ir.walk(body):
-        _gather(stmt, found)
+        found.update(variables_of(places_in(stmt)))
         if isinstance(stmt, ir.Bind):
             binds.append(stmt)
     for bind in reversed(binds):
         if bind.var in found:
-            found.update(node for node in walk(bind.value) if isinstance(node, Var))
+            found.update(variables_of((bind.value,)))
     return found
-
-
-def _gather(value: Any, found: set[Var], is_index: bool = False) -> None:
-    if isinstance(value, Expr):
-        if not tirx.is_buffer_var(value):
-            _gather_in(value, found, is_index)
-    elif isinstance(value, tuple):
-        for part in value:
-            if not isinstance(part, ir.Stmt):
-                _gather(part, found, is_index)
-    elif isinstance(value, (ir.Stmt, ir.Region)):
-        for item in own(type(value)):
-            _gather(getattr(value, item.name), found, item.name in INDICES)
-
-
-def _gather_in(expr: Expr, found: set[Var], is_index: bool) -> None:
-    for node in walk(expr):
-        if is_index and isinstance(node, Var):
-            found.add(node)
-        if isinstance(node, TensorLoad):
-            for index in node.indices:
-                found.update(part for part in walk(index) if isinstance(part, Var))
 
 
 _HANDLERS: dict[type, Callable[[_Widening, Any], ir.Stmt]] = {
