@@ -406,8 +406,88 @@ def bitonic_sort() -> Case:
     return Case(lambda: kernel(x), lambda: x.sort(-1)[0], (x, x))
 
 
-#: The attention is no matter of bytes: its floor is far off.
+@tilec.jit(out_idx=[-1])
+def _convolution(N, H, W, C, F, side=7, stride=2, pad=3, bM=128, bK=64, dtype="float16"):
+    rows, columns = ((size + 2 * pad - side) // stride + 1 for size in (H, W))
+    K = side * side * C
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, H, W, C), dtype),
+        kernel: T.Tensor((side, side, C, F), dtype),
+        Y: T.Tensor((N, rows, columns, F), dtype),
+    ):
+        with T.Kernel(T.ceildiv(N * rows * columns, bM), threads=128) as bx:
+            a, b = T.alloc_shared((bM, bK), dtype), T.alloc_shared((bK, F), dtype)
+            c = T.alloc_fragment((bM, F), "float32")
+            weights = T.Tensor((K, F), dtype, kernel.data)
+            found = T.Tensor((N * rows * columns, F), dtype, Y.data)
+            T.clear(c)
+            for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=2):
+                for i, j in T.Parallel(bM, bK):
+                    k, m = ko * bK + j, bx * bM + i
+                    h = m % (rows * columns) // columns * stride + k // (side * C) - pad
+                    w = m % columns * stride + k // C % side - pad
+                    inside = (h >= 0) & (h < H) & (w >= 0) & (w < W) & (k < K)
+                    a[i, j] = T.if_then_else(inside, X[m // (rows * columns), h, w, k % C], 0)
+                T.copy(weights[ko * bK, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, found[bx * bM, 0])
+
+    return main
+
+
+def first_convolution() -> Case:
+    """A 7 x 7 convolution of stride 2 over three channels, 64 images of 224 x 224."""
+    x, w = _random(64, 224, 224, 3, dtype=torch.float16), _random(7, 7, 3, 64, dtype=torch.float16) * 0.1
+    kernel = _convolution(64, 224, 224, 3, 64)
+    planes, filters = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)
+
+    def reference() -> torch.Tensor:
+        return torch.nn.functional.conv2d(planes, filters, stride=2, padding=3).permute(0, 2, 3, 1)
+
+    return Case(lambda: kernel(x, w), reference, (x, reference()))
+
+
+@tilec.jit(out_idx=[-1])
+def _sampled(N, C, H, W, block=128):
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, C, H, W), "float32"),
+        grid: T.Tensor((N, H, W, 2), "float32"),
+        Y: T.Tensor((N, C, H, W), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(H * W, block), C, N, threads=128) as (bp, c, n):
+            for i in T.Parallel(block):
+                row, column = (bp * block + i) // W, (bp * block + i) % W
+                if bp * block + i < H * W:
+                    across = ((grid[n, row, column, 0] + 1) * W - 1) * 0.5
+                    down = ((grid[n, row, column, 1] + 1) * H - 1) * 0.5
+                    total = T.alloc_var("float32", 0.0)
+                    for dy, dx in T.grid(2, 2):
+                        y = T.cast(T.floor(down), "int32") + dy
+                        x = T.cast(T.floor(across), "int32") + dx
+                        inside = (y >= 0) & (y < H) & (x >= 0) & (x < W)
+                        share = (1 - T.abs(down - y)) * (1 - T.abs(across - x))
+                        total += T.if_then_else(inside, X[n, c, y, x], 0.0) * share
+                    Y[n, c, row, column] = total
+
+    return main
+
+
+def sampled() -> Case:
+    """Images of 64 channels read between their pixels, 8 of 128 x 128, zeros around them."""
+    x, grid = _random(8, 64, 128, 128), torch.rand(8, 128, 128, 2, device="cuda") * 2.2 - 1.1
+    kernel = _sampled(*x.shape)
+
+    def reference() -> torch.Tensor:
+        return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+
+    return Case(lambda: kernel(x, grid), reference, (x, x))
+
+
+#: Attention and the convolution are no matter of bytes: their floor is far off.
 CASES = (
     norm_gradient, selective_scan, log_sums, means, group_norm, taps, taps_of_columns, hadamard, bitonic_sort,
-    heads_of_72, heads_of_40, heads_of_104,
+    first_convolution, sampled, heads_of_72, heads_of_40, heads_of_104,
 )  # fmt: skip

@@ -145,6 +145,9 @@ def samples() -> dict[str, list[Call]]:
                       places)
                  for size in (2, 4, 8, 16)
                  for places in (("float16", "global"), ("shared", "global"))],
+        "take_element": [Call(moves.take_element(size, places),
+                              {1: (LANES % 3).astype(places), 2: LANES % 3 > 0}, ("global",))
+                         for size in (1, 2, 4, 8) for places in ("int32", "int64")],
         "fetch": [Call(moves.fetch(size), places=("uint32", "global")) for size in (4, 8, 16)],
         "bits": [Call(moves.bits(size), places=("shared",)) for size in (1, 2, 4)]
                 + [Call(moves.bits(4), places=(dtype,)) for dtype in ("float32", "float16")],

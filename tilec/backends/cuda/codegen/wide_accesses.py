@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import tirx
-from tvm.ir import Call, TensorLoad, Var
+from tvm.ir import Call, StringImm, TensorLoad, Var
 
+from tilec.backends.cuda.device.moves import TAKE
 from tilec.ir.exprs import loads
 
 if TYPE_CHECKING:
@@ -22,21 +23,30 @@ def wide_tensors(launch: LoweredCudaLaunch) -> tuple[int, ...]:
     addresses, or that tensor maps describe. Those of which it takes elements alone may begin anywhere."""
     begins: dict[Var, object] = {}
     found: set[object] = set()
+    calls: list[Call] = []
 
     def visit(node: object) -> None:
         if isinstance(node, tirx.DeclBuffer):
             begins[node.buffer] = node.data
         if isinstance(node, Call):
-            found.update(_addressed(node))
+            calls.append(node)
         if isinstance(node, TensorLoad) and node.ty.dtype.lanes > 1:
             found.add(node.source)
         if isinstance(node, tirx.BufferStore) and node.value.ty.dtype.lanes > 1:
             found.add(node.buffer)
 
     tvm_ffi.structural_walk(launch.func.body, visit)
+    single = [arg for each in calls if _takes_element(each) for arg in each.args]
+    wide_calls = [each for each in calls if not any(each.same_as(arg) for arg in single)]
+    found.update(var for each in wide_calls for var in _addressed(each))
     found |= {begins[buffer] for buffer in found if buffer in begins}
     wide = {place for place, param in enumerate(launch.func.params) if param in found}
     return tuple(sorted(wide | {each.tensor for each in launch.tensor_maps}))
+
+
+def _takes_element(call: Call) -> bool:
+    """Whether a call reads one element, whose tensor may begin anywhere."""
+    return any(isinstance(arg, StringImm) and arg.value.startswith(TAKE) for arg in call.args)
 
 
 def _addressed(call: Call) -> list[Var]:

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tilec.backends.cuda.device.helper import Helper, Lanes
+from tilec.backends.cuda.device.helper import C_NAMES, Helper, Lanes
 
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
 _C_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+#: What names of `take_element` begin with.
+TAKE = "tilec_take_element"
+#: What a register of so many bytes is: its letter in assembly, its bits, its type.
+_REGISTERS = {
+    1: ("r", 32, "unsigned"), 2: ("h", 16, "unsigned short"), 4: ("r", 32, "unsigned"),
+    8: ("l", 64, "unsigned long"),
+}  # fmt: skip
 #: Policies of the L2 cache: what createpolicy.fractional.L2::evict_first and ::evict_last give for all lines
 #: of a copy, as assembled for sm_80 to sm_90a.
 EVICTION = {"first": 0x12F0000000000000, "last": 0x14F0000000000000}
@@ -79,6 +86,51 @@ __device__ __forceinline__ void {name}(void* to, long to_at, const void* from, l
   (({word}*)to)[to_at] = value;
 }}
 """, meaning)  # fmt: skip
+
+
+@cache
+def take_element(size: int, places: str) -> Helper:
+    """The bits of an element of ``size`` bytes of a tensor that nothing writes, at a place of the type
+    ``places``, where the last argument holds; zero elsewhere, where nothing is read. A load under a
+    predicate: of a test in C++ compilers make a branch, in which they compute the place and wait for the
+    element."""
+    name, dtype, index = f"{TAKE}_{places}_{size}", f"uint{8 * size}", C_NAMES[places]
+    letter, bits, word = _REGISTERS[size]
+    found = "unsigned char" if size == 1 else word
+
+    def meaning(lanes: Lanes, source: Any, place: Any, inside: Any) -> Any:
+        found = lanes.under(inside)
+        return 0 if found is None else found.chosen(found.load(source, dtype, place), 0)
+
+    return Helper(name, f"""
+__device__ __forceinline__ {found} {name}(const void* from, {index} place, bool inside) {{
+  {word} value;
+  asm("{{ .reg .pred inside; setp.ne.s32 inside, %2, 0; @!inside mov.b{bits} %0, 0; "
+      "@inside ld.global.nc.u{8 * size} %0, [%1]; }}"
+      : "=&{letter}"(value)
+      : "l"((const char*)from + place * {size}L), "r"((int)inside));
+  return value;
+}}
+""", meaning)  # fmt: skip
+
+
+def _branching(size: int, places: str) -> str:
+    """`take_element` without assembly."""
+    word = _C_WORDS[size] if size < 8 else "unsigned long"
+    params = f"const void* from, {C_NAMES[places]} place, bool inside"
+    return f"""
+__device__ __forceinline__ {word} {TAKE}_{places}_{size}({params}) {{
+  return inside ? ((const {word}*)from)[place] : ({word})0;
+}}
+"""
+
+
+#: `take_element` for GPUs that are not NVIDIA's, by its text.
+PLAIN_TAKES = {
+    take_element(size, places).text: _branching(size, places)
+    for size in _REGISTERS
+    for places in ("int32", "int64")
+}
 
 
 @cache

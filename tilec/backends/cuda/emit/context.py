@@ -32,12 +32,13 @@ from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
+from tilec.backends.cuda.emit.tested_loads import tested_choice, tested_load
 from tilec.backends.cuda.emit.whole_tests import whole_tests
 from tilec.backends.cuda.emit.wide import wide_product
 from tilec.backends.cuda.limits import has_float8
 from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, scalar_dtype, uncast
+from tilec.ir.exprs import choice_of, dtype_of, int_value, linear_in, loads, same, scalar_dtype, uncast
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
@@ -82,7 +83,8 @@ class DeviceContext(Context):
     share memory, ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that
     are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``fast_math`` integers may be
     rounded twice where they become floats. With ``marks`` calls of `PLACE` say which lines of the author's
-    file the statements behind them come from."""
+    file the statements behind them come from. ``lasting`` are the tensors that nothing writes while the
+    launch runs, ``wanted`` the conditions under which elements of these are."""
 
     processor = "CUDA"
 
@@ -115,6 +117,8 @@ class DeviceContext(Context):
     products: Products | None = None
     fast_math: bool = False
     folds: bool = False
+    lasting: frozenset[Var] = frozenset()
+    wanted: tuple[Expr, ...] = ()
 
     def fresh(self, name: str, dtype: str) -> Var:
         """As `Context.fresh`, with a name that CUDA C++ has no use for."""
@@ -236,9 +240,23 @@ class DeviceContext(Context):
         """NaN gives way to numbers in max and min of GPUs."""
         return True
 
+    def test(self, cond: Expr) -> Expr:
+        """The value of a condition, one for all neighbours where that is the same."""
+        return self.value(whole_tests(cond, self))
+
+    @contextmanager
+    def under(self, test: Expr) -> Iterator[None]:
+        """Elements are wanted where ``test`` holds."""
+        before, self.wanted = self.wanted, (*self.wanted, test)
+        try:
+            yield
+        finally:
+            self.wanted = before
+
     def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
-        """A choice at run time, by one test for all neighbours where that is the same."""
-        return lazy_choice(cond, self.value(whole_tests(cond, self)), true, false, self)
+        """A choice at run time: both sides where elements can be read under a predicate, else one of them."""
+        found = tested_choice(cond, true, false, self, self.value)
+        return lazy_choice(cond, self.test(cond), true, false, self) if found is None else found
 
     def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
         """The run-time test that an element exists, one for all neighbours where that is the same."""
@@ -275,6 +293,10 @@ class DeviceContext(Context):
             return self.raw(value)
         if _is_zero(value):
             return tirx.const(0, stored_type(dtype))
+        picked = choice_of(value) if dtype_of(value) == dtype else None
+        chosen = picked and tested_choice(*picked, self, lambda side: self.stored(side, dtype))
+        if chosen is not None:
+            return chosen
         made = self.unrounded(value, dtype)
         if self._saturates(value, dtype) and self.pairs_small:
             return self._saturated(made, dtype)
@@ -292,7 +314,10 @@ class DeviceContext(Context):
         fragment = self.fragments.get(expr.source)
         if fragment is not None:
             return self._held(expr, fragment, raw)
-        return load_element(expr, self, raw)
+        found = tested_load(expr, self)
+        if found is None:
+            return load_element(expr, self, raw)
+        return found if raw else self.decode(found, str(expr.source.dtype))
 
     def _held(self, expr: TensorLoad, fragment: Fragment, raw: bool) -> Expr:
         """An element in a register; 0 outside of the tile."""

@@ -66,7 +66,7 @@ from tilec.ir.nvcc_flags import device_flags
 from tilec.ir.options import FAST_MATH, FLAGS
 from tilec.ir.roads import in_order
 from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.analysis.uses import changed_in, used_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import convert
@@ -105,6 +105,15 @@ class _Entry:
     target: Target
     marks: bool = False
 
+    def _lasting(self) -> frozenset[Var]:
+        """The tensors that nothing writes while the launch runs: neither its own blocks nor a launch in front
+        that has yet to end."""
+        if has_grid_meet(self.launch.body) or is_asked(self.launch):
+            return frozenset()
+        changed, shared = changed_in(self.launch), named(self.launch)
+        read = {buffer for buffer in used_in(self.launch.body) if buffer.scope() == "global"}
+        return frozenset(buffer for buffer in read - changed if str(buffer.name) not in shared)
+
     def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""
         ctx = DeviceContext(
@@ -116,6 +125,7 @@ class _Entry:
             marks=self.marks,
             fast_math=self.kernel.option(FAST_MATH) is not None,
             overlapping=named(self.launch),
+            lasting=self._lasting(),
         )
         params, setup = EntryParameters(self.kernel).open(ctx)
         maps = maps_of(self.launch)

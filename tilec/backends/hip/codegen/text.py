@@ -54,6 +54,7 @@ def _lane_copy(size: int) -> str:
 #: Helpers whose assembly is no single instruction, by their CUDA text.
 _OWN = {
     **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
+    **moves.PLAIN_TAKES,
     **{lane_copy(size).text: _lane_copy(size) for size in PIECES},
     floats.FROM_BFLOAT16.text: _function(
         "float tilec_from_bfloat16(unsigned short bits)", "return __uint_as_float(unsigned(bits) << 16);"

@@ -49,6 +49,7 @@ def _copy(size: int) -> str:
 #: Helpers whose assembly is no single instruction, by their CUDA text.
 _OWN = {
     **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
+    **moves.PLAIN_TAKES,
     floats.FROM_BFLOAT16.text: "inline float tilec_from_bfloat16(ushort bits) {\n"
     "  return tilec_cvt_f32_bf16(bits);\n}\n",
     SHARED_SYNC.text: "inline void tilec_sync_shared() {\n"

@@ -1,0 +1,93 @@
+"""Elements that choices may leave unread: read under a predicate, where nothing changes them meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.backends.base import backend_of
+from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
+from tilec.backends.cuda.launch import launches_of
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.targets import parse_target
+
+
+def numbers(*shape, dtype="float16", seed=0):
+    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
+
+
+def lowered(kernel, *inputs, target="sm_90a"):
+    chip = parse_target(target)
+    return to_tir(lower(elaborated(kernel, inputs, None, {}, {}), chip), chip)
+
+
+def source(kernel, *inputs, target="sm_90a"):
+    chip = parse_target(target)
+    return backend_of(chip).text("source", lowered(kernel, *inputs, target=target), chip, "k")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "int8", "float32", "float64"])
+def test_patches_of_an_image_have_zeros_around_it(dtype):
+    @T.prim_func
+    def kernel(X: T.Tensor((2, 9, 7, 3), dtype), Y: T.Tensor((96, 27), dtype)):
+        with T.Kernel(3, threads=64) as b:
+            patches = T.alloc_shared((32, 32), dtype)
+            for i, j in T.Parallel(32, 32):
+                m = b * 32 + i
+                h = m % 48 // 6 + j // 9 - 1
+                w = m % 6 + j // 3 % 3 - 1
+                inside = (h >= 0) & (h < 9) & (w >= 0) & (w < 7) & (j < 27)
+                patches[i, j] = T.if_then_else(inside, X[m // 48, h, w, j % 3], T.cast(0, dtype))
+            for i, j in T.Parallel(32, 27):
+                Y[b * 32 + i, j] = patches[i, j]
+
+    image = numbers(2, 9, 7, 3, dtype="float32" if dtype in ("bfloat16", "float8_e4m3") else dtype)
+    agree(kernel, image)
+    assert "tilec_take_element_int32" in source(kernel, image)
+    (launch,) = launches_of(lowered(kernel, image))
+    assert 0 not in wide_tensors(launch)
+
+
+def test_tables_are_asked_where_their_reader_is_taken():
+    @T.prim_func
+    def kernel(rows: T.Tensor((96,), "int32"), X: T.Tensor((40,), "float32"), Y: T.Tensor((96,), "float32")):
+        with T.Kernel(3, threads=32) as b:
+            t = T.get_thread_binding()
+            row = rows[b * 32 + t]
+            other = T.if_then_else(row < -4, X[rows[-1 - row]], -1.0)
+            Y[b * 32 + t] = T.if_then_else(row >= 0, X[row] * 2.0, other)
+
+    table = np.random.default_rng(1).integers(-90, 40, 96).astype(np.int32)
+    table[:90] = np.abs(table[:90]) % 40 * np.where(table[:90] % 3, 1, -1)
+    agree(kernel, table, numbers(40, dtype="float32"))
+    assert "tilec_take_element_int32_4" in source(kernel, table, numbers(40, dtype="float32"))
+
+
+@pytest.mark.parametrize("target", ["gfx942", "metal3"])
+def test_other_gpus_test_in_plain_code(target):
+    @T.prim_func
+    def kernel(X: T.Tensor((40,), "float16"), Y: T.Tensor((64,), "float16")):
+        with T.Kernel(2, threads=32) as b:
+            for i in T.Parallel(32):
+                at = (b * 32 + i) * 5 % 64
+                Y[b * 32 + i] = T.if_then_else(at < 40, X[at], T.float16(0))
+
+    assert "tilec_take_element_int32_2" in source(kernel, numbers(40), target=target)
+
+
+def test_what_the_launch_writes_is_read_in_its_turn():
+    @T.prim_func
+    def kernel(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                Y[i] = X[i] + 1.0
+            T.sync_threads()
+            for i in T.Parallel(64):
+                Y[i] = Y[i] + T.if_then_else(i % 5 == 2, Y[i] * 3.0, 0.0)
+
+    inputs = numbers(64, dtype="float32"), numbers(64, dtype="float32", seed=1)
+    agree(kernel, *inputs)
+    assert "tilec_take_element" not in source(kernel, *inputs)
