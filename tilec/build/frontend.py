@@ -37,15 +37,15 @@ def elaborate_variant(variant: Variant) -> Elaborated:
 
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
-    from tilec.ir.rules.verifier import verify
     from tilec.language.frontend.elaborate import check_parameters, load_entry
+    from tilec.language.frontend.verified import verify_source
 
     with naming(variant), author_modules_afresh(variant.source, variant.base):
         entry = load_entry(variant.source, variant.base)
         check_parameters(entry, variant.value_places, variant.kernel)
         with blaming_values(entry, variant):
             found = _traced(entry, variant)
-        verify(found.kernel)
+        verify_source(found.kernel)
         check_outputs(variant, found.kernel)
         remarks = (*found.remarks, *remarks_on_keys(found.kernel, variant))
         return Elaborated(found.kernel, loaded_files(variant.source, variant.base), remarks)

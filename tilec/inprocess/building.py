@@ -113,13 +113,13 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
     """Compiles and links; ``kernel`` is what the job's text says, where it is at hand; ``done`` is called
     after each stage. Raises SourceError, CompileError, PackageError and EnvironmentError_."""
     from tilec.codegen.toolchain import find_toolchain, tool_versions
-    from tilec.ir.rules.verifier import verify
     from tilec.ir.text.parser import parse_kernel
+    from tilec.language.frontend.verified import verify_source
     from tilec.package.model import PackageSpec, kernel_record, signature
     from tilec.package.write import write_library
 
     kernel = kernel or parse_kernel(job.ir_text)
-    verify(kernel)
+    verify_source(kernel)
     forms = _forms(kernel, job.ir_text, parse_target(job.target))
     variants = [(signature(form.kernel), form.record) for form in forms]
     done("generated the code")

@@ -28,6 +28,7 @@ from tilec.inprocess.options import Options
 from tilec.inprocess.request import BoundKernel, Request, compile_request
 from tilec.inprocess.searches import AutoTuneResult, CallArgs, as_call, expanded, refuse_axes, search
 from tilec.language.frontend.jitted import JitFunction
+from tilec.language.frontend.pass_configs import by_text
 from tilec.language.frontend.programs import PrimFunc
 from tilec.language.values.scalars import dtype as as_dtype
 
@@ -313,7 +314,7 @@ def jit(
         "target_host": target_host,
         "execution_backend": execution_backend,
         "verbose": verbose,
-        "pass_configs": dict(pass_configs or {}),
+        "pass_configs": by_text(pass_configs),
         "debug_root_path": debug_root_path,
         "compile_flags": compile_flags,
     }

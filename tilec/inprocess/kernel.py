@@ -128,9 +128,10 @@ class JITKernel:
             name for name in self._inputs[len(args) :] if name not in named and name not in self._defaults
         ]
         if len(args) > len(self._inputs) or missing:
+            made = ", ".join(self._card.returned)
             raise ValueError(
                 f"{self._card.kernel}: expected {len(self._inputs)} inputs, got {len(args) + len(named)}: "
-                f"{', '.join(self._inputs)}"
+                f"{', '.join(self._inputs)}" + (f"; a call makes and returns {made}" if made else "")
             )
         return {**values, **named}
 

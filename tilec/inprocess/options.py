@@ -44,7 +44,7 @@ class Options:
             settings.verbose if verbose is None else bool(verbose),
             None if debug is None else Path(debug),
             given,
-            by_text(given.get("pass_configs") or {}),
+            by_text(given.get("pass_configs")),
             tuple(flag_list(given.get("compile_flags"))),
         )
 

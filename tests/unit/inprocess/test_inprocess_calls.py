@@ -179,6 +179,12 @@ def test_out_idx(out_idx: Any, given: int, results: str | None) -> None:
         kernel(*arguments, a)
 
 
+def test_an_output_that_is_passed_where_it_is_made_is_named() -> None:
+    kernel = tilec.compile(kernels.two_results, out_idx=[1, 2])
+    with pytest.raises(ValueError, match="expected 1 inputs, got 2: A; a call makes and returns B, C"):
+        kernel(torch.zeros(8), torch.zeros(8))
+
+
 @pytest.mark.parametrize("out_idx", [[3], -4, [1, 1]])
 def test_wrong_out_idx(out_idx: Any) -> None:
     with pytest.raises(ValueError, match="out_idx"):

@@ -324,3 +324,15 @@ def test_options_of_eager_kernels_reach_them() -> None:
     torch.testing.assert_close(up, torch.full((5,), 2.0))
     (kernel,) = jitted._kernels.values()
     assert "'fast_math': True" in kernel._card.ir_text
+
+
+@pytest.mark.parametrize(
+    ("configs", "text"),
+    [
+        ("yes", "pass configs are a dict, not str"),
+        ({"tl.enable_fast_math": "false"}, "tl.enable_fast_math is True or False, not 'false'"),
+    ],
+)
+def test_pass_configs_of_another_kind(configs: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        tilec.jit(pass_configs=configs)

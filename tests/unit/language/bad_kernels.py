@@ -199,7 +199,7 @@ def ndef(A: Ints, B: Ints):
     with T.Kernel(8) as bx:
 
         def f(x):
-            return x
+            A[0] = x
 
         B[0] = f(1)
 
@@ -667,3 +667,46 @@ def panels_of_none(A: Mat):
 def where_of_torch(A: Floats):
     with T.Kernel(8) as bx:
         A[bx] = T.where(A[bx] > 0, A[bx], 0.0)
+
+
+@T.prim_func
+def list_at_an_expression(A: Ints):
+    with T.Kernel(8) as bx:
+        A[bx] = [1, 2, 3, 4][bx % 4]
+
+
+@T.prim_func
+def range_to_an_expression(A: Ints):
+    with T.Kernel(8) as bx:
+        A[bx] = sum([A[i] for i in range(bx + 1)])
+
+
+@T.prim_func
+def dict_at_an_expression(A: Ints):
+    with T.Kernel(8) as bx:
+        A[bx] = {0: 1, 1: 2}[bx % 2]
+
+
+@T.prim_func
+def half_as_an_index(A: Ints):
+    with T.Kernel(8):
+        A[8 / 2] = 1
+
+
+@T.prim_func
+def half_as_an_extent(A: Ints):
+    with T.Kernel(8):
+        T.alloc_shared((8 / 2,), "int32")
+
+
+@T.prim_func
+def half_as_a_grid(A: Ints):
+    with T.Kernel(8 / 2):
+        A[0] = 1
+
+
+@T.prim_func
+def half_as_trips(A: Ints):
+    with T.Kernel(1):
+        for i in range(8 / 2):
+            A[i] = 1

@@ -570,9 +570,9 @@ def test_refused_syntax(kind):
         with T.Kernel(1):
 
             def inner():
-                return 1
+                B[0] = 1
 
-            B[0] = inner()
+            inner()
 
     @T.prim_func
     def nested_class(B: T.Tensor((8,), "int32")):
@@ -614,6 +614,20 @@ def test_refused_syntax(kind):
     }
     entry, match = kernels[kind]
     refuses(NotImplementedError, entry, match)
+
+
+def test_a_nested_def_of_one_return_is_a_lambda():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
+        with T.Kernel(8) as bx:
+
+            def scaled(x: T.int32, by: int = 3) -> T.int32:
+                """x times by, and the block."""
+                return x * by + bx
+
+            B[bx] = scaled(A[bx])
+
+    assert run_ints(main) == [0, 31, 62, 93, 124, 155, 186, 217]
 
 
 def test_a_macro_in_an_operand():

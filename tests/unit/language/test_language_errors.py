@@ -12,8 +12,10 @@ import pytest
 from language_build import DYNAMIC, build
 
 import tilec.language as T
-from tilec.errors import Place, SourceError, TilecError
+from tilec.errors import Place, SourceError, SourceRuntimeError, TilecError
+from tilec.language.frontend.elaborate import elaborate
 from tilec.language.frontend.programs import PrimFunc
+from tilec.language.frontend.verified import verify_source
 from tilec.language.values.other_names import INSTEAD
 
 KERNELS = {name: found for name, found in vars(bad_kernels).items() if isinstance(found, PrimFunc)}
@@ -146,3 +148,35 @@ def test_what_is_returned_in_place_of_an_output_is_named():
     with pytest.raises(SourceError, match="must return its") as caught:
         build(other)
     assert caught.value.why == "it makes made and returns A"
+
+
+def test_what_a_list_keeps_of_a_loop_that_has_ended():
+    """A list, or a slice in one, knows no region: the rules of tile IR find the name."""
+
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1):
+            kept = []
+            for i in range(4):
+                kept.append(A[i] * 2)
+            B[0] = kept[0]
+
+    with pytest.raises(SourceRuntimeError, match="i is used outside its defining region") as caught:
+        verify_source(elaborate(main, name="k", dims={}, args={}, config={}))
+    assert caught.value.place.excerpt()[0].endswith("B[0] = kept[0]")
+    assert caught.value.remedy.startswith("make a T.alloc_var")
+
+
+def test_what_hardly_was_meant_warns():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(8 // 16):
+            s = T.alloc_shared((8,), "int32")
+            T.annotate_layout({s: T.Layout((4,), lambda i: i)})
+            T.copy(A, s)
+            T.copy(s, B)
+
+    with pytest.warns(UserWarning, match="a grid of 0 blocks and runs nothing") as caught:
+        build(main)
+    texts = [str(each.message) for each in caught]
+    assert "the layout is one of (4,), s is a tile of (8,), which keeps the layout that it has" in texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad, Var
@@ -11,6 +12,16 @@ from tilec.errors import IRError, Place
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import dtype_of, int_value, operands, scalar_dtype
 from tilec.ir.text.expr_printer import format_expr
+
+_BROKEN = "a pass or the frontend broke a rule of the tile IR"
+
+
+class OutOfScope(IRError):
+    """An expression with the name ``name`` stands outside of the region that defines it."""
+
+    def __init__(self, what: str, name: str = "", **parts: Any) -> None:
+        super().__init__(what, **parts)
+        self.name = name
 
 
 class Scope:
@@ -24,10 +35,12 @@ class Scope:
 
     def fail(self, what: str) -> IRError:
         """The error for the statement at hand."""
+        return IRError(what, place=self._place_at_hand(), why=_BROKEN)
+
+    def _place_at_hand(self) -> Place:
         loc = self.current.loc if self.current is not None else None
         key = f"kernel {self._kernel}"
-        place = Place(key=key) if loc is None else Place(loc.file, loc.line, key, loc.columns)
-        return IRError(what, place=place, why="a pass or the frontend broke a rule of the tile IR")
+        return Place(key=key) if loc is None else Place(loc.file, loc.line, key, loc.columns)
 
     def need(self, holds: bool, what: str) -> None:
         """Raises ``what`` unless it holds."""
@@ -57,7 +70,8 @@ class Scope:
         kind = type(expr)  # no isinstance: TVM's classes are abstract ones, which it asks slowly
         if kind is Var:
             if expr not in self.defined:
-                raise self.fail(f"{expr.name} is used before or outside of its definition")
+                what = f"{expr.name} is used before or outside of its definition"
+                raise OutOfScope(what, expr.name, place=self._place_at_hand(), why=_BROKEN)
             return
         if kind is tirx.Let:
             self.expr(expr.value)

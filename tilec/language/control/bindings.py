@@ -14,7 +14,7 @@ from tilec.errors import SourceError, SourceRuntimeError
 from tilec.language.values.builder import LOOPS, Builder, Frame
 from tilec.language.values.operands import is_tile
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, is_number
+from tilec.language.values.value import Value, is_number, outlived
 
 
 class _Binding:
@@ -96,11 +96,10 @@ def _is_same(held: Any, value: Any) -> bool:
 def _stale(name: str, held: Any) -> SourceError:
     """That a name would hold what depends on the run; it is said of expressions as `check_alive` says it."""
     what, remedy = _told(name, held)
-    outside = f"{name} is used outside its defining region"
     rebound = f"{name} holds {what} that a runtime region rebinds"
     return source_error(
         SourceRuntimeError,
-        outside if isinstance(held, Value) else rebound,
+        outlived(name) if isinstance(held, Value) else rebound,
         construct=name,
         why=f"{what} has one value while building: trips and branches cannot change it",
         remedy=remedy,

@@ -15,6 +15,7 @@ from tilec.language.values.annotations import known_annotations, unheeded
 from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.layouts import Fragment
+from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, as_int, resolve
@@ -278,7 +279,7 @@ def _integer(construct: str, value: Any) -> Expr:
         SourceTypeError,
         f"{construct} takes integers, not {value!r}{kind}",
         construct=construct,
-        remedy="cast it: T.cast(x, 'int32'), or int(x) for a Python number",
+        remedy=FOR_A_WHOLE if isinstance(value, float) else "cast it: T.cast(x, 'int32'), or int(x)",
     )
 
 

@@ -19,6 +19,7 @@ from tilec.errors import (
 )
 from tilec.language.values.namespace import namespace
 from tilec.language.values.places import operands_of
+from tilec.language.values.value import is_symbolic
 from tilec.spelling import nearest
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def author_error(error: BaseException, kernel: str, place: Place | None) -> Sour
 
 def _reason(error: BaseException, place: Place | None) -> tuple[str, str]:
     """Why the author's code raises an error, and what to do."""
-    if _OPERANDS.search(str(error)):
+    if _OPERANDS.search(str(error)) or (isinstance(error, KeyError) and is_symbolic(*error.args)):
         return _OF_EXPRESSIONS
     if isinstance(error, RecursionError):
         return _OF_RECURSION

@@ -50,7 +50,7 @@ def flag_list(flags: Any) -> list[str]:
 
 def merged_configs(own: Mapping[str, Any], given: Mapping[Any, Any] | None) -> dict[str, Any]:
     """The kernel's own pass options under those that were given."""
-    return {**own, **by_text(given or {})}
+    return {**own, **by_text(given)}
 
 
 def merged_flags(own: Sequence[str], given: object) -> list[str]:

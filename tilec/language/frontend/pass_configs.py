@@ -9,7 +9,7 @@ from enum import Enum, EnumMeta
 from functools import lru_cache
 from typing import Any
 
-from tilec.errors import SourceTypeError
+from tilec.errors import SourceError, SourceTypeError
 from tilec.language.values.places import here, source_error
 from tilec.spelling import nearest
 
@@ -41,6 +41,8 @@ _MEMBERS = {
 }
 
 _NAME = re.compile(r"(TL|TIR)_([A-Z0-9_]+)")
+#: Keys that are on or off.
+_SWITCH = re.compile(r"tl\.(enable|disable)_")
 
 
 class _Keys(EnumMeta):
@@ -67,23 +69,25 @@ class _Text(str, Enum, metaclass=_Keys):
 PassConfigKey: Any = _Text("PassConfigKey", _MEMBERS)  # type: ignore[call-overload]
 
 
-def by_text(configs: Mapping[Any, Any]) -> dict[str, Any]:
+def by_text(configs: Mapping[Any, Any] | None) -> dict[str, Any]:
     """By the strings of the keys; one that nobody knows is said once. Raises SourceTypeError for what is no
-    dict."""
-    if not isinstance(configs, Mapping):
-        raise source_error(
-            SourceTypeError,
-            f"pass configs are a dict, not {type(configs).__name__}",
-            construct="pass_configs",
-            remedy='write {"tl.enable_fast_math": True}',
-        )
-    found = {str(getattr(key, "value", key)): value for key, value in configs.items()}
-    for text in found:
+    dict, and for a text where a switch is on or off."""
+    if not isinstance(configs, (Mapping, type(None))):
+        raise _no_config(f"pass configs are a dict, not {type(configs).__name__}")
+    found = {str(getattr(key, "value", key)): value for key, value in (configs or {}).items()}
+    for text, value in found.items():
+        if _SWITCH.match(text) and isinstance(value, str):
+            raise _no_config(f"the pass config {text} is True or False, not {value!r}")
         if re.sub(r"^tirx\.", "tir.", text) not in PassConfigKey._value2member_map_:
             near = nearest(text, PassConfigKey._value2member_map_)
             hint = f"; did you mean {near}?" if near else ""
             _warn_once(f"pass_configs has the unknown key {text}, which means nothing{hint}")
     return found
+
+
+def _no_config(what: str) -> SourceError:
+    remedy = 'write {"tl.enable_fast_math": True}'
+    return source_error(SourceTypeError, what, construct="pass_configs", remedy=remedy)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import walk
+from tilec.ir.exprs import int_value, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.barriers import Group
 from tilec.language.frontend.crossed_reads import crossed_reads
@@ -31,7 +31,7 @@ def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Rema
     silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
     found = () if silent else tuple(_unwritten(kernel))
     shared = (*lost_stores(kernel), *crossed_reads(kernel))
-    return (*found, *_without_effect(kernel), *_left_outputs(kernel), *shared)
+    return (*found, *_without_effect(kernel), *_without_blocks(kernel), *_left_outputs(kernel), *shared)
 
 
 def _remark(what: str, stmt: ir.Stmt, kernel: ir.Kernel, remedy: str) -> Remark:
@@ -126,6 +126,17 @@ def _without_effect(kernel: ir.Kernel) -> Iterator[Remark]:
     results = (_leaves(stmt, ("global", "global.address")) for one in launches for stmt in ir.walk(one.body))
     if launches and not any(results):
         yield _remark(f"{kernel.name} writes nothing: no tensor, no line", launches[0], kernel, remedy)
+
+
+def _without_blocks(kernel: ir.Kernel) -> Iterator[Remark]:
+    """Launches of no blocks, where no tensor is empty."""
+    tensors = [param.buffer for param in kernel.params if isinstance(param, ir.TensorParam)]
+    if any(0 in map(int_value, tensor.shape) for tensor in tensors):
+        return
+    for launch in kernel.launches:
+        if 0 in map(int_value, launch.grid):
+            what = f"this launch of {kernel.name} has a grid of 0 blocks and runs nothing"
+            yield _remark(what, launch, kernel, "T.ceildiv(n, tile) is 1 where n is less than a tile")
 
 
 def _left_outputs(kernel: ir.Kernel) -> Iterator[Remark]:

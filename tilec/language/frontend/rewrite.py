@@ -98,6 +98,15 @@ class Rewriter(ExpressionRewriter):
         call = self._call(node, "annotate", ast.Constant(name), self._annotation(node.annotation))
         return [self._set(name, call, node)]
 
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        """``def f(x): return e`` is ``f = lambda x: e``."""
+        first, *others = _without_docstring(node.body) or node.body
+        if others or node.decorator_list or not isinstance(first, ast.Return) or first.value is None:
+            remedy = "let it be one `return` of a value, or put a @T.macro outside the kernel"
+            raise self._refuse(node, "a nested def of other statements than a return", remedy)
+        spelled = ast.copy_location(ast.Lambda(node.args, first.value), node)
+        return self._assign(ast.Name(node.name, ast.Store()), self.visit(spelled), node)
+
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         """``a += e``; the container and the index of an element are evaluated once."""
         value = self.visit(node.value)

@@ -19,7 +19,6 @@ SYMBOLS: dict[type, str] = {
     ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not",
 }  # fmt: skip
 _REFUSED: dict[type, tuple[str, str]] = {
-    ast.FunctionDef: ("a nested def", "use a lambda, a @T.macro or a function outside the kernel"),
     ast.AsyncFunctionDef: ("a nested async def", "use a @T.macro"),
     ast.ClassDef: ("a class", "define it outside the kernel"),
     ast.Yield: ("yield", "use a loop"),
@@ -49,6 +48,10 @@ class StoredNames(ast.NodeVisitor):
         """Note an assigned name."""
         if isinstance(node.ctx, ast.Store):
             self.names.add(node.id)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """The name of a nested function."""
+        self.names.add(node.name)
 
     def _inner(self, node: ast.AST) -> None:
         """Comprehensions and lambdas bind names of their own."""

@@ -50,5 +50,6 @@ def _digit_map(buffer: Buffer, layout: Layout | Callable[..., Any]) -> DigitMap:
     made = layout if isinstance(layout, Layout) else Layout(shape, layout)
     if not all(isinstance(extent, int) for extent in made.shape) or made.shape != shape:
         why = f"the layout is one of {made.shape}, {name} is a tile of {shape}"
+        sessions.builder(_CONSTRUCT).warn_once(f"{why}, which keeps the layout that it has")
         raise UnfitLayout(why, "give a layout of the tile's shape")
     return digit_map(made, scope == "local.fragment")

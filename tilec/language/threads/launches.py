@@ -9,6 +9,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.schedule import Schedule
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder, Frame
+from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.value import Value, as_int, resolve
@@ -131,7 +132,7 @@ class Kernel:
             SourceTypeError,
             f"grid extent {block!r} is neither an integer nor an integer expression",
             construct="T.Kernel",
-            remedy="use T.ceildiv for the number of blocks",
+            remedy=FOR_A_WHOLE,
         )
 
     def _learn(self) -> None:

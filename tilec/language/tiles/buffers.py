@@ -11,7 +11,7 @@ from tilec.errors import SourceError, SourceIndexError, SourceRuntimeError, Sour
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
-from tilec.language.values.operand_errors import several
+from tilec.language.values.operand_errors import FOR_A_WHOLE, several
 from tilec.language.values.operands import expression, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
@@ -213,7 +213,7 @@ class Buffer:
             SourceTypeError,
             f"index {axis} of {self.name} is {_typed(value)}, not an integer",
             construct=self.name,
-            remedy="cast it with T.cast(x, 'int32')",
+            remedy=FOR_A_WHOLE if isinstance(value, float) else "cast it with T.cast(x, 'int32')",
         )
 
     def _check_range(self, expr: Expr, axis: int, given: Expr) -> None:

@@ -11,6 +11,7 @@ from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
 from tilec.language.tiles.reshape import entries_of
 from tilec.language.tiles.signatures import Tensor
 from tilec.language.values import session as sessions
+from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.operands import expression, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import check_storage
@@ -152,7 +153,7 @@ def _fixed(construct: str, entry: Any) -> int:
             SourceTypeError,
             f"{construct} extent {entry!r} is no integer",
             construct=construct,
-            remedy="give integers, such as T.ceildiv(n, 32)",
+            remedy=FOR_A_WHOLE,
         )
     if known <= 0:
         raise source_error(

@@ -15,6 +15,14 @@ _OF_INTEGERS = (
     "it works on the bits of integers, in front of any comparison beside it",
     "T.reinterpret the float, or cast it; of comparisons write (a < b) & (c < d)",
 )
+#: What to write where Python needs the truth, an integer or a number of an expression.
+FOR_TRUTH = "use `if` inside the kernel or a @T.macro, T.if_then_else, T.max or T.min"
+FOR_AN_INDEX = (
+    "lists and ranges of Python are there while the kernel is built: index a tensor or a tile (T.alloc_local "
+    "holds a few values), choose with T.if_then_else, or write a `for` statement over the list or the range"
+)
+FOR_A_WHOLE = "give integers: n // 32, or T.ceildiv(n, 32), which covers the rest; n / 32 is a float"
+FOR_A_NUMBER = "cast it with T.cast(x, dtype); T.exp and friends stand for math"
 #: What is wrong with the operands of an operator: class, why, remedy.
 _MISTAKES = {
     "/": (SourceRuntimeError, "integer division is ambiguous", "use // or T.truncdiv, or cast to a float"),
@@ -49,7 +57,7 @@ def several(what: str, construct: str | None = None) -> SourceError:
     )
 
 
-def no_number(kind: type[SourceError], text: str | None, shown: str, what: str) -> SourceError:
+def no_number(kind: type[SourceError], text: str | None, shown: str, what: str, remedy: str) -> SourceError:
     """Python needs the number of an expression, ``text`` over dimensions and ``shown`` as it stands."""
     if text is not None:
         found = dict.fromkeys(_NAME.findall(text))
@@ -67,10 +75,4 @@ def no_number(kind: type[SourceError], text: str | None, shown: str, what: str) 
             why=f"{what}: {text}",
             remedy="give it integers in dims, or use T.ceildiv / T.if_then_else",
         )
-    truth = kind is SourceValueError
-    remedy = (
-        "use `if` inside the kernel or a @T.macro, T.if_then_else, T.max or T.min"
-        if truth
-        else "cast it with T.cast(x, dtype); T.exp and friends stand for math, a buffer for a list to index"
-    )
     return source_error(kind, what, why=f"the expression is {shown}", remedy=remedy)

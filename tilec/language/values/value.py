@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
-from tilec.language.values.operand_errors import no_number
+from tilec.language.values.operand_errors import FOR_A_NUMBER, FOR_AN_INDEX, FOR_TRUTH, no_number
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tilec.language.values.builder import Frame
 
 _LITERAL = re.compile(r"T\.\w+\((-?[\d.]+(?:e[-+]?\d+)?)\)")  # as TVM writes numbers with their types
+
+#: What to do where a value is to outlive the region that makes it.
+IN_FRONT = "make a T.alloc_var (or the buffer) before the region and assign to it inside"
 
 
 class Value(Arithmetic):
@@ -62,19 +65,26 @@ class Value(Arithmetic):
         known = sessions.prove(self.expr)
         if known is None:
             what = "the truth value of an expression is not known while building"
-            raise no_number(SourceValueError, self.text, repr(self), what)
+            raise no_number(SourceValueError, self.text, repr(self), what, FOR_TRUTH)
         return known
 
     def __index__(self) -> int:
+        return self._integer(FOR_AN_INDEX)
+
+    def __int__(self) -> int:
+        return self._integer(FOR_A_NUMBER)
+
+    def _integer(self, remedy: str) -> int:
         known = sessions.constant(self.expr)
         if known is None:
-            raise no_number(SourceTypeError, self.text, repr(self), "an expression is no Python integer")
+            what = "an expression is no Python integer"
+            raise no_number(SourceTypeError, self.text, repr(self), what, remedy)
         return known
 
-    __int__ = __index__
-
     def __float__(self) -> float:
-        raise no_number(SourceTypeError, self.text, repr(self), "an expression is no Python float")
+        raise no_number(
+            SourceTypeError, self.text, repr(self), "an expression is no Python float", FOR_A_NUMBER
+        )
 
     def __repr__(self) -> str:
         return _LITERAL.sub(r"\1", str(self._expr))
@@ -264,7 +274,12 @@ def check_alive(frame: Frame | None, name: object) -> None:
         return
     raise source_error(
         SourceRuntimeError,
-        f"{name} is used outside its defining region",
+        outlived(name),
         why=f"it was made inside the {frame.kind} region of line {frame.loc.line}, which has ended",
-        remedy="make a T.alloc_var (or the buffer) before the region and assign to it inside",
+        remedy=IN_FRONT,
     )
+
+
+def outlived(name: object) -> str:
+    """What is wrong where a name is used behind its region."""
+    return f"{name} is used outside its defining region"
