@@ -9,7 +9,7 @@ from tilec.errors import ManifestError
 from tilec.ir.guards import Guard
 from tilec.manifest.document import Document
 from tilec.manifest.guards import first_uncovered
-from tilec.manifest.model import Kernel
+from tilec.manifest.model import Kernel, searches
 from tilec.manifest.overrides import Rule
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
@@ -74,14 +74,31 @@ def check_coverage(document: Document, entry: Kernel, at: int) -> None:
         )
 
 
+def check_points(document: Document, entry: Kernel, at: int) -> None:
+    """The points of the kernel's `tune` tables give dims that it has."""
+    if entry.tune is None:
+        return
+    keys = [("points",), *(("on", name, "points") for name in entry.tune.on)]
+    for table, key in zip(searches(entry), keys, strict=True):
+        named = (name for point in table.points or () if isinstance(point, dict) for name in point)
+        unknown = next((name for name in named if name not in entry.dims), None)
+        if unknown is None:
+            continue
+        raise ManifestError(
+            f'a point of {entry.name} gives "{unknown}", which is no dim',
+            place=document.place("kernel", at, "tune", *key),
+            remedy=suggestion(unknown, entry.dims),
+        )
+
+
 def check_overrides(
     document: Document,
     at: int,
     rules: Sequence[Rule],
     guards: Mapping[Target, Sequence[Mapping[str, Guard]]],
 ) -> None:
-    """Every override is for some variant, but of another manifest's kernels, and no two are for the same
-    ones; ``rules`` stand in the file's order, ``guards`` are those of each target's variants."""
+    """Every override says something, is for some variant, but of another manifest's kernels, and no two are
+    for the same ones; ``rules`` stand in the file's order, ``guards`` are those of each target's variants."""
     for number, rule in enumerate(rules):
         twin = next((one for one in rules[:number] if rule.means_the_same(one)), None)
         if twin is not None:
@@ -90,6 +107,13 @@ def check_overrides(
                 place=document.place("kernel", at, "override", number),
                 why=f"the other one is at line {twin.place.line}: which of both counts is easy to miss",
                 remedy="put the keys of both into one",
+            )
+        if rule.is_idle:
+            raise ManifestError(
+                "an override changes nothing",
+                place=document.place("kernel", at, "override", number),
+                why="it gives no config, no schedules and no tolerance",
+                remedy="give one of them, such as config = { bM = 16 }, or remove it",
             )
         if document.kernels is not None:
             continue

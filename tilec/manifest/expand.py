@@ -18,6 +18,7 @@ from tilec.manifest.checks import (
     check_dim_names,
     check_model_dims,
     check_overrides,
+    check_points,
     check_symbols,
 )
 from tilec.manifest.declared import (
@@ -163,6 +164,7 @@ def _expand_entry(
     _check_files(document, entry, at, base)
     check_coverage(document, entry, at)
     check_dim_names(document, entry, at)
+    check_points(document, entry, at)
     check_model_dims(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
     if not targets:  # a kernel of other hosts, or of another manifest's targets: `_left_out`

@@ -36,7 +36,12 @@ class Rule:
     @property
     def gives_config(self) -> bool:
         """Whether it says more than how results are checked."""
-        return bool(self.config or self.schedules or self.is_auto or not self.tolerance)
+        return bool(self.config or self.schedules or self.is_auto)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it says nothing."""
+        return not self.gives_config and not self.tolerance
 
     def is_for(self, values: Mapping[str, Any]) -> bool:
         """Whether a kernel with such values of parameters is meant."""

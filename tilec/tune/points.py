@@ -11,7 +11,6 @@ from tilec.errors import ManifestError
 from tilec.ir.guards import Guard, dims_text
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.model import Tune
-from tilec.manifest.problems import suggestion
 from tilec.manifest.shapes import Call
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ def points_of(kernel: KernelPlan, variant: Variant, tune: Tune, calls: Sequence[
     """The points of a variant: those that dispatch brings to it, and to no narrower one.
 
     ``calls``: those of a model, which then count alone. Dims that stand in strides alone may be missing from
-    the manifest's points: what makes the arguments chooses them. Raises ManifestError for points with unknown
-    dims."""
+    the manifest's points: what makes the arguments chooses them. Raises ManifestError for an integer where
+    several dims are open."""
     from tilec.build.dispatch import Server
 
     server = Server(kernel, variant.target.name)
@@ -87,10 +86,6 @@ def _listed(variant: Variant, points: Sequence[Any]) -> list[Point]:
     for point in points:
         if isinstance(point, int):
             point = _only(variant, open_dims, point)
-        unknown = next((name for name in point if name not in variant.dims), None)
-        if unknown is not None:
-            what = f'a point of {variant.kernel} gives "{unknown}", which is no dim'
-            raise ManifestError(what, place=variant.place, remedy=suggestion(unknown, variant.dims))
         pinned = {name: guard.eq for name, guard in variant.dims.items() if guard.eq is not None}
         dims = {**pinned, **point}
         if all(variant.dims[name].admits(value) for name, value in dims.items()):

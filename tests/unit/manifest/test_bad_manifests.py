@@ -54,6 +54,22 @@ CASES = [
         id="values-to-try-in-a-table",
     ),
     pytest.param(
+        KERNEL + 'dims = { M = "dynamic" }\n[kernel.tune.on.cpu]\npoints = [{ m = 8 }]',
+        6,
+        "kernel[0].tune.on.cpu.points",
+        'a point of k gives "m", which is no dim',
+        "M",
+        id="points-of-no-dim",
+    ),
+    pytest.param(
+        KERNEL + 'dims = { M = "dynamic" }\n[[kernel.override]]\ntargets = ["cpu"]\nconfig = {}',
+        5,
+        "kernel[0].override[0]",
+        "an override changes nothing",
+        "give one of them",
+        id="an-override-of-nothing",
+    ),
+    pytest.param(
         KERNEL + 'dims = { M = ["%8", "dynamic"] }\nwithout = [{ M = "%4" }]',
         5,
         "kernel[0].without[0].M",
