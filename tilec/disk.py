@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tilec.errors import EnvironmentError_, Place
+from tilec.settings import zig_cache
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 #: As libc says it, and as zig names the errors.
@@ -45,9 +46,7 @@ def full_disk(doing: str, folders: Iterable[Path], why: str) -> EnvironmentError
 
 def compilers_folders() -> list[Path]:
     """Where compilers write beside their output: temporary files, and zig's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    zig = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or Path(cache, "zig")
-    return [Path(tempfile.gettempdir()), Path(zig)]
+    return [Path(tempfile.gettempdir()), zig_cache()]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilec.errors import InputError, Place
+from tilec.errors import EnvironmentError_, InputError, Place
 from tilec.portable.cores import usable_cores
 
 DEFAULT_CACHE_LIMIT = 4 << 30
@@ -170,8 +170,31 @@ def _cache_dir(env: Mapping[str, str]) -> Path:
     chosen = env.get("TILEC_CACHE_DIR") or env.get("TILELANG_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser().absolute()
-    home = env.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "tilec"
+    caches = _users_caches(env)
+    if caches is not None:
+        return caches / "tilec"
+    raise EnvironmentError_(
+        "there is no folder for the compile cache",
+        why="HOME is not set, and this user has no home",
+        remedy="set XDG_CACHE_HOME or HOME to a folder that can be written to",
+    )
+
+
+def _users_caches(env: Mapping[str, str]) -> Path | None:
+    """The folder with the caches of this user; None without a home."""
+    chosen = env.get("XDG_CACHE_HOME")
+    try:
+        return Path(chosen) if chosen else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+
+
+def zig_cache(env: Mapping[str, str] | None = None) -> Path:
+    """The folder where zig keeps what it has compiled, as zig finds it; without a home, in tilec's own, which
+    raises EnvironmentError_ where there is none."""
+    env = os.environ if env is None else env
+    chosen = env.get("ZIG_GLOBAL_CACHE_DIR")
+    return Path(chosen) if chosen else (_users_caches(env) or _cache_dir(env)) / "zig"
 
 
 def _flag(env: Mapping[str, str], name: str, default: bool) -> bool:

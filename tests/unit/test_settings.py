@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec.errors import InputError
-from tilec.settings import read_library_settings, read_settings
+from tilec.errors import EnvironmentError_, InputError
+from tilec.settings import read_library_settings, read_settings, zig_cache
 
 
 def test_defaults() -> None:
@@ -13,6 +13,21 @@ def test_defaults() -> None:
     assert settings.cache_dir == Path.home() / ".cache" / "tilec"
     assert (settings.cache, settings.cc, settings.jobs, settings.debug) == (True, None, None, False)
     assert not settings.verify
+
+
+def test_users_without_a_home_are_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under the number of a user whom it does not know."""
+
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", fail)
+    with pytest.raises(EnvironmentError_, match="no folder for the compile cache") as caught:
+        read_settings({})
+    assert "XDG_CACHE_HOME" in caught.value.remedy
+    assert read_settings({"XDG_CACHE_HOME": "/x"}).cache_dir == Path("/x/tilec")
+    assert zig_cache({"XDG_CACHE_HOME": "/x"}) == Path("/x/zig")
+    assert zig_cache({"TILEC_CACHE_DIR": "/c"}) == Path("/c/zig")
 
 
 def test_every_variable() -> None:

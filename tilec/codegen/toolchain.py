@@ -24,7 +24,7 @@ from tilec.cache import installed_version
 from tilec.codegen.linkers import SharedLibrary, link_flags
 from tilec.disk import compilers_folders, full_disk, says_full, seems_full
 from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecError
-from tilec.settings import read_settings
+from tilec.settings import read_settings, zig_cache
 from tilec.targets import Host, native_host
 
 #: -mcpu=baseline (zig) keeps the build machine's instructions out of plain C.
@@ -138,9 +138,7 @@ def zig_is_new_here() -> bool:
         kind = find_toolchain().kind
     except TilecError:  # whoever needs one says so
         return False
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or f"{home}/zig")
-    return kind == "zig" and not (cache / "o").is_dir()
+    return kind == "zig" and not (zig_cache() / "o").is_dir()
 
 
 def tool_versions(host: Host | None = None) -> dict[str, str]:
@@ -214,7 +212,8 @@ def _written_folders(command: Sequence[str]) -> list[Path]:
 def _run(command: list[str], what: str, error: type[TilecError]) -> str:
     """Runs ``command`` and returns its output; raises ``error`` with the last lines of it on failure."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(zig_cache())}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     except OSError as problem:
         raise EnvironmentError_(what, why=str(problem), remedy="reinstall the C compiler") from problem
     if done.returncode != 0:

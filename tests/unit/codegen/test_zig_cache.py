@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.codegen.toolchain import zig_is_new_here
+from tilec.codegen.toolchain import find_toolchain, zig_is_new_here
 
 TESTS = Path(__file__).parents[2]
 #: The C compiler asked by hand.
@@ -36,3 +36,11 @@ def test_one_file_links_the_programs_of_tests() -> None:
     """Other settings than those of libraries would have zig compile what it links with once more."""
     found = {path.name for path in TESTS.rglob("*.py") if BY_HAND.search(path.read_text(encoding="utf-8"))}
     assert found == {"linked.py", "test_escape.py"}  # the second one links nothing
+
+
+def test_without_a_home_zig_is_told_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "ZIG_GLOBAL_CACHE_DIR", "TILEC_CC"):
+        monkeypatch.delenv(name, raising=False)
+    source = tmp_path / "one.c"
+    source.write_text("int one(void) { return 1; }\n")
+    assert find_toolchain().compile(source, tmp_path / "out").is_file()
