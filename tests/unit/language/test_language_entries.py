@@ -114,6 +114,12 @@ def test_modules_that_do_not_import(tmp_path, code, what, line):
     assert error.remedy
 
 
+def test_relative_imports_are_of_modules(tmp_path):
+    error = raised(tmp_path, "from .tiles import SIZE\n")
+    assert error.remedy.startswith('name it as a module, source = "')
+    assert ".py" not in error.remedy
+
+
 def test_names_that_do_not_exist(tmp_path):
     assert "did you mean k" in raised(tmp_path, GOOD, "kk").remedy
     assert "did you mean kernel" in raised(tmp_path, GOOD, "Group.kernels").remedy

@@ -106,12 +106,19 @@ def _importing(base: Path, where: str) -> Iterator[None]:
             f"kernel source {where} raised {type(error).__name__}: {error}",
             place=place_of_traceback(error.__traceback__) or Place(where),
             why="module-level code runs when a build imports the file",
-            remedy="correct it, or move it under `if __name__ == '__main__':`",
+            remedy=_remedy(error, where),
         ) from error
     finally:
         sys.path[:] = path
         sys.argv = argv
         sys.dont_write_bytecode = writes_none
+
+
+def _remedy(error: BaseException, where: str) -> str:
+    """What to do about an error of module-level code. A file that is named as a file is of no package."""
+    if isinstance(error, ImportError) and "no known parent package" in str(error):
+        return f'name it as a module, source = "{where.removesuffix(".py").replace("/", ".")}:..."'
+    return "correct it, or move it under `if __name__ == '__main__':`"
 
 
 def _folders(file: Path) -> tuple[Path, ...]:
