@@ -87,6 +87,9 @@ def test_spellings_of_tensors_and_what_they_offer():
 def test_keys_of_tensors_that_are_no_shape():
     with pytest.raises(TypeError, match="is no extent"):
         T.Tensor[M, torch.float16]
+    with pytest.raises(TypeError, match=r"32\.0 is no extent") as caught:
+        T.Tensor((64 / 2,), "float32")
+    assert "n // 32" in caught.value.remedy
     with pytest.raises(ValueError, match="2 extents but 1 strides"):
         T.StridedTensor((4, 4), (1,), "float32")
 

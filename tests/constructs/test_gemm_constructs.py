@@ -297,8 +297,9 @@ def test_an_operand_in_global_memory_is_an_error():
             T.clear(c)
             T.gemm(A, A, c)
 
-    with pytest.raises(AssertionError, match="A is in global memory"):
+    with pytest.raises(AssertionError, match="A is in global memory") as caught:
         build(main)
+    assert caught.value.remedy.startswith("T.copy it to a tile")
 
 
 @pytest.mark.parametrize("when", ["always", "at first"])

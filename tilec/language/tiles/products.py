@@ -30,6 +30,8 @@ _PRODUCTS = {
     "float8_e5m2": ("float32", "float16"),
 }
 
+#: What to do about operands whose tiles do not agree.
+_OF_SHAPES = "check the tile shapes and transpose_A / transpose_B"
 #: Types of operands of which a product may have one of each.
 _BYTES = {"int8", "uint8"}
 
@@ -202,14 +204,14 @@ def check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, i
             )
 
 
-def product_error(what: str, why: str) -> SourceError:
+def product_error(what: str, why: str, remedy: str = _OF_SHAPES) -> SourceError:
     """The error for an operand that no product takes."""
     return source_error(
         SourceAssertionError,
         f"T.gemm: {what}",
         construct="T.gemm",
         why=why,
-        remedy="check the tile shapes and transpose_A / transpose_B",
+        remedy=remedy,
     )
 
 
@@ -235,8 +237,11 @@ def check_product_scopes(a: Box, b: Box, c: Box) -> None:
             raise product_error(
                 f"{operand.buffer.name} is in {operand.buffer.scope()} memory",
                 "operands are shared tiles or fragments",
+                "T.copy it to a tile of T.alloc_shared, and multiply that",
             )
     if c.buffer.scope() not in ("shared.dyn", "local.fragment"):
         raise product_error(
-            f"{c.buffer.name} is in {c.buffer.scope()} memory", "the accumulator is a fragment"
+            f"{c.buffer.name} is in {c.buffer.scope()} memory",
+            "the accumulator is a fragment",
+            "add up in a tile of T.alloc_fragment, and T.copy that",
         )

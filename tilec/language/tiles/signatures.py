@@ -12,6 +12,7 @@ from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
 from tilec.language.tiles.reshape import alias
 from tilec.language.tiles.tensor_specs import TensorSpec, is_open
 from tilec.language.values import session as sessions
+from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import check_storage
 from tilec.language.values.scalars import dtype as make_dtype
@@ -152,7 +153,9 @@ def _entries(shape: Any) -> tuple[Any, ...]:
                 SourceTypeError,
                 f"{entry!r} is no extent",
                 construct="T.Tensor",
-                remedy="write T.Tensor[[M, N], dtype] or T.Tensor((M, N), dtype)",
+                remedy=FOR_A_WHOLE
+                if isinstance(entry, float)
+                else "write T.Tensor[[M, N], dtype] or T.Tensor((M, N), dtype)",
             )
         if isinstance(entry, int) and entry < 0:
             raise source_error(
