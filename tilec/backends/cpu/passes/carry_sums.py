@@ -11,13 +11,26 @@ from tvm import tirx
 
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, reads, transform, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, If, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    For,
+    If,
+    Launch,
+    Parallel,
+    Stmt,
+    Store,
+    children,
+    walk,
+    with_children,
+)
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import Rewriter, defined
 from tilec.lowering.analysis.accesses import accesses, long_vars, share_elements, values_of
 from tilec.lowering.analysis.accumulations import find_accumulations
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.passes.base import BlockPass
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -28,23 +41,26 @@ _PLAIN = (Bind, Store, If, For, Alloc)
 _FEW = 8
 
 
-class CarrySums(BlockPass):
+class CarrySums(LaunchPass):
     """In: loops over nothing but a Parallel whose iterations each add to an element of a tile. Out: the
-    Parallel around the loops, which add up in a local.var. It is left as it is where each element of a tensor
-    is read once: these are read in their order."""
+    Parallel around as many of them as may go inside, which add up in a local.var. It is left as it is where
+    each element of a tensor is read once: these are read in their order."""
 
-    def block(self, block: Block) -> list[Stmt]:
-        """The block with such loops inside."""
-        return [_turned(stmt) if isinstance(stmt, For) else stmt for stmt in block]
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with such loops inside."""
+        return replace(launch, body=_carrying(launch.body))
 
 
-def _turned(loop: For) -> Stmt:
-    loops = [loop]
-    while len(loops[-1].body) == 1 and isinstance(loops[-1].body[0], For):
-        loops.append(loops[-1].body[0])
-    inner = loops[-1].body[0]
-    if len(loops[-1].body) > 1 or not isinstance(inner, Parallel) or not _may_turn(loops, inner):
-        return loop
+def _carrying(block: Block) -> Block:
+    """A block with such loops turned, the outermost ones first."""
+    return tuple(map(_turned, block))
+
+
+def _turned(stmt: Stmt) -> Stmt:
+    loops = _nested(stmt)
+    inner = loops[-1].body[0] if loops and len(loops[-1].body) == 1 else None
+    if not isinstance(inner, Parallel) or not _may_turn(loops, inner):
+        return with_children(stmt, [_carrying(block) for block in children(stmt)])
     items = [item for item in accesses(inner.body) if item.buffer in _results(inner)]
     carried = {item.buffer: _variable(item.buffer) for item in items}
     elements = {item.buffer: item.indices for item in items}
@@ -58,6 +74,13 @@ def _turned(loop: For) -> Stmt:
         before += [Alloc(variable, loc=inner.loc), Store(variable, zero, element, loc=inner.loc)]
         after.append(Store(tile, elements[tile], tirx.BufferLoad(variable, list(zero)), loc=inner.loc))
     return replace(inner, body=(*before, *body, *after))
+
+
+def _nested(stmt: Stmt) -> list[For]:
+    """A loop and those inside that it consists of."""
+    if not isinstance(stmt, For):
+        return []
+    return [stmt, *_nested(stmt.body[0])] if len(stmt.body) == 1 else [stmt]
 
 
 def _variable(tile: Var) -> Var:
@@ -115,7 +138,10 @@ def _is_once(indices: Sequence[Expr], counted: Sequence[Var], inner: Parallel) -
 
 
 def _meet(index: Expr, counted: Sequence[Var], inner: Parallel) -> bool:
-    """Whether iterations of a trip read along an index what those of others do, as windows have it."""
+    """Whether iterations of a trip read along an index what those of others do, as windows have it: also
+    where they count parts of them."""
+    if isinstance(index, tirx.FloorDiv) and int_value(index.b):
+        return _meet(index.a, counted, inner)
     factors = [int_value(factor) or 0 for factor in linear_in(index, [*counted, *inner.vars])[:-1]]
     if not factors:
         return False

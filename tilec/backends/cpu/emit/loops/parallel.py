@@ -13,6 +13,7 @@ from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vecto
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest
+from tilec.backends.cpu.emit.loops.residues import by_residue
 from tilec.backends.cpu.emit.loops.updates import emit_updates
 from tilec.backends.cpu.emit.loops.versions import corners, without_named_conditions
 from tilec.backends.cpu.emit.statements import emit
@@ -42,9 +43,10 @@ def _emit_loops(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
                                remedy="use a serial loop, or an if around the rest of the body")  # fmt: skip
     lane = lane_axis(stmt, ctx)
-    loops = joined_iterations(replace(stmt, body=body), lane, ctx)
-    parts = [_emit_vectors(loop, lane, ctx) for loop in loops]
-    return sequence([part for part in parts if part is not None])
+    parts = by_residue(replace(stmt, body=body), lane, ctx)
+    loops = [loop for part in parts for loop in joined_iterations(part, lane, ctx)]
+    emitted = [_emit_vectors(loop, lane, ctx) for loop in loops]
+    return sequence([part for part in emitted if part is not None])
 
 
 def _emit_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tirx.Stmt | None:
