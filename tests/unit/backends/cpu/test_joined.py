@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_ends import at_the_end
 
 import tilec
 import tilec.language as T
@@ -40,12 +41,12 @@ def convolution(rows, channels=16):
     return main
 
 
-def strided(length):
-    """Every second window of a row, in blocks whose last one is not whole."""
+def strided(length, step=2):
+    """Every second window of a row, or others, in blocks whose last one is not whole."""
 
     @T.prim_func
     def main(
-        X: T.Tensor((2 * length + 3,), "float32"),
+        X: T.Tensor((step * (length - 1) + 5,), "float32"),
         W: T.Tensor((16, 5), "float32"),
         Y: T.Tensor((16, length), "float32"),
     ):
@@ -54,7 +55,7 @@ def strided(length):
                 total = T.alloc_var("float32", init=0.0)
                 for _, k in T.grid(2, 5):
                     if bx * 64 + i < length:
-                        total += X[(bx * 64 + i) * 2 + k] * W[o, k]
+                        total += X[(bx * 64 + i) * step + k] * W[o, k]
                 if bx * 64 + i < length:
                     Y[o, bx * 64 + i] = total
 
@@ -128,13 +129,31 @@ def test_windows_with_a_rim(size, channels):
     np.testing.assert_allclose(Y, np.einsum("yxckl,klco->yxo", windows, W), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("length", [64, 100])
-def test_windows_of_every_second_place(length):
-    X, W = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((2 * length + 3,), (16, 5)))
-    Y = np.zeros((16, length), np.float32)
-    tilec.compile(strided(length), target="cpu")(X, W, Y)
-    windows = np.lib.stride_tricks.sliding_window_view(X, 5)[::2]
+@pytest.mark.parametrize(("length", "step"), [(64, 2), (100, 2), (65, 1), (127, 4)])
+def test_windows_of_every_second_place(length, step):
+    X, W = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((step * length + 5,), (16, 5)))
+    X, Y = at_the_end(X[: step * (length - 1) + 5]), at_the_end(np.zeros((16, length), np.float32))
+    tilec.compile(strided(length, step), target="cpu")(X, W, Y)
+    windows = np.lib.stride_tricks.sliding_window_view(X, 5)[::step]
     np.testing.assert_allclose(Y, 2 * W @ windows.T, rtol=1e-4, atol=1e-4)
+
+
+def test_what_else_tells_lanes_apart():
+    X, Y = RANDOM.standard_normal((100, 9), dtype=np.float32)[:, 0].copy(), np.zeros(100, np.float32)
+
+    @T.prim_func
+    def main(X: T.Tensor((100,), "float32"), Y: T.Tensor((100,), "float32")):
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(64):
+                total = T.alloc_var("float32", init=1.0)
+                for k in T.serial(16):
+                    if bx * 64 + i < 100 and X[bx * 64 + i] > 0.0:
+                        total += X[k] * X[bx * 64 + i]
+                if bx * 64 + i < 100:
+                    Y[bx * 64 + i] = total
+
+    tilec.compile(main, target="cpu")(X, Y)
+    np.testing.assert_allclose(Y, 1 + np.maximum(X, 0) * X[:16].sum(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["alike", "number", "variable", "tensor"])

@@ -15,6 +15,7 @@ from tilec.backends.cpu.emit.first_lanes import (
     store_first_lanes,
 )
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
+from tilec.backends.cpu.emit.pieces import WIDEST_GAP, elements_of
 from tilec.backends.cpu.emit.some_lanes import (
     neighbours_that_exist,
     scatter_lanes,
@@ -62,7 +63,7 @@ def store_element(
     mask = _mask_of_store(buffer, indices, index, conds, ctx)
     if mask is not None:
         return _store_masked(storage, index, stored, mask, ctx)
-    if ctx.mask is not None:
+    if ctx.mask is not None and (ctx.first is None or storage.copies > 1):
         stored = _kept(storage, index, stored, ctx)
     streamed = stream(storage, index, stored, ctx) if streams and ctx.first is None else None
     write = _written(storage, index, stored, ctx) if streamed is None else streamed
@@ -125,7 +126,7 @@ def _base(storage: Storage) -> Expr:
 
 def _written(storage: Storage, index: Expr, stored: Expr, ctx: LaneContext) -> tirx.Stmt:
     """The store of all lanes, or of the first ones where these alone take part."""
-    if ctx.first is None:
+    if ctx.first is None or storage.copies > 1:
         return tirx.BufferStore(storage.data, stored, [index])
     place = _place_of_run(storage, index, ctx)
     return store_first_lanes(place, ctx.first, stored, storage.dtype, ctx.functions)
@@ -134,10 +135,29 @@ def _written(storage: Storage, index: Expr, stored: Expr, ctx: LaneContext) -> t
 def read_first(storage: Storage, indices: Sequence[Expr], count: Expr, ctx: LaneContext) -> Expr:
     """What memory holds of an element that all lanes read, or of the first ``count`` of a run of them."""
     index = flat_index(storage, indices, ctx)
-    if lanes_of(index) == 1:
+    if lanes_of(index) == 1 or storage.copies > 1:
         return tirx.BufferLoad(storage.data, [index])
+    if _is_spread(storage, index, ctx):
+        return _spread_first(storage, index, count, ctx)
     place = _place_of_run(storage, index, ctx)
     return first_lanes(place, count, storage.dtype, lanes_of(index), ctx.functions)
+
+
+def _is_spread(storage: Storage, index: Expr, ctx: LaneContext) -> bool:
+    """Whether lanes read elements near to each other, which vectors bring along with those between."""
+    step = int_value(index.stride) if isinstance(index, tirx.Ramp) else None
+    return 1 < (step or 0) <= WIDEST_GAP and has_first_lanes(ctx.target, storage.dtype)
+
+
+def _spread_first(storage: Storage, index: Expr, count: Expr, ctx: LaneContext) -> Expr:
+    """Every second to fourth element, as far as the first ``count`` lanes have one."""
+    lanes, step, dtype = lanes_of(index), int(index.stride), storage.dtype
+    left, vectors = (count - 1) * step + 1, []
+    for start in range(0, lanes * step, lanes):
+        place = tirx.address_of(tirx.BufferLoad(storage.data, [index.base + start]))
+        vectors.append(first_lanes(place, left - start, dtype, lanes, ctx.functions))
+    places = [lane * step for lane in range(lanes)]
+    return elements_of(vectors, range(lanes * step), places)
 
 
 def read_existing(storage: Storage, indices: Sequence[Expr], exists: Expr, ctx: LaneContext) -> Expr | None:

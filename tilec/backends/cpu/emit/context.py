@@ -14,6 +14,7 @@ from tilec.backends.cpu.emit.access import flat_index, read_existing, read_first
 from tilec.backends.cpu.emit.aligned import aligned_value
 from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
+from tilec.backends.cpu.emit.first_lanes import are_first
 from tilec.backends.cpu.emit.float8 import decode_by_half
 from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.half import decode_half, encode_half
@@ -52,7 +53,8 @@ class LaneContext(Context):
     """State of the emission of one launch; values have one element per lane.
 
     ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``first`` where so
-    many of the first ones touch memory alone, ``moving`` while elements are stored as they are, ``slot``
+    many of the first ones touch memory alone, ``ends`` where conditions that hold for the first lanes make it
+    so, and nothing runs one by one instead, ``moving`` while elements are stored as they are, ``slot``
     counts the vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set
     nothing that is emitted is kept: bounds that remain open are collected there, in ``choices`` the
     conditions of values that lanes choose for themselves. ``accumulators`` holds what stores accumulate
@@ -76,6 +78,7 @@ class LaneContext(Context):
     functions: dict[str, str] = field(default_factory=dict)
     slot: int = 0
     first: Expr | None = None
+    ends: bool = False
     moving: bool = False
     light: bool = False
     streams: dict[Var, Var] = field(default_factory=dict)
@@ -244,6 +247,8 @@ class LaneContext(Context):
         exists = self.value(all_of(conds))
         if lanes_of(exists) == 1:
             return None
+        if self.first is not None:
+            exists = tirx.And(exists, are_first(self.first, lanes_of(exists)))
         return read_existing(storage, indices, exists, self)
 
     def stored(self, expr: Expr, dtype: str) -> Expr:
@@ -322,6 +327,15 @@ class LaneContext(Context):
             yield
         finally:
             self.first = None
+
+    @contextmanager
+    def ends_scope(self) -> Iterator[None]:
+        """Within the context vectors may have ends, where their first lanes alone touch memory."""
+        self.ends = True
+        try:
+            yield
+        finally:
+            self.ends = False
 
     @contextmanager
     def move_scope(self, moving: bool, light: bool) -> Iterator[None]:

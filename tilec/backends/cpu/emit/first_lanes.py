@@ -76,6 +76,12 @@ def first_lanes(place: Expr, count: Expr, dtype: str, lanes: int, functions: dic
     return tirx.call_extern(f"{dtype}x{lanes}", name, place, count)
 
 
+def are_first(count: Expr, lanes: int) -> Expr:
+    """Whether each lane is one of the first ``count``."""
+    zero, one = tirx.const(0, dtype_of(count)), tirx.const(1, dtype_of(count))
+    return tirx.Ramp(zero, one, lanes) < tirx.Broadcast(count, lanes)
+
+
 def lanes_that_exist(base: Expr, at: Expr, exists: Expr, dtype: str, functions: dict[str, str]) -> Expr:
     """The elements of ``dtype`` that lie ``at`` so many behind an address, in the lanes where one ``exists``;
     zeros in the others, which read nothing."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Elements between two that lanes read that are read along with them rather than apart.
-_WIDEST_GAP = 4
+WIDEST_GAP = 4
 #: Bytes of elements of which a vector has so many that those between are read along at any even distance.
 _NARROW = 4
 
@@ -81,7 +81,7 @@ def _are_spread(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> 
         if own is None or factor is None:
             return False
         step += own * factor
-    return 1 < step <= _WIDEST_GAP
+    return 1 < step <= WIDEST_GAP
 
 
 def _is_even(places: list[int]) -> bool:
@@ -105,4 +105,4 @@ def _runs(places: list[int]) -> list[tuple[int, int]]:
 def _reach(places: list[int]) -> int:
     """How far from the first of ``places`` the next ones lie, without a gap that is too wide to read."""
     gaps = pairwise(places)
-    return next((last for last, place in gaps if place - last > _WIDEST_GAP), places[-1]) - places[0] + 1
+    return next((last for last, place in gaps if place - last > WIDEST_GAP), places[-1]) - places[0] + 1

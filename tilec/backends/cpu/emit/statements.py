@@ -7,7 +7,7 @@ own statement registers an implementation with ``@emit.register(Class)``.
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import singledispatch
+from functools import reduce, singledispatch
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
@@ -15,11 +15,12 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
+from tilec.backends.cpu.emit.loops.range_splits import split_point
 from tilec.backends.cpu.emit.loops.scans import emit_running, running
 from tilec.backends.cpu.emit.moves import hardly_computes, moved_bits, moves
 from tilec.backends.cpu.emit.speculate import is_predicable, takes_masks
 from tilec.errors import CompileError
-from tilec.ir.exprs import conjuncts, dtype_of, int_value
+from tilec.ir.exprs import cast_to, conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, read_once, unit_steps
@@ -106,7 +107,8 @@ def _emit_if(stmt: If, ctx: LaneContext) -> tirx.Stmt | None:
 
 def _predicated(stmt: If, cond: Expr, ctx: LaneContext) -> tirx.Stmt | None:
     """Both branches for all lanes, their stores blended."""
-    if not takes_masks((stmt,)):
+    count = _count_of_first(stmt, ctx)
+    if not takes_masks((stmt,)) or ctx.first is not None:
         raise NotVectorisable(
             f"lanes differ in {stmt.cond}",
             "leave loops, atomic updates and tiles out of the branch: stores and names alone have masks",
@@ -115,11 +117,26 @@ def _predicated(stmt: If, cond: Expr, ctx: LaneContext) -> tirx.Stmt | None:
         taken = tirx.Var("taken", "bool")
         parts = [hold(taken, cond, ctx)]
         mask = ctx.env[taken]
+        if count is not None:
+            with ctx.mask_scope(mask), ctx.first_scope(count), ctx.facts.assume(stmt.cond):
+                part = ctx.block(stmt.then)
+            return sequence([*parts, part] if part is not None else parts)
         for block, lanes in ((stmt.then, mask), (stmt.orelse, tirx.Not(mask))):
             with ctx.mask_scope(lanes):
                 part = ctx.block(block)
             parts += [part] if part is not None else []
         return sequence(parts)
+
+
+def _count_of_first(stmt: If, ctx: LaneContext) -> Expr | None:
+    """How many of the first lanes take a branch at the end of vectors; None where others may."""
+    if not ctx.ends or ctx.lanes is None or ctx.mask is not None or stmt.orelse:
+        return None
+    bounds = [split_point(ctx.facts.inline(cond), ctx.lanes.var) for cond in conjuncts(stmt.cond)]
+    if not all(found is not None and found[1] for found in bounds):
+        return None
+    limit = reduce(tirx.min, [found[0] for found in bounds if found is not None])
+    return cast_to(ctx.control_value(limit, "ends", "use one end") - ctx.lanes.base, "int32")
 
 
 #: Trips of a `T.unroll` that the code generator is asked to write out.

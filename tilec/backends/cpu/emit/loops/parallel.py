@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from tilec.backends.cpu.emit.loops.alignments import emit_aligned
 from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
-from tilec.backends.cpu.emit.loops.nest import Nest
+from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest
+from tilec.backends.cpu.emit.loops.range_splits import split_point
 from tilec.backends.cpu.emit.loops.residues import by_residue
 from tilec.backends.cpu.emit.loops.updates import emit_updates
 from tilec.backends.cpu.emit.loops.versions import corners, without_named_conditions
@@ -63,7 +65,21 @@ def _emit_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tirx.Stmt | No
     test = all_of([end for _, end in ends])
     with ctx.facts.assume(test):
         then = _emit_nest(_nest(wide, len(wide.vars) - 1, ctx), ctx)
-    return branch(ctx.value(test), then, _emit_nest(nest, ctx))
+    return branch(
+        ctx.value(test), then, _emit_ends(wide, unknown, loop.vars[lane], ctx) or _emit_nest(nest, ctx)
+    )
+
+
+def _emit_ends(wide: Parallel, conds: list[Expr], lane: Var, ctx: LaneContext) -> tirx.Stmt | None:
+    """A loop several vectors at a time, of the lanes that ``conds`` hold for, which are the first ones; None
+    where others are, or no instruction has masks for what they read and write."""
+    points = [split_point(ctx.facts.inline(cond), lane) for cond in conds]
+    if ctx.recorder is not None or not all(point is not None and point[1] for point in points):
+        return None
+    nest = replace(_nest(wide, len(wide.vars) - 1, ctx), general=True)
+    with suppress(NotVectorisable), ctx.scope(), ctx.lane_scope(None), ctx.ends_scope():
+        return emit_nest(nest, ctx)
+    return None
 
 
 def _emit_nest(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:

@@ -55,6 +55,8 @@ def emit_lanes(
             ctx.take(body, "vectors", f"loop over {var.name} in vectors of {widest} lanes")
         return vectors
     except NotVectorisable as reason:
+        if ctx.ends:
+            raise
         if noted:
             loss = Loss("vectors", str(reason), reason.remedy)
             ctx.take(body, "scalar", f"loop over {var.name} is scalar", loss)
