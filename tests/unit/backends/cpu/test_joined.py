@@ -138,6 +138,31 @@ def test_windows_of_every_second_place(length, step):
     np.testing.assert_allclose(Y, 2 * W @ windows.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("columns", "dtype"), [(14, "float32"), (28, "int32"), (24, "float16")])
+def test_columns_that_fill_no_vector(columns, dtype):
+    X = at_the_end(RANDOM.integers(-9, 9, (4, columns + 8)).astype(dtype))
+    W = at_the_end(RANDOM.integers(-9, 9, (4, 9)).astype(dtype))
+    Y = at_the_end(np.zeros((2, columns), np.float32))
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((4, columns + 8), dtype),
+        W: T.Tensor((4, 9), dtype),
+        Y: T.Tensor((2, columns), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(2, columns):
+                total = T.alloc_var("float32", init=0.0)
+                for c, k in T.grid(4, 9):
+                    total += T.cast(X[c, j + k], "float32") * T.cast(W[c, k], "float32")
+                Y[i, j] = total
+
+    tilec.compile(main, target="cpu")(X, W, Y)
+    windows = np.lib.stride_tricks.sliding_window_view(X.astype(np.float32), 9, 1)
+    expected = np.einsum("cjk,ck->j", windows, W.astype(np.float32))
+    np.testing.assert_array_equal(Y, np.stack([expected, expected]))
+
+
 def test_what_else_tells_lanes_apart():
     X, Y = RANDOM.standard_normal((100, 9), dtype=np.float32)[:, 0].copy(), np.zeros(100, np.float32)
 

@@ -59,9 +59,7 @@ def joined_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tuple[Paralle
     width, extent = lane_count(loop.body, ctx), int_value(loop.extents[lane])
     vectors = 1 if extent is None or extent % width else extent // width
     count = max(count for count in range(1, _most_at_a_time(loop, ctx) + 1) if vectors % count == 0)
-    if count < 2 or _terms(loop.body) < _FEW or not _may_join(loop, lane):
-        return None
-    if not _shared(loop, lane, _sums(loop.body)):
+    if count < 2 or not adds_up(loop, lane, ctx):
         return None
     old, moving = loop.vars[lane], dependents(loop.body, loop.vars[lane])
     names = values_of(walk(loop.body))
@@ -75,6 +73,13 @@ def joined_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tuple[Paralle
         body=_Joined(old).bodies([copied(renamed(loop.body, {old: place})) for place in places]),
     )
     return wide, [inlined(cond, names) for cond in conds if uses(cond, moving)]
+
+
+def adds_up(loop: Parallel, lane: int, ctx: LaneContext) -> bool:
+    """Whether iterations that differ along an axis have sums of some terms, and read elements that are the
+    same for all of them."""
+    some = _most_at_a_time(loop, ctx) > 1 and _terms(loop.body) >= _FEW and _may_join(loop, lane)
+    return some and _shared(loop, lane, _sums(loop.body)) > 0
 
 
 def _most_at_a_time(loop: Parallel, ctx: LaneContext) -> int:

@@ -13,11 +13,12 @@ from tilec.backends.cpu.emit.loops.alignments import emit_aligned
 from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
-from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest
+from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest, open_conditions
 from tilec.backends.cpu.emit.loops.range_splits import split_point
 from tilec.backends.cpu.emit.loops.residues import by_residue
 from tilec.backends.cpu.emit.loops.updates import emit_updates
 from tilec.backends.cpu.emit.loops.versions import corners, without_named_conditions
+from tilec.backends.cpu.emit.loops.whole_vectors import in_whole_vectors
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import all_of, dtype_of, each_once
@@ -54,7 +55,11 @@ def _emit_loops(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
 def _emit_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tirx.Stmt | None:
     """A loop, several vectors of lanes at a time where no condition tells them apart; where one may, a test
     in front of the loop says whether it does."""
-    found, nest = joined_vectors(loop, lane, ctx), _nest(loop, lane, ctx)
+    nest = _nest(loop, lane, ctx)
+    masked = _emit_whole(loop, lane, nest, ctx)
+    if masked is not None:
+        return masked
+    found = joined_vectors(loop, lane, ctx)
     wide, conds = found or (None, [])
     unknown = each_once(cond for cond in conds if ctx.facts.prove(cond) is not True)
     ends = corners(unknown, nest, ctx)
@@ -70,13 +75,31 @@ def _emit_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tirx.Stmt | No
     )
 
 
+def _emit_whole(loop: Parallel, lane: int, nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
+    """A loop whose iterations fill no vector, by masks; None where it is better as it is."""
+    whole = in_whole_vectors(loop, lane, ctx) if ctx.recorder is None else None
+    if whole is None or open_conditions(nest, ctx):
+        return None
+    found = joined_vectors(whole, lane, ctx)
+    if found is None:
+        return _emit_masked(whole, lane, ctx)
+    wide, _ = found
+    return _emit_masked(wide, len(wide.vars) - 1, ctx)
+
+
 def _emit_ends(wide: Parallel, conds: list[Expr], lane: Var, ctx: LaneContext) -> tirx.Stmt | None:
     """A loop several vectors at a time, of the lanes that ``conds`` hold for, which are the first ones; None
-    where others are, or no instruction has masks for what they read and write."""
+    where others are, or there are no masks."""
     points = [split_point(ctx.facts.inline(cond), lane) for cond in conds]
     if ctx.recorder is not None or not all(point is not None and point[1] for point in points):
         return None
-    nest = replace(_nest(wide, len(wide.vars) - 1, ctx), general=True)
+    return _emit_masked(wide, len(wide.vars) - 1, ctx)
+
+
+def _emit_masked(loop: Parallel, lane: int, ctx: LaneContext) -> tirx.Stmt | None:
+    """A loop in which conditions that hold for the first lanes are masks; None where no instruction has
+    masks for what they read and write."""
+    nest = replace(_nest(loop, lane, ctx), general=True)
     with suppress(NotVectorisable), ctx.scope(), ctx.lane_scope(None), ctx.ends_scope():
         return emit_nest(nest, ctx)
     return None
