@@ -134,3 +134,21 @@ def test_conditions_on_numbers_beyond_their_type():
         wide = given.astype(np.int32)
         expected = wide - np.int32(2**31 - 1) < (np.int32(2**31 - 1) + wide) % 3 - 65530
     agree(main, given, expected=expected.astype(np.int32))
+
+
+def test_named_floats_beside_sums_of_places():
+    """What a name of a float may be has no ends to be looked at."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(2, threads=32) as b:
+            tx = T.get_thread_binding()
+            own = X[b * 32 + tx]
+            rank = T.alloc_var("int32", init=0)
+            for j in T.serial(64):
+                if X[j] < own or (X[j] == own and j < b * 32 + tx):
+                    rank += 1
+            Y[rank] = own
+
+    given = np.random.default_rng(0).integers(0, 9, 64).astype(np.float32)
+    agree(main, given, expected=np.sort(given))

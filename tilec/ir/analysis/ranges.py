@@ -154,7 +154,7 @@ def _leaves(expr: Expr) -> Iterator[Expr]:
 def _is_data(leaf: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
     if isinstance(leaf, TensorLoad):
         return counts is None or not counts(leaf.source)
-    if isinstance(leaf, Var):
+    if isinstance(leaf, Var) and "int" in scalar_dtype(leaf):
         return not (_holds_less(leaf, analyzer) if counts is None else counts(leaf))
     return True
 
