@@ -136,19 +136,18 @@ def test_conditions_on_numbers_beyond_their_type():
     agree(main, given, expected=expected.astype(np.int32))
 
 
-def test_named_floats_beside_sums_of_places():
-    """What a name of a float may be has no ends to be looked at."""
-
+def test_names_of_floats_and_flags_in_conditions_on_indices():
     @T.prim_func
-    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
-        with T.Kernel(2, threads=32) as b:
-            tx = T.get_thread_binding()
-            own = X[b * 32 + tx]
-            rank = T.alloc_var("int32", init=0)
-            for j in T.serial(64):
-                if X[j] < own or (X[j] == own and j < b * 32 + tx):
-                    rank += 1
-            Y[rank] = own
+    def main(X: T.Tensor((64,), "float32"), B: T.Tensor((64,), "bool"), R: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                v, flag = X[i], B[i]
+                if X[63 - i] < v or (B[i // 2] == flag and i + 1 < 9):
+                    R[i] = 1
+                else:
+                    R[i] = 0
 
-    given = np.random.default_rng(0).integers(0, 9, 64).astype(np.float32)
-    agree(main, given, expected=np.sort(given))
+    given, flags = np.resize(np.array([3, 1, 2], np.float32), 64), np.arange(64) % 3 == 0
+    places = np.arange(64)
+    expected = (given[::-1] < given) | ((flags[places // 2] == flags) & (places < 8))
+    agree(main, given, flags, expected=expected.astype(np.int32))
