@@ -151,3 +151,51 @@ def test_names_of_floats_and_flags_in_conditions_on_indices():
     places = np.arange(64)
     expected = (given[::-1] < given) | ((flags[places // 2] == flags) & (places < 8))
     agree(main, given, flags, expected=expected.astype(np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
+def test_unsigned_sums_with_literals_in_choices_and_branches(dtype):
+    """TVM moves literals to the other side of a condition, where an unsigned 0 - 5 is none of its numbers."""
+
+    def test(x, z):
+        return x + T.cast(5, dtype) <= z
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), dtype), S: T.Tensor((64,), "int16"), Y: T.Tensor((3, 64), "uint32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                z = T.cast(S[i], dtype)
+                Y[0, i] = T.if_then_else(test(X[i], z), T.min(T.uint32(3), X[i]), X[i] * X[i])
+                Y[1, i] = T.if_then_else(
+                    T.if_then_else(i >= 0, T.cast(0, dtype), X[i]) - T.cast(8, dtype) < z, 1, 2
+                )
+                Y[2, i] = 0
+                if test(X[63 - i], T.cast(S[i], dtype)):
+                    Y[2, i] = 1
+
+    most = np.iinfo(dtype).max
+    x = np.resize(np.array([0, 1, most, most - 4, most - 5, 9], dtype), 64)
+    s = np.resize(np.array([7, 5, -1, 30000, 0], np.int16), 64)
+    with np.errstate(over="ignore"):
+        z, five, words = s.astype(dtype), np.array(5, dtype), x.astype(np.uint32)
+        first = np.where(x + five <= z, np.minimum(words, 3), (x * x).astype(np.uint32))
+        second = np.where(np.array(most - 7, dtype) < z, 1, 2)
+        third = x[::-1] + five <= z
+    agree(main, x, s, expected=np.stack([first, second, third]).astype(np.uint32))
+
+
+def test_typed_constants_wrap_around():
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int8"), Y: T.Tensor((5, 64), "int64")):
+        with T.Kernel(1, threads=64):
+            least = T.uint16(0) - T.uint16(8)
+            for i in T.Parallel(64):
+                Y[0, i] = T.cast(T.uint64(1 << 30), "int8") + X[i]
+                Y[1, i] = least
+                Y[2, i] = T.int32(3 << 29) << T.int32(2)
+                Y[3, i] = T.if_then_else(T.cast(T.uint64(300), "uint8") > T.cast(X[i], "int32"), 1, 2)
+                Y[4, i] = T.int8(100) + T.int8(100) if X[i] > 0 else T.int8(-1) * T.int8(-128)
+
+    x = np.arange(-32, 32, dtype=np.int8)
+    rows = [x, 65528, -(2**31), np.where(x < 44, 1, 2), np.where(x > 0, -56, -128)]
+    agree(main, x, expected=np.stack([np.broadcast_to(row, 64) for row in rows]).astype(np.int64))

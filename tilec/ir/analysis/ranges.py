@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
@@ -22,6 +23,9 @@ _UNCUT = (tirx.Add, tirx.Sub, tirx.Mul)
 _WRAPPING = {*_UNCUT, tirx.LShift}
 #: The analyzer's word for no bound.
 _ENDLESS = (1 << 63) - 1
+#: What TVM raises where it comes to a number beyond its type; of an unsigned one below 0 it takes that for a
+#: mistake of its own.
+BEYOND_TYPE = (ValueError, tvm.error.InternalError)
 #: The integer types whose arithmetic is followed.
 SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 

@@ -74,7 +74,8 @@ def _is_integer(to: str) -> bool:
 
 
 def cast(expr: Expr, to: str) -> Expr:
-    """The expression cast; to bool it is ``!= 0``. An integer that was made a wider one is cast as it was."""
+    """The expression cast; to bool it is ``!= 0``. An integer that was made a wider one is cast as it was,
+    and a constant becomes one of the type, wrapped around."""
     from tvm import tirx
 
     from tilec.ir.analysis.ranges import has_all
@@ -88,4 +89,6 @@ def cast(expr: Expr, to: str) -> Expr:
         return expr
     if to == "bool":
         return tirx.NE(expr, tirx.const(0, str(expr.ty.dtype)))
+    if isinstance(expr, tirx.IntImm) and _is_integer(to):
+        return constant(wrap_number(int(expr.value), dtypes.DTYPES[to]), to)
     return tirx.Cast(to, expr)

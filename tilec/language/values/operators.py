@@ -11,6 +11,7 @@ from typing import Any
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, Rules
+from tilec.language.values.casts import constant, wrap_number
 from tilec.language.values.operand_errors import operand_error, several
 from tilec.language.values.operands import cast_value, cast_vector, is_tile, wrap
 from tilec.language.values.places import source_error
@@ -33,6 +34,7 @@ _TEXT_OPS = {"+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!="}
 _CALLED = {"min": min, "max": max}
 _OF_NUMBERS = {"+", "-", "*", "/", "//", "%", "<<", ">>"}
 _OF_BITS = {"<<", ">>", "&", "|", "^"}
+_WRAPPING = {"+", "-", "*", "<<"}
 #: What the extremes of two truths are.
 _OF_TRUTHS = {"max": "|", "min": "&"}
 #: Bits of an int literal's type.
@@ -197,7 +199,9 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
     if few is not None:
         return few
     try:
-        result = _tvm(symbol)(_typed(symbol, left), _typed(symbol, right))
+        result = _folded(symbol, left, right)
+        if result is None:
+            result = _tvm(symbol)(_typed(symbol, left), _typed(symbol, right))
     except SourceError:
         raise
     except Exception as error:  # TVM reports operand errors in many classes
@@ -232,6 +236,22 @@ def _typed(symbol: str, value: Any) -> Any:
     if symbol not in _OF_BITS or isinstance(value, (Value, bool)) or not isinstance(value, int):
         return plain(value)
     return wrap(int(value)).expr
+
+
+def _folded(symbol: str, left: Any, right: Any) -> Any:
+    """What wraps around of two typed constants, for which TVM has no number beyond their type; None for
+    anything else."""
+    if symbol not in _WRAPPING or not (isinstance(left, Value) and isinstance(right, Value)):
+        return None
+    from tilec.ir.exprs import int_value
+
+    a, b = int_value(left.expr), int_value(right.expr)
+    row = left.dtype.row
+    if a is None or b is None or left.dtype != right.dtype or not row.is_integer:
+        return None
+    if symbol == "<<" and not 0 <= b < row.bits:
+        return None
+    return constant(wrap_number(_OPS[symbol](a, b), row), left.dtype)
 
 
 def _of_few_bits(symbol: str, left: Any, right: Any) -> Value | None:

@@ -90,9 +90,11 @@ def simplify(expr: Expr) -> Expr:
     session: Session | None = getattr(_STATE, "session", None)
     if session is None:
         return expr
+    from tilec.ir.analysis.ranges import BEYOND_TYPE
+
     try:
         return session.analyzer.simplify(_faithful(expr, session))
-    except ValueError:  # a number beyond its type, which the analyzer comes to
+    except BEYOND_TYPE:  # which the analyzer comes to
         return expr
 
 
@@ -108,7 +110,7 @@ def prove(expr: Expr) -> bool | None:
     """Whether a condition always (True) or never (False) holds; None if that is not known."""
     from tvm import tirx
 
-    from tilec.ir.analysis.ranges import as_data_has_it
+    from tilec.ir.analysis.ranges import BEYOND_TYPE, as_data_has_it
 
     if expr.ty.dtype != "bool":
         known = constant(expr)
@@ -121,7 +123,7 @@ def prove(expr: Expr) -> bool | None:
         if session.analyzer.can_prove(expr):
             return True
         return False if session.analyzer.can_prove(tirx.Not(expr)) else None
-    except ValueError:  # a number beyond its type, which the analyzer comes to
+    except BEYOND_TYPE:  # which the analyzer comes to
         return None
 
 

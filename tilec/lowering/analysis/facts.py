@@ -17,6 +17,7 @@ from tvm.tirx.analysis import undefined_vars
 from tilec.ir.analysis.long_names import LongNames, is_long
 from tilec.ir.analysis.places import leading
 from tilec.ir.analysis.ranges import (
+    BEYOND_TYPE,
     SHORT,
     as_data_has_it,
     as_types_have_it,
@@ -219,7 +220,11 @@ class Facts:
 
     def simplify(self, expr: Expr) -> Expr:
         """``expr`` simplified, over the variables of the kernel."""
-        return self.analyzer.simplify(self.inline(expr))
+        inlined = self.inline(expr)
+        try:
+            return self.analyzer.simplify(inlined)
+        except BEYOND_TYPE:  # which the analyzer comes to
+            return inlined
 
     def _proof_form(self, expr: Expr | int) -> Expr:
         """``expr`` simplified for proofs: it may be over quotients of dims, which no code knows."""
@@ -262,7 +267,7 @@ class Facts:
             if self._holds(cond):
                 return True
             return False if negated is not None and self._holds(negated) else None
-        except ValueError:  # a number beyond its type, which the analyzer comes to
+        except BEYOND_TYPE:  # which the analyzer comes to
             return None
 
     def _holds(self, cond: Expr) -> bool:
@@ -286,11 +291,11 @@ class Facts:
             return False
         try:
             return self._is_at_least_known(self._proof_form(positive))
-        except ValueError:  # a number beyond its type: the end of a range that says nothing
+        except BEYOND_TYPE:  # the end of a range that says nothing
             return False
 
     def _is_at_least_known(self, left: Expr) -> bool:
-        """`_follows`; ValueError where a number is beyond its type. Each form of ``left`` is compared once:
+        """`_follows`; an error of `BEYOND_TYPE` where a number is. Each form of ``left`` is compared once:
         most ranges are of variables that it does not mention."""
         found = self._exceeds_known(left)
         for var, low, high in self._latest():
@@ -314,7 +319,7 @@ class Facts:
 
     def _gap_forms(self, gaps: Iterable[Expr]) -> Iterator[Expr]:
         for each in gaps:
-            with suppress(ValueError):  # a number beyond its type, which the analyzer comes to
+            with suppress(*BEYOND_TYPE):  # which the analyzer comes to
                 yield self._proof_form(each)
 
     def _exceeds_known(self, left: Expr) -> bool:
@@ -348,7 +353,7 @@ class Facts:
                 continue
             try:
                 expr = self._proof_form(end)
-            except ValueError:  # a number beyond its type: the end of a range that says nothing
+            except BEYOND_TYPE:  # the end of a range that says nothing
                 continue
             left = set(undefined_vars(expr))
         return expr
@@ -417,14 +422,18 @@ def has_quotient(value: Expr) -> bool:
 
 def _is_opaque(cond: Expr) -> bool:
     """Whether the analyzer has nothing to say of a condition: its algebra is wrong of floats (x != x may
-    hold), and it looks at the condition of a choice several times, so that of choices by choices it takes
-    twice as long with each."""
-    if any("float" in dtype_of(node) for node in walk(cond)):
+    hold), fails on unsigned differences (of a choice of 0 it takes 0 - 8), and it looks at the condition of a
+    choice several times, so that of choices by choices it takes twice as long with each."""
+    if any("float" in dtype_of(node) or _is_unsigned_difference(node) for node in walk(cond)):
         return True
     if not is_long(cond):
         return False
     tests = (choice[0] for choice in map(choice_of, walk(cond)) if choice is not None)
     return any(choice_of(node) is not None for test in tests for node in walk(test))
+
+
+def _is_unsigned_difference(node: Expr) -> bool:
+    return isinstance(node, tirx.Sub) and dtype_of(node).startswith("uint")
 
 
 def _is_below_zero(cond: Expr | None) -> bool:

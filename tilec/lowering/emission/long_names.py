@@ -6,18 +6,21 @@ registers.
 TVM's analyzer puts the value of each name into all that it simplifies. What is read from memory it leaves
 alone. It multiplies ends of ranges, too, and fails where one does not fit the type that it compares
 (`(tile // 24 * 8 + row) * 128 < 1160` of a 32-bit tile without bounds): then names of conditions are kept,
-too.
+too, and what `hide_numbers` says.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
 from tilec.ir.analysis.long_names import LongNames
+from tilec.ir.analysis.ranges import BEYOND_TYPE
 from tilec.ir.exprs import dtype_of, loads
+from tilec.lowering.emission.keep_numbers import hide_numbers, show_numbers
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
@@ -26,17 +29,20 @@ if TYPE_CHECKING:
 
 
 #: What TVM says of a number that does not fit its type.
-_OVERFLOW = "exceeds range"
+_OVERFLOW = re.compile("exceeds range|exceeds maximum|negative uint")
 
 
 def with_names_kept(run: Callable[[Any], tvm.IRModule]) -> tvm.IRModule:
     """What ``run`` makes with a pass that keeps long names, or those of conditions, too."""
     try:
         return run(_keep_names())
-    except ValueError as problem:
-        if _OVERFLOW not in str(problem):
+    except BEYOND_TYPE as problem:
+        if _OVERFLOW.search(str(problem)) is None:
             raise
-        return run(_keep_names(conditions=True))
+        import tvm
+
+        passes = [hide_numbers(), _keep_names(conditions=True)]
+        return show_numbers()(run(tvm.transform.Sequential(passes)))
 
 
 def _keep_names(*, conditions: bool = False) -> Any:

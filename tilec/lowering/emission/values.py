@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ from tvm import tirx
 
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
-from tilec.ir.exprs import BINARY, COMPARE, DIVISIONS, LOGIC, dtype_of, same, scalar_dtype
+from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds, cut
+from tilec.ir.exprs import BINARY, COMPARE, DIVISIONS, LOGIC, dtype_of, int_value, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
 from tilec.lowering.emission.divisions import division
@@ -20,6 +21,7 @@ from tilec.lowering.emission.storage import compute_type, convert, is_nan, narro
 from tilec.lowering.math.vectors import (
     Vectors,
     lanes_of,
+    literal,
     reinterpreted,
     spread,
     with_lanes,
@@ -27,7 +29,11 @@ from tilec.lowering.math.vectors import (
 )
 
 #: Arithmetic and signed integers that compilers take for those of whole numbers.
-_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
+_SUMS: dict[type, Callable[[int, int], int]] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+}
 _WIDE = ("int32", "int64")
 #: Operations, beside comparisons, of whose operands they conclude something.
 _FOLDED = (tirx.Max, tirx.Min, tirx.RShift)
@@ -83,11 +89,24 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
         left, right = pair(expr.a, expr.b, ctx)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
         return _extreme(expr, left, right, ctx)
+    wrapped = _wrapped(kind, left, right)
+    if wrapped is not None:
+        return wrapped
     if kind in DIVISIONS and not dtype_of(left).startswith("float"):
         return division(expr, left, right, ctx)
     if kind in _SUMS and scalar_dtype(left) in _WIDE and ctx.facts.wraps_around(expr):
         return ctx.wrapping(kind, left, right)
     return ctx.combined(kind, left, right)
+
+
+def _wrapped(kind: type, left: Expr, right: Expr) -> Expr | None:
+    """A sum, a difference or a product of two integer literals that is beyond their type, of which TVM has
+    no number, wrapped around; None for anything else."""
+    a, b = (int_value(side.value if isinstance(side, tirx.Broadcast) else side) for side in (left, right))
+    if kind not in _SUMS or a is None or b is None:
+        return None
+    number, dtype = _SUMS[kind](a, b), scalar_dtype(left)
+    return None if cut(number, dtype) == number else literal(cut(number, dtype), dtype, lanes_of(left))
 
 
 def _is_part(expr: Expr) -> bool:

@@ -187,8 +187,8 @@ def _passes() -> list[Any]:
     rejects large stack buffers and nothing here needs it."""
     from tvm import s_tir, tirx
 
-    from tilec.backends.cpu.codegen.keep_numbers import hide_numbers, part_unequal, show_numbers
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
+    from tilec.lowering.emission.keep_numbers import hide_numbers, part_unequal, show_numbers
 
     return [
         s_tir.transform.LowerOpaqueBlock(),

@@ -6,6 +6,7 @@ TVM's simplifier, whose rules are those of whole numbers.
     reinterpret(0)    is not    a pointer to nothing
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
 
+Passes that flatten indices assume conditions of branches, and take the 5 of ``x + 5 < y`` to the other side.
 Behind `hide_numbers` they are calls that nothing looks into; `show_numbers` turns them back. By
 `part_unequal` LLVM gets `!=` as the opposite of `==`: TVM's own comparison of two floats is false where one
 of them is NaN.
