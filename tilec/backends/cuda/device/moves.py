@@ -99,8 +99,8 @@ def take_element(size: int, places: str) -> Helper:
     found = "unsigned char" if size == 1 else word
 
     def meaning(lanes: Lanes, source: Any, place: Any, inside: Any) -> Any:
-        found = lanes.under(inside)
-        return 0 if found is None else found.chosen(found.load(source, dtype, place), 0)
+        found, zero = lanes.under(inside), np.dtype(dtype).type(0)
+        return zero if found is None else found.chosen(found.load(source, dtype, place), zero)
 
     return Helper(name, f"""
 __device__ __forceinline__ {found} {name}(const void* from, {index} place, bool inside) {{
