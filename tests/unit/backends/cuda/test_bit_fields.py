@@ -22,6 +22,12 @@ def const(value, dtype):
     return tirx.const(value, dtype)
 
 
+def extended(byte, by):
+    """A byte's lowest bits with a sign, the way through the top of it."""
+    top = tirx.reinterpret("int8", tirx.shift_left(byte, const(by, "uint8")))
+    return tirx.shift_right(top, const(by, "int8"))
+
+
 @pytest.mark.parametrize(
     ("number", "width", "signed", "low", "high"),
     [
@@ -34,6 +40,9 @@ def const(value, dtype):
         (tirx.shift_right(WORD, J % 8 * 4) & const(15, "int32"), 4, False, 0, 15),
         (tirx.shift_right(WORD, J % 2 * 16) & const(1023, "int32"), 10, False, 0, 1023),
         (SIGNED.astype("int32") + const(300, "int32"), 8, True, 172, 427),
+        (extended(BYTE & const(15, "uint8"), 4), 4, True, -8, 7),
+        (extended(tirx.shift_right(BYTE, const(6, "uint8")), 6) + const(1, "int8"), 2, True, -1, 2),
+        (tirx.shift_right(tirx.shift_left(WORD & const(7, "int32"), 29), 29), 3, True, -4, 3),
     ],
 )
 def test_a_number_is_some_bits_of_an_element(number, width, signed, low, high):
@@ -54,6 +63,8 @@ def test_a_number_is_some_bits_of_an_element(number, width, signed, low, high):
         tirx.shift_right(SIGNED, J % 8) & const(15, "int8"),  # signs are shifted in
         tirx.shift_right(BYTE, J.astype("uint8")),  # beyond the byte
         BYTE.astype("float16"),
+        extended(BYTE & const(7, "uint8"), 4),  # the highest bit is no sign
+        tirx.shift_right(tirx.shift_left(WORD & const(15, "int32"), 28).astype("int8").astype("int32"), 28),
     ],
 )
 def test_other_numbers_are_not(number):

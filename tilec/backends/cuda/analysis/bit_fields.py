@@ -6,14 +6,15 @@ shifts, masks, quotients and remainders by powers of two, sums with literals and
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, TensorLoad
 
 from tilec.ir.analysis.ranges import SHORT, limits
-from tilec.ir.exprs import dtype_of, int_value, uncast
+from tilec.ir.exprs import dtype_of, int_value, operands, uncast
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -56,9 +57,36 @@ def bit_field(expr: Expr, analyzer: Analyzer) -> BitField | None:
         return BitField(expr, tirx.const(0, "int32"), bits, bits, not dtype_of(expr).startswith("u"))
     if isinstance(expr, tirx.Cast):
         return _inside(bit_field(expr.value, analyzer), dtype_of(expr))
+    extended = _extended(expr, analyzer)
+    if extended is not None:
+        return extended
     taken = _TAKEN.get(type(expr))
     inner = None if taken is None else bit_field(expr.a, analyzer)
     return None if taken is None or inner is None else _inside(taken(inner, expr.b, analyzer), dtype_of(expr))
+
+
+def _extended(expr: Expr, analyzer: Analyzer) -> BitField | None:
+    """Bits moved to the top of a signed type and back, of which the highest is the sign; None elsewhere."""
+    dtype = dtype_of(expr)
+    by = int_value(expr.b) if isinstance(expr, tirx.RShift) and dtype.startswith("int") else None
+    if by is None:
+        return None
+    moved, bits = expr.a, _bits(dtype)
+    while _bits(dtype_of(moved)) >= bits and (isinstance(moved, tirx.Cast) or _is_reinterpreted(moved)):
+        (moved,) = operands(moved)
+    if not isinstance(moved, tirx.LShift) or int_value(moved.b) != by or _bits(dtype_of(moved)) < bits:
+        return None
+    field = bit_field(moved.a, analyzer)
+    plain = field is not None and not field.offset and not field.signed and field.width == bits - by
+    return replace(field, signed=True) if field is not None and plain else None
+
+
+def _bits(dtype: str) -> int:
+    return int(re.sub(r"\D+", "", dtype) or 0)
+
+
+def _is_reinterpreted(expr: Expr) -> bool:
+    return isinstance(expr, Call) and getattr(expr.op, "name", "").endswith("reinterpret")
 
 
 def whole_float(expr: Expr, analyzer: Analyzer) -> BitField | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from tvm import tirx
 from tvm.ir import Var
 
+from tilec.backends.cuda.analysis.bit_fields import bit_field
 from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.fragments import PAIR, WARP, extended, free_runs
 from tilec.backends.cuda.analysis.threads import thread_count
@@ -26,10 +27,10 @@ from tilec.backends.cuda.analysis.vectors import (
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.nodes import RaggedLoop
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, substitute, uncast, uses
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
-from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
@@ -417,11 +418,22 @@ class _Widths(ScopedRewrite):
         wide = [item for item in items if item.is_write or widths.get(item, 1) > 1]
         limit = min(limit, WIDEST // max((element_bytes(str(item.buffer.dtype)) for item in wide), default=1))
         halves = any(item.is_write and str(item.buffer.dtype) in PAIRED for item in items)
-        if not memory and halves and all(element_bytes(str(item.buffer.dtype)) <= _NARROW for item in items):
+        narrow = all(element_bytes(str(item.buffer.dtype)) <= _NARROW for item in items)
+        if not memory and ((halves and narrow) or self._unpacks(stmt)):
             return limit
         runs = (self._run(item, stmt, limit) for item in memory if not item.is_write)
         inside = [] if outside else [min(width, limit) for width in widths.values()]
         return max([1, *inside, *runs])
+
+    def _unpacks(self, stmt: Parallel) -> bool:
+        """Whether a loop makes bytes of integers of fewer bits."""
+        names = values_of(stmt.body)
+        found = (
+            bit_field(inlined(each.value, names), self.facts.analyzer)
+            for each in stmt.body
+            if isinstance(each, Store) and element_bytes(str(each.buffer.dtype)) == 1
+        )
+        return any(field is not None and field.width < 8 for field in found)
 
     def _moves(self, item: Access, var: Var) -> bool:
         return any(uses(self.facts.inline(index), (var,)) for index in item.indices)

@@ -176,3 +176,44 @@ def _bfloat16(value: float) -> int:
 
 def _twice(half: int) -> int:
     return half << 16 | half
+
+
+#: How integers of so many bits at the bottom of a word become the low bits of its bytes: what moves up by so
+#: many bits beside what stays, and the bits of both that are kept.
+_SPREAD = {1: ((14, 0x00030003), (7, 0x01010101)), 2: ((12, 0x000F000F), (6, 0x03030303)),
+           4: ((8, 0x00FF00FF), (4, 0x0F0F0F0F))}  # fmt: skip
+_TOPS = 0x80808080
+
+
+@cache
+def spread(width: int, signed: bool, offset: int) -> Helper:
+    """The four integers of ``width`` bits, 1, 2 or 4, at the bottom of a word, whatever is above them, plus
+    ``offset``, as the bytes of a word: each from -128 to 255."""
+    name = f"tilec_spread_{'s' if signed else 'u'}{width}_{offset}".replace("-", "less_")
+    flipped = 1 << width - 1 if signed else 0
+    more, steps = offset - flipped, _SPREAD[width]
+    code = f"word &= {(1 << 4 * width) - 1:#x}u;\n"
+    code += "".join(f"  word = (word | word << {up}) & {kept:#010x}u;\n" for up, kept in steps)
+    if flipped:
+        code += f"  word ^= {_four(flipped):#010x}u;\n"
+    if more < 0:
+        code += f"  word = ((word | {_TOPS:#x}u) - {_four(-more):#010x}u) ^ {_TOPS:#x}u;\n"
+    elif more:
+        code += f"  word += {_four(more):#010x}u;\n"
+
+    def meaning(lanes: Lanes, word: Any) -> Any:
+        made = word & ((1 << 4 * width) - 1)
+        for up, kept in steps:
+            made = (made | made << up) & kept
+        made = made ^ _four(flipped)
+        return ((made | _TOPS) - _four(-more)) ^ _TOPS if more < 0 else made + _four(more)
+
+    return Helper(name, f"""
+__device__ __forceinline__ unsigned {name}(unsigned word) {{
+  {code}  return word;
+}}
+""", meaning)  # fmt: skip
+
+
+def _four(byte: int) -> int:
+    return byte * 0x01010101

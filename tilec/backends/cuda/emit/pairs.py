@@ -8,27 +8,22 @@ and two 8-bit floats by one conversion to float16, which holds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.bit_fields import BitField, whole_float
 from tilec.backends.cuda.device import packed
 from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED, half_of, halves, pack
-from tilec.backends.cuda.device.moves import BYTES, bits
-from tilec.ir.exprs import dtype_of, int_value, same_all, scalar_dtype, substitute
+from tilec.backends.cuda.device.moves import BYTES
+from tilec.backends.cuda.emit.neighbours import Neighbours
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
-
-    from tilec.backends.cuda.emit.context import DeviceContext
+    from tvm.ir import Expr
 
 #: `BYTES`'s digits for the low halves of two words, and for two bytes as the low bytes of two halves.
 _LOW_HALVES, _TWO_BYTES = 0x5410, 0x4140
@@ -40,18 +35,10 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Makes pairs of ``dtype`` of a loop's iterations. ``var`` stands at a multiple of ``width`` below
-    ``extent``; within ``at(element)`` it stands at an iteration of the vector, of which ``held`` are loaded:
-    an element's vector and the number that each iteration has there."""
+class Pairs(Neighbours):
+    """Makes pairs of ``dtype`` of a loop's iterations."""
 
-    ctx: DeviceContext
     dtype: str
-    var: Var
-    width: int
-    extent: int
-    at: Callable[[int], AbstractContextManager[None]]
-    held: list[tuple[TensorLoad, Var, tuple[int, ...]]]
 
     def word(self, value: Expr, first: int) -> Expr | None:
         """The values of iterations ``first`` and ``first + 1``; None where they are no such pair."""
@@ -130,15 +117,14 @@ class Pairs:
     def _of_one_word(self, field: BitField, first: int) -> tuple[Expr, Expr] | None:
         """Two integers of an element that are so near each other that a float32 counts both. Words of 4 bits
         with zero points and scales, beside a plain product on an H200: 0.86, 0.89 so."""
-        shifts = [self._simple(field.shift, first + number) for number in range(2)]
-        apart = int_value(self.ctx.facts.analyzer.simplify(shifts[1] - shifts[0]))
+        apart = self.apart(field.shift, first, first + 1)
         exact = max(-field.low, field.high) <= 2 << min(_COUNTS.values())
-        if apart is None or field.signed or not exact or not self._is_same(field.load, first):
+        if apart is None or field.signed or not exact or not self.is_same(field.load, first):
             return None
         if abs(apart) + field.width > _COUNTED_BITS or abs(apart) < field.width:
             return None
         lower = 0 if apart > 0 else 1
-        word = self._right(self._raw(field.load, first), field.shift, first + lower)
+        word = self.right(self.raw(field.load, first), field.shift, first + lower)
         low, high = (packed.field(bit, field.width, field.offset).call(word) for bit in (0, abs(apart)))
         return (low, high) if lower == 0 else (high, low)
 
@@ -158,25 +144,25 @@ class Pairs:
 
     def _fields(self, field: BitField, first: int) -> Expr | None:
         """A word with the two numbers at the bottom of its halves, and anything above them."""
-        shifts = [self._simple(field.shift, first + number) for number in range(2)]
-        apart = int_value(self.ctx.facts.analyzer.simplify(shifts[1] - shifts[0]))
+        shifts = [self.simple(field.shift, first + number) for number in range(2)]
+        apart = self.apart(field.shift, first, first + 1)
         size = 8 * element_bytes(dtype_of(field.load))
-        if self._is_same(field.load, first):
+        if self.is_same(field.load, first):
             return self._of_one(field, first, shifts, apart, size)
         together = self._bytes(field.load, first) if size == 8 and apart == 0 else None
         if together is not None:
             spread = BYTES.call(together, _word(0), _word(_TWO_BYTES))
-            return self._right(spread, field.shift, first)
+            return self.right(spread, field.shift, first)
         return self._joined(field, first)
 
     def _of_one(
         self, field: BitField, first: int, shifts: list[Expr], apart: int | None, size: int
     ) -> Expr | None:
         """Two numbers of one element."""
-        element = self._raw(field.load, first)
+        element = self.raw(field.load, first)
         low, high = (int_value(shift) for shift in shifts)
         if apart == 16:
-            return self._right(element, field.shift, first)
+            return self.right(element, field.shift, first)
         if size == 8 and low is not None and high is not None and high + field.width <= 16:
             return (tirx.shift_right(element, _word(low)) if low else element) + tirx.shift_left(
                 element, _word(16 - high)
@@ -186,102 +172,24 @@ class Pairs:
     def _joined(self, field: BitField, first: int) -> Expr:
         """The numbers of two words, each moved to the bottom."""
         words = [
-            self._right(self._raw(field.load, first + number), field.shift, first + number)
+            self.right(self.raw(field.load, first + number), field.shift, first + number)
             for number in range(2)
         ]
         return BYTES.call(*words, _word(_LOW_HALVES))
 
-    def _right(self, word: Expr, shift: Expr, element: int) -> Expr:
-        known = int_value(self._simple(shift, element))
-        if known is not None:
-            return tirx.shift_right(word, _word(known)) if known else word
-        with self.at(element):
-            return tirx.shift_right(word, tirx.Cast("uint32", self.ctx.value(shift)))
-
     # ---- elements ----
-
-    def _raw(self, load: TensorLoad, element: int) -> Expr:
-        """The bits of an iteration's element, zeros above."""
-        held = self._vector(load)
-        if held is None:
-            with self.at(element):
-                value = self.ctx.raw(load)
-        else:
-            value = tirx.BufferLoad(held[0], [tirx.const(held[1][element], "int32")])
-        size = 8 * element_bytes(dtype_of(load))
-        unsigned = f"uint{size}"
-        if scalar_dtype(value).startswith(("float", "bfloat")):
-            value = tirx.reinterpret(unsigned, value)
-        return tirx.Cast("uint32", tirx.Cast(unsigned, value) if dtype_of(value) != unsigned else value)
 
     def _loaded(self, load: TensorLoad, first: int) -> Expr:
         """Two elements of 16 bits."""
-        if self._is_same(load, first):
-            return self._raw(load, first) * _word(0x10001)
-        near = self._neighbours(load, first, 4)
-        words = [self._raw(load, first + number) for number in range(2)]
+        if self.is_same(load, first):
+            return self.raw(load, first) * _word(0x10001)
+        near = self.together(load, first, first + 1, 4)
+        words = [self.raw(load, first + number) for number in range(2)]
         return BYTES.call(*words, _word(_LOW_HALVES)) if near is None else near
 
     def _bytes(self, load: TensorLoad, first: int) -> Expr | None:
         """Two elements of 8 bits that lie side by side."""
-        return self._neighbours(load, first, 2)
-
-    def _neighbours(self, load: TensorLoad, first: int, size: int) -> Expr | None:
-        """Two elements as a word, where registers hold them side by side from an even place on."""
-        held = self._vector(load)
-        if held is not None:
-            tmp, steps = held
-            even = steps[first] % 2 == 0 and steps[first + 1] == steps[first] + 1
-            return bits(size).call(tmp.ptr_to([tirx.const(steps[first], "int32")])) if even else None
-        fragment = self.ctx.fragments.get(load.source)
-        if fragment is None:
-            return None
-        places = []
-        for number in range(2):
-            with self.at(first + number):
-                places.append(self.ctx.register(load.source, tuple(load.indices)))
-        analyzer = self.ctx.facts.analyzer
-        near = int_value(analyzer.simplify(places[1] - places[0])) == 1
-        found = analyzer.modular_set(places[0])
-        even = found.coeff % 2 == 0 and found.base % 2 == 0
-        return bits(size).call(fragment.data.ptr_to([places[0]])) if near and even else None
-
-    def _vector(self, load: TensorLoad) -> tuple[Var, tuple[int, ...]] | None:
-        """The vector that holds an element, and the number that each iteration has there."""
-        own = self._places(load)
-        return next(
-            ((tmp, steps) for known, tmp, steps in self.held
-             if known.source.same_as(load.source) and same_all(self._places(known), own)),
-            None,
-        )  # fmt: skip
-
-    def _places(self, load: TensorLoad) -> tuple[Expr, ...]:
-        return tuple(self.ctx.facts.inline(index) for index in load.indices)
-
-    def _is_same(self, load: TensorLoad, first: int) -> bool:
-        """Whether two iterations read one element."""
-        return all(
-            int_value(self.ctx.facts.analyzer.simplify(
-                self._simple(index, first + 1) - self._simple(index, first)
-            )) == 0
-            for index in load.indices
-        )  # fmt: skip
-
-    def _simple(self, expr: Expr, element: int) -> Expr:
-        """An expression at an iteration of any vector."""
-        width, number = (tirx.const(value, dtype_of(self.var)) for value in (self.width, element))
-        place = self._number * width + number
-        inlined = self.ctx.facts.inline(expr)
-        return self.ctx.facts.analyzer.simplify(substitute(inlined, {self.var: place}))
-
-    @cached_property
-    def _number(self) -> Var:
-        """The number of any vector."""
-        dtype = dtype_of(self.var)
-        vector = tirx.Var(f"{self.var.name}_vector", dtype)
-        count = tirx.const(self.extent // self.width, dtype)
-        self.ctx.facts.analyzer.bind(vector, tvm_ir.Range(tirx.const(0, dtype), count))
-        return vector
+        return self.together(load, first, first + 1, 2)
 
 
 def _word(value: int) -> Expr:

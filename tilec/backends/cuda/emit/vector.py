@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
@@ -26,6 +26,7 @@ from tilec.backends.cuda.emit.cluster import SENT_AT_LEAST, sent_vector
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.lane_digits import convert_sum
 from tilec.backends.cuda.emit.pairs import Pairs
+from tilec.backends.cuda.emit.quads import BYTES, QUAD, Quads
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import (
     added_vector,
@@ -191,17 +192,46 @@ class Vector:
 
     def _pair_up(self) -> None:
         """Stores whose neighbours are made together."""
-        names = values_of(self.body)
         for stmt, kept in self.kept.items():
-            value, dtype = inlined(kept.store.value, names), str(kept.store.buffer.dtype)
-            changed = kept.stride > 1 or reads(value, self.written)
-            if not kept.unrounded or dtype not in PAIRED or not has_tma(self.ctx.target) or changed:
+            if kept.stride > 1 or kept.loaded:
                 continue
-            extent = dict(zip(self.stmt.vars, self.stmt.extents, strict=True))[self.var]
-            pairs = Pairs(self.ctx, dtype, self.var, self.width, extent, self._at, self.held)
-            words = [pairs.word(value, first) for first in range(0, self.width, 2)]
-            if None not in words:
-                self.kept[stmt] = replace(kept, words=tuple(words))
+            paired = kept.unrounded and has_tma(self.ctx.target)
+            words = self._pairs(kept.store) if paired else self._quads(kept.store)
+            if words:
+                self.kept[stmt] = replace(kept, words=words)
+
+    def _pairs(self, store: Store | Atomic) -> tuple[Expr, ...]:
+        """Words of two 16-bit elements each; nothing where they are made one by one."""
+        value, dtype = inlined(store.value, values_of(self.body)), str(store.buffer.dtype)
+        if dtype not in PAIRED or reads(value, self.written):
+            return ()
+        pairs = Pairs(**self._neighbours, dtype=dtype)
+        words = [pairs.word(value, first) for first in range(0, self.width, 2)]
+        return () if None in words else tuple(words)
+
+    def _quads(self, store: Store | Atomic) -> tuple[Expr, ...]:
+        """Words of four 8-bit elements each; nothing where they are made one by one."""
+        if not isinstance(store, Store) or str(store.buffer.dtype) not in BYTES or self.width % QUAD:
+            return ()
+        value = inlined(store.value, values_of(self.body))
+        if reads(value, self.written):
+            return ()
+        quads = Quads(**self._neighbours)
+        words = [quads.word(value, first) for first in range(0, self.width, QUAD)]
+        return () if None in words else tuple(words)
+
+    @property
+    def _neighbours(self) -> dict[str, Any]:
+        """The fields of `Neighbours`."""
+        extent = dict(zip(self.stmt.vars, self.stmt.extents, strict=True))[self.var]
+        return {
+            "ctx": self.ctx,
+            "var": self.var,
+            "width": self.width,
+            "extent": extent,
+            "at": self._at,
+            "held": self.held,
+        }
 
     def _stmt(self, stmt: Stmt, element: int) -> tirx.Stmt | None:
         kept = self.kept.get(stmt)
@@ -485,7 +515,9 @@ class Vector:
         alone = index.same_as(self.var) and not others
         if isinstance(self.stmt, AheadLoop):
             return alone and element_bytes(str(stmt.buffer.dtype)) == _HALF
-        return alone and str(stmt.buffer.dtype) in PAIRED and not isinstance(stmt.value, TensorLoad)
+        if isinstance(stmt.value, TensorLoad) or not alone:
+            return False
+        return str(stmt.buffer.dtype) in PAIRED or bool(self._quads(stmt))
 
     def _keep(self, stmt: Store | Atomic, width: int) -> None:
         if self._is_memory(stmt.buffer):
@@ -511,15 +543,18 @@ class Vector:
         for kept in (kept for kept in self.kept.values() if not kept.number):
             buffer, tmp, size = kept.store.buffer, kept.tmp, kept.stride * self.width
             indices = self._spelled(kept.store.indices)
-            if kept.unrounded:
-                words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
-                tmp = self._registers(buffer, "p", size // 2, words)
-                pairs = packed_pairs(kept.tmp, tmp, size, str(buffer.dtype))
+            if kept.words:
+                tmp = self._registers(buffer, "p", len(kept.words), "uint32")
                 made = [
                     tirx.BufferStore(tmp, word, [tirx.const(number, "int32")])
                     for number, word in enumerate(kept.words)
                 ]
-                parts += [tirx.AllocBuffer(tmp), *(made or pairs)]
+                parts += [tirx.AllocBuffer(tmp), *made]
+            elif kept.unrounded:
+                words = "uint32" if str(buffer.dtype) in PAIRED else "uint16"
+                tmp = self._registers(buffer, "p", size // 2, words)
+                pairs = packed_pairs(kept.tmp, tmp, size, str(buffer.dtype))
+                parts += [tirx.AllocBuffer(tmp), *pairs]
             if buffer in self.ctx.fragments:
                 parts += store_registers(buffer, indices, tmp, self.width, self.ctx)
                 continue

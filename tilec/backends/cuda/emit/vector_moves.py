@@ -111,12 +111,13 @@ def added_vector(
 def store_registers(
     fragment: Var, indices: tuple[Expr, ...], tmp: Var, width: int, ctx: DeviceContext
 ) -> list[tirx.Stmt]:
-    """Writes ``width`` 16-bit elements of a fragment, in the words of ``tmp``, from ``indices`` on."""
+    """Writes ``width`` elements of a fragment, in the words of ``tmp``, from ``indices`` on."""
     data, place = ctx.fragments[fragment].data, ctx.register(fragment, indices)
-    each = min(width, WIDEST // 2)
-    words = 2 * each // element_bytes(str(tmp.dtype))
+    size = element_bytes(str(data.dtype))
+    each = min(width, WIDEST // size)
+    words = size * each // element_bytes(str(tmp.dtype))
     return [
-        _move(data, place + part * each, tmp, tirx.const(part * words, "int32"), 2 * each, ctx)
+        _move(data, place + part * each, tmp, tirx.const(part * words, "int32"), size * each, ctx)
         for part in range(width // each)
     ]
 
