@@ -126,8 +126,10 @@ def samples() -> dict[str, list[Call]]:
                     for each in (("f16", 4, False, -8), ("f16", 8, True, 0), ("bf16", 4, True, 0),
                                  ("bf16", 7, False, 3))],
         "field": [Call(packed.field(*each)) for each in ((0, 4, 0), (8, 4, -8), (16, 6, 3))],
-        "spread": [Call(packed.spread(width, signed, offset))
-                   for width in (1, 2, 4) for signed in (False, True) for offset in (-8, 0, 3)],
+        "spread": [Call(packed.spread(width, signed, offset, halves),
+                        {0: (LANES * 0x00A70135 & 0x00FF00FF).astype(np.uint32)} if halves else {})
+                   for width in (1, 2, 4) for signed in (False, True) for offset in (-8, 0, 3)
+                   for halves in (False, True)],
         "scaled": [Call(packed.scaled(kind)) for kind in ("f16", "bf16")],
         "atomic": [Call(helper, places=("cells",))
                    for dtype in DTYPES for kind in ("add", "max", "min", "or", "load", "store")

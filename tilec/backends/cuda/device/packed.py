@@ -186,13 +186,14 @@ _TOPS = 0x80808080
 
 
 @cache
-def spread(width: int, signed: bool, offset: int) -> Helper:
-    """The four integers of ``width`` bits, 1, 2 or 4, at the bottom of a word, whatever is above them, plus
-    ``offset``, as the bytes of a word: each from -128 to 255."""
-    name = f"tilec_spread_{'s' if signed else 'u'}{width}_{offset}".replace("-", "less_")
-    flipped = 1 << width - 1 if signed else 0
-    more, steps = offset - flipped, _SPREAD[width]
-    code = f"word &= {(1 << 4 * width) - 1:#x}u;\n"
+def spread(width: int, signed: bool, offset: int, halves: bool) -> Helper:
+    """Four integers of ``width`` bits, 1, 2 or 4, plus ``offset``, as the bytes of a word: each from -128 to
+    255. They are at the bottom of a word, whatever is above them, or two each at the bottom of its
+    ``halves``, which are bytes."""
+    name = f"tilec_spread_{'s' if signed else 'u'}{width}_{offset}{'_halves' * halves}".replace("-", "less_")
+    flipped, start = 1 << width - 1 if signed else 0, 0xFFFFFFFF if halves else (1 << 4 * width) - 1
+    more, steps = offset - flipped, _SPREAD[width][halves:]
+    code = "" if halves else f"word &= {start:#x}u;\n"
     code += "".join(f"  word = (word | word << {up}) & {kept:#010x}u;\n" for up, kept in steps)
     if flipped:
         code += f"  word ^= {_four(flipped):#010x}u;\n"
@@ -202,7 +203,7 @@ def spread(width: int, signed: bool, offset: int) -> Helper:
         code += f"  word += {_four(more):#010x}u;\n"
 
     def meaning(lanes: Lanes, word: Any) -> Any:
-        made = word & ((1 << 4 * width) - 1)
+        made = word & start
         for up, kept in steps:
             made = (made | made << up) & kept
         made = made ^ _four(flipped)

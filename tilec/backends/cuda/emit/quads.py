@@ -37,28 +37,23 @@ class Quads(Neighbours):
     def word(self, value: Expr, first: int) -> Expr | None:
         """The values of four iterations from ``first`` on; None where they are no such integers."""
         field = bit_field(value, self.ctx.facts.analyzer)
-        if field is None or field.width not in _WIDTHS:
+        if field is None or field.width not in _WIDTHS or field.low < -128 or field.high > 255:
             return None
-        run = self._run(field, first) if field.low >= -128 and field.high <= 255 else None
-        return None if run is None else spread(field.width, field.signed, field.offset).call(run)
-
-    def _run(self, field: BitField, first: int) -> Expr | None:
-        """A word whose lowest bits are those of four iterations, of one element or of two; None where they do
-        not lie side by side."""
         shifts = [self.apart(field.shift, first, first + number) for number in range(QUAD)]
         same = [self.is_same(field.load, first + number) for number in range(QUAD - 1)]
-        if shifts == [field.width * number for number in range(QUAD)] and all(same):
-            return self._lowest(field, first)
-        if shifts != [0, field.width, 0, field.width] or same != [True, False, True]:
+        run = [field.width * number for number in range(QUAD)]
+        if shifts == run and all(same):
+            made = spread(field.width, field.signed, field.offset, False)
+            return made.call(self._lowest(field, first))
+        if shifts != [*run[:2], *run[:2]] or same != [True, False, True] or not _is_byte(field):
             return None
-        size = element_bytes(dtype_of(field.load))
-        together = self.together(field.load, first, first + 2, 2) if size == 1 and field.width == 4 else None
-        if together is not None:
-            return together
         low, high = (self._lowest(field, first + number) for number in (0, 2))
-        bits = 2 * field.width
-        low = tirx.bitwise_and(low, tirx.const((1 << bits) - 1, "uint32"))
-        return tirx.bitwise_or(low, tirx.shift_left(high, tirx.const(bits, "uint32")))
+        made = spread(field.width, field.signed, field.offset, True)
+        return made.call(tirx.bitwise_or(low, tirx.shift_left(high, tirx.const(16, "uint32"))))
 
     def _lowest(self, field: BitField, iteration: int) -> Expr:
         return self.right(self.raw(field.load, iteration), field.shift, iteration)
+
+
+def _is_byte(field: BitField) -> bool:
+    return element_bytes(dtype_of(field.load)) == 1
