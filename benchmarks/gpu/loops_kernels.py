@@ -486,8 +486,59 @@ def sampled() -> Case:
     return Case(lambda: kernel(x, grid), reference, (x, x))
 
 
-#: Attention and the convolution are no matter of bytes: their floor is far off.
+@tilec.jit(out_idx=[-1])
+def _few_bits(M, N, K, bits, tile=128, threads=256):
+    count = 8 // bits
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "int8"), B: T.Tensor((N, K // count), "uint8"), C: T.Tensor((M, N), "int32")
+    ):
+        with T.Kernel(T.ceildiv(N, tile), T.ceildiv(M, tile), threads=threads) as (bx, by):
+            a, b = T.alloc_shared((tile, tile), "int8"), T.alloc_shared((tile, tile // count), "uint8")
+            held, wide = T.alloc_fragment(b.shape, "uint8"), T.alloc_fragment((tile, tile), "int8")
+            weights, c = T.alloc_shared((tile, tile), "int8"), T.alloc_fragment((tile, tile), "int32")
+            T.clear(c)
+            for k in T.Pipelined(K // tile, num_stages=3):
+                T.copy(A[by * tile, k * tile], a)
+                T.copy(B[bx * tile, k * tile // count], b)
+                T.copy(b, held)
+                for i, j in T.Parallel(tile, tile):
+                    field = (held[i, j // count] >> T.cast(j % count * bits, "uint8")) & T.uint8(2**bits - 1)
+                    wide[i, j] = T.reinterpret("int8", field << T.uint8(8 - bits)) >> T.int8(8 - bits)
+                T.copy(wide, weights)
+                T.gemm(a, weights, c, transpose_B=True)
+            T.copy(c, C[by * tile, bx * tile])
+
+    return main
+
+
+def _of_few_bits(bits: int) -> Case:
+    M = N = K = 4096
+    a = torch.randint(-127, 128, (M, K), dtype=torch.int8, device="cuda")
+    b = torch.randint(0, 256, (N, K * bits // 8), dtype=torch.uint8, device="cuda")
+    kernel = _few_bits(M, N, K, bits)
+
+    def reference() -> torch.Tensor:
+        fields = torch.stack([b >> place & 2**bits - 1 for place in range(0, 8, bits)], -1).reshape(N, K)
+        signed = fields.to(torch.int8) << 8 - bits >> 8 - bits
+        return torch._int_mm(a, signed.T)
+
+    return Case(lambda: kernel(a, b), reference, (a, b))
+
+
+def weights_of_2_bits() -> Case:
+    """Bytes times signed weights of two bits, 4096 x 4096 x 4096."""
+    return _of_few_bits(2)
+
+
+def weights_of_4_bits() -> Case:
+    """Bytes times signed weights of four bits, 4096 x 4096 x 4096."""
+    return _of_few_bits(4)
+
+
+#: Attention, the convolution and products are no matter of bytes: their floor is far off.
 CASES = (
     norm_gradient, selective_scan, log_sums, means, group_norm, taps, taps_of_columns, hadamard, bitonic_sort,
-    first_convolution, sampled, heads_of_72, heads_of_40, heads_of_104,
+    first_convolution, sampled, weights_of_2_bits, weights_of_4_bits, heads_of_72, heads_of_40, heads_of_104,
 )  # fmt: skip

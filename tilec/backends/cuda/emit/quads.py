@@ -3,8 +3,7 @@
     d[j] = (B[j // 4] >> j % 4 * 2 & 3) - 1    ->    the four bytes of a word, each step once for all of them
 
 One by one each takes a shift, a mask, a difference and its place in a word. On an H200, 4096 x 4096 x 4096,
-bytes times weights of two bits take 141 us for 163, those of four bits with signs 162 for 255; bytes alone
-take 115.
+bytes times signed weights of two bits take 142 us for 195, those of four bits 149 for 194; bytes alone 114.
 """
 
 from __future__ import annotations
