@@ -91,3 +91,21 @@ def test_what_the_launch_writes_is_read_in_its_turn():
     inputs = numbers(64, dtype="float32"), numbers(64, dtype="float32", seed=1)
     agree(kernel, *inputs)
     assert "tilec_take_element" not in source(kernel, *inputs)
+
+
+def test_choices_by_choices_are_made_once_each():
+    def chosen(X, i):
+        value = X[i, 0]
+        for place in list(range(1, 12)):
+            value = T.if_then_else(value > 0.0, X[i, place], 1.0 - place)
+        return value
+
+    @T.prim_func
+    def kernel(X: T.Tensor((64, 12), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                Y[i] = chosen(X, i)
+
+    inputs = (numbers(64, 12, dtype="float32"),)
+    agree(kernel, *inputs)
+    assert len(source(kernel, *inputs)) < 20000

@@ -62,7 +62,8 @@ def tested_choice(
     branch does, or has to do."""
     sides, asked = (true, false), list(loads(cond))
     more = any(not any(same(load, other) for other in asked) for side in sides for load in loads(side))
-    if not more or not all(_is_free(side, ctx) for side in sides):
+    plain = all(isinstance(node, _CHEAP) for node in walk(cond))
+    if not more or not plain or not all(_is_free(side, ctx) for side in sides):
         return None
     test = ctx.test(cond)
     if lanes_of(test) > 1:
