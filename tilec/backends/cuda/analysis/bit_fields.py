@@ -6,7 +6,6 @@ shifts, masks, quotients and remainders by powers of two, sums with literals and
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -67,22 +66,17 @@ def bit_field(expr: Expr, analyzer: Analyzer) -> BitField | None:
 
 def _extended(expr: Expr, analyzer: Analyzer) -> BitField | None:
     """Bits moved to the top of a signed type and back, of which the highest is the sign; None elsewhere."""
-    dtype = dtype_of(expr)
-    by = int_value(expr.b) if isinstance(expr, tirx.RShift) and dtype.startswith("int") else None
+    by = int_value(expr.b) if isinstance(expr, tirx.RShift) and dtype_of(expr).startswith("int") else None
     if by is None:
         return None
-    moved, bits = expr.a, _bits(dtype)
-    while _bits(dtype_of(moved)) >= bits and (isinstance(moved, tirx.Cast) or _is_reinterpreted(moved)):
+    moved, bits = expr.a, expr.ty.dtype.bits
+    while moved.ty.dtype.bits >= bits and (isinstance(moved, tirx.Cast) or _is_reinterpreted(moved)):
         (moved,) = operands(moved)
-    if not isinstance(moved, tirx.LShift) or int_value(moved.b) != by or _bits(dtype_of(moved)) < bits:
+    if not isinstance(moved, tirx.LShift) or int_value(moved.b) != by or moved.ty.dtype.bits < bits:
         return None
     field = bit_field(moved.a, analyzer)
     plain = field is not None and not field.offset and not field.signed and field.width == bits - by
     return replace(field, signed=True) if field is not None and plain else None
-
-
-def _bits(dtype: str) -> int:
-    return int(re.sub(r"\D+", "", dtype) or 0)
 
 
 def _is_reinterpreted(expr: Expr) -> bool:

@@ -66,7 +66,7 @@ from tilec.ir.nvcc_flags import device_flags
 from tilec.ir.options import FAST_MATH, FLAGS
 from tilec.ir.roads import in_order
 from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.analysis.uses import changed_in, used_in
+from tilec.lowering.analysis.uses import changed_in, overlapping, used_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import convert
@@ -110,9 +110,8 @@ class _Entry:
         that has yet to end."""
         if has_grid_meet(self.launch.body) or is_asked(self.launch):
             return frozenset()
-        changed, shared = changed_in(self.launch), named(self.launch)
         read = {buffer for buffer in used_in(self.launch.body) if buffer.scope() == "global"}
-        return frozenset(buffer for buffer in read - changed if str(buffer.name) not in shared)
+        return frozenset(read - changed_in(self.launch) - overlapping(self.launch))
 
     def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""

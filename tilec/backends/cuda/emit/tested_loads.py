@@ -97,12 +97,10 @@ def tested_load(expr: TensorLoad, ctx: DeviceContext) -> Expr | None:
     """What memory holds of an element where it exists and the choices around take it, zero elsewhere; None
     where nothing is asked, or but whether a place exists that is told at once, for which compilers make no
     branch, or the element is none of a tensor that lasts."""
-    if expr.source not in ctx.lasting:
+    if expr.source not in ctx.lasting or not (ctx.wanted or _is_looked_up(expr, ctx)):
         return None
     conds = open_bounds(expr.source, tuple(expr.indices), ctx)
-    indices = [ctx.facts.inline(index) for index in expr.indices]
-    looked_up = any(has_quotient(index) or next(loads(index), None) is not None for index in indices)
-    if conds is None or not (ctx.wanted or (conds and looked_up)):
+    if conds is None or not (ctx.wanted or conds):
         return None
     storage = ctx.storage(expr.source)
     place = _narrow(storage).offset([ctx.value(index) for index in expr.indices])
@@ -110,6 +108,12 @@ def tested_load(expr: TensorLoad, ctx: DeviceContext) -> Expr | None:
     start = storage.data.ptr_to([tirx.const(0, "int64")])
     take = take_element(element_bytes(storage.dtype), dtype_of(place))
     return reinterpreted(stored_type(storage.dtype), take.call(start, place, all_of(tests)))
+
+
+def _is_looked_up(expr: TensorLoad, ctx: DeviceContext) -> bool:
+    """Whether it takes a quotient or another element to tell the place of an element."""
+    indices = map(ctx.facts.inline, expr.indices)
+    return any(has_quotient(index) or next(loads(index), None) is not None for index in indices)
 
 
 def _narrow(storage: Storage) -> Storage:

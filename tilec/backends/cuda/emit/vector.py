@@ -202,22 +202,21 @@ class Vector:
 
     def _pairs(self, store: Store | Atomic) -> tuple[Expr, ...]:
         """Words of two 16-bit elements each; nothing where they are made one by one."""
-        value, dtype = inlined(store.value, values_of(self.body)), str(store.buffer.dtype)
-        if dtype not in PAIRED or reads(value, self.written):
-            return ()
-        pairs = Pairs(**self._neighbours, dtype=dtype)
-        words = [pairs.word(value, first) for first in range(0, self.width, 2)]
-        return () if None in words else tuple(words)
+        dtype = str(store.buffer.dtype)
+        return self._words(store, Pairs(**self._neighbours, dtype=dtype), 2) if dtype in PAIRED else ()
 
     def _quads(self, store: Store | Atomic) -> tuple[Expr, ...]:
         """Words of four 8-bit elements each; nothing where they are made one by one."""
         if not isinstance(store, Store) or str(store.buffer.dtype) not in BYTES or self.width % QUAD:
             return ()
+        return self._words(store, Quads(**self._neighbours), QUAD)
+
+    def _words(self, store: Store | Atomic, made: Pairs | Quads, count: int) -> tuple[Expr, ...]:
+        """Words of ``count`` elements each; nothing where one is none."""
         value = inlined(store.value, values_of(self.body))
         if reads(value, self.written):
             return ()
-        quads = Quads(**self._neighbours)
-        words = [quads.word(value, first) for first in range(0, self.width, QUAD)]
+        words = [made.word(value, first) for first in range(0, self.width, count)]
         return () if None in words else tuple(words)
 
     @property
