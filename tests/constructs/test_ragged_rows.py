@@ -116,6 +116,36 @@ def test_stores_that_begin_apart_stay_as_they_are():
     assert not ragged(elaborated(shifted_stores, (X,), {"M": 4, "N": Guard(), "ldx": Guard()}, {}, {}))
 
 
+def guarded(M, N, dtype="float16", bN=4096, threads=64, less=0):
+    """Columns in front of the last ``less`` ones, each less a number, with one of the row marked."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((M, N), dtype), L: T.Tensor((M,), "int64"), S: T.Tensor((M,), dtype),
+        Y: T.Tensor((M, N), dtype),
+    ):  # fmt: skip
+        with T.Kernel(M, threads=threads) as b:
+            for c in T.serial(T.ceildiv(N, bN)):
+                for j in T.Parallel(bN):
+                    if c * bN + j < N - less:
+                        p = X[b, c * bN + j] - S[b]
+                        Y[b, c * bN + j] = p - T.if_then_else(L[b] == c * bN + j, 1.0, 0.0)
+
+    return main
+
+
+def test_a_test_that_stores_repeat_keeps_no_loop_from_vectors():
+    X, S = RNG.integers(-9, 9, (3, 4103)).astype(np.float16), np.array([1, 2, 3], np.float16)
+    L = np.array([0, 4102, 77])
+    dims = {"M": Guard(), "N": Guard()}
+    expected = X - S[:, None]
+    expected[np.arange(3), L] -= 1
+    agree(guarded, X, L, S, dims=dims, expected=expected, targets=("sm_80", "sm_90a"))
+    (found,) = ragged(elaborated(guarded, (X, L, S), dims, {}, {}))
+    assert found.vector == 8
+    assert not ragged(elaborated(guarded, (X, L, S), dims, {"less": 5}, {}))
+
+
 # ---- phase = true: vectors at the ends of rows are read whole and cut ----
 
 PHASE = {"phase": True}

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from agree import agree
+from agree import agree, elaborated
 
 import tilec
 import tilec.language as T
+from tilec.backends.cuda.nodes import AsyncCopy, WaitGroup
+from tilec.backends.cuda.nodes import Sync as Barrier
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import walk
+from tilec.ir.nodes.threads import Sync
+from tilec.targets import parse_target
 
 CUDA = ("sm_80", "sm_90a")
 
@@ -299,3 +305,46 @@ def sums_of_rows(X, n: int = 128):
 def test_reductions_over_threads_in_a_loop_do_not_meet():
     x = np.random.default_rng(9).integers(-5, 6, (5, 128)).astype(np.float32)
     agree(sums_of_rows, x, expected=x.sum(axis=1))
+
+
+def micro_tiles(K, N=64, M=64, bK=8, size=8):
+    """A product by threads that have 8 x 8 elements each, of tiles that one copy brings."""
+
+    @T.prim_func
+    def main(A: T.Tensor((K, M), "float32"), B: T.Tensor((K, N), "float32"), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(1, threads=(N // size, M // size)):
+            tx, ty = T.get_thread_binding(0), T.get_thread_binding(1)
+            a, b = T.alloc_shared((bK, M), "float32"), T.alloc_shared((bK, N), "float32")
+            row, column = T.alloc_local((size,), "float32"), T.alloc_local((size,), "float32")
+            c = T.alloc_local((size, size), "float32")
+            T.clear(c)
+            for k in T.serial(K // bK):
+                T.copy(A[k * bK, 0], a)
+                T.copy(B[k * bK, 0], b)
+                T.sync_threads()
+                for depth in T.serial(bK):
+                    for v in T.vectorized(size):
+                        row[v] = a[depth, ty * size + v]
+                    for v in T.vectorized(size):
+                        column[v] = b[depth, tx * size + v]
+                    for i, j in T.grid(size, size):
+                        c[i, j] += row[i] * column[j]
+                T.sync_threads()
+            for i in T.serial(size):
+                for v in T.vectorized(size):
+                    C[ty * size + i, tx * size + v] = c[i, v]
+
+    return main
+
+
+def test_threads_meet_where_the_author_says_and_nowhere_else():
+    a, b = (np.random.default_rng(seed).integers(-4, 5, (16, 64)).astype(np.float32) for seed in (1, 2))
+    dims = {"K": 16}
+    agree(micro_tiles, a, b, dims=dims, expected=a.T @ b, targets=CUDA)
+    launch = lower(elaborated(micro_tiles, (a, b), dims, {}, {}), parse_target("sm_90a")).launches[0]
+    found = [stmt for stmt in walk(launch.body) if isinstance(stmt, (AsyncCopy, WaitGroup, Sync, Barrier))]
+    kinds = [type(stmt) for stmt in found]
+    assert AsyncCopy in kinds
+    assert Barrier not in kinds
+    assert kinds[kinds.index(WaitGroup) + 1] is Sync
+    assert kinds.count(Sync) == 2

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from tvm import tirx
+from tvm.ir import Range
 
 from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.analysis.owners import Known, owner
@@ -121,3 +122,18 @@ def test_a_base_may_be_what_blocks_and_trips_add_up_to():
     assert of(block * 3 // 8 * 8 - block * 3) == of(TRIP * 1024 + block * 3 // 8 * 8 - block * 3)
     assert of(tirx.const(64, "int32")) not in (None, of(tirx.const(0, "int32")))
     assert of(block * 3) != of(tirx.Var("b", "int32") * 3)
+
+
+def test_a_thread_may_have_chunks():
+    inner = tirx.Var("v", "int32")
+    known = Known(defined={TRIP, inner}, ends={inner: Range(0, 8)})
+    loop = case((4, 128), 1, 0)[0]
+
+    def of(*rest):
+        access = Access(TILE, (VARS[0], sum(rest, VARS[1] * 8)), False)
+        return owner(access, loop, WARPS, known)
+
+    assert None is not of() == of(inner) == of(7 - inner, TRIP * 1024) == of(tirx.const(3, "int32"))
+    assert of(inner * 2) is None
+    assert of(inner, tirx.const(1, "int32")) is None
+    assert of(TRIP) is None

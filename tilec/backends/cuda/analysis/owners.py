@@ -3,8 +3,9 @@
 Two loops that give an element to the same thread need no barrier between them. Which thread that is follows
 from the dimensions that the loop's variables index: `Owner` says per dimension which variables its index
 spells. A base is allowed that is a multiple of what they span, since the element then still tells them, and
-a rest that is the same wherever the launch's blocks are (`Known`): it only moves all elements. What threads
-do one by one is a loop over the threads (`Each`).
+a rest that is the same wherever the launch's blocks are (`Known`): it only moves all elements. A variable may
+step over some elements (8 * i + v for a v below 8), whose chunk tells it. What threads do one by one is a
+loop over the threads (`Each`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses, variables_of
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms
-from tilec.ir.nodes import Bind, Block, Launch, walk
+from tilec.ir.nodes import Bind, Block, For, Launch, walk
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 #: A loop variable: its extent and the threads along it.
 Spread: TypeAlias = "tuple[int, tuple[Term, ...]]"
-#: What moves all elements of a dimension, as text, and its variables.
+#: What moves all elements of a dimension, as text, and its variables; or how many elements make a chunk.
 Rest: TypeAlias = "tuple[str, tuple[Var, ...]]"
 #: Per dimension the variables that index it, fastest first, none where it says nothing; and what it is moved
 #: by.
@@ -43,17 +44,28 @@ Owner: TypeAlias = "tuple[tuple[tuple[Spread, ...], Rest], ...]"
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the variables in indices: the values of ``names`` (`bound_names`), and those that
-    statements of the launch ``define``, whose values are others from trip to trip."""
+    """What is known of the variables in indices: the values of ``names`` (`bound_names`), those that
+    statements of the launch ``define``, whose values are others from trip to trip, and between which numbers
+    those of loops lie (`loop_ends`)."""
 
     names: Mapping[Var, Expr] = field(default_factory=dict)
     defined: Set[Var] = frozenset()
+    ends: Mapping[Var, Range] = field(default_factory=dict)
 
     @staticmethod
     def of(body: Block) -> Known:
         """What a launch's body tells."""
         names = bound_names(body)
-        return Known(names, {var for stmt in walk(body) for var in defined(stmt)})
+        return Known(names, {var for stmt in walk(body) for var in defined(stmt)}, loop_ends(body))
+
+    def within(self, value: Expr, size: int) -> bool:
+        """Whether a value is known to lie between 0 and ``size``, that excluded."""
+        analyzer = Analyzer()
+        for var in variables_of([value]):
+            if var in self.ends:
+                analyzer.bind(var, self.ends[var])
+        found = analyzer.const_int_bound(value)
+        return bool(found.min_value >= 0 and found.max_value < size)
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,18 @@ def bound_names(block: Block) -> dict[Var, Expr]:
     }
 
 
+def loop_ends(block: Block) -> dict[Var, Range]:
+    """From where to where the variables go that one loop of a block counts between two numbers."""
+    loops = [stmt for stmt in walk(block) if isinstance(stmt, For)]
+    times = Counter(stmt.var for stmt in loops)
+    ends = {stmt.var: (int_value(stmt.start), int_value(stmt.stop)) for stmt in loops if times[stmt.var] == 1}
+    return {
+        var: Range(tirx.const(first, dtype_of(var)), tirx.const(last, dtype_of(var)))
+        for var, (first, last) in ends.items()
+        if first is not None and last is not None and first < last
+    }
+
+
 def spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
     """``index`` without names that are bound."""
     while uses(index, tuple(names)):
@@ -108,7 +132,8 @@ def spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
 
 def _axes(index: Expr, loop: ThreadLoop | Each, known: Known) -> tuple[list[int], Rest]:
     """The variables that an index spells like digits (j, or i * 8 + j for a j below 8), as positions, fastest
-    first, up to a base that is a multiple of what they span but for a rest; none for any other index."""
+    first, up to a base that is a multiple of what they span but for a rest, which stays within a chunk where
+    the fastest one steps over that; none for any other index."""
     nothing: tuple[list[int], Rest] = [], ("", ())
     index = uncast(index)
     own = [axis for axis, var in enumerate(loop.vars) if uses(index, (var,))]
@@ -118,13 +143,18 @@ def _axes(index: Expr, loop: ThreadLoop | Each, known: Known) -> tuple[list[int]
     if not linear:
         return nothing
     steps = [int_value(step) or 0 for step in linear[:-1]]
-    span, found = 1, []
+    chunk = span = min(steps)
+    if chunk < 1:
+        return nothing
+    found = []
     for step, axis in sorted(zip(steps, own, strict=True)):
         if step != span:
             return nothing
         span *= loop.extents[axis]
         found.append(axis)
     rest = _rest(linear[-1], span)
+    if chunk > 1:
+        return (found, (f"chunks of {chunk}", ())) if known.within(rest, chunk) else nothing
     variables = tuple(variables_of([rest]))
     return nothing if known.defined & set(variables) else (found, (str(rest), variables))
 

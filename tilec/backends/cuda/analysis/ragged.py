@@ -19,11 +19,11 @@ from tilec.backends.cuda.analysis.loops import loop_extents, widest_share
 from tilec.backends.cuda.analysis.low_places import element_place, is_dense, low_place
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import divides, holds_vector, vector_width, widest
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same, substitute, uses
-from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Reduce, Region, Stmt, Store, walk
+from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, linear_in, loads, same, substitute, uses
+from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Parallel, Reduce, Region, Stmt, Store, walk
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import Access, accesses
-from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.scopes import ScopedRewrite, conditioned
 from tilec.lowering.analysis.uses import order_counts
 from tilec.lowering.emission.storage import element_bytes
 
@@ -44,19 +44,22 @@ _LONG = 16
 
 @dataclass(frozen=True)
 class Ragged:
-    """Vectors of ``width`` elements; ``shift``: by how much columns are shifted, None for not at all."""
+    """Vectors of ``width`` elements; ``shift``: by how much columns are shifted, None for not at all;
+    ``body``: what a loop does, without a test that its stores repeat."""
 
     width: int
     shift: Expr | None
+    body: Block
 
 
 @dataclass(eq=False)
 class _Loop:
-    """A loop, and its accesses of tensors that move along its last variable, the names in them spelled out.
-    ``known``: by how many elements each is a vector without any test; ``tiles``: those that it reads vectors
-    of, in shared memory."""
+    """A loop, what it does, and its accesses of tensors that move along its last variable, the names in them
+    spelled out. ``known``: by how many elements each is a vector without any test; ``tiles``: those that it
+    reads vectors of, in shared memory."""
 
     stmt: Parallel
+    body: Block
     items: list[Access] = field(default_factory=list)
     known: list[int] = field(default_factory=list)
     places: list[Expr] = field(default_factory=list)
@@ -144,14 +147,31 @@ class _Finder(ScopedRewrite):
         self._learn(stmt)
         for inner in walk(stmt.body):
             self._learn(inner)
-        loop = _Loop(stmt)
-        loop.is_plain = all(isinstance(inner, (Bind, Store)) for inner in stmt.body) and not stmt.hints.given
+        loop = _Loop(stmt, self._untested(stmt.body))
+        loop.is_plain = all(isinstance(inner, (Bind, Store)) for inner in loop.body) and not stmt.hints.given
         self.loops.append(loop)
         for item in accesses(stmt.body):
             if item.buffer.scope() == "local.fragment":
                 self._held(item, stmt)
             else:
                 self._outer(item, loop)
+
+    def _untested(self, body: Block) -> Block:
+        """What a body does under a test that fails where all that it stores is outside of tensors: that is
+        dropped there anyway."""
+        cond, inside = conditioned(body)
+        stores = [stmt for stmt in inside if isinstance(stmt, Store)]
+        told = cond is not None and stores and all(self._tells(store, cond) for store in stores)
+        return inside if told else body
+
+    def _tells(self, store: Store, cond: Expr) -> bool:
+        """Whether a condition holds wherever a tensor has the element that is stored."""
+        if store.buffer.scope() != "global":
+            return False
+        pairs = list(zip(store.indices, store.buffer.shape, strict=True))
+        within = [index < extent for index, extent in pairs] + [index >= 0 for index, _ in pairs]
+        with self.facts.assume(all_of([self.facts.inline(test) for test in within])):
+            return all(self.facts.prove(test) is True for test in conjuncts(cond))
 
     def _held(self, item: Access, loop: Parallel) -> None:
         """An element of a fragment: its axes are those of the loop's variables."""
@@ -209,9 +229,8 @@ class _Group:
         if any(item.buffer in written and not item.is_write for loop in self.loops for item in loop.items):
             return {}
         shifts = self._in_place() if any(loop.tiles for loop in self.loops) else self._shifts()
-        return {} if shifts is None else {
-            loop.stmt: Ragged(self.width, shift) for loop, shift in zip(self.loops, shifts, strict=True)
-        }  # fmt: skip
+        pairs = [] if shifts is None else zip(self.loops, shifts, strict=True)
+        return {loop.stmt: Ragged(self.width, shift, loop.body) for loop, shift in pairs}
 
     def _has_words(self) -> bool:
         """Whether each access moves whole words of elements that are no larger."""

@@ -56,11 +56,11 @@ def _ragged(loop: Parallel, plan: Ragged, cut: bool) -> Parallel:
     *rows, column = loop.vars
     dtype = dtype_of(column)
     place = tirx.Var(f"{column.name}_place", dtype)
-    body = tuple(_placed(stmt, column, place) for stmt in loop.body)
+    body = tuple(_placed(stmt, column, place) for stmt in plan.body)
     if not any(uses(expr, (column,)) for stmt in body for expr in expressions(stmt)):
         return loop
     if plan.shift is None:
-        return RaggedLoop(loop.vars, loop.extents, loop.body, loop.hints, plan.width, cut, loc=loop.loc)
+        return RaggedLoop(loop.vars, loop.extents, plan.body, loop.hints, plan.width, cut, loc=loop.loc)
     shift = tirx.Var(f"{column.name}_shift", "int32")
     by = shift if dtype == "int32" else tirx.Cast(dtype, shift)
     count, none = tirx.const(loop_extents(loop)[-1], dtype), tirx.const(0, dtype)

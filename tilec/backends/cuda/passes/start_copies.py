@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.asked_hints import said
@@ -13,7 +14,7 @@ from tilec.backends.cuda.nodes import AsyncCopy, CommitGroup, WaitGroup
 from tilec.ir.analysis.jumps import jumps
 from tilec.ir.nodes import PRODUCTS, Block, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import Group
-from tilec.ir.nodes.threads import LaneMma
+from tilec.ir.nodes.threads import LaneMma, Sync
 from tilec.ir.roads import Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -110,11 +111,18 @@ class _Starter(ScopedRewrite):
         return place_width(buffer, indices, var, limit, facts)
 
     def _with_waits(self, block: Block) -> Block:
-        """Waits for groups, the oldest first: up to the last one that a statement meets."""
+        """Waits for groups, the oldest first: up to the last one that a statement meets. A barrier of the
+        author's is for what was copied: it meets what the statements up to the next one do."""
         made: list[Stmt] = []
         under_way: list[AsyncCopy] = []
-        for stmt in block:
-            met = [number for number, copy in enumerate(under_way) if self._meets(stmt, copy)]
+        for index, stmt in enumerate(block):
+            ahead = takewhile(lambda later: not _is_barrier(later), block[index + 1 :])
+            behind = [stmt, *ahead] if _is_barrier(stmt) else [stmt]
+            met = [
+                number
+                for number, copy in enumerate(under_way)
+                if any(self._meets(later, copy) for later in behind)
+            ]
             if met:
                 under_way = under_way[met[-1] + 1 :]
                 made.append(WaitGroup(len(under_way)))
@@ -129,6 +137,11 @@ class _Starter(ScopedRewrite):
         changed = with_overlapping(written_in((stmt,)), self.launch)
         leaves = any(True for _ in jumps(stmt))
         return leaves or touches(stmt, copy.dst.buffer) or copy.src.buffer in changed
+
+
+def _is_barrier(stmt: Stmt) -> bool:
+    """Whether all threads of a block meet at a statement, as the author says."""
+    return isinstance(stmt, Sync) and stmt.kind == "threads" and stmt.count is None
 
 
 def _first(tile: Var, block: Block) -> int:
