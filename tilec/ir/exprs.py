@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,8 +35,8 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     tirx.Ramp: attrgetter("base", "stride", "lanes"),
     tirx.Broadcast: attrgetter("value", "lanes"),
     tirx.Shuffle: lambda expr: (*expr.vectors, *expr.indices),
-    TensorLoad: lambda expr: tuple(expr.indices),
-    Call: lambda expr: tuple(expr.args),
+    TensorLoad: lambda expr: tuple(expr.indices[:]),  # a slice takes a fraction of an array's iterator
+    Call: lambda expr: tuple(expr.args[:]),
 }
 
 
@@ -46,7 +47,12 @@ def dtype_of(expr: Expr) -> str:
 
 def scalar_dtype(expr: Expr) -> str:
     """The dtype of one lane."""
-    return str(expr.ty.dtype.with_lanes(1)) if expr.ty.dtype.lanes != 1 else dtype_of(expr)
+    return _one_lane(dtype_of(expr))
+
+
+@cache
+def _one_lane(dtype: str) -> str:
+    return str(tvm_ffi.dtype(dtype).with_lanes(1))
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:

@@ -17,8 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache, wraps
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -102,6 +112,21 @@ _KINDS = {"Expr": Value, "Var": Name, "Buffer": Memory, "Stmt": Stmt, "Region": 
 def cached(function: Callable[[Any], R]) -> Callable[[Any], R]:
     """`cache` for functions of a class, which type checkers take for no key."""
     return cache(function)
+
+
+def kept(function: Callable[[Any], R]) -> Callable[[Any], R]:
+    """A function of a statement alone whose answer the statement keeps: statements never change, and passes
+    ask again and again. The answer must not change either."""
+    key = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def answer(stmt: Stmt) -> R:
+        own = vars(stmt)
+        if key not in own:
+            own[key] = function(stmt)
+        return cast(R, own[key])
+
+    return answer
 
 
 @dataclass(frozen=True)

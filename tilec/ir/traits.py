@@ -11,25 +11,20 @@ from tvm.ir import Expr, TensorLoad, Var
 
 from tilec.ir.exprs import loads
 from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.stmt import Block, Memory, Part, Region, Stmt, Value, held, own
+from tilec.ir.stmt import Block, Memory, Part, Region, Stmt, Value, held, kept, own
 
 if TYPE_CHECKING:
     from tilec.ir.stmt import Buffer
 
 #: The words of memory whose elements a statement reads, and writes.
 _READ, _WRITTEN = ("", "reads", "updates"), ("writes", "updates")
-#: What a statement keeps of `_leaves`, beside its fields.
-_KEPT = "_leaves"
 Leaf: TypeAlias = tuple[type, str, Any]
 
 
+@kept
 def _leaves(stmt: Stmt) -> tuple[Leaf, ...]:
-    """The kind, the word and the value of all that a statement itself holds. Statements never change and
-    passes ask again and again: each keeps the answer."""
-    kept: tuple[Leaf, ...] | None = vars(stmt).get(_KEPT)
-    if kept is None:
-        kept = vars(stmt)[_KEPT] = tuple(_found(stmt, ""))
-    return kept
+    """The kind, the word and the value of all that a statement itself holds."""
+    return tuple(_found(stmt, ""))
 
 
 def _found(owner: Any, word: str) -> Iterator[Leaf]:
@@ -66,6 +61,7 @@ def read(stmt: Stmt) -> Iterator[Buffer]:
     yield from _loaded(stmt)
 
 
+@kept
 def written(stmt: Stmt) -> tuple[Buffer, ...]:
     """The buffers that a statement itself may write."""
     return tuple(_memory(stmt, _WRITTEN))
@@ -81,8 +77,9 @@ def _memory(stmt: Stmt, words: tuple[str, ...]) -> Iterator[Buffer]:
     return (value for word, value in found if (stmt.update if word == "updates" else word) in words)
 
 
-def _loaded(stmt: Stmt) -> Iterator[Buffer]:
-    return (load.source for expr in expressions(stmt) for load in loads(expr))
+@kept
+def _loaded(stmt: Stmt) -> tuple[Buffer, ...]:
+    return tuple(load.source for expr in expressions(stmt) for load in loads(expr))
 
 
 def regions(stmt: Stmt) -> Iterator[Region]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from ir_samples import buffer, i32, load, region, shared, var
@@ -17,7 +17,7 @@ from tilec.backends.cuda.matmul.nodes import MatmulRoles, TileOrder
 from tilec.backends.cuda.warp_roles.nodes import Roles
 from tilec.ir import nodes as ir
 from tilec.ir.nodes.threads import ThreadReduce
-from tilec.ir.stmt import Name, Required, Stmt, children, own, parts, with_children
+from tilec.ir.stmt import Name, Required, Stmt, children, kept, own, parts, with_children
 from tilec.ir.text.forms import form_of
 from tilec.ir.traits import Rewriter, buffers, defined, expressions, mentioned, read, scratch, written
 
@@ -139,3 +139,17 @@ def test_room_of_a_statement_is_neither_read_nor_written():
     scan = BlockScan("sum", registers[0], False, room)
     assert scratch(scan) == (room,)
     assert room not in set(buffers(scan))
+
+
+def test_a_statement_keeps_what_it_was_asked_and_its_copy_does_not() -> None:
+    asked = []
+
+    @kept
+    def line(stmt: ir.Stmt) -> int:
+        asked.append(stmt)
+        return len(asked)
+
+    first = ir.Break()
+    second = replace(first)
+    assert [line(first), line(first), line(second)] == [1, 1, 2]
+    assert asked == [first, second]

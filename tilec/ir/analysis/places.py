@@ -4,14 +4,14 @@ To the author these are whole numbers, whatever their type; other data wraps aro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad, Var
 
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import loads, walk
-from tilec.ir.stmt import own
+from tilec.ir.stmt import kept, own
 from tilec.ir.traits import defined, expressions, read, written
 
 if TYPE_CHECKING:
@@ -23,20 +23,31 @@ INDICES = frozenset({"indices", "start", "stop", "step", "extent", "extents", "i
 
 def leading(body: ir.Block) -> frozenset[Var]:
     """The variables, and the buffers whose elements, lead to places: through other names and tiles, too."""
-    found: set[Var] = set()
-    flows: list[tuple[set[Var], set[Var]]] = []
-    for stmt in ir.walk(body):
-        found.update(_names(places_in(stmt)))
-        targets = {*written(stmt), *(defined(stmt) if isinstance(stmt, (ir.Bind, ir.Alloc)) else ())}
-        flows.append((targets, {*_names(expressions(stmt)), *read(stmt)}))
+    flows = [_flow(stmt) for stmt in ir.walk(body)]
+    found: set[Var] = set().union(*(flow.places for flow in flows))
     more = True
     while more:
         more = False
-        for targets, sources in reversed(flows):
-            if not targets.isdisjoint(found) and not sources <= found:
-                found |= sources
+        for flow in reversed(flows):
+            if not flow.targets.isdisjoint(found) and not flow.sources <= found:
+                found |= flow.sources
                 more = True
     return frozenset(found)
+
+
+class _Flow(NamedTuple):
+    """The names in the ``places`` of a statement, those that it gives values, and those that these are of."""
+
+    places: frozenset[Var]
+    targets: frozenset[Var]
+    sources: frozenset[Var]
+
+
+@kept
+def _flow(stmt: ir.Stmt) -> _Flow:
+    targets = (*written(stmt), *(defined(stmt) if isinstance(stmt, (ir.Bind, ir.Alloc)) else ()))
+    sources = (*_names(expressions(stmt)), *read(stmt))
+    return _Flow(frozenset(_names(places_in(stmt))), frozenset(targets), frozenset(sources))
 
 
 def places_in(value: Any, is_index: bool = False) -> Iterator[Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -85,15 +85,14 @@ class Scope:
         for part in operands(expr):
             self.expr(part)
 
-    def access(self, buffer: Var, indices: Iterable[Expr]) -> None:
+    def access(self, buffer: Var, indices: Sequence[Expr]) -> None:
         """One element of a buffer."""
-        indices = tuple(indices)
         if buffer not in self.defined:
             raise self.fail(f"{buffer.name} is used before or outside of its allocation")
         rank = len(buffer.shape)
         if len(indices) != rank:
             raise self.fail(f"{buffer.name} has rank {rank}, got {len(indices)} indices")
-        for index in indices:
+        for index in indices[:]:
             self.index(index)
 
     def index(self, value: Expr | int) -> None:

@@ -273,8 +273,9 @@ class _Verifier(Scope):
         for region in regions(stmt):
             self.region(region)
         names = defined(stmt)
+        reached = {*self.defined, *names}
         for buffer in (*buffers(stmt), *scratch(stmt)):
-            self.need(buffer in (*self.defined, *names), f"{buffer.name} is used outside of its allocation")
+            self.need(buffer in reached, f"{buffer.name} is used outside of its allocation")
         known, self.defined = self.defined, {*self.defined, *operand_names(stmt)}
         for expr in expressions(stmt):
             self.expr(expr)

@@ -9,6 +9,7 @@ from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import loads
 from tilec.ir.foreign import addressed
 from tilec.ir.nodes import Alloc, Block, For, Launch, Stmt, Store, While, walk
+from tilec.ir.stmt import kept
 from tilec.ir.traits import buffers, expressions, written
 
 if TYPE_CHECKING:
@@ -75,7 +76,12 @@ def order_counts(launch: Launch) -> bool:
 
 def addressed_in(block: Block) -> set[Var]:
     """The buffers whose address foreign code gets."""
-    return {buffer for stmt in walk(block) for expr in expressions(stmt) for buffer in addressed(expr)}
+    return {buffer for stmt in walk(block) for buffer in _addressed(stmt)}
+
+
+@kept
+def _addressed(stmt: Stmt) -> frozenset[Var]:
+    return frozenset(buffer for expr in expressions(stmt) for buffer in addressed(expr))
 
 
 def touches(stmt: Stmt, buffer: Var) -> bool:

@@ -91,11 +91,11 @@ def _uses(block: Block) -> Iterator[tuple[Stmt, Sequence[Stmt]]]:
 
 def _best(tile: Var, stmts: Sequence[Stmt], layouts: Mapping[Var, Layout], warps: int) -> Layout:
     """The layout of a tile in which its accesses take the least time."""
+    fragments = {buffer: layout for buffer, layout in layouts.items() if buffer.scope() == "local.fragment"}
 
     def found(layout: Layout) -> list[Wait]:
-        known = {**layouts, tile: layout}
-        every = (wait for stmt in stmts for wait in waits(stmt, known, warps))
-        return [wait for wait in every if wait.buffer.same_as(tile)]
+        known = {**fragments, tile: layout}
+        return [wait for stmt in stmts for wait in waits(stmt, known, warps)]
 
     def times(layout: Layout) -> float:
         return sum(wait.times for wait in found(layout))
