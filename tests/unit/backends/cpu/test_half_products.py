@@ -4,7 +4,6 @@ processors that cannot is run here."""
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -40,21 +39,15 @@ def without_the_instructions(level: str) -> Target:
     return replace(parse_target(level), features=("avx512fp16",))
 
 
-@lru_cache(maxsize=1)
-def library(level: str, is_fast: bool) -> Library:
-    """The products of the fast cases of a level, or of the others."""
-    names = [case[1] for case in CASES if case[0] == level and (case in FAST) == is_fast]
-    return Library({name: PRODUCTS[name].text(name) for name in names}, without_the_instructions(level))
-
-
 @parametrized(("level", "name"), CASES, fast=FAST)
 def test_product(level: str, name: str) -> None:
     product, rng = PRODUCTS[name], np.random.default_rng(0)
+    library = Library({name: product.text(name)}, without_the_instructions(level))
     for shape in SHAPES:
         pinned = [getattr(product, axis) for axis in "MNK"]
         M, N, K = (own or size for own, size in zip(pinned, shape, strict=True))
         args = product.arguments(M, N, K, rng)
-        library(level, (level, name) in FAST).run(name, args, {"M": M, "N": N, "K": K})
+        library.run(name, args, {"M": M, "N": N, "K": K})
         scale = 2e-3 * K**0.5
         np.testing.assert_allclose(
             args[-1], product.expected(args), rtol=scale, atol=4 * scale, err_msg=f"{shape}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -41,11 +40,11 @@ def _text(name: str, first: str, apart: int = 1, bits: int = 8) -> str:
     return TEXT.format(name=name, first=first, second=f"{first} + {apart}", bits=bits)
 
 
-@lru_cache(maxsize=1)
-def library(target: str) -> Library:
-    texts = {name: _text(name, first) for name, (first, _) in PLACES.items()}
-    texts |= {"apart": _text("apart", "i * 18", 2), "less": _text("less", "i * 18", 1, 4)}
-    return Library(texts, target)
+TEXTS = {
+    **{name: _text(name, first) for name, (first, _) in PLACES.items()},
+    "apart": _text("apart", "i * 18", 2),
+    "less": _text("less", "i * 18", 1, 4),
+}
 
 
 @parametrized(
@@ -56,7 +55,7 @@ def library(target: str) -> Library:
 def test_numbers_of_two_bytes(target: str, name: str) -> None:
     x = np.random.default_rng(0).integers(0, 256, (4, 640), dtype=np.uint8)
     y = np.zeros((4, 16), np.uint16)
-    library(target).run(name, [x, y], {})
+    Library({name: TEXTS[name]}, target).run(name, [x, y], {})
     i, wide = np.arange(16), x.astype(np.uint16)
     first = i * 18 if name in ("apart", "less") else eval(PLACES[name][0], {"i": i})
     apart, bits = 2 if name == "apart" else 1, 4 if name == "less" else 8

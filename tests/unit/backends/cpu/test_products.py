@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import pytest
 from breadth import diagonal, parametrized
@@ -112,19 +110,12 @@ CASES = [
 ]
 
 
-@lru_cache(maxsize=1)
-def _library(level: str, is_fast: bool) -> Library:
-    """The products of the fast cases of a level, or of the others."""
-    if not runs_here(parse_target(level)):
-        pytest.skip(f"this machine does not run {level}")
-    names = [case[1] for case in CASES if case[0] == level and (case in FAST) == is_fast]
-    return Library({name: PRODUCTS[name].text(name) for name in names}, level)
-
-
 @parametrized(("level", "name"), CASES, fast=FAST)
 def test_product(level: str, name: str) -> None:
-    library = _library(level, (level, name) in FAST)
+    if not runs_here(parse_target(level)):
+        pytest.skip(f"this machine does not run {level}")
     product, rng = PRODUCTS[name], np.random.default_rng(0)
+    library = Library({name: product.text(name)}, level)
     for shape in _shapes(product):
         args = product.arguments(*shape, rng)
         library.run(name, args, dict(zip("MNK", shape, strict=True)))

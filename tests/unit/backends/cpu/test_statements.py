@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import pytest
 from breadth import diagonal, parametrized
@@ -54,14 +52,6 @@ CASES = {
 FAST = diagonal([level for level in LEVELS if runs_here(parse_target(level))] or LEVELS, list(CASES))
 
 
-@lru_cache(maxsize=1)
-def library(level: str, is_fast: bool) -> Library:
-    """The kernels of the fast cases of a level, or of the others."""
-    return Library(
-        {name: text for name, text in KERNELS.items() if ((level, name) in FAST) == is_fast}, level
-    )
-
-
 def arguments(kernel: Kernel, dims: dict[str, int], seed: int) -> list[object]:
     """Random inputs, poisoned outputs."""
     rng = np.random.default_rng(seed)
@@ -101,7 +91,7 @@ def _random(
 
 def check(level: str, name: str, dims: dict[str, int]) -> None:
     """One call against the interpreter."""
-    built = library(level, (level, name) in FAST)
+    built = Library({name: KERNELS[name]}, level)
     kernel = built.kernels[name]
     got = arguments(kernel, dims, seed=sum(dims.values()))
     want = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in got]

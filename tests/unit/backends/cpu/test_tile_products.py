@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import pytest
 from breadth import parametrized
@@ -50,10 +48,9 @@ FAST = (
 SHAPES = ((1, 64, 32), (5, 67, 33), (16, 16, 64), (37, 96, 96), (64, 130, 70), (97, 64, 64))
 
 
-@lru_cache(maxsize=2)
-def library(unit: str, is_fast: bool) -> Library:
-    """The fast products or the others, for the machine's unit or the emulated one."""
-    texts = {name: product.text(name) for name, product in PRODUCTS.items() if (name in FAST) == is_fast}
+def library(unit: str, name: str) -> Library:
+    """A product for the machine's unit or the emulated one."""
+    texts = {name: PRODUCTS[name].text(name)}
     if unit == "machine":
         return Library(texts, TARGET)
     with emulated_tiles():
@@ -66,7 +63,7 @@ def test_product(name: str, unit: str) -> None:
     if unit == "machine" and not runs_here(TARGET):
         pytest.skip(f"this machine does not run {TARGET.name}")
     product, rng = PRODUCTS[name], np.random.default_rng(0)
-    built = library(unit, name in FAST)
+    built = library(unit, name)
     assert any("tdpb" in line for line in built.notes(name))
     for m, n, k in SHAPES:
         n = n // product.panel * product.panel if product.panel else n
