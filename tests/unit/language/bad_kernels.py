@@ -1,7 +1,10 @@
 """Kernels with one mistake each: what errors say about them is in golden/test_language_errors/errors.txt."""
 
 # ruff: noqa
+import enum
 import math
+
+import numpy as np
 
 import tilec.language as T
 
@@ -9,6 +12,10 @@ n = T.dynamic("n")
 Ints = T.Tensor((8,), "int32")
 Floats = T.Tensor((8,), "float32")
 Mat = T.Tensor((8, 8), "float16")
+
+
+class Side(enum.Enum):
+    LEFT = 0
 
 
 @T.prim_func
@@ -710,3 +717,129 @@ def half_as_trips(A: Ints):
     with T.Kernel(1):
         for i in range(8 / 2):
             A[i] = 1
+
+
+@T.prim_func
+def buffers_equal(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        if A == B:
+            B[bx] = 1
+
+
+@T.prim_func
+def negative_buffer(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.copy(-A, B)
+
+
+@T.prim_func
+def numpy_sum(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.copy(np.sum(A), B)
+
+
+@T.prim_func
+def numpy_maximum(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = np.maximum(A[bx], 0)
+
+
+@T.prim_func
+def numpy_reduction(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = np.sum(A[bx])
+
+
+@T.prim_func
+def buffer_filled(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B.fill(0)
+
+
+@T.prim_func
+def index_of_cuda(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx.x] = 0
+
+
+@T.prim_func
+def element_to(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx].to(T.float16)
+
+
+@T.prim_func
+def part_of_index(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx[0]] = 0
+
+
+@T.prim_func
+def matched(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        match A[bx]:
+            case 1 | 2:
+                B[bx] = 1
+
+
+@T.prim_func
+def stage_number(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        for k in T.Pipelined(4, stage=2):
+            B[k] = A[k]
+
+
+@T.prim_func
+def kernel_thread(A: Ints, B: Ints):
+    with T.Kernel(8, thread=64) as bx:
+        B[bx] = 1
+
+
+@T.prim_func
+def index_enum(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[Side.LEFT]
+
+
+@T.prim_func
+def index_tile(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[B]
+
+
+@T.prim_func
+def index_none(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.copy(A[None, :], B)
+
+
+@T.prim_func
+def not_in_range(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = 1 if bx not in range(3) else 0
+
+
+@T.prim_func
+def returns_inside(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = 1
+        return B
+
+
+@T.prim_func
+def great_integer(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx] + 10**30
+
+
+@T.prim_func
+def shape_without_brackets(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.alloc_fragment(8, 8, "float32")
+
+
+@T.prim_func
+def extents_as_tuple(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        for i, j in T.Parallel((8, 8)):
+            B[i] = A[j]

@@ -182,6 +182,10 @@ def Parallel(
     `SourceValueError` for a ``loop_layout`` of another number of axes."""
     _check_loop_layout(extents, loop_layout)
     _check_signs(extents)
+    if len(extents) == 1 and isinstance(extents[0], (tuple, list)):
+        what = f"T.Parallel takes its extents one by one, not {type(extents[0]).__name__}"
+        remedy = "put a star in front of it: T.Parallel(*shape)"
+        raise source_error(SourceTypeError, what, construct="T.Parallel", remedy=remedy)
     given = {"coalesced_width": coalesced_width, "loop_layout": loop_layout, "prefer_async": prefer_async}
     hints = hints_of("T.Parallel", given, annotations)
     return _nest("T.Parallel", "parallel", extents, hints=hints)
@@ -232,6 +236,14 @@ def Pipelined(
             remedy="give an integer that is known while building, 0 or more",
         )
     known_annotations("T.Pipelined", annotations)
+    if isinstance(stage, int) or isinstance(order, int):
+        raise source_error(
+            SourceTypeError,
+            f"T.Pipelined takes stage and order as lists, not {stage if isinstance(stage, int) else order}",
+            construct="T.Pipelined",
+            why="they have one entry for each statement of the loop",
+            remedy="give the number of stages as num_stages",
+        )
     nest = _counted("T.Pipelined", "pipelined", start, stop, None)
     check_lists(order, stage)
     nest.grouped = group is not None
@@ -279,7 +291,7 @@ def _integer(construct: str, value: Any) -> Expr:
         SourceTypeError,
         f"{construct} takes integers, not {value!r}{kind}",
         construct=construct,
-        remedy=FOR_A_WHOLE if isinstance(value, float) else "cast it: T.cast(x, 'int32'), or int(x)",
+        remedy=FOR_A_WHOLE if isinstance(value, float) else "cast it: T.cast(x, 'int32')",
     )
 
 

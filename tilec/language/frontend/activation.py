@@ -271,6 +271,14 @@ class Activation:
         device_assert(cond, "" if message is None else str(message()))
         return False
 
+    def matched(self, subject: Any) -> Any:
+        """The subject of a ``match`` with numbers or texts among its patterns."""
+        if isinstance(resolve(subject), Value):
+            raise unsupported(
+                "match on an expression", remedy="write if and elif, which are runtime branches"
+            )
+        return subject
+
     # Loops ------------------------------------------------------------------------------------------------
 
     def callee(self, function: Any) -> Any:
@@ -323,10 +331,10 @@ class Activation:
     def returned(self, value: Any = None) -> Any:
         """``return value``: only at the end of the function, outside runtime regions."""
         if self._builder.region() is not self._base:
-            raise unsupported(
-                "return inside a runtime region",
-                remedy="use an if around the rest of the block, or T.thread_return()",
-            )
+            remedy = "use an if around the rest of the block, or T.thread_return()"
+            if value is not None:
+                remedy = "return behind the block, as far to the left as `with T.Kernel` stands"
+            raise unsupported("return inside a runtime region", remedy=remedy)
         return value
 
 
@@ -349,7 +357,8 @@ def _is_storable(value: Any) -> bool:
 
 def _binary(symbol: str, left: Any, right: Any) -> Any:
     if symbol in ("**", "@"):
-        raise unsupported(f"operator {symbol} on expressions", remedy="use T.pow or T.gemm")
+        remedy = "use T.pow" if symbol == "**" else "use T.gemm"
+        raise unsupported(f"operator {symbol} on expressions", remedy=remedy)
     return apply(symbol, left, right)
 
 
@@ -360,14 +369,30 @@ def _compare(symbol: str, left: Any, right: Any) -> Any:
             raise unsupported(
                 f"{symbol} with an expression on its left",
                 why="truth value of an expression",
-                remedy="compare with each value: (x == 1) | (x == 2)",
+                remedy=_for_membership(symbol, right),
             )
         return (left in right) == (symbol == "in")
     if symbol in ("is", "is not"):
         return (left is right) == (symbol == "is")
     if isinstance(left, Value) or isinstance(right, Value):
         return apply(symbol, left, right)
+    if isinstance(left, Buffer) and isinstance(right, Buffer) and left is not right:
+        raise source_error(
+            SourceTypeError,
+            f"{left.name} {symbol} {right.name} compares no elements",
+            why="they are two buffers, whatever these hold",
+            remedy=f"compare elements in a T.Parallel loop; for one buffer ask `{left.name} is {right.name}`",
+        )
     return _COMPARISONS[symbol](left, right)
+
+
+def _for_membership(symbol: str, container: Any) -> str:
+    """What to write for ``x in container`` where x is an expression."""
+    if isinstance(container, builtins.range):
+        return "compare with both ends: (x >= 0) & (x < n)"
+    if symbol == "in":
+        return "compare with each value: (x == 1) | (x == 2)"
+    return "compare with each value: (x != 1) & (x != 2)"
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -18,6 +18,7 @@ from tilec.errors import (
     SourceValueError,
 )
 from tilec.language.values.namespace import namespace
+from tilec.language.values.other_names import ARGUMENTS
 from tilec.language.values.places import operands_of
 from tilec.language.values.value import is_symbolic
 from tilec.spelling import nearest
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 _CALL = re.compile(r"[\w.]+(?=\()")
 #: How Python, NumPy and torch speak of an expression or a buffer that their code does not take.
-_OPERANDS = re.compile(r"\b(?:Value|Element|Buffer|Slice)\b|^only integers, slices")
+_OPERANDS = re.compile(r"\b(?:Value|Element|Buffer|Slice)\b|^only integers, slices|^setting an array element")
+#: How Python speaks of an expression that is indexed.
+_INDEXED = re.compile(r"^'(?:Value|BlockIndex|Word)' object is not subscriptable")
 #: How Python speaks of a call with other arguments than a function has.
-_ARGUMENTS = re.compile(r"^(\w+)\(\) (?:got|missing|takes) (?:.*keyword argument '(\w+)')?")
+_ARGUMENTS = re.compile(r"^(\w+)(?:\.__init__)?\(\) (?:got|missing|takes) (?:.*keyword argument '(\w+)')?")
 _OF_EXPRESSIONS = (
     "Python, NumPy and torch compute while the kernel is built, when expressions have no value yet",
     "use what T has for it (T.sqrt, T.max), and pass a table that expressions index as a tensor",
@@ -38,6 +41,7 @@ _OF_CODE = (
     "the kernel's Python code raised while it was elaborated",
     "correct the code, or the dims, args and config it was given",
 )
+_OF_PARTS = ("an expression is one number, which has no parts", "use it as it is, or index a buffer")
 _OF_RECURSION = (
     "a function or a macro calls itself, and nothing that is known while building ends it",
     "test a Python number in front of the call, or write a loop",
@@ -69,6 +73,8 @@ def author_error(error: BaseException, kernel: str, place: Place | None) -> Sour
 
 def _reason(error: BaseException, place: Place | None) -> tuple[str, str]:
     """Why the author's code raises an error, and what to do."""
+    if _INDEXED.match(str(error)):
+        return _OF_PARTS
     if _OPERANDS.search(str(error)) or (isinstance(error, KeyError) and is_symbolic(*error.args)):
         return _OF_EXPRESSIONS
     if isinstance(error, RecursionError):
@@ -82,9 +88,15 @@ def _of_arguments(error: BaseException, place: Place | None) -> tuple[str, str] 
     if found is None or not _called(place).endswith(f".{found[1]}"):
         return None
     name, parameters = _signature(found[1])
-    near = nearest(found[2], [each.name for each in parameters]) if found[2] else None
+    near = _meant(found[2], [each.name for each in parameters]) if found[2] else None
     remedy = f"did you mean {near}?" if near else "give what it takes, in this order or by name"
     return (f"{name} takes {_shown(parameters)}", remedy) if name else None
+
+
+def _meant(argument: str, known: list[str]) -> str | None:
+    """The argument that somebody probably meant who gave one that is not known."""
+    other = ARGUMENTS.get(argument)
+    return other if other in known else nearest(argument, known)
 
 
 def misuse_error(error: BaseException, kernel: str, place: Place | None, called: FrameType) -> SourceError:

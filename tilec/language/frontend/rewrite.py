@@ -213,6 +213,18 @@ class Rewriter(ExpressionRewriter):
         stmts.append(ast.Expr(self._method(node, branch, "close")))
         return [ast.copy_location(stmt, node) for stmt in stmts]
 
+    def visit_Match(self, node: ast.Match) -> ast.stmt:
+        """``match``: Python's, and so of Python values where patterns compare."""
+        compares = any(
+            isinstance(part, ast.MatchValue) for case in node.cases for part in ast.walk(case.pattern)
+        )
+        subject = self.visit(node.subject)
+        node.subject = self._call(node.subject, "matched", subject) if compares else subject
+        for case in node.cases:
+            case.guard = case.guard and self.visit(case.guard)
+            case.body = self._block(case.body)
+        return node
+
     def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
         """``break``."""
         return self._jump(node, "leave")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from tilec.errors import SourceError, SourceIndexError, SourceRuntimeError, Sour
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
-from tilec.language.values.operand_errors import FOR_A_WHOLE, several
+from tilec.language.values.operand_errors import FOR_A_WHOLE, lacking, several
 from tilec.language.values.operands import expression, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
@@ -29,6 +30,12 @@ _OF_ARRAYS = {
     "T": _TURNED, "mT": _TURNED, "transpose": _TURNED, "permute": _TURNED, "reshape": "T.reshape(A, shape)",
     "view": "T.view(A, shape, dtype)", "astype": _CAST, "to": _CAST, "sum": "T.reduce_sum",
     "max": "T.reduce_max", "min": "T.reduce_min", "size": "shape", "ndim": "len(A.shape)",
+    "mean": "T.reduce_sum, and divide by the number of elements", "any": "T.any_of", "all": "T.all_of",
+    "fill": "T.fill(A, value)", "fill_": "T.fill(A, value)", "zero_": "T.clear(A)", "clear": "T.clear(A)",
+    "copy": "T.copy(A, B)", "copy_": "T.copy(B, A)", "clone": "T.copy to another tile",
+    "load": "T.copy, or A[i, j]", "store": "T.copy, or A[i, j] = x", "item": "an element, A[0]",
+    "numel": "shape", "dot": "T.gemm", "matmul": "T.gemm", "flatten": "T.reshape(A, shape)",
+    "squeeze": "T.reshape(A, shape)", "unsqueeze": "T.reshape(A, shape)", "cumsum": "T.cumsum",
 }  # fmt: skip
 #: More blocks or trips than any index is asked about.
 _FAR = 1 << 20
@@ -79,8 +86,7 @@ class Buffer:
             raise unsupported(
                 f"{name} of a buffer", remedy="index the buffer, or use T.access_ptr in a call of C code"
             )
-        instead = f": use {_OF_ARRAYS[name]}" if name in _OF_ARRAYS else ""
-        raise AttributeError(f"a buffer has no {name}{instead}")
+        raise lacking("a buffer", name, _OF_ARRAYS)
 
     @property
     def data(self) -> Handle:
@@ -154,7 +160,7 @@ class Buffer:
         """The buffer as errors list it."""
         return f"{self!r} in {self.scope()} memory"
 
-    def _no_operand(self, other: Any) -> Any:
+    def _no_operand(self, other: Any = None) -> Any:
         raise source_error(
             SourceTypeError,
             f"buffer {self.name} is no operand",
@@ -166,6 +172,9 @@ class Buffer:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = _no_operand
     __rmatmul__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = _no_operand
     __or__ = __ror__ = __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
+    __neg__ = __pos__ = __abs__ = __invert__ = __divmod__ = __rdivmod__ = __round__ = _no_operand
+    #: NumPy takes what it does not know for one number; with this it refuses.
+    __array_ufunc__ = None
 
     def __eq__(self, other: object) -> bool:
         """Two names of one buffer are equal; a number is no answer about all of its elements."""
@@ -182,7 +191,9 @@ class Buffer:
             f"{self.name} has {len(self.shape)} axes, got {len(items)} indices",
             construct=self.name,
             why=f"its shape is {_shown(self.shape)}",
-            remedy="give one index or slice per axis",
+            remedy=_for_an_index(None)
+            if any(item is None for item in items)
+            else "give one index or slice per axis",
         )
 
     def _written_out(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -213,7 +224,7 @@ class Buffer:
             SourceTypeError,
             f"index {axis} of {self.name} is {_typed(value)}, not an integer",
             construct=self.name,
-            remedy=FOR_A_WHOLE if isinstance(value, float) else "cast it with T.cast(x, 'int32')",
+            remedy=_for_an_index(value),
         )
 
     def _check_range(self, expr: Expr, axis: int, given: Expr) -> None:
@@ -242,7 +253,7 @@ class Buffer:
             raise source_error(
                 SourceValueError,
                 f"a slice of {self.name} has step {item.step!r}",
-                remedy="loop with T.serial",
+                remedy=f"index it in a T.Parallel loop: {self.name}[..., i * step]",
             )
         whole = self.shape[axis]
         start = expression(0) if item.start is None else self._index(item.start, axis)
@@ -473,6 +484,21 @@ def known_or_expr(expr: Expr) -> int | Expr:
 def extents_of(buffer: Buffer) -> tuple[Any, ...]:
     """A buffer's shape as extents: plain ints and expressions."""
     return tuple(known_or_expr(expression(entry)) for entry in buffer.shape)
+
+
+def _for_an_index(value: Any) -> str:
+    """What to write where ``value`` stands for an index and is none."""
+    if isinstance(value, Value):
+        return "cast it with T.cast(x, 'int32')"
+    if isinstance(value, float):
+        return FOR_A_WHOLE
+    if isinstance(value, Enum):
+        return "use its value, or let its class derive from enum.IntEnum"
+    if value is None:
+        return "T.reshape gives a buffer another shape; an index makes no axis"
+    if isinstance(value, (Buffer, list)):
+        return "index by elements in a T.Parallel loop: A[rows[i], j]"
+    return "give an integer, a slice or `...`"
 
 
 def _typed(value: Any) -> str:

@@ -23,6 +23,7 @@ _SHARED = ("shared", "shared.dyn")
 
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Buffer:
     """A tile of the block in shared memory. Extents are build-time integers."""
+    make_dtype(dtype)
     if scope not in _SHARED:
         raise source_error(
             SourceValueError,
@@ -36,6 +37,7 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Buffer:
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Buffer:
     """A tile of the block in registers; ``shape`` is what the whole block sees. Scope "local":
     `alloc_local`."""
+    make_dtype(dtype)  # a shape that is written without brackets is told of before its last extent is a scope
     if scope == "local":
         return alloc_local(shape, dtype)
     if scope != "local.fragment":
@@ -66,11 +68,11 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None
     Positional arguments after the dtype: a string is the scope, anything else ``init``. Raises
     `SourceTypeError` for ``init`` given twice, a scope that is no string, or more than three arguments."""
     init, scope = _var_arguments(args, init, scope)
+    kind = make_dtype(dtype)
     if scope not in (None, "local.var", "local"):
         raise unsupported(
             f"T.alloc_var in scope {scope}", remedy="use T.alloc_shared for memory of the block"
         )
-    kind = make_dtype(dtype)
     builder = sessions.builder("T.alloc_var")
     var = _declare(builder.wish("v"), (1,), kind, "local.var")
     value = None if init is None else stored_value(init, kind, "T.alloc_var")

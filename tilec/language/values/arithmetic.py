@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilec.errors import SourceTypeError
 from tilec.language.values.namespace import namespace
+from tilec.language.values.other_names import INSTEAD
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype
 
@@ -19,6 +20,16 @@ _OF_NUMPY = {
     "left_shift": "<<", "right_shift": ">>", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
     "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
 }  # fmt: skip
+
+#: NumPy's reductions by the functions that they repeat.
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+
+
+def _in_place_of(name: str, method: str) -> str:
+    """What to write for a function of NumPy."""
+    if method != "reduce" and hasattr(namespace(), name):
+        return f"use T.{name}"
+    return f"use {INSTEAD[name]}" if name in INSTEAD else "compute on elements in a T.Parallel loop"
 
 
 @dataclass(frozen=True)
@@ -106,13 +117,12 @@ class Arithmetic:
         if symbol is not None and method == "__call__" and not arrays:
             left, right = (side.item() if hasattr(side, "item") else side for side in inputs)
             return self.rules.apply(symbol, left, right)
-        name = function.__name__
-        remedy = f"use T.{name}" if hasattr(namespace(), name) else "compute on elements in a T.Parallel loop"
+        name = _REDUCTIONS.get(function.__name__, "sum") if method == "reduce" else function.__name__
         raise source_error(
             SourceTypeError,
             f"np.{name} does not take an expression",
             why="NumPy computes while the kernel is built, when the expression has no value yet",
-            remedy=remedy,
+            remedy=_in_place_of(name, method),
         )
 
     def __round__(self, digits: int | None = None) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir.num_sms import NUM_SMS
+from tilec.language.values.namespace import namespace
 from tilec.language.values.places import source_error
 
 _NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
@@ -42,8 +43,18 @@ def operand_error(symbol: str, types: str, right: Any, error: Exception) -> Sour
     if "cannot make uint" in str(error):
         kind, why = SourceValueError, "an unsigned integer is never negative"
         remedy = "give a number from 0 on, or cast the other side to a signed type"
+    if "BigInt" in str(error):
+        kind, why, remedy = SourceValueError, "integers have 64 bits at most", "write a float, or less"
     why = why or str(error).strip().splitlines()[0]
     return source_error(kind, f"operator {symbol} does not take {types}", why=why, remedy=remedy)
+
+
+def lacking(what: str, name: str, instead: dict[str, str]) -> AttributeError:
+    """``what`` has no attribute ``name``, with what stands for it."""
+    known = instead.get(name)
+    if known is None and not name.startswith("_") and callable(vars(namespace()).get(name)):
+        known = f"T.{name} of elements"
+    return AttributeError(f"{what} has no {name}{f': use {known}' if known else ''}")
 
 
 def several(what: str, construct: str | None = None) -> SourceError:

@@ -96,6 +96,13 @@ def element_of(kind: dtype) -> dtype:
     return dtype("float32" if kind.row.name == "tfloat32" else kind.row.name)
 
 
+def _for_a_dtype(spec: Any) -> str:
+    """What to write where ``spec`` stands for a dtype and is none."""
+    if isinstance(spec, (int, float)):
+        return "give T.float16 or the like; a shape in front of it is a tuple, (M, N)"
+    return "use T.float16 and friends or their names"
+
+
 def canonical(spec: Any) -> str:
     """The canonical name of anything that stands for a dtype."""
     if isinstance(spec, str):
@@ -104,9 +111,7 @@ def canonical(spec: Any) -> str:
         return PYTHON_TYPES[spec]
     name = _foreign_name(spec)
     if name is None:
-        raise source_error(
-            SourceTypeError, f"{spec!r} is no dtype", remedy="use T.float16 and friends or their names"
-        )
+        raise source_error(SourceTypeError, f"{spec!r} is no dtype", remedy=_for_a_dtype(spec))
     return _canonical_name(name)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
-from tilec.language.values.operand_errors import FOR_A_NUMBER, FOR_AN_INDEX, FOR_TRUTH, no_number
+from tilec.language.values.operand_errors import FOR_A_NUMBER, FOR_AN_INDEX, FOR_TRUTH, lacking, no_number
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 
@@ -25,6 +25,13 @@ _LITERAL = re.compile(r"T\.\w+\((-?[\d.]+(?:e[-+]?\d+)?)\)")  # as TVM writes nu
 
 #: What to do where a value is to outlive the region that makes it.
 IN_FRONT = "make a T.alloc_var (or the buffer) before the region and assign to it inside"
+
+
+#: What stands for attributes that tensors of one element, and indices of CUDA, have.
+_OF_NUMBERS = {
+    "to": "astype", "float": "astype", "item": "it as it is", "shape": "the shape of its buffer",
+    **dict.fromkeys("xyz", "a name for each axis, as in `with T.Kernel(...) as (bx, by)`"),
+}  # fmt: skip
 
 
 class Value(Arithmetic):
@@ -56,6 +63,9 @@ class Value(Arithmetic):
     def astype(self, to: Any) -> Value:
         """The value cast to another dtype."""
         return Arithmetic.rules.cast_value(self, dtype(to))
+
+    def __getattr__(self, name: str) -> Any:
+        raise lacking("an expression", name, _OF_NUMBERS)
 
     def __tvm_ffi_value__(self) -> Expr:
         """What TVM's functions take for it."""
