@@ -64,6 +64,13 @@ class KernelFacts:
         """The tensor parameters."""
         return tuple(param for param in self.params if param.is_tensor)
 
+    def terms(self, dims: Mapping[str, int]) -> int:
+        """So many terms a sum may have: the elements of a tensor that is read along axes that nothing which
+        is written has."""
+        kept = {text for param in self.tensors if param.is_written for text in param.extents}
+        summed = ([text for text in param.extents if text not in kept] for param in self.tensors)
+        return max((math.prod(evaluate(text, dims) for text in axes) for axes in summed), default=1)
+
 
 def read_kernel(metadata: Mapping[str, Any], ir_texts: list[str]) -> KernelFacts:
     """The facts of one kernel of the metadata."""

@@ -62,16 +62,17 @@ class Oracle:
         self._blocks = Blocks(None if device is None or device.on_host else device)
         self._known: dict[tuple[str, str, int, bool], Expectation] = {}
 
-    def tolerance(self, variant: VariantFacts) -> Tolerance:
+    def tolerance(self, variant: VariantFacts, dims: Mapping[str, int] | None = None) -> Tolerance:
         """What is said of the variant, as far as it goes; then the author's, that of the library, and the
-        default of the kernel's types for the rest."""
+        default of the kernel's types, and of the length of its sums at ``dims``, for the rest."""
         dtypes = {param.dtype for param in self._kernel.tensors}
         if "float32" in dtypes and _rounds_products(variant):
             dtypes.add("tfloat32")
         if _sums_halves(variant):
             dtypes.add(HALF_SUMS)
         said = {**self._kernel.tolerance, **self._author.tolerance, **variant.tolerance}
-        return replace(default_tolerance(dtypes), **said)
+        terms = 1 if dims is None else self._kernel.terms(dims)
+        return replace(default_tolerance(dtypes, terms), **said)
 
     def expect(
         self, variant: VariantFacts, dims: Mapping[str, int], seed: int, *, special: bool = False

@@ -127,7 +127,7 @@ class _LibraryWalk(Walk):
         status, message = self.run(dims, arrays, expected.values, serial=is_cpu)
         if status:
             return [f"a second call: {message}"]
-        problems = self.check(arrays, expected)[1]
+        problems = self.check(arrays, expected, dims)[1]
         is_free = "atomic_" in self.variant.ir_text or (is_cpu and NUM_SMS in self.variant.ir_text)
         if problems or is_free:
             return [f"a second call: {text}" for text in problems]

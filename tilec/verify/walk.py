@@ -123,7 +123,7 @@ class Walk:
             return self.result(dims, SKIPPED, "none", detail=message)
         if status:
             return self.result(dims, FAILED, expected.oracle, detail=message)
-        error, problems = self.check(arrays, expected)
+        error, problems = self.check(arrays, expected, dims)
         if not problems:
             problems = self.repeated(dims, arrays, expected)
         outcome = FAILED if problems else PASSED
@@ -150,9 +150,11 @@ class Walk:
                 each.array[...] = values[name]
         return arrays
 
-    def check(self, arrays: Mapping[str, Guarded], expected: Expectation) -> tuple[float, list[str]]:
+    def check(
+        self, arrays: Mapping[str, Guarded], expected: Expectation, dims: Mapping[str, int]
+    ) -> tuple[float, list[str]]:
         """The largest difference and what is wrong: outputs, inputs, surroundings."""
-        error, problems, tolerance = 0.0, [], self.oracle.tolerance(self.variant)
+        error, problems, tolerance = 0.0, [], self.oracle.tolerance(self.variant, dims)
         for param in self.kernel.tensors:
             each = arrays[param.name]
             if param.is_written:

@@ -150,6 +150,20 @@ def test_tolerance_follows_the_coarsest_type():
     assert default_tolerance(["int8", "int32"]) == Tolerance(0, 0)
 
 
+def test_long_sums_of_float32_are_further_off():
+    """Along axes that no output has: roundings of a sum grow with its terms, whatever it comes to."""
+    product = (_tensor("A", "M", "K"), _tensor("B", "K", "N"), _tensor("C", "M", "N", access="out"))
+    kernel, variant = _kernel(*product, dims=("M", "K", "N"))
+    long, short = {"M": 3, "K": 4096, "N": 4096}, {"M": 4096, "K": 100, "N": 4096}
+    assert (kernel.terms(long), kernel.terms(short)) == (4096, 100)
+    oracle = Oracle(kernel, Author())
+    assert oracle.tolerance(variant, long) == Tolerance(1e-4, 8e-4)
+    assert oracle.tolerance(variant, short) == oracle.tolerance(variant) == Tolerance(1e-4, 1e-4)
+    assert Oracle(kernel, Author(tolerance={"atol": 1e-5})).tolerance(variant, long).atol == 1e-5
+    assert default_tolerance(["int32"], 4096) == Tolerance(0, 0)
+    assert default_tolerance(["bfloat16"], 4096) == default_tolerance(["bfloat16"])
+
+
 def test_tolerances_of_the_manifest_replace_the_defaults_one_by_one():
     kernel, variant = _kernel(_tensor("A", "M", "N"))
     built = replace(kernel, tolerance={"rtol": 0.1, "max_mismatch": 0.01})
