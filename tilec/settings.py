@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,8 +176,16 @@ def _cache_dir(env: Mapping[str, str]) -> Path:
     raise EnvironmentError_(
         "there is no folder for the compile cache",
         why="HOME is not set, and this user has no home",
-        remedy="set XDG_CACHE_HOME or HOME to a folder that can be written to",
+        remedy="set TILEC_CACHE_DIR, XDG_CACHE_HOME or HOME to a folder that can be written to",
     )
+
+
+def stand_in_for_home(env: MutableMapping[str, str] = os.environ) -> None:
+    """Names the compile cache as the folder of caches where this user has no home: TVM asks for one when it
+    is imported, in this process and in those that it starts."""
+    chosen = _folder(env, "TILEC_CACHE_DIR", "TILELANG_CACHE_DIR")
+    if chosen is not None and _users_caches(env) is None:
+        env["XDG_CACHE_HOME"] = str(chosen)
 
 
 def _users_caches(env: Mapping[str, str]) -> Path | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tilec.errors import EnvironmentError_, InputError
-from tilec.settings import read_library_settings, read_settings, zig_cache
+from tilec.settings import read_library_settings, read_settings, stand_in_for_home, zig_cache
 
 
 def test_defaults() -> None:
@@ -66,3 +66,20 @@ def test_values_that_cannot_be_used_are_named(name: str, value: str) -> None:
 )
 def test_threads_count_as_the_runtime_reads_them(text: str, threads: int | None) -> None:
     assert read_library_settings({"TILEC_NUM_THREADS": text}).threads == threads
+
+
+def test_the_cache_stands_in_for_a_home_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TVM looks for caches in a home when it is imported."""
+    env = {"TILEC_CACHE_DIR": "/caches"}
+    stand_in_for_home(env)
+    assert env == {"TILEC_CACHE_DIR": "/caches"}
+
+    def none_there() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none_there)
+    stand_in_for_home(env)
+    assert env["XDG_CACHE_HOME"] == "/caches"
+    given = {"TILEC_CACHE_DIR": "/caches", "XDG_CACHE_HOME": "/own"}
+    stand_in_for_home(given)
+    assert given["XDG_CACHE_HOME"] == "/own"

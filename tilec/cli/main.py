@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import click
 
 from tilec.errors import TilecError
+from tilec.settings import stand_in_for_home
 from tilec.spelling import nearest
 
 #: Command to what it does, in the order of `--help`. Each lives in tilec/cli/<name>.py as `command`.
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; messages go to stderr."""
+    stand_in_for_home()
     try:
         outcome = cli.main(
             args=None if arguments is None else list(arguments), prog_name="tilec", standalone_mode=False
