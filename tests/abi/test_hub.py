@@ -52,6 +52,17 @@ def test_it_is_loaded_as_the_hub_loads_it(loaded: Any, folder: Path) -> None:
     assert found.metadata.id == loaded.__name__
 
 
+def test_it_is_loaded_without_a_license_too(sample: BuildReport, tmp_path: Path) -> None:
+    package = tmp_path / "sample"
+    shutil.copytree(sample.out_dir, package, symlinks=True)
+    report = replace(sample, out_dir=package, library=package / "lib" / sample.library.name)
+    made = write_hub([replace(sample_spec(native_host()), version="2.0.0")], [report])
+    metadata = json.loads((made / VARIANT / "metadata.json").read_text(encoding="utf-8"))
+    assert metadata["license"] == "unknown"
+    assert "license" not in (made / "README.md").read_text(encoding="utf-8").splitlines()[1]
+    kernels.get_local_kernel(made)
+
+
 def test_operators_have_a_namespace_of_this_build(loaded: Any) -> None:
     name = loaded.add_op_namespace_prefix("matmul")
     assert name == f"_sample_{loaded.library.build_id}::matmul"

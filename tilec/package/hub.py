@@ -74,6 +74,10 @@ def variant_texts(spec: PackageSpec, build_id: str) -> dict[str, str]:
     }
 
 
+#: The hub's word where the manifest says none: the kernels package loads no build without a license.
+_NO_LICENSE = "unknown"
+
+
 def _metadata(spec: PackageSpec, build_id: str, folder: Path) -> str:
     """metadata.json of the build, with the digests of its files."""
     files = {
@@ -85,7 +89,7 @@ def _metadata(spec: PackageSpec, build_id: str, folder: Path) -> str:
         "id": identity(spec, build_id),
         "name": hub_name(spec.name),
         "version": hub_version(spec),
-        **({"license": spec.license} if spec.license else {}),
+        "license": spec.license or _NO_LICENSE,
         "python-depends": [],
         "backend": _backend(spec),
         "digest": {"algorithm": "sha256", "files": {name: text.decode() for name, text in files.items()}},
