@@ -388,6 +388,6 @@ def _prim_func_request(func: Any, **options: Any) -> Request:
     if not isinstance(func, PrimFunc):
         raise SourceAssertionError(
             f"tilec.compile takes a prim_func, not {type(func).__name__}",
-            remedy="call the factory first, or call the jitted function itself",
+            remedy="put @T.prim_func above it, call the factory first, or call the jitted function itself",
         )
     return Request(func, {}, {}, Options.of(options))

@@ -239,6 +239,11 @@ class Schedule:
         named = {"first": self.evict_first or (), "last": self.evict_last or ()}
         return {name: when for when, names in named.items() for name in names}
 
+    def without_effect_on_cpus(self) -> list[str]:
+        """A note for every key that launches on CPUs do not obey."""
+        asked = (name for name in self.given if name in KEYS and name not in _OF_CPUS)
+        return [f"{name} = {getattr(self, name)!r} has no effect on CPUs" for name in asked]
+
     def without_effect(self, family: str) -> list[str]:
         """A note for every key that launches of ``family`` do not obey."""
         return [
@@ -248,6 +253,8 @@ class Schedule:
         ]
 
 
+#: The keys that launches on CPUs obey.
+_OF_CPUS = ("spread_k", "road")
 #: All that a launch may ask for.
 SCHEDULED = tuple(item.name for item in fields(Schedule))
 #: The keys of a config.

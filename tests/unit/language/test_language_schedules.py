@@ -74,3 +74,8 @@ def test_every_family_says_the_keys_that_it_does_not_obey():
     ]
     assert len(everything.without_effect("threads")) == 3
     assert {family for key in KEYS.values() for family in key.families} == set(FAMILIES)
+
+
+def test_cpus_say_the_keys_of_gpus():
+    asked = Schedule(split_k=4, spread_k=6, road="amx", use_swizzle=(10, "row"))
+    assert asked.without_effect_on_cpus() == ["split_k = 4 has no effect on CPUs"]

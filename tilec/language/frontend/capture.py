@@ -154,7 +154,7 @@ class Captured:
             raise SourceTypeError(
                 f"{self.name} has *args, **kwargs or positional-only parameters",
                 place=self.place,
-                remedy="name every parameter of a kernel",
+                remedy="name every parameter of a kernel; a decorator that wraps one goes above T.prim_func",
             )
 
 

@@ -73,7 +73,8 @@ class _Entry:
         grid = grid_texts(self.kernel, self.launch)
         roads = in_order((*without("layout", self.launch.roads), *ctx.roads))
         size = scratch_bytes(self.launch)
-        return LoweredLaunch(func, grid, self.launch.threads, size, self.launch.notes, roads)
+        notes = (*self.launch.notes, *self.launch.schedule.without_effect_on_cpus())
+        return LoweredLaunch(func, grid, self.launch.threads, size, notes, roads)
 
     def _blocks(self, ctx: LaneContext, begin: Var, end: Var) -> tirx.Stmt:
         """The loop over the blocks of this call."""
