@@ -1,6 +1,7 @@
 """Kernels with one mistake each: what errors say about them is in golden/test_language_errors/errors.txt."""
 
 # ruff: noqa
+import copy
 import enum
 import math
 
@@ -843,3 +844,22 @@ def extents_as_tuple(A: Ints, B: Ints):
     with T.Kernel(8) as bx:
         for i, j in T.Parallel((8, 8)):
             B[i] = A[j]
+
+
+@T.prim_func
+def python_copies(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.copy(copy.deepcopy(A), B)
+
+
+@T.prim_func
+def not_called(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.clear
+        T.copy(A, B)
+
+
+@T.prim_func
+def element_exp(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx].exp()

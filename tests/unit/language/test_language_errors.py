@@ -180,3 +180,14 @@ def test_what_hardly_was_meant_warns():
         build(main)
     texts = [str(each.message) for each in caught]
     assert "the layout is one of (4,), s is a tile of (8,), which keeps the layout that it has" in texts
+
+
+def test_a_value_that_nothing_takes_warns():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            B[bx] = A[bx]
+            B[bx] == 0  # noqa: B015
+
+    with pytest.warns(UserWarning, match="a value is computed and not used"):
+        build(main)

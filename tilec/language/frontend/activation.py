@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
@@ -270,6 +271,18 @@ class Activation:
             return not cond
         device_assert(cond, "" if message is None else str(message()))
         return False
+
+    def left(self, value: Any) -> None:
+        """A statement that is a value and no call."""
+        if isinstance(value, Value):
+            self._builder.warn_once("a value is computed and not used: store it with =, or leave it out")
+        elif isinstance(value, (FunctionType, type)):
+            raise source_error(
+                SourceTypeError,
+                f"{value.__name__} is named and not called",
+                why="the statement does nothing",
+                remedy="put brackets behind it, with its arguments",
+            )
 
     def matched(self, subject: Any) -> Any:
         """The subject of a ``match`` with numbers or texts among its patterns."""

@@ -213,6 +213,13 @@ class Rewriter(ExpressionRewriter):
         stmts.append(ast.Expr(self._method(node, branch, "close")))
         return [ast.copy_location(stmt, node) for stmt in stmts]
 
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """A value that nothing takes: a call has its effect, anything else none."""
+        value = self._expr(node.value)
+        inert = (ast.Name, ast.Attribute, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Subscript)
+        made = self._call(node, "left", value) if isinstance(node.value, inert) else value
+        return ast.copy_location(ast.Expr(made), node)
+
     def visit_Match(self, node: ast.Match) -> ast.stmt:
         """``match``: Python's, and so of Python values where patterns compare."""
         compares = any(

@@ -156,6 +156,15 @@ class Buffer:
     def __bool__(self) -> bool:
         raise _no_truth(self.name, self.name, len(self.shape))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What copy.copy, copy.deepcopy and pickle ask for; TVM's buffer would end the process."""
+        raise source_error(
+            SourceTypeError,
+            f"Python cannot copy buffer {self.name}",
+            why="it is a name of memory that exists when the kernel runs",
+            remedy="allocate another tile and T.copy to it",
+        )
+
     def described(self) -> str:
         """The buffer as errors list it."""
         return f"{self!r} in {self.scope()} memory"

@@ -9,3 +9,10 @@ from types import ModuleType
 def namespace() -> ModuleType:
     """`tilec.language`, which Python loads before any module in it."""
     return sys.modules["tilec.language"]
+
+
+def offers(name: str) -> bool:
+    """Whether the language has a function of that name; cheaper to ask than the namespace, which looks for
+    what was meant."""
+    found = vars(namespace())
+    return callable(found.get(name) or found["_NAMES"].get(name))

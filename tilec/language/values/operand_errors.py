@@ -7,7 +7,7 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir.num_sms import NUM_SMS
-from tilec.language.values.namespace import namespace
+from tilec.language.values.namespace import offers
 from tilec.language.values.places import source_error
 
 _NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
@@ -52,7 +52,7 @@ def operand_error(symbol: str, types: str, right: Any, error: Exception) -> Sour
 def lacking(what: str, name: str, instead: dict[str, str]) -> AttributeError:
     """``what`` has no attribute ``name``, with what stands for it."""
     known = instead.get(name)
-    if known is None and not name.startswith("_") and callable(vars(namespace()).get(name)):
+    if known is None and not name.startswith("_") and offers(name):
         known = f"T.{name} of elements"
     return AttributeError(f"{what} has no {name}{f': use {known}' if known else ''}")
 

@@ -67,6 +67,13 @@ class Value(Arithmetic):
     def __getattr__(self, name: str) -> Any:
         raise lacking("an expression", name, _OF_NUMBERS)
 
+    def __copy__(self) -> Value:
+        """Expressions never change."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Value:
+        return self
+
     def __tvm_ffi_value__(self) -> Expr:
         """What TVM's functions take for it."""
         return self.expr
