@@ -10,9 +10,10 @@ import pytest
 import tilec
 import tilec.language as T
 from tilec.backends.cpu.passes.vectorise_inside import VectoriseInside
+from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Parallel, walk
 from tilec.language.frontend.elaborate import elaborate
-from tilec.targets import parse_target
+from tilec.targets import parse_target, runs_here
 
 ROWS = 24
 RANDOM = np.random.default_rng(3)
@@ -260,3 +261,136 @@ def test_groups():
     tilec.compile(groups(), target="cpu")(W.reshape(16, 340), x, y)
     numbers = W[:, :, 2:].view(np.int8).astype(np.float32) * scales.astype(np.float32)[:, :, None]
     np.testing.assert_allclose(y, numbers.reshape(16, 320) @ x, rtol=1e-4, atol=1e-2)
+
+
+def windows(rows, outputs, channels=None, rim=0, dtype="float32"):
+    """Sums of windows whose weights have the channels last, and the most of each window."""
+    depth = T.dynamic("depth") if channels is None else channels
+    wide = rows + 2 - 2 * rim
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((wide, wide, depth), dtype),
+        W: T.Tensor((outputs, 3, 3, depth), dtype),
+        Y: T.Tensor((rows, rows, outputs), "float32"),
+    ):
+        with T.Kernel(rows, threads=32) as y:
+            for x, o in T.Parallel(rows, outputs):
+                total = T.alloc_var("float32", init=0.0)
+                for a, b in T.grid(3, 3):
+                    if y + a >= rim and y + a < wide + rim and x + b >= rim and x + b < wide + rim:
+                        for c in T.serial(depth):
+                            total += T.cast(X[y + a - rim, x + b - rim, c] * W[o, a, b, c], "float32")
+                Y[y, x, o] = total
+
+    return main
+
+
+def nearest(rows, centers):
+    """The centre that lies nearest to each row."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((rows, 20), "float32"),
+        C: T.Tensor((centers, 20), "float32"),
+        Y: T.Tensor((rows,), "int32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(rows):
+                best = T.alloc_var("float32", init=1e30)
+                at = T.alloc_var("int32", init=0)
+                for k in T.serial(centers):
+                    far = T.alloc_var("float32", init=0.0)
+                    for d in T.serial(20):
+                        far += T.abs(X[i, d] - C[k, d])
+                    if far < best:
+                        best = far
+                        at = k
+                Y[i] = at
+
+    return main
+
+
+def rows_of_a_tile(dtype="float32"):
+    """Sums of a tile along rows of a tensor, with the loop along them around the tile."""
+
+    @T.prim_func
+    def main(A: T.Tensor((32,), dtype), B: T.Tensor((16, 32), dtype), Y: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=32):
+            acc = T.alloc_fragment((16,), "float32")
+            T.clear(acc)
+            for w in T.serial(32):
+                for j in T.Parallel(16):
+                    acc[j] += T.cast(A[w] * B[j, w], "float32")
+            T.copy(acc, Y)
+
+    return main
+
+
+def loops(function: Any, target: str) -> list[tuple[int, int]]:
+    """How many axes each Parallel has that the pass leaves, and how many sums."""
+    kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
+    made = VectoriseInside().apply(kernel, parse_target(target))
+    return [(len(stmt.vars), len(stmt.body)) for stmt in walk(made.body) if isinstance(stmt, Parallel)]
+
+
+@pytest.mark.parametrize(
+    ("function", "target", "found"),
+    [
+        (windows(4, 8, 16), "x86-64-v4", [(3, 8)]),
+        (windows(4, 8, 16), "x86-64-v3", [(3, 8)]),
+        (windows(4, 8), "x86-64-v4", [(3, 4)]),
+        (windows(5, 7, 16), "x86-64-v4", [(3, 8), (3, 4), (3, 6), (3, 3)]),
+        (windows(6, 8, 16, rim=1), "x86-64-v4", [(1, 4)]),
+        (nearest(8, 3), "x86-64-v4", [(1, 4)]),
+        (dots(), "x86-64-v4", [(1, 4)]),
+    ],
+)
+def test_iterations_at_a_time(function, target, found):
+    assert sorted(loops(function, target)) == sorted(found)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3"])
+@pytest.mark.parametrize(
+    ("rows", "outputs", "channels", "rim", "dtype"),
+    [
+        (4, 8, 16, 0, "float32"),
+        (5, 7, 19, 0, "float32"),
+        (5, 7, None, 0, "float32"),
+        (6, 5, 33, 1, "float32"),
+        (4, 4, 40, 0, "int32"),
+    ],
+)
+def test_windows(rows, outputs, channels, rim, dtype, target):
+    if not runs_here(parse_target(target)):
+        pytest.skip(f"this machine does not run {target}")
+    wide, depth = rows + 2 - 2 * rim, channels or 21
+    X, W = (
+        RANDOM.integers(-5, 6, shape).astype(dtype) for shape in ((wide, wide, depth), (outputs, 3, 3, depth))
+    )
+    Y = np.full((rows, rows, outputs), np.nan, np.float32)
+    tilec.compile(windows(rows, outputs, channels, rim, dtype), target=target)(X, W, Y)
+    around = np.lib.stride_tricks.sliding_window_view(
+        np.pad(X, ((rim, rim), (rim, rim), (0, 0))), (3, 3), (0, 1)
+    )
+    np.testing.assert_array_equal(Y, np.einsum("yxcab,oabc->yxo", around, W))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_rows_of_a_tile(dtype):
+    target = parse_target("x86-64-v3")
+    kernel = elaborate(rows_of_a_tile(dtype), name="kernel", dims={}, args={}, config={}, open_dims=True)
+    loops = [stmt.vars[-1].name for stmt in walk(lower(kernel, target).body) if isinstance(stmt, Parallel)]
+    assert "w" in loops
+    assert "j" not in loops
+    A, B = (RANDOM.integers(0, 9, shape).astype(dtype) for shape in ((32,), (16, 32)))
+    Y = np.full(16, np.nan, np.float32)
+    tilec.compile(rows_of_a_tile(dtype), target="cpu")(A, B, Y)
+    np.testing.assert_array_equal(Y, (A * B).astype(np.float32).sum(1))
+
+
+def test_nearest():
+    X, C = (RANDOM.standard_normal((rows, 20), dtype=np.float32) for rows in (13, 6))
+    Y = np.full(13, -1, np.int32)
+    tilec.compile(nearest(13, 6), target="cpu")(X, C, Y)
+    np.testing.assert_array_equal(Y, np.abs(X[:, None] - C).sum(2).argmin(1))

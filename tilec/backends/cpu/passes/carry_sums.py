@@ -44,7 +44,7 @@ _FEW = 8
 class CarrySums(LaunchPass):
     """In: loops over nothing but a Parallel whose iterations each add to an element of a tile. Out: the
     Parallel around as many of them as may go inside, which add up in a local.var. It is left as it is where
-    each element of a tensor is read once: these are read in their order."""
+    each element of a tensor is read once, iterations reading neighbours: these are read in their order."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such loops inside."""
@@ -102,13 +102,19 @@ def _may_turn(loops: Sequence[For], inner: Parallel) -> bool:
     return (
         not inner.hints.given
         and all(isinstance(stmt, _PLAIN) for stmt in walk(inner.body))
-        and any(item.store.buffer in made for item in find_accumulations(inner.body, loops[-1].var))
+        and _adds(loops[-1], inner, made)
         and not any(reads(bound, made) for bound in bounds)
         and not any(uses(size, counted) for size in sizes)
         and prod(_FEW if each is None else len(each) for each in trips) >= _FEW
         and all(_is_own(tile, counted, inner) for tile in made)
         and _reads_again(loops, inner, made)
     )
+
+
+def _adds(loop: For, inner: Parallel, made: set[Var]) -> bool:
+    """Whether an iteration, or a loop in it, adds to one of its results in all trips of a loop."""
+    bodies = [inner.body, *(stmt.body for stmt in walk(inner.body) if isinstance(stmt, For))]
+    return any(item.store.buffer in made for body in bodies for item in find_accumulations(body, loop.var))
 
 
 def _is_own(tile: Var, counted: Sequence[Var], inner: Parallel) -> bool:
@@ -131,10 +137,12 @@ def _reads_again(loops: Sequence[For], inner: Parallel, made: set[Var]) -> bool:
 
 
 def _is_once(indices: Sequence[Expr], counted: Sequence[Var], inner: Parallel) -> bool:
-    """Whether all variables tell which element it is, those of trips from elements that lie apart."""
+    """Whether all variables tell which element it is, those of trips from elements that lie apart and not
+    beside each other."""
     variables = (*counted, *long_vars(inner))
     told = all(any(uses(index, (var,)) for index in indices) for var in variables)
-    return told and not any(_meet(index, counted, inner) for index in indices)
+    beside = uses(indices[-1], counted) and not uses(indices[-1], long_vars(inner))
+    return told and not beside and not any(_meet(index, counted, inner) for index in indices)
 
 
 def _meet(index: Expr, counted: Sequence[Var], inner: Parallel) -> bool:

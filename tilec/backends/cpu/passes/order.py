@@ -24,6 +24,7 @@ from tilec.backends.cpu.passes.privatise_tiles import PrivatiseTiles
 from tilec.backends.cpu.passes.run_in_order import RunInOrder
 from tilec.backends.cpu.passes.select_microkernel import SelectMicrokernel
 from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
+from tilec.backends.cpu.passes.split_rims import SplitRims
 from tilec.backends.cpu.passes.spread_depth import SpreadDepth
 from tilec.backends.cpu.passes.turn_few_rows import TurnFewRows
 from tilec.backends.cpu.passes.vectorise_inside import VectoriseInside
@@ -54,8 +55,9 @@ CPU_PASSES: tuple[Pass, ...] = (
     UnlessOverlapping(JoinUpdates()),
     UnlessOverlapping(OwnUpdates()),
     EvenTrips(),
-    UnlessOverlapping(VectoriseInside()),
     CarrySums(),
+    UnlessOverlapping(VectoriseInside()),
+    SplitRims(),
     ExpandSparse(),
     BoundProducts(),
     TurnFewRows(),

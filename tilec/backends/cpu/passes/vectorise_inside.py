@@ -4,18 +4,21 @@ for i in parallel(64): for k in serial(0, n): s[i] = s[i] + W[i, k] * x[k]
 ->
 for i in serial(0, 64): for k in parallel(n): s[i] = s[i] + W[i, k] * x[k]
 
-Sums of such a loop are those of lanes, added at its end.
+Sums of such a loop are those of lanes, added at its end, or behind the loops around that add to nothing else.
+Iterations whose sums share what they read run several at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
+from tilec.backends.cpu.emit.loops.joined import joined_rows
 from tilec.backends.cpu.passes.joined_sums import with_joined_sums
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, same, transform, uses
 from tilec.ir.nodes import (
@@ -35,11 +38,15 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, own_accesses, values_of
 from tilec.lowering.analysis.accumulations import find_accumulations
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.math.float8 import FLOAT8_TYPES
-from tilec.lowering.passes.base import BlockPass
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Kernel
+    from tilec.targets import Target
 
 #: What loops consist of that take the lanes.
 _PLAIN = (Bind, Store, If, For, Alloc)
@@ -53,31 +60,47 @@ _OPERATION, _CALL, _END = 0.25, 4.0, 2.0
 #: Steps along which neighbours are read along with what lies between them, and what such an element costs.
 _NEAR, _READ_NEAR = (2, 3, 4), 0.5
 #: Calls that are no more than an operation.
-_BITS = ("tirx.reinterpret", "tirx.if_then_else", "tirx.likely")
+_BITS = ("tirx.reinterpret", "tirx.if_then_else", "tirx.likely", "tirx.fabs")
 #: How much dearer lanes of the iterations have to be. The estimate knows no cache.
 _GAIN = 1.5
 
 
-class VectoriseInside(BlockPass):
+class VectoriseInside(Pass):
     """In: Parallel loops. Out: those whose lanes would gather what loops inside read and write side by side
     are serial, and these loops are Parallel."""
 
-    def block(self, block: Block) -> list[Stmt]:
-        """The block with such loops turned."""
-        return [_turned(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with such loops turned."""
+        turned = partial(_in_block, registers=target.vector_registers)
+        return rewrite_launches(
+            kernel, lambda launch: replace(launch, body=rewrite_blocks(launch.body, turned))
+        )
 
 
-def _turned(outer: Parallel) -> Stmt:
+def _in_block(block: Block, registers: int) -> list[Stmt]:
+    return [
+        made
+        for stmt in block
+        for made in (_turned(stmt, registers) if isinstance(stmt, Parallel) else [stmt])
+    ]
+
+
+def _turned(outer: Parallel, registers: int) -> Sequence[Stmt]:
     if outer.hints.given or not all(isinstance(stmt, _PLAIN) for stmt in walk(outer.body)):
-        return outer
+        return [outer]
     body, names = with_joined_sums(outer.body), values_of(walk(outer.body))
     found = _candidates(body, names)
     if not found or _GAIN * _cost(body, names, _ALONE, found) >= min(
         _cost(body, names, _ALONE if extent == 1 else _Axis(var), ())
         for var, extent in zip(outer.vars, outer.extents, strict=True)
     ):
-        return outer
-    body = _replaced(body, found)
+        return [outer]
+    return [_one_by_one(part) for part in joined_rows(replace(outer, body=body), registers)]
+
+
+def _one_by_one(outer: Parallel) -> Stmt:
+    """Iterations one after the other, their loops in lanes."""
+    body = _replaced(outer.body, _candidates(outer.body, values_of(walk(outer.body))))
     for var, extent in zip(reversed(outer.vars), reversed(outer.extents), strict=True):
         zero, one = (tirx.const(number, dtype_of(var)) for number in (0, 1))
         stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
@@ -86,14 +109,29 @@ def _turned(outer: Parallel) -> Stmt:
 
 
 def _replaced(block: Block, found: Sequence[For]) -> Block:
-    """A block with the loops found as Parallel."""
+    """A block with the loops found as Parallel, together with those around that are nothing else."""
 
     def made(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For) and stmt in found:
             return Parallel((stmt.var,), (_trips(stmt) or stmt.stop,), stmt.body, loc=stmt.loc)
-        return with_children(stmt, [_replaced(inner, found) for inner in children(stmt)])
+        inside = with_children(stmt, [_replaced(inner, found) for inner in children(stmt)])
+        return (_merged(inside) or inside) if isinstance(inside, For) else inside
 
     return tuple(map(made, block))
+
+
+def _merged(loop: For) -> Parallel | None:
+    """A loop over nothing but a Parallel that does nothing but add up, as one; None for any other."""
+    inner = loop.body[0] if len(loop.body) == 1 else None
+    if not isinstance(inner, Parallel) or not _counts(loop):
+        return None
+    variables = (loop.var, *inner.vars)
+    sums = [{item.store.buffer for item in find_accumulations(inner.body, var)} for var in variables]
+    own = {stmt.buffer for stmt in walk(inner.body) if isinstance(stmt, Alloc)}
+    others = written_in(inner.body) - own - set.intersection(*sums)
+    if others or any(uses(extent, variables) for extent in inner.extents if not isinstance(extent, int)):
+        return None
+    return replace(inner, vars=variables, extents=(_trips(loop) or loop.stop, *inner.extents))
 
 
 def _trips(loop: For) -> int | None:
@@ -118,8 +156,11 @@ def _candidates(block: Block, names: Mapping[Var, Expr]) -> list[For]:
 
 def _is_long(loop: For) -> bool:
     trips = _trips(loop)
-    counts = int_value(loop.start) == 0 and int_value(loop.step) == 1
-    return counts and (trips is None or trips >= _SHORT)
+    return _counts(loop) and (trips is None or trips >= _SHORT)
+
+
+def _counts(loop: For) -> bool:
+    return int_value(loop.start) == 0 and int_value(loop.step) == 1
 
 
 def _is_free(loop: For, names: Mapping[Var, Expr]) -> bool:

@@ -27,7 +27,7 @@ from tilec.backends.cpu.products.tir import (
     trips_of,
     unrolled,
 )
-from tilec.ir.exprs import dtype_of
+from tilec.backends.cpu.products.totals import totals_of
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, with_lanes
@@ -168,7 +168,7 @@ class AcrossTile(RegisterTile):
             size = min(self.sums_wide, 1 << ((count - done).bit_length() - 1))
             vectors = [self._sums(index(at)) for at in range(done, done + size)]
             old = get(self.data, index(done), size)
-            parts.append(put(self.data, index(done), old + _totals_of(vectors, parts)))
+            parts.append(put(self.data, index(done), old + totals_of(vectors, parts)))
             done += size
         return parts
 
@@ -186,29 +186,3 @@ class AcrossTile(RegisterTile):
 
     def _along_k(self, matrix: Matrix, place: tuple[Expr, ...], count: int) -> Expr:
         return convert(self.memory.load(matrix.region.buffer, place, count), self.dtype)
-
-
-def _totals_of(vectors: list[Expr], parts: list[tirx.Stmt]) -> Expr:
-    """The sums of the lanes of each of the vectors, a power of two of them and no more than they have lanes,
-    side by side; what computes them goes to the end of ``parts``.
-
-    A vector has equal groups of lanes, one for each sum. Two of them add the halves of their groups, which
-    leaves one vector of twice as many groups."""
-    groups, lanes = 1, vectors[0].ty.dtype.lanes
-    while len(vectors) > 1:
-        pairs = zip(vectors[::2], vectors[1::2], strict=True)
-        vectors = [_halved(list(pair), lanes // groups, parts) for pair in pairs]
-        groups *= 2
-    (vector,) = vectors
-    while vector.ty.dtype.lanes > groups:
-        vector = _halved([vector], vector.ty.dtype.lanes // groups, parts)
-    return vector
-
-
-def _halved(vectors: list[Expr], group: int, parts: list[tirx.Stmt]) -> Expr:
-    """The first halves of all groups of ``group`` lanes plus the second ones."""
-    names = [tirx.Var("v", dtype_of(vector)) for vector in vectors]
-    parts += [tirx.Bind(name, vector) for name, vector in zip(names, vectors, strict=True)]
-    lanes = [lane for lane in range(len(names) * names[0].ty.dtype.lanes) if lane % group < group // 2]
-    low, high = ([index(lane + shift) for lane in lanes] for shift in (0, group // 2))
-    return tirx.Shuffle(names, low) + tirx.Shuffle(names, high)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cpu.emit.access import flat_index, store_element
 from tilec.backends.cpu.emit.functions import keeping_nan
+from tilec.backends.cpu.products.totals import totals_of
 from tilec.ir.extremes import DROPPING
 from tilec.lowering.analysis.accumulations import Accumulation, identity
 from tilec.lowering.emission.storage import compute_type, is_nan
@@ -20,20 +23,25 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.emit.context import LaneContext
 
 
-#: Independent partial vectors: what hides the latency of a floating-point addition on current cores.
+#: Independent partial vectors at most: what hides the latency of a floating-point addition on current cores.
 SLOTS = 4
+#: Sums whose lanes are worth adding up at once.
+_MANY = 4
 
 
 @dataclass(eq=False)
 class Accumulator:
-    """``origin`` has one element for all lanes; ``partial`` has `SLOTS` vectors of ``width`` lanes,
-    ``single`` is for steps of one lane."""
+    """``origin`` has one element for all lanes; ``partial`` has ``slots`` vectors of ``width`` lanes,
+    ``single`` is for steps of one lane. ``reach`` is how many lanes of ``partial`` steps have used so far,
+    ``alone`` whether some had one lane."""
 
     origin: Accumulation
     width: int
     partial: Var
     single: Var
     slots: int = SLOTS
+    reach: int = 0
+    alone: bool = False
 
     def identity(self) -> Expr:
         """The compute value that changes nothing."""
@@ -48,14 +56,22 @@ class Accumulator:
         return new + old if kind == "sum" else DROPPING[kind](new, old)
 
     def start(self) -> list[tirx.Stmt]:
-        """Makes the partial results and sets them to the identity."""
-        full = spread(self.identity(), self.width)
-        parts = [
-            tirx.BufferStore(self.partial, full, [_ramp(slot * self.width, self.width)])
-            for slot in range(SLOTS)
-        ]
-        one = tirx.BufferStore(self.single, self.identity(), [tirx.const(0)])
-        return [tirx.AllocBuffer(self.partial), tirx.AllocBuffer(self.single), *parts, one]
+        """Makes the partial results that steps have used, and sets them to the identity."""
+        made: list[tirx.Stmt] = []
+        if self.reach:
+            made.append(tirx.AllocBuffer(self.partial))
+        if self.alone:
+            made.append(tirx.AllocBuffer(self.single))
+        lanes = min(self.width, self._lanes())
+        for first in range(0, self._lanes(), self.width):
+            made.append(tirx.BufferStore(self.partial, spread(self.identity(), lanes), [_ramp(first, lanes)]))
+        if self.alone:
+            made.append(tirx.BufferStore(self.single, self.identity(), [tirx.const(0)]))
+        return made
+
+    def _lanes(self) -> int:
+        """How many lanes of ``partial`` count: a power of two, as they are combined by halves."""
+        return 1 << (self.reach - 1).bit_length() if self.reach else 0
 
     def step(self, ctx: LaneContext) -> tirx.Stmt:
         """Takes in the terms of the current lanes."""
@@ -66,24 +82,48 @@ class Accumulator:
             index, data = tirx.const(0), self.single
         else:
             index, data = _ramp(ctx.slot * self.width, ctx.width), self.partial
+        self._note(ctx)
         return tirx.BufferStore(data, self.combine(term, tirx.BufferLoad(data, [index])), [index])
+
+    def _note(self, ctx: LaneContext) -> None:
+        """Keeps what a step uses, but for one of a dry run."""
+        if ctx.recorder is not None:
+            return
+        if ctx.width == 1:
+            self.alone = True
+        else:
+            self.reach = max(self.reach, ctx.slot * self.width + ctx.width)
+
+    @property
+    def vector(self) -> int:
+        """How many lanes of one vector count."""
+        return min(self.width, self._lanes())
+
+    def halved(self, count: int) -> list[tirx.Stmt]:
+        """Combines the partial results into ``count`` lanes, a power of two."""
+        steps: list[tirx.Stmt] = []
+        left = self._lanes()
+        while left > count:
+            left //= 2
+            low, high = (_at(self.partial, start, left) for start in (0, left))
+            steps.append(tirx.BufferStore(self.partial, self.combine(high, low), [_ramp(0, left)]))
+        return steps
 
     def finish(self, ctx: LaneContext) -> list[tirx.Stmt]:
         """Combines the partial results into the element."""
-        steps: list[tirx.Stmt] = []
-        count = SLOTS * self.width
-        while count > 1:
-            count //= 2
-            low, high = (_at(self.partial, start, count) for start in (0, count))
-            index = _ramp(0, count)
-            steps.append(tirx.BufferStore(self.partial, self.combine(high, low), [index]))
-        return [*steps, *self._update(ctx)]
+        return [*self.halved(1), *self.update(_at(self.partial, 0, 1), ctx)]
 
-    def _update(self, ctx: LaneContext) -> list[tirx.Stmt]:
+    def _totals(self, lanes: Expr) -> list[Expr]:
+        """What the steps of one lane have come to, and those of more."""
+        used = [(_at(self.single, 0, 1), self.alone), (lanes, self.reach)]
+        return [total for total, is_used in used if is_used] or [self.identity()]
+
+    def update(self, lanes: Expr, ctx: LaneContext) -> list[tirx.Stmt]:
+        """Takes what the lanes have come to into the element."""
         storage = ctx.storage(self.origin.store.buffer)
         index = flat_index(storage, self.origin.store.indices, ctx)
         old = ctx.decode(tirx.BufferLoad(storage.data, [index]), storage.dtype)
-        total = self.combine(_at(self.single, 0, 1), _at(self.partial, 0, 1))
+        total = reduce(self.combine, self._totals(lanes))
         drops = self.origin.kind != "sum" and not self.origin.nan_propagate
         if drops and storage.dtype.startswith(("float", "bfloat")):
             total = tirx.Select(is_nan(old), total, self.combine(total, old))
@@ -102,10 +142,51 @@ def _at(data: Var, start: int, lanes: int) -> Expr:
     return tirx.BufferLoad(data, [_ramp(start, lanes)])
 
 
-def make_accumulator(origin: Accumulation, width: int, ctx: LaneContext) -> Accumulator:
-    """The accumulator of one store for vectors of ``width`` lanes."""
+def make_accumulators(found: Sequence[Accumulation], width: int, ctx: LaneContext) -> list[Accumulator]:
+    """The accumulators of stores for vectors of ``width`` lanes, which fill half of the registers at most."""
+    room = ctx.target.vector_registers // 2 // max(1, len(found))
+    slots = min(SLOTS, 1 << (max(1, room).bit_length() - 1))
+    return [_made(origin, width, slots, ctx) for origin in found]
+
+
+def _made(origin: Accumulation, width: int, slots: int, ctx: LaneContext) -> Accumulator:
     dtype = compute_type(origin.dtype)
     name = ctx.fresh(f"{origin.store.buffer.name}_partial", "int32").name
-    partial = tirx.decl_buffer((SLOTS * width,), dtype, name=name)
+    partial = tirx.decl_buffer((slots * width,), dtype, name=name)
     single = tirx.decl_buffer((1,), dtype, name=f"{name}_single")
-    return Accumulator(origin, width, partial, single)
+    return Accumulator(origin, width, partial, single, slots)
+
+
+def finish_all(found: Sequence[Accumulator], ctx: LaneContext) -> list[tirx.Stmt]:
+    """Combines the partial results of accumulators into their elements: the lanes of many sums of one type at
+    once."""
+    alike: dict[tuple[str, int], list[Accumulator]] = {}
+    for item in found:
+        if item.origin.kind == "sum" and item.reach:
+            alike.setdefault((str(item.partial.dtype), item.vector), []).append(item)
+    steps: list[tirx.Stmt] = []
+    done: set[Accumulator] = set()
+    for (_, lanes), items in alike.items():
+        for group in _groups(items, lanes):
+            steps += _finish_group(group, lanes, ctx)
+            done.update(group)
+    return [*steps, *(step for item in found if item not in done for step in item.finish(ctx))]
+
+
+def _groups(items: Sequence[Accumulator], lanes: int) -> Iterator[Sequence[Accumulator]]:
+    """Powers of two of them, no more than lanes, from those that are many on."""
+    while len(items) >= _MANY <= lanes:
+        size = min(lanes, 1 << (len(items).bit_length() - 1))
+        yield items[:size]
+        items = items[size:]
+
+
+def _finish_group(items: Sequence[Accumulator], lanes: int, ctx: LaneContext) -> list[tirx.Stmt]:
+    steps = [step for item in items for step in item.halved(lanes)]
+    totals = totals_of([_at(item.partial, 0, lanes) for item in items], steps)
+    data = items[0].partial
+    steps.append(tirx.BufferStore(data, totals, [_ramp(0, len(items))]))
+    return [
+        *steps,
+        *(step for number, item in enumerate(items) for step in item.update(_at(data, number, 1), ctx)),
+    ]

@@ -36,17 +36,19 @@ if TYPE_CHECKING:
 #: What iterations consist of that run several at a time.
 _PLAIN = (Bind, Store, If, For, Alloc)
 #: Calls that are no more than an operation.
-_BITS = ("reinterpret", "if_then_else", "likely")
+_BITS = ("reinterpret", "if_then_else", "likely", "fabs", "sqrt")
 #: Iterations at a time: beyond these what is shared costs little.
 _MOST = 8
 #: Terms of a sum below which vectors of lanes, which share numbers alone, hardly wait; those of an unknown
 #: number of trips.
 _FEW, _MANY = 8, 64
+#: Iterations at a time along each of two axes, where the trips of sums have the lanes.
+_ROWS = (4, 2)
 
 
 def joined_iterations(loop: Parallel, lane: int, ctx: LaneContext) -> list[Parallel]:
     """Loops that do together what ``loop`` does, whose lanes run along an axis: one where that is as good."""
-    sums, most = _sums(loop.body), _most_at_a_time(loop, ctx)
+    sums, most = sums_of(loop.body), _most_at_a_time(loop, ctx.target.vector_registers)
     axes = [axis for axis in range(len(loop.vars)) if axis != lane and most > 1 and _may_join(loop, axis)]
     shared = {axis: _shared(loop, axis, sums) for axis in axes}
     best = max(axes, key=lambda axis: shared[axis], default=None)
@@ -58,7 +60,8 @@ def joined_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tuple[Paralle
     and the conditions that tell lanes apart; None where there are no whole ones."""
     width, extent = lane_count(loop.body, ctx), int_value(loop.extents[lane])
     vectors = 1 if extent is None or extent % width else extent // width
-    count = max(count for count in range(1, _most_at_a_time(loop, ctx) + 1) if vectors % count == 0)
+    most = _most_at_a_time(loop, ctx.target.vector_registers)
+    count = max(count for count in range(1, most + 1) if vectors % count == 0)
     if count < 2 or not adds_up(loop, lane, ctx):
         return None
     old, moving = loop.vars[lane], dependents(loop.body, loop.vars[lane])
@@ -78,16 +81,62 @@ def joined_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tuple[Paralle
 def adds_up(loop: Parallel, lane: int, ctx: LaneContext) -> bool:
     """Whether iterations that differ along an axis have sums of some terms, and read elements that are the
     same for all of them."""
-    some = _most_at_a_time(loop, ctx) > 1 and _terms(loop.body) >= _FEW and _may_join(loop, lane)
-    return some and _shared(loop, lane, _sums(loop.body)) > 0
+    most = _most_at_a_time(loop, ctx.target.vector_registers)
+    some = most > 1 and _terms(loop.body) >= _FEW and _may_join(loop, lane)
+    return some and _shared(loop, lane, sums_of(loop.body)) > 0
 
 
-def _most_at_a_time(loop: Parallel, ctx: LaneContext) -> int:
+def joined_rows(loop: Parallel, registers: int) -> list[Parallel]:
+    """Loops that do together what ``loop`` does, where trips of sums have the lanes: up to four iterations
+    along one axis at a time and two along another one, where these share what they read; ``loop`` where none
+    do."""
+    parts, left = [loop], {axis for axis in range(len(loop.vars)) if not _is_tested(loop, axis)}
+    if _terms(loop.body) < _FEW:
+        return parts
+    for most in _ROWS:
+        shared = {axis: _shared(parts[0], axis, sums_of(parts[0].body)) for axis in left}
+        axis = max(shared, key=lambda axis: (shared[axis], axis), default=None)
+        if axis is None or not shared[axis]:
+            break
+        left.remove(axis)
+        parts = [made for part in parts for made in _rows(part, axis, most, registers)]
+    return parts
+
+
+def joined_trips(bodies: Sequence[Block], lane: Var) -> Block:
+    """Bodies of several trips of a loop, the same but for the names in them, as one; ``lane`` tells lanes
+    apart."""
+    return _Joined(lane).bodies(bodies)
+
+
+def _is_tested(loop: Parallel, axis: int) -> bool:
+    """Whether branches with loops, which would be written out for each iteration, depend on an axis."""
+    moving = dependents(loop.body, loop.vars[axis])
+    branches = [stmt for stmt in walk(loop.body) if isinstance(stmt, If)]
+    return any(
+        uses(branch.cond, moving) and any(isinstance(stmt, For) for stmt in walk((branch,)))
+        for branch in branches
+    )
+
+
+def _rows(loop: Parallel, axis: int, most: int, registers: int) -> list[Parallel]:
+    """A few iterations along an axis at a time, if they may."""
+    known = all(known_trips(each) is not None for each, _ in sums_of(loop.body))
+    most = min(_most_at_a_time(loop, registers), most if known else 2)
+    return _parts(loop, axis, axis, most) if most > 1 and _may_join(loop, axis) else [loop]
+
+
+def _most_at_a_time(loop: Parallel, registers: int) -> int:
     """How many iterations have room in registers for their sums, and as much for the rest; 1 where there are
     no sums, or more than operations."""
-    sums = {buffer for _, buffer in _sums(loop.body)}
-    plain = all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body)) and not _calls(loop.body)
-    return max(1, ctx.target.vector_registers // 2 // len(sums)) if sums and plain else 1
+    sums = {buffer for _, buffer in sums_of(loop.body)}
+    plain = is_plain(loop.body) and not _calls(loop.body)
+    return max(1, registers // 2 // len(sums)) if sums and plain else 1
+
+
+def is_plain(body: Block) -> bool:
+    """Whether a body has nothing but names, stores, branches and loops that none leaves early."""
+    return all(isinstance(stmt, _PLAIN) for stmt in walk(body))
 
 
 def _own(body: Block) -> set[Var]:
@@ -96,7 +145,7 @@ def _own(body: Block) -> set[Var]:
     return {stmt.buffer for stmt in allocs if stmt.buffer.scope() in PER_THREAD}
 
 
-def _sums(body: Block) -> list[tuple[For, Var]]:
+def sums_of(body: Block) -> list[tuple[For, Var]]:
     """The innermost loops that add up what a variable of the iteration holds, with the variable."""
     own, loops = _own(body), [stmt for stmt in walk(body) if isinstance(stmt, For)]
     inner = [loop for loop in loops if not any(isinstance(stmt, For) for stmt in walk(loop.body))]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.loops.accumulators import make_accumulator
+from tilec.backends.cpu.emit.loops.accumulators import finish_all, make_accumulators
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, split_point, written_buffers
 from tilec.backends.cpu.emit.loops.vectors import emit_lanes
@@ -114,14 +114,13 @@ def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: LaneContext) -> t
     """The loops with the accumulations that cross the lanes of the innermost one, and these loops: their
     partial results are combined behind the outermost loop that has the element in common."""
     width = lane_count(nest.body, ctx)
-    found = [make_accumulator(item, width, ctx) for item in _accumulations(nest, ctx)]
+    found = make_accumulators(_accumulations(nest, ctx), width, ctx)
     with ctx.accumulate_scope({item.origin.store: item for item in found}):
         inner = _emit_range(nest, conds, ctx)
     if inner is None:
         return None
     start = [part for item in found for part in item.start()]
-    finish = [part for item in found for part in item.finish(ctx)]
-    return sequence([*start, inner, *finish])
+    return sequence([*start, inner, *finish_all(found, ctx)])
 
 
 def _accumulations(nest: Nest, ctx: LaneContext) -> list[Accumulation]:

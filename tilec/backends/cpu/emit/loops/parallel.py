@@ -16,6 +16,7 @@ from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest, open_conditions
 from tilec.backends.cpu.emit.loops.range_splits import split_point
 from tilec.backends.cpu.emit.loops.residues import by_residue
+from tilec.backends.cpu.emit.loops.turns import in_turns
 from tilec.backends.cpu.emit.loops.updates import emit_updates
 from tilec.backends.cpu.emit.loops.versions import corners, without_named_conditions
 from tilec.backends.cpu.emit.loops.whole_vectors import in_whole_vectors
@@ -112,7 +113,7 @@ def _emit_nest(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
 
 def _nest(stmt: Parallel, lane: int, ctx: LaneContext) -> Nest:
     """The loops of a Parallel, of which an axis has the lanes: the innermost one."""
-    body = with_named_reads(stmt.body, stmt.vars[lane])
+    body = with_named_reads(in_turns(stmt, lane).body, stmt.vars[lane])
     loops = []
     for axis in [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]:
         var, extent = stmt.vars[axis], _extent(stmt.extents[axis], stmt.vars[axis])
