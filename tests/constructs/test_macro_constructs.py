@@ -161,14 +161,14 @@ class Total:
 
     def __init__(self):
         self.sum = T.alloc_var("int32", 0)
-        self.adds = 0
+        self.doubles = 0
 
     def add(self, value):
         self.sum = self.sum + value
-        self.adds += 1
 
     def double(self):
         self.sum *= 2
+        self.doubles += 1
 
 
 @T.prim_func
@@ -178,7 +178,7 @@ def totalled(A: T.Tensor((8,), "int32"), B: T.Tensor((2,), "int32")):
         for i in T.serial(8):
             total.add(A[i])
         total.double()
-        B[0], B[1] = total.sum, total.adds
+        B[0], B[1] = total.sum, total.doubles
 
 
 def test_methods_that_assign_to_attributes_store_to_variables():

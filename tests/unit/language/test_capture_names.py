@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 from language_build import build, ran, text
 
@@ -382,3 +384,75 @@ def test_del_forgets_what_a_name_held():
 
     with pytest.raises(UnboundLocalError):
         build(main)
+
+
+class _Steps:
+    """A helper of an author that counts while the kernel is built."""
+
+    def __init__(self):
+        self.taken = 0
+
+    def take(self):
+        self.taken += 1
+        return self.taken
+
+
+_CHANGES = {
+    "a slot": lambda kept: operator.setitem(kept["slots"], 0, 1),
+    "a list that grows": lambda kept: kept["slots"].append(1),
+    "a dict": lambda kept: kept.update(more=1),
+    "a set": lambda kept: kept["seen"].add(7),
+    "an iterator": lambda kept: next(kept["left"]),
+    "a generator": lambda kept: next(kept["made"]),
+    "an object": lambda kept: kept["steps"].take(),
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES.keys())
+def test_runtime_regions_change_no_object_from_outside(change):
+    def objects():
+        made = (2 * k for k in range(9))
+        return {"slots": [0], "seen": {1}, "left": iter([5, 6, 7]), "made": made, "steps": _Steps()}
+
+    @T.prim_func
+    def looped(B: Ints):
+        with T.Kernel(1):
+            kept = objects()
+            change(kept)
+            for i in T.serial(4):
+                change(kept)
+                B[i] = 1
+
+    @T.prim_func
+    def branched(B: Ints):
+        with T.Kernel(8) as bx:
+            kept = objects()
+            if bx > 3:
+                change(kept)
+
+    refused(looped, "a runtime region changes what kept holds, a Python", "change(kept)")
+    refused(branched, "a runtime region changes what kept holds, a Python", "change(kept)")
+
+
+def test_objects_change_where_they_were_made():
+    seen = []
+
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1):
+            table = {"scale": 1}
+            for k in (1, 2, 3):
+                table["scale"] += k
+                seen.append(k)
+            held = [T.alloc_var("int32", 0)]
+            for i in T.serial(4):
+                terms = []
+                for k in (0, 4):
+                    terms.append(A[i + k] * table["scale"])
+                terms[0] = terms[0] + terms[1]
+                held[0] += i
+                table["scale"] = 7  # as before
+                B[i] = terms[0]
+            B[4], B[5] = held[0], len(seen)
+
+    assert ran(main) == [(2 * a + 40) * 7 for a in (0, 10, 20, 30)] + [6, 3, -99, -99]

@@ -51,7 +51,7 @@ class Bindings:
         held, frame = self._names.get(name), self._builder.region()
         rebound = False
         if held is not None:
-            changed = not _is_same(held.value, value)
+            changed = not is_same(held.value, value)
             if changed and self._carried(held):
                 raise _stale(name, held.value)
             rebound = held.rebound if held.frame is frame else changed and frame.kind != "kernel"
@@ -88,7 +88,7 @@ class Bindings:
         return loop is not None and loop.open and loop.encloses(self._builder.top)
 
 
-def _is_same(held: Any, value: Any) -> bool:
+def is_same(held: Any, value: Any) -> bool:
     """Whether a name that gets ``value`` holds what it held."""
     return held is value or (is_number(held) and is_number(value) and bool(held == value))
 

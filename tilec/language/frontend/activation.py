@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilec.language.control.branches import Branch, conjunction, ternary
 from tilec.language.control.jumps import jump
 from tilec.language.control.lets import Let
 from tilec.language.control.loops import Nest, serial
+from tilec.language.control.objects import Objects
 from tilec.language.control.while_loops import WhileLoop, enter
 from tilec.language.threads.debugging import device_assert
 from tilec.language.threads.launches import BlockIndex, Kernel
@@ -61,12 +62,21 @@ class Loop:
 
 
 class Activation:
-    """One run of a rewritten function. ``annotate`` declares an eager kernel's parameters."""
+    """One run of a rewritten function. ``around`` are the values of the names in its text that are not its
+    own; ``annotate`` declares an eager kernel's parameters."""
 
-    def __init__(self, builder: Builder, annotate: Callable[[str, Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        around: Mapping[str, Any],
+        annotate: Callable[[str, Any], Any] | None = None,
+    ) -> None:
         self._builder = builder
         self._annotate = annotate
         self._names = Bindings(builder)
+        self._objects = Objects(builder)
+        for name, value in around.items():
+            self._objects.meet(name, value, builder.frames[0])
         self._base = builder.region()
         self._whiles: list[tuple[WhileLoop, tuple[str, ...]]] = []
 
@@ -85,7 +95,7 @@ class Activation:
         if _is_reference(held) and _is_storable(value):
             held.store(value)
             return held
-        return self._names.hold(name, self.once(value, name))
+        return self._held(name, self.once(value, name))
 
     def once(self, value: Any, name: str = "t") -> Any:
         """The value evaluated here: expressions become immutable names, everything else is itself."""
@@ -102,7 +112,15 @@ class Activation:
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter of the function."""
+        return self._held(name, value)
+
+    def _held(self, name: str, value: Any) -> Any:
+        self._objects.meet(name, value, self._builder.region())
         return self._names.hold(name, value)
+
+    def settle(self) -> None:
+        """A statement is over."""
+        self._objects.settle()
 
     def forget(self, *names: str) -> None:
         """``del``: the names hold nothing any more."""

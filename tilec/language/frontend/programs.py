@@ -171,7 +171,7 @@ class Run:
         """Run the function with these parameter values; the kernel it describes."""
         builder = self.session.builder = Builder(self.captured.loc)
         try:
-            activation = Activation(builder, self.annotate)
+            activation = Activation(builder, self.captured.named_values(), self.annotate)
             returned = self.captured.instantiate()(activation, *values)
         finally:
             self.session.builder = None
@@ -399,7 +399,7 @@ class Macro:
         builder.wished = []
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        activation = Activation(builder)
+        activation = Activation(builder, self.captured.named_values())
         values = [
             self._argument(activation, name, bound.arguments[name]) for name in self.captured.parameters
         ]

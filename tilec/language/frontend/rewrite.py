@@ -294,8 +294,10 @@ class Rewriter(ExpressionRewriter):
     def _block(self, stmts: list[ast.stmt]) -> list[ast.stmt]:
         result: list[ast.stmt] = []
         for stmt in stmts:
+            over = ast.copy_location(ast.Expr(self._call(stmt, "settle")), stmt)
             made = self.visit(stmt)
             result.extend(made if isinstance(made, list) else [made])
+            result.append(over)
         return result or [ast.Pass()]
 
     def _announce(self, name: str) -> ast.stmt:
