@@ -184,6 +184,22 @@ def test_unsigned_sums_with_literals_in_choices_and_branches(dtype):
     agree(main, x, s, expected=np.stack([first, second, third]).astype(np.uint32))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
+def test_unsigned_names_that_passes_find_to_be_constants(dtype):
+    @T.prim_func
+    def main(X: T.Tensor((64,), dtype), Y: T.Tensor((2, 64), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                least = T.if_then_else(i >= 0, T.cast(0, dtype), X[i])
+                Y[0, i] = T.if_then_else(least - T.cast(8, dtype) < X[i], 1, 2)
+                Y[1, i] = T.if_then_else((least - T.cast(3, dtype)) * T.cast(9, dtype) > X[i], 1, 2)
+
+    most = int(np.iinfo(dtype).max)
+    x = np.resize(np.array([0, most, most - 7, most - 6, most - 27, most - 26], dtype), 64)
+    rows = [np.array(most - 7, dtype) < x, np.array(most - 26, dtype) > x]
+    agree(main, x, expected=np.where(np.stack(rows), 1, 2).astype(np.int32))
+
+
 def test_typed_constants_wrap_around():
     @T.prim_func
     def main(X: T.Tensor((64,), "int8"), Y: T.Tensor((5, 64), "int64")):

@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.ir import Call, PrimType
 
 from tilec.ir.exprs import dtype_of
+from tilec.lowering.emission.values import wrapped
 from tilec.lowering.math.vectors import reinterpreted
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def _shown(call: Call) -> Expr:
     if name == _BITS:
         return reinterpreted(dtype_of(call), call.args[1])
     kind = _KINDS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
-    return call if kind is None else kind(*call.args[1:])
+    if kind is None:
+        return call
+    folded = wrapped(kind, *call.args[1:])  # operands whose names were written out
+    return kind(*call.args[1:]) if folded is None else folded
 
 
 def _unequal(expr: Expr) -> Expr:

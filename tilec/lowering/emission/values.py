@@ -89,9 +89,9 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
         left, right = pair(expr.a, expr.b, ctx)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
         return _extreme(expr, left, right, ctx)
-    wrapped = _wrapped(kind, left, right)
-    if wrapped is not None:
-        return wrapped
+    folded = wrapped(kind, left, right)
+    if folded is not None:
+        return folded
     if kind in DIVISIONS and not dtype_of(left).startswith("float"):
         return division(expr, left, right, ctx)
     if kind in _SUMS and scalar_dtype(left) in _WIDE and ctx.facts.wraps_around(expr):
@@ -99,7 +99,7 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
     return ctx.combined(kind, left, right)
 
 
-def _wrapped(kind: type, left: Expr, right: Expr) -> Expr | None:
+def wrapped(kind: type, left: Expr, right: Expr) -> Expr | None:
     """A sum, a difference or a product of two integer literals that is beyond their type, of which TVM has
     no number, wrapped around; None for anything else."""
     a, b = (int_value(side.value if isinstance(side, tirx.Broadcast) else side) for side in (left, right))
