@@ -597,3 +597,37 @@ def test_rows_of_a_run_time_length_are_vectors_where_it_is_a_multiple_of_them(fo
     made = elaborate(main, name="k", dims=dims, args={}, config={})
     (road,) = lower_kernel(lower(made, target), target).launches[0].roads
     assert road.instruction == "vectors of 16 bytes", road
+
+
+def test_conditions_of_while_loops_that_read_what_their_trips_wrote():
+    """Every thread asks for the flag or the count that others wrote, also behind a continue."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int32"), Y: T.Tensor((2, 64), "int32")):
+        with T.Kernel(1, threads=128):
+            left, again, count = (T.alloc_shared((n,), "int32") for n in (64, 1, 1))
+            T.copy(X, left)
+            again[0] = 1
+            while again[0] != 0:
+                again[0] = 0
+                for i in T.Parallel(64):
+                    if left[i] > 0:
+                        left[i] = left[i] - 1
+                        again[0] = 1
+            T.copy(left, Y[0, :])
+            count[0] = 5
+            while count[0] > 0:
+                for i in T.Parallel(64):
+                    left[63 - i] = left[63 - i] + i
+                    if i == 63:
+                        count[0] = count[0] - 1
+                if count[0] == 3:
+                    continue
+                for i in T.Parallel(64):
+                    left[i] = left[i] * 2
+            T.copy(left, Y[1, :])
+
+    wanted = np.zeros(64, np.int32)
+    for count in (4, 3, 2, 1, 0):
+        wanted = (wanted + np.arange(63, -1, -1)) * (1 if count == 3 else 2)
+    agree(main, np.arange(64) % 7, expected=np.stack([wanted * 0, wanted]).astype(np.int32))

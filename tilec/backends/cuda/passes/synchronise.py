@@ -34,6 +34,7 @@ from tilec.ir.nodes import (
     If,
     Launch,
     Stmt,
+    While,
     children,
     threads,
     walk,
@@ -103,7 +104,8 @@ class _Around:
 @dataclass
 class _Walker:
     """Walks statements with what was touched since the last barrier of the ``threads`` that run them. Where
-    only some of these run a block (``parted``), they cannot meet."""
+    only some of these run a block (``parted``), they cannot meet. ``header`` is what the innermost loop
+    touches between its trips."""
 
     around: _Around
     owners: Owners
@@ -111,6 +113,7 @@ class _Walker:
     open: Open = field(default_factory=Open)
     parted: bool = False
     lanes: int = 0
+    header: Touched = field(default_factory=Touched)
 
     def block(self, block: Block) -> Block:
         """The block with barriers."""
@@ -143,7 +146,8 @@ class _Walker:
             return self._group(stmt)
         whole = isinstance(stmt, If) or self._parts(stmt)
         own = self._spread(self._everything((stmt,)) if whole else touched(stmt, self.owners))
-        barrier = self._barrier(own, stmt)
+        own |= self.header if isinstance(stmt, Continue) else Touched()
+        barrier = self._barrier(own, announces=self._parts(stmt) and bool(self.open.all) and _arrives(stmt))
         if self._parts(stmt):
             return [*barrier, self._parted(stmt)]
         if isinstance(stmt, REPEATING):
@@ -196,8 +200,7 @@ class _Walker:
         )
         return Touched(own.reads, writes, starts)
 
-    def _barrier(self, own: Touched, stmt: Stmt) -> list[Stmt]:
-        announces = self._parts(stmt) and bool(self.open.all) and _arrives(stmt)
+    def _barrier(self, own: Touched, announces: bool = False) -> list[Stmt]:
         if not (self.open.conflicts(own) or announces) or (self.parted and not self.lanes):
             return []
         self._meet()
@@ -254,19 +257,25 @@ class _Walker:
 
     def _loop(self, stmt: Stmt) -> Stmt:
         """A loop whose trips also meet what the trip before left open."""
-        before = self.open | Open(self._touched(stmt))
+        before, outer = self.open | Open(self._touched(stmt)), self.header
+        self.header = self._touched(stmt) if isinstance(stmt, While) else Touched()
         inner = children(stmt)[0]
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
             within = self._spread(self._everything(inner))
             around = Open(within.landed(within.starts))
         else:
             trial = replace(self, open=before)
-            trial.block(inner)
+            trial._trip(inner)
             around = trial.open
         self.open = before | around
-        new = with_children(stmt, [self.block(inner)])
+        new = with_children(stmt, [self._trip(inner)])
         self.open |= before | around
+        self.header = outer
         return new
+
+    def _trip(self, block: Block) -> Block:
+        """The body of a loop, the barrier in front of its next condition behind it."""
+        return (*self.block(block), *self._barrier(self.header))
 
     def _in_front(self, stmt: Stmt) -> list[Stmt]:
         """A barrier in front of a loop whose trips would meet for what stands there alone."""
