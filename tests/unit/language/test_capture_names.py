@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cached_property
 
 import pytest
 from language_build import build, ran, text
@@ -396,6 +397,10 @@ class _Steps:
         self.taken += 1
         return self.taken
 
+    @cached_property
+    def doubled(self):
+        return self.taken * 2
+
 
 _CHANGES = {
     "a slot": lambda kept: operator.setitem(kept["slots"], 0, 1),
@@ -440,7 +445,8 @@ def test_objects_change_where_they_were_made():
     @T.prim_func
     def main(A: Ints, B: Ints):
         with T.Kernel(1):
-            table = {"scale": 1}
+            table, steps = {"scale": 1}, _Steps()
+            steps.take()
             for k in (1, 2, 3):
                 table["scale"] += k
                 seen.append(k)
@@ -450,9 +456,9 @@ def test_objects_change_where_they_were_made():
                 for k in (0, 4):
                     terms.append(A[i + k] * table["scale"])
                 terms[0] = terms[0] + terms[1]
-                held[0] += i
+                held[0] += i * steps.doubled
                 table["scale"] = 7  # as before
                 B[i] = terms[0]
             B[4], B[5] = held[0], len(seen)
 
-    assert ran(main) == [(2 * a + 40) * 7 for a in (0, 10, 20, 30)] + [6, 3, -99, -99]
+    assert ran(main) == [(2 * a + 40) * 7 for a in (0, 10, 20, 30)] + [12, 3, -99, -99]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Iterator
+from functools import cached_property
 from types import GeneratorType
 from typing import Any
 
@@ -87,7 +88,12 @@ def _state(target: Any) -> tuple[Any, ...] | None:
         return (operator.length_hint(target, -1), repr(target))
     if type(target).__module__.partition(".")[0] in _OTHERS or not hasattr(target, "__dict__"):
         return None
-    return tuple(vars(target).values())
+    return tuple(value for name, value in vars(target).items() if not _is_derived(target, name))
+
+
+def _is_derived(target: Any, name: str) -> bool:
+    """Whether an attribute is kept of what others give: the first read of it changes nothing."""
+    return isinstance(getattr(type(target), name, None), cached_property)
 
 
 def _are_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
