@@ -648,3 +648,20 @@ def test_groups_that_meet_at_a_named_barrier(waits_first):
 
     a = np.arange(128 * 32).reshape(128, 32).astype(np.float16)
     agree(main, a, expected=a, targets=("sm_80",))
+
+
+def test_all_threads_wait_for_what_a_group_wrote_before_its_own_barriers():
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int32"), Y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=256):
+            doubled, turned = T.alloc_shared((64,), "int32"), T.alloc_shared((64,), "int32")
+            with T.ws(1):
+                for i in T.Parallel(64):
+                    doubled[i] = X[i] * 2
+                for i in T.Parallel(64):
+                    turned[i] = doubled[63 - i]
+            for i in T.Parallel(64):
+                Y[i] = doubled[i]
+
+    x = np.arange(64, dtype=np.int32)
+    agree(main, x, expected=x * 2)

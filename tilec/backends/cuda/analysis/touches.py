@@ -106,15 +106,16 @@ class Touched:
 @dataclass(frozen=True)
 class Open:
     """What was touched since the last barrier: by the threads that run a block, and by groups among them.
-    ``all.starts`` are copies under way."""
+    ``all.starts`` are copies under way. ``groups`` are open for a group itself, which has barriers of its
+    own, ``seen`` for all others."""
 
     all: Touched = field(default_factory=Touched)
     groups: Mapping[Span, Touched] = field(default_factory=dict)
+    seen: Mapping[Span, Touched] = field(default_factory=dict)
 
     def __or__(self, other: Open) -> Open:
-        spans = dict.fromkeys((*self.groups, *other.groups))
-        groups = {span: self.of(span) | other.of(span) for span in spans}
-        return Open(self.all | other.all, groups)
+        groups, seen = _joined(self.groups, other.groups), _joined(self.seen, other.seen)
+        return Open(self.all | other.all, groups, seen)
 
     def of(self, span: Span) -> Touched:
         """What a group touched."""
@@ -122,7 +123,12 @@ class Open:
 
     def conflicts(self, later: Touched) -> bool:
         """Whether ``later``, by all threads, must wait."""
-        return self.all.conflicts(later) or any(found.conflicts(later) for found in self.groups.values())
+        return self.all.conflicts(later) or any(found.conflicts(later) for found in self.seen.values())
+
+
+def _joined(first: Mapping[Span, Touched], other: Mapping[Span, Touched]) -> dict[Span, Touched]:
+    spans = dict.fromkeys((*first, *other))
+    return {span: first.get(span, Touched()) | other.get(span, Touched()) for span in spans}
 
 
 def touched(stmt: Stmt, owners: Owners) -> Touched:

@@ -212,7 +212,7 @@ class _Walker:
         span = (stmt.first, stmt.count)
         owners = self.owners.of(stmt)
         own = self._spread(replace(self, owners=owners)._everything(stmt.body))
-        others = (found for other, found in self.open.groups.items() if other != span)
+        others = (found for other, found in self.open.seen.items() if other != span)
         clash = self.open.all.conflicts(own)
         clash = clash or (self.around.unordered and any(found.conflicts(own) for found in others))
         barrier: list[Stmt] = []
@@ -221,7 +221,7 @@ class _Walker:
             barrier = [Sync()]
         inner = _Walker(self.around, owners, stmt.count, Open(self.open.of(span)), self.parted)
         made = replace(stmt, body=inner.block(stmt.body))
-        self.open |= Open(groups={span: inner._all()})
+        self.open |= Open(groups={span: inner._all()}, seen={span: own.landed(frozenset())})
         return [*barrier, made]
 
     def _all(self) -> Touched:
