@@ -654,6 +654,11 @@ class TestEffects:
         refuse(repeated, match="C is updated by each thread", line="T.atomic_add(C[0], 1.0)")
         refuse(repeated_store, match="s is updated by each thread", line="s[0] += 1.0")
 
+    def test_of_every_thread_that_race_warn(self):
+        with pytest.warns(UserWarning, match=r"each thread updates s, .* put it in T.Parallel\(1\)") as found:
+            elaborated(repeated_store, (), {}, {}, {})
+        assert linecache.getline(found[0].filename, found[0].lineno).strip() == "s[0] += 1.0"
+
 
 class TestBarriers:
     def test_in_a_branch_of_some_threads(self):

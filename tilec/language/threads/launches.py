@@ -86,7 +86,7 @@ class Kernel:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
             return
-        from tilec.language.threads.thread_level import settle  # loads TVM, which no import of T does
+        from tilec.language.threads.thread_level import races, settle  # load TVM, which no import of T does
 
         frame = self._frame
         assert frame is not None
@@ -97,7 +97,11 @@ class Kernel:
         launch = ir.Launch(
             self.extents, self.vars, self.threads, body, schedule, threads, roads, loc=frame.loc
         )
-        builder.launch(settle(launch))
+        launch = settle(launch)
+        for store in races(launch):
+            what = f"each thread updates {store.buffer.name}, and may see what others made of it"
+            builder.warn_once(f"{what}: put it in T.Parallel(1), or under `if tx == 0`", store.loc)
+        builder.launch(launch)
 
     @property
     def frame(self) -> Frame | None:

@@ -6,13 +6,16 @@ storage are loops of that thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.pruned import pruned
+from tilec.ir.analysis.repeated import repeated
 from tilec.ir.analysis.returns import without_return
+from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import walk
 from tilec.ir.nodes.threads import PER_THREAD, Sync
 from tilec.language.threads.mixed_loops import dealt_out, fill_in_every_thread, nest, refusal, with_own
@@ -28,6 +31,13 @@ def settle(launch: ir.Launch) -> ir.Launch:
     """The launch in the form in which it enters the kernel, and what of its hints that form cannot obey."""
     settled = _settled(launch)
     return replace(settled, roads=(*settled.roads, *losses_of_threads(launch, settled)))
+
+
+def races(launch: ir.Launch) -> Iterator[ir.Store]:
+    """The stores by which all threads of a block update one element of memory that they share."""
+    if launch.thread_vars and prod(launch.threads) > 1:
+        found = repeated(launch.body, Uniformity(launch))
+        yield from (stmt for stmt in found if isinstance(stmt, ir.Store))
 
 
 def _settled(launch: ir.Launch) -> ir.Launch:

@@ -140,10 +140,11 @@ class Builder:
         """The region that statements go to: Python-expanded loops open none."""
         return next(frame for frame in reversed(self.frames) if frame.kind != "python")
 
-    def warn_once(self, what: str) -> None:
-        """Warn, with the author's line, the first time that ``what`` happens in this kernel."""
+    def warn_once(self, what: str, place: ir.Loc | None = None) -> None:
+        """Warn, with the author's line (the one that runs, unless ``place`` names another), the first time
+        that ``what`` happens in this kernel."""
         if what not in self._warned:
-            place = loc()
+            place = place or loc()
             warnings.warn_explicit(what, UserWarning, place.file, place.line)
         self._warned.add(what)
 

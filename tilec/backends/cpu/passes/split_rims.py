@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import (
     all_of,
@@ -68,7 +69,7 @@ def _in_block(block: Block, names: Mapping[Var, Expr]) -> list[Stmt]:
 def _split(loop: Parallel, names: Mapping[Var, Expr]) -> Sequence[Stmt]:
     """A loop as loops, where ``names`` are those of what is around it."""
     extent = loop.extents[-1]
-    lane = _Lane(loop.vars[-1], {**names, **values_of(walk(loop.body))}, tuple(_trips(loop.body)))
+    lane = _Lane(loop.vars[-1], {**names, **_short_names(loop.body)}, tuple(_trips(loop.body)))
     inside = {var for stmt in walk(loop.body) for var in defined(stmt)}
     found = [need for need in lane.needs(loop.body) if not uses(need.rest, inside)]
     if not found or not isinstance(extent, int) or loop.hints.given:
@@ -87,6 +88,12 @@ def _split(loop: Parallel, names: Mapping[Var, Expr]) -> Sequence[Stmt]:
         _part(loop, start, stop) if start < stop else None for start, stop in ((0, first), (last, extent))
     ]
     return [part for part in (rims[0], middle, rims[1]) if part is not None]
+
+
+def _short_names(body: Block) -> dict[Var, Expr]:
+    """What the names of a body stand for, but for those whose values grow as names in them are replaced."""
+    names = LongNames()
+    return {var: value for var, value in values_of(walk(body)).items() if not names.has(var, value)}
 
 
 def _trips(body: Block) -> Iterator[tuple[Var, range]]:
@@ -129,8 +136,8 @@ class _Lane:
 
     def needs(self, body: Block) -> list[_Need]:
         """What the last indices of all elements that a body reads need."""
-        values = (inlined(expr, self.names) for stmt in walk(body) for expr in expressions(stmt))
-        last = (load.indices[-1] for value in values for load in loads(value))
+        found = (load for stmt in walk(body) for expr in expressions(stmt) for load in loads(expr))
+        last = (inlined(load.indices[-1], self.names) for load in found)
         distances = (self.distance(node) for index in last for node in parts_of(index))
         needs = (
             self._need(distance) for distance in each_once(part for part in distances if part is not None)
