@@ -241,8 +241,8 @@ class Schedule:
 
     def without_effect_on_cpus(self) -> list[str]:
         """A note for every key that launches on CPUs do not obey."""
-        asked = (name for name in self.given if name in KEYS and name not in _OF_CPUS)
-        return [f"{name} = {getattr(self, name)!r} has no effect on CPUs" for name in asked]
+        asked = {name: value for name, value in self.given.items() if name in KEYS and name not in _OF_CPUS}
+        return [f"{name} = {value!r} has no effect on CPUs" for name, value in asked.items()]
 
     def without_effect(self, family: str) -> list[str]:
         """A note for every key that launches of ``family`` do not obey."""

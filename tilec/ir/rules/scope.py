@@ -80,7 +80,7 @@ class Scope:
             self.defined.discard(expr.var)
             return
         if kind is TensorLoad:
-            self.access(expr.source, expr.indices)
+            self.access(expr.source, operands(expr))
             return
         for part in operands(expr):
             self.expr(part)
@@ -92,7 +92,7 @@ class Scope:
         rank = len(buffer.shape)
         if len(indices) != rank:
             raise self.fail(f"{buffer.name} has rank {rank}, got {len(indices)} indices")
-        for index in indices[:]:
+        for index in indices:
             self.index(index)
 
     def index(self, value: Expr | int) -> None:

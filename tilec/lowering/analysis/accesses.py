@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
-from tilec.ir.exprs import inlined, int_value, loads, same, same_all, uses
+from tilec.ir.exprs import inlined, int_value, loads, operands, same, same_all, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
 from tilec.ir.traits import defined, expressions
@@ -35,7 +35,7 @@ def accesses(block: Block) -> list[Access]:
 def own_accesses(stmt: Stmt) -> list[Access]:
     """The elements that a plain statement names itself, without those of the blocks inside it."""
     read = (load for expr in expressions(stmt) for load in loads(expr))
-    found = [Access(load.source, tuple(load.indices[:]), False) for load in read]
+    found = [Access(load.source, operands(load), False) for load in read]
     if isinstance(stmt, Atomic):
         found.append(Access(stmt.buffer, stmt.indices, False))
     if isinstance(stmt, (Store, Atomic)):

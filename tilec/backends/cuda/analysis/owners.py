@@ -21,6 +21,7 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses, variables_of
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms
@@ -115,11 +116,11 @@ def loop_ends(block: Block) -> dict[Var, Range]:
     """From where to where the variables go that one loop of a block counts between two numbers."""
     loops = [stmt for stmt in walk(block) if isinstance(stmt, For)]
     times = Counter(stmt.var for stmt in loops)
-    ends = {stmt.var: (int_value(stmt.start), int_value(stmt.stop)) for stmt in loops if times[stmt.var] == 1}
+    found = {stmt.var: known_trips(stmt) for stmt in loops if times[stmt.var] == 1}
     return {
-        var: Range(tirx.const(first, dtype_of(var)), tirx.const(last, dtype_of(var)))
-        for var, (first, last) in ends.items()
-        if first is not None and last is not None and first < last
+        var: Range(*(tirx.const(end, dtype_of(var)) for end in (min(trips), max(trips) + 1)))
+        for var, trips in found.items()
+        if trips
     }
 
 

@@ -116,12 +116,11 @@ class _Starter(ScopedRewrite):
         made: list[Stmt] = []
         under_way: list[AsyncCopy] = []
         for index, stmt in enumerate(block):
-            ahead = takewhile(lambda later: not _is_barrier(later), block[index + 1 :])
-            behind = [stmt, *ahead] if _is_barrier(stmt) else [stmt]
+            users = _up_to_barrier(block[index:])
             met = [
                 number
                 for number, copy in enumerate(under_way)
-                if any(self._meets(later, copy) for later in behind)
+                if any(self._meets(user, copy) for user in users)
             ]
             if met:
                 under_way = under_way[met[-1] + 1 :]
@@ -137,6 +136,13 @@ class _Starter(ScopedRewrite):
         changed = with_overlapping(written_in((stmt,)), self.launch)
         leaves = any(True for _ in jumps(stmt))
         return leaves or touches(stmt, copy.dst.buffer) or copy.src.buffer in changed
+
+
+def _up_to_barrier(block: Block) -> Block:
+    """The first statement of a block, with those up to the next barrier of the author's if it is one."""
+    first, *behind = block
+    ahead = takewhile(lambda stmt: not _is_barrier(stmt), behind) if _is_barrier(first) else ()
+    return (first, *ahead)
 
 
 def _is_barrier(stmt: Stmt) -> bool:

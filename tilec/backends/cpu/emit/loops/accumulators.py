@@ -62,9 +62,9 @@ class Accumulator:
             made.append(tirx.AllocBuffer(self.partial))
         if self.alone:
             made.append(tirx.AllocBuffer(self.single))
-        lanes = min(self.width, self._lanes())
+        full = spread(self.identity(), self.vector)
         for first in range(0, self._lanes(), self.width):
-            made.append(tirx.BufferStore(self.partial, spread(self.identity(), lanes), [_ramp(first, lanes)]))
+            made.append(tirx.BufferStore(self.partial, full, [_ramp(first, self.vector)]))
         if self.alone:
             made.append(tirx.BufferStore(self.single, self.identity(), [tirx.const(0)]))
         return made

@@ -18,7 +18,7 @@ from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Parallel, Stmt, Store, walk
-from tilec.lowering.analysis.accumulations import accumulation, touches
+from tilec.lowering.analysis.accumulations import accumulation, identity, touches
 from tilec.lowering.analysis.uses import written_in
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ def _shared_out(stmt: Stmt, allocs: dict[Var, Alloc], count: int, lane: Var) -> 
     zero, one, stop = (tirx.const(number, dtype_of(var)) for number in (0, 1, trips // count))
     pairs = [(buffer, other) for names in others for buffer, other in names.items()]
     return (
-        *(replace(allocs[buffer], buffer=other, init=_number(buffer)) for buffer, other in pairs),
+        *(
+            replace(allocs[buffer], buffer=other, init=identity("sum", str(buffer.dtype)))
+            for buffer, other in pairs
+        ),
         replace(stmt, var=var, start=zero, stop=stop, step=one, body=joined_trips(bodies, lane)),
         *(_added(buffer, other, stmt) for buffer, other in pairs),
     )
@@ -77,8 +80,9 @@ def _like(buffer: Var) -> Var:
     return tirx.decl_buffer((1,), str(buffer.dtype), str(buffer.name), scope=buffer.scope())
 
 
-def _number(buffer: Var) -> tirx.FloatImm:
-    return tirx.const(0.0, str(buffer.dtype))
+def _begun(alloc: Alloc, other: Var) -> Alloc:
+    """A variable like one that is there, to which nothing has been added."""
+    return replace(alloc, buffer=other, init=identity("sum", str(other.dtype)))
 
 
 def _added(buffer: Var, other: Var, origin: Stmt) -> Store:
