@@ -9,6 +9,7 @@ from agree import TARGETS, agree
 from breadth import parametrized
 
 import tilec.language as T
+from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.pipeline import lower
 from tilec.errors import SourceAssertionError, SourceValueError, UnsupportedError
 from tilec.language.frontend.elaborate import elaborate
@@ -105,6 +106,28 @@ def test_every_pair_of_dtypes(dtype, acc):
 )
 def test_sizes_that_are_no_multiples_of_an_instruction(m, n, k, dtype):
     check(m, n, k, dtype, "int32" if dtype == "int8" else "float32")
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "ta", "tb"),
+    [
+        (64, 32, 16, False, False),
+        (32, 64, 8, True, True),
+        (64, 64, 32, True, False),
+        (17, 20, 13, False, True),
+    ],
+)
+def test_products_of_float64(m, n, k, ta, tb):
+    check(m, n, k, "float64", "float64", ta, tb, targets=TARGETS)
+
+
+@pytest.mark.parametrize(("target", "instruction"), [("sm_80", "m8n8k4"), ("sm_90a", "m16n8k4")])
+def test_float64_has_tensor_cores_and_no_conflicts(target, instruction):
+    found = lower(build(product(64, 64, 16, "float64", "float64")), parse_target(target)).launches[0]
+    assert [road.instruction for road in found.roads if road.kind == "mma.sync"] == [
+        f"mma.sync {instruction}"
+    ]
+    assert not conflicts(found)
 
 
 @pytest.mark.parametrize("threads", [32, 96, 256])

@@ -177,6 +177,8 @@ def samples() -> dict[str, list[Call]]:
         "lanes_ldmatrix": [Call(matrices.lanes_ldmatrix(4, trans), places=("float16", "shared"))
                            for trans in (False, True)],
         "integer_mma": [Call(matrices.integer_mma(instructions[2][0]), places=("int32", "uint32", "uint32"))],
+        "double_mma": [Call(matrices.double_mma(f"mma.sync.aligned.{shape}.row.col.f64.f64.f64.f64"),
+                            places=("float64", "int64", "uint64")) for shape in ("m8n8k4", "m16n8k4")],
         "sparse_mma": [Call(matrices.sparse_mma(f"{sp}{rest}", dtype), places, (dtype, "uint32", "uint32"))
                        for rest, dtype in (("32.row.col.f32.f16.f16.f32", "float32"),
                                            ("64.row.col.s32.s8.s8.s32", "int32"))],
@@ -287,6 +289,9 @@ def filled(dtype: str, words, own):
     for at in range(4 * WORDS // size):
         word = words[own + at * size // 4]
         bits = tirx.Cast("uint16", word) if size == 2 else word
+        if size == 8:
+            after = tirx.Cast("uint64", words[own + at * 2 + 1])
+            bits = tirx.Cast("uint64", word) | after << tirx.const(32, "uint64")
         T.buffer_store(made, bits if dtype == "uint32" else tirx.reinterpret(dtype, bits), [at])
     return made
 

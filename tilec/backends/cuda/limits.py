@@ -16,14 +16,15 @@ _Fact = TypeVar("_Fact")
 
 #: Capability -> operand type -> operations per clock and multiprocessor on tensor cores.
 _TENSOR_CORES: dict[int, dict[str, int]] = {
-    80: {"float16": 2048, "bfloat16": 2048, "float32": 1024, "int8": 4096},
-    86: {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048},
-    89: {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048, "float8": 2048},
-    90: {"float16": 4096, "bfloat16": 4096, "float32": 2048, "int8": 8192, "float8": 8192},
-    100: {"float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 16384, "float8": 16384},
-    103: {"float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 512, "float8": 16384},
-    110: {"float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 16384, "float8": 16384},
+    80: {"float64": 128, "float16": 2048, "bfloat16": 2048, "float32": 1024, "int8": 4096},
+    86: {"float64": 4, "float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048},
+    89: {"float64": 4, "float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048, "float8": 2048},
+    90: {"float64": 256, "float16": 4096, "bfloat16": 4096, "float32": 2048, "int8": 8192, "float8": 8192},
+    100: {"float64": 128, "float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 16384, "float8": 16384},
+    103: {"float64": 4, "float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 512, "float8": 16384},
+    110: {"float64": 4, "float16": 8192, "bfloat16": 8192, "float32": 4096, "int8": 16384, "float8": 16384},
     120: {
+        "float64": 4,
         "float16": 1024,
         "bfloat16": 1024,
         "float32": 512,
@@ -92,6 +93,11 @@ def has_tensor_cores(target: Target) -> bool:
     return _is_from(_TENSOR_CORES_FROM, target)
 
 
+def has_whole_doubles(target: Target) -> bool:
+    """Whether mma.sync of float64 has 16 rows, where GPUs before have eight."""
+    return _is_from(_BULK_FROM, target)
+
+
 def has_float8(target: Target) -> bool:
     """Whether instructions convert and multiply 8-bit floats."""
     return _is_from(_FLOAT8_FROM, target)
@@ -141,10 +147,9 @@ def gpu_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
         gbps = 2 * facts["memory_khz"] * 1e3 * facts["bus_bits"] / 8 * 1e-9
     ops = {dtype: count * clock for dtype, count in _nearest(_TENSOR_CORES, capability).items()}
     shared, threads, blocks = _nearest(_HOLDS, capability)
-    plain = {"": 256 * clock, "float64": 128 * clock}
     return Limits(
         units,
-        {**ops, **plain},
+        {**ops, "": 256 * clock},
         gbps * 1e9,
         1.5 * gbps * 1e9,
         2.5e-6,

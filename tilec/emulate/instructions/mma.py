@@ -63,6 +63,26 @@ def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, 
     return _scattered(made)
 
 
+@instruction(
+    "mma.sync.aligned.m16n8k4.row.col.f64",
+    "mma.sync.aligned.m8n8k4.row.col.f64",
+    outputs=lambda each: 4 if each.parts[3] == "m16n8k4" else 2,
+    mixes=True,
+)
+def double_mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
+    """D = A x B + C in float64: A has row g (and g + 8), column t, B column g, row t, the sums as others."""
+    if parts[6:] != ("f64",) * 4:
+        raise unknown(parts)
+    g.whole_warps(m, "mma.sync")
+    values = [as_bits(each, "float64", g.count).reshape(-1, WARP) for each in operands]
+    halves = len(values) // 3
+    a = np.concatenate([each.reshape(-1, 8, 4) for each in values[:halves]], axis=1)
+    b, made = values[halves].reshape(-1, 8, 4), _accumulator(values[halves + 1 :])
+    for k in range(4):
+        made = made + a[:, :, None, k] * b[:, None, :, k]
+    return _scattered(made)
+
+
 #: Kinds of products with scales -> scales of a row -> the first bytes that hold them in a word (PTX ISA,
 #: "Block Scaling for mma.sync").
 _SCALE_BYTES = {1: (0, 1, 2, 3), 2: (0, 2), 4: (0,)}
@@ -200,8 +220,8 @@ def _unpacked(words: np.ndarray) -> tuple[np.ndarray, np.dtype]:
 
 
 def _accumulator(sums: list[np.ndarray]) -> np.ndarray:
-    """(warps, 16, 8) of the four sums of each lane."""
-    made = np.empty((len(sums[0]), 16, 8), sums[0].dtype)
+    """(warps, 16, 8) of the four sums of each lane, (warps, 8, 8) of two."""
+    made = np.empty((len(sums[0]), 4 * len(sums), 8), sums[0].dtype)
     for q, part in enumerate(sums):
         made[:, _ROW + 8 * (q // 2), 2 * _PAIR + q % 2] = part
     return made
@@ -209,7 +229,8 @@ def _accumulator(sums: list[np.ndarray]) -> np.ndarray:
 
 def _scattered(made: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(
-        np.ascontiguousarray(made[:, _ROW + 8 * (q // 2), 2 * _PAIR + q % 2]).reshape(-1) for q in range(4)
+        np.ascontiguousarray(made[:, _ROW + 8 * (q // 2), 2 * _PAIR + q % 2]).reshape(-1)
+        for q in range(made.shape[1] // 4)
     )
 
 

@@ -25,13 +25,20 @@ SM80 = parse_target("sm_80")
 def test_operands_of_whole_chunks_meet_no_bank_twice(columns, dtype) -> None:
     tile = tirx.decl_buffer((2, 64, columns), dtype, name="tile", scope="shared.dyn")
     size = {"float16": 2, "int8": 1, "float32": 4}[dtype]
-    assert operand_conflicts(swizzled(tile), size, words=False) == 2  # one way to read, one to write
+    assert operand_conflicts(swizzled(tile), size, across=False) == 2  # one way to read, one to write
 
 
 @pytest.mark.parametrize("columns", [64, 128, 256])
 def test_float32_across_its_rows_meets_no_bank_twice(columns) -> None:
     tile = tirx.decl_buffer((3, 32, columns), "float32", name="tile", scope="shared.dyn")
-    assert operand_conflicts(swizzled(tile, across=True), 4, words=True) == 2
+    assert operand_conflicts(swizzled(tile, across=True), 4, across=True) == 2
+
+
+@pytest.mark.parametrize("columns", [8, 16, 32, 64, 128])
+@pytest.mark.parametrize("across", [False, True])
+def test_float64_meets_no_bank_twice(columns, across) -> None:
+    tile = tirx.decl_buffer((3, 32, columns), "float64", name="tile", scope="shared.dyn")
+    assert operand_conflicts(swizzled(tile, across), 8, across) == 2
 
 
 @pytest.mark.parametrize(

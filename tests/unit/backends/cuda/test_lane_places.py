@@ -48,7 +48,7 @@ def walk(shape, across, unit, plain=False):
     region = Region(tile, (tirx.const(1, "int32"), zero, zero), (1, *shape[1:]))
     along, deep = list(range(0, unit, 16)), list(range(0, shape[1] if across else shape[2], 16))
     steps = (deep, along) if across else (along, deep)
-    place = lane_place(region, row, column, (nothing, part) if across else (part, nothing), steps, ctx)
+    place = lane_place(region, row, column, (nothing, part) if across else (part, nothing), steps, 16, ctx)
     return layout, place, steps
 
 

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.tirx import register_intrin_lowering
 
 from tilec.backends.cpu.math import exponentials, inverses, logarithms, powers, special, trigonometric
+from tilec.codegen.once import once
 from tilec.ir.exprs import scalar_dtype
 from tilec.lowering.math.vectors import Vectors
 
@@ -59,7 +60,7 @@ ARITY = dict.fromkeys(("atan2", "copysign", "fmod", "hypot", "ldexp", "nextafter
 _ABOVE_BUILTIN_RULES = 100
 
 
-@lru_cache(maxsize=1)
+@once
 def register() -> None:
     """Makes TVM's LowerIntrin use these functions for LLVM targets of this process; idempotent."""
     for name in (*VECTOR_FUNCTIONS, *SCALAR_FUNCTIONS):

@@ -14,6 +14,7 @@ from tilec.backends.cuda.analysis.fragments import WARP, coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.mma import ROWS
 from tilec.backends.cuda.analysis.threads import warps_of
+from tilec.backends.cuda.analysis.tiles import has_words
 from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, ThreadVector, WarpGemm, WarpgroupProduct
 from tilec.errors import EvalError
@@ -112,11 +113,10 @@ def _operand_ways(region: Region, across: bool, layouts: Mapping[Var, Layout]) -
     if layout is None:
         return 1
     chunk, lead = 16 // size, (0,) * (len(layout.shape) - 2)
-    matrix = layout.shape[-1] * size % 16 == 0 and (not across or size == 2)
-    if matrix:
+    if layout.shape[-1] * size % 16 == 0 and not has_words(size, across):
         places = [layout.offset((*lead, row, 0)) for row in range(8)]
         return bank_conflicts(places, size, chunk, together=8)
-    item, k = _LANES // 4 % min(ROWS, layout.shape[-1 if across else -2]), _LANES % 4 * (4 // size)
+    item, k = _LANES // 4 % min(ROWS, layout.shape[-1 if across else -2]), _LANES % 4 * max(1, 4 // size)
     rows, columns = (k, item) if across else (item, k)
     return bank_conflicts([int(place) for place in layout.offset((*lead, rows, columns))], size)
 

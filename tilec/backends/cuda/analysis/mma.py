@@ -1,8 +1,9 @@
 """mma.sync: which products it takes, and how warps share a tile.
 
 Every instruction used here has M = 16, N = 8 and 32 bytes of each operand along K: m16n8k16 for 16-bit types,
-m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers and, from sm_89 on, 8-bit floats (PTX ISA,
-"Warp-level Matrix Instructions"). Of 4-bit floats with scales 32 bytes are 64 numbers (m16n8k64).
+m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers and, from sm_89 on, 8-bit floats, m16n8k4
+for float64, of which GPUs before sm_90 have one half, m8n8k4 (PTX ISA, "Warp-level Matrix Instructions"). Of
+4-bit floats with scales 32 bytes are 64 numbers (m16n8k64).
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.tiles import is_slice, is_whole
-from tilec.backends.cuda.limits import has_float8, has_scaled_products, has_tensor_cores
+from tilec.backends.cuda.limits import (
+    has_float8,
+    has_scaled_products,
+    has_tensor_cores,
+    has_whole_doubles,
+)
 from tilec.backends.cuda.nodes import ScaledWarpGemm, WarpGemm, WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm, ScaledGemm, SparseGemm
@@ -29,6 +35,7 @@ _TYPES = {
     ("float16", "float16", "float32"): "f32.f16.f16.f32",
     ("bfloat16", "bfloat16", "float32"): "f32.bf16.bf16.f32",
     ("float32", "float32", "float32"): "f32.tf32.tf32.f32",
+    ("float64", "float64", "float64"): "f64.f64.f64.f64",
     **{
         (a, b, "int32"): f"s32.{short[a]}.{short[b]}.s32"
         for short in ({"int8": "s8", "uint8": "u8"},)
@@ -45,7 +52,7 @@ _TYPES = {
 
 
 #: As `_TYPES`, of mma.sp: 16-bit and 8-bit types in groups of four.
-_SPARSE_TYPES = {types: name for types, name in _TYPES.items() if types[0] != "float32"}
+_SPARSE_TYPES = {types: name for types, name in _TYPES.items() if types[0] not in ("float32", "float64")}
 
 
 #: PTX's names of numbers and scales.
@@ -123,6 +130,11 @@ def instruction_name(shape: str, types: tuple[str, str, str]) -> str:
     return f"mma.sync.aligned.{shape}.row.col.{_TYPES[types]}"
 
 
+def word_bytes(dtype: str) -> int:
+    """Bytes of a register of an operand: 4, of which float64 takes two."""
+    return max(4, element_bytes(dtype))
+
+
 def sparse_instruction_name(shape: str, types: tuple[str, str, str]) -> str:
     """The PTX instruction: "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"."""
     return f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{_SPARSE_TYPES[types]}"
@@ -166,7 +178,8 @@ def warp_tile(gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
     step = STEP_BYTES // element_bytes(types[0])
     if depth % step:
         return f"K = {depth} is no multiple of {step}"
-    return _shared_tile(rows, columns, f"m16n8k{step}", depth // step, warps, gemm.policy)
+    high = ROWS if types[0] != "float64" or has_whole_doubles(target) else ROWS // 2
+    return _shared_tile(rows, columns, f"m{high}n8k{step}", depth // step, warps, gemm.policy)
 
 
 def sparse_tile(gemm: SparseGemm, warps: int, target: Target) -> WarpTile | str:

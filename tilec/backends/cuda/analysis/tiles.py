@@ -31,7 +31,7 @@ def result_layout(stmt: Reduce, source: Layout) -> Layout:
 def swizzled(tile: Var, across: bool = False) -> Layout:
     """Row-major with the chunks of a row permuted by the row, such that reading eight rows of 16 bytes and
     writing whole rows meet as few banks twice as can be. ``across``: what is read of an operand lies across
-    its rows, so that elements other than 16-bit ones go word by word."""
+    its rows, so that elements other than 16-bit ones go word by word, as float64 always does."""
     return _swizzled(static_extents(tile), element_bytes(str(tile.dtype)), across)
 
 
@@ -42,28 +42,33 @@ def _swizzled(shape: tuple[int, ...], size: int, across: bool) -> Layout:
     if len(shape) < 2 or pitch * size % 16:
         return plain
     unit = 16 // size
+    widths = (4, 2) if size == 8 else (8, 4, 2)  # half a warp reads four rows of 32 bytes of float64
     choices = [
         Layout(plain.digits, Swizzle(width, chunk, pitch * step))
         for chunk in (unit, 2 * unit)
-        for width in (8, 4, 2)
+        for width in widths
         if pitch % (chunk * width) == 0
         for step in (1, 2, 4)
     ]
-    words = across and size != 2
-    return min([*choices, plain], key=lambda layout: operand_conflicts(layout, size, words))
+    return min([*choices, plain], key=lambda layout: operand_conflicts(layout, size, across))
 
 
-def operand_conflicts(layout: Layout, size: int, words: bool) -> int:
+def has_words(size: int, across: bool) -> bool:
+    """Whether lanes load an operand of elements of so many bytes word by word, as ldmatrix gives no other
+    elements ``across`` K than 16-bit ones, and halves of float64 to two lanes."""
+    return size == 8 or (across and size != 2)
+
+
+def operand_conflicts(layout: Layout, size: int, across: bool) -> int:
     """How many times over banks are met when a product reads its operand, and when copies of whole rows
-    write it. ``words``: the operand is read word by word across the rows."""
+    write it, ``across`` its K or along it."""
     lead, unit = (0,) * (len(layout.shape) - 2), 16 // size
     rows, pitch = layout.shape[-2:]
-    if words:
-        count = 4 // size
-        lanes = [(lane % 4 * count, lane // 4) for lane in range(32)]
-        reads = bank_conflicts(
-            [layout.offset((*lead, row % rows, item % pitch)) for row, item in lanes], size
-        )
+    if has_words(size, across):
+        count = max(1, 4 // size)
+        lanes = [(lane // 4, lane % 4 * count) for lane in range(32)]
+        places = [(k % rows, item % pitch) if across else (item % rows, k % pitch) for item, k in lanes]
+        reads = bank_conflicts([layout.offset((*lead, *place)) for place in places], size)
     else:
         reads = _chunk_conflicts(layout, [(row % rows, 0) for row in range(8)], size)
     chunks = pitch // unit

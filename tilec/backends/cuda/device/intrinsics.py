@@ -3,7 +3,6 @@ floats use."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -11,6 +10,7 @@ from tvm.target import codegen
 
 from tilec.backends.cuda.device import floats
 from tilec.backends.cuda.device.floats import ERF, EXP2
+from tilec.codegen.once import once
 from tilec.errors import CompileError
 from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.extremes import DROPPING, KEEPING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tvm.ir import Call, Expr
 
 
-@cache
+@once
 def register_intrinsics() -> None:
     """Tells TVM once how CUDA computes them."""
     _register_extremes()

@@ -93,6 +93,35 @@ __device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned
 """, meaning)  # fmt: skip
 
 
+@cache
+def double_mma(instruction: str) -> Helper:
+    """mma.sync of float64, 16 rows or two times eight, whose registers TVM's table of instructions has as
+    words."""
+    name = f"tilec_{instruction.replace('.', '_')}"
+    #: Numbers of the words of A and of the sums of each instruction.
+    parts = [((0,), (0, 1)), ((1,), (2, 3))] if ".m8n8k4." in instruction else [((0, 1), (0, 1, 2, 3))]
+
+    def meaning(lanes: Lanes, c: Any, a: Any, b: Any) -> None:
+        right = lanes.load(b, "float64", 0)
+        for rows, places in parts:
+            left = [lanes.load(a, "float64", row) for row in rows]
+            old = [lanes.load(c, "float64", place) for place in places]
+            for place, value in zip(places, lanes.ptx(instruction, *left, right, *old), strict=True):
+                lanes.store(c, "float64", value, place)
+
+    def written(rows: tuple[int, ...], places: tuple[int, ...]) -> str:
+        sums, left = ", ".join(f"%{place}" for place in places), ", ".join(f"%{4 + row}" for row in rows)
+        return f'"{instruction} {{{sums}}}, {{{left}}}, {{%6}}, {{{sums}}};"'
+
+    whole = "\n               ".join(written(*part) for part in parts)
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(double* c, const double* a, const double* b) {{
+  asm volatile({whole}
+               : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3]) : "d"(a[0]), "d"(a[1]), "d"(b[0]));
+}}
+""", meaning)  # fmt: skip
+
+
 #: What holds the sums of wgmma where TVM's table of instructions has unsigned words: their C type, and
 #: the bytes of one.
 _WORDS_OF_SUMS = {"int32": ("int", 4), "float16": ("unsigned", 2)}

@@ -42,10 +42,14 @@ class LanePlace:
 
     def pointer(self, rows: int, columns: int) -> Expr:
         """The address ``rows`` and ``columns`` away, which must be among those given to `lane_place`."""
+        return self.data.ptr_to([self.at(rows, columns)])
+
+    def at(self, rows: int, columns: int) -> Expr:
+        """The same as a number of elements of ``data``."""
         flip = columns % self.group
         column = self.column if flip == 0 else tirx.bitwise_xor(self.column, tirx.const(flip, "int32"))
         far = rows * self.pitch + columns - flip
-        return self.data.ptr_to([self.start + column + tirx.const(far, "int32")])
+        return self.start + column + tirx.const(far, "int32")
 
 
 def lane_place(
@@ -54,9 +58,11 @@ def lane_place(
     column: Unsigned,
     lead: tuple[Start, Start],
     steps: tuple[Sequence[int], Sequence[int]],
+    wide: int,
     ctx: DeviceContext,
 ) -> LanePlace | None:
-    """The place of element (``row``, ``column``) of the region from ``lead`` on, both within one instruction.
+    """The place of element (``row``, ``column``) of the region from ``lead`` on, both within one instruction;
+    the columns of lanes are less than ``wide``, a power of two.
 
     ``steps`` are the distances in rows and in columns that will be asked for; None where the swizzle does not
     leave them constant."""
@@ -67,7 +73,7 @@ def lane_place(
     if pitch is None:
         return None
     group = 1 if swizzle is None else swizzle.width * swizzle.unit
-    if swizzle is not None and not _is_regular(region, swizzle, pitch, lead[1], steps, ctx):
+    if swizzle is not None and not _is_regular(region, swizzle, pitch, lead[1], steps, wide, ctx):
         return None
     starts = [tirx.Cast("int32", ctx.value(start)) for start in region.start]
     indices = [
@@ -87,6 +93,7 @@ def _is_regular(
     pitch: int,
     lead: Start,
     steps: tuple[Sequence[int], Sequence[int]],
+    wide: int,
     ctx: DeviceContext,
 ) -> bool:
     """Whether no distance changes the phase, and none carries into other bits of a column."""
@@ -97,9 +104,6 @@ def _is_regular(
     for columns in steps[1]:
         flips |= columns % group
     free = 1 << flips.bit_length()
-    return lead[1] % free == 0 and divides(free, region.start[-1], ctx.facts) and not _in_lane(flips, swizzle)
-
-
-def _in_lane(flips: int, swizzle: Swizzle) -> bool:
-    """Whether the columns of the lanes, which differ by one chunk at most, use a bit of ``flips``."""
-    return flips & (2 * swizzle.unit - 1) != 0
+    if flips & (wide - 1):
+        return False
+    return lead[1] % free == 0 and divides(free, region.start[-1], ctx.facts)

@@ -8,7 +8,7 @@ hold 4 bytes of K from byte 4 * t of a 16-byte half, the second half for A's wor
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tvm import tirx
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.device.helper import Helper
     from tilec.backends.cuda.emit.context import DeviceContext
     from tilec.ir.nodes import Region
+
+#: A place or a distance, known or not.
+_Along = TypeVar("_Along")
 
 
 def bits(pointer: Expr, size: int) -> Expr:
@@ -122,7 +125,8 @@ class SharedOperand:
             return []
         item, k, half = self._lane_row()
         row, column = (half * self._chunk + k, item) if self.across else (item, half * self._chunk)
-        self._place = lane_place(self.region, row, column, self._lead(), self._steps(), self.ctx)
+        wide = 2 * self._chunk
+        self._place = lane_place(self.region, row, column, self._lead(), self._steps(), wide, self.ctx)
         return list(self._place.binds) if self._place is not None else []
 
     def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
@@ -207,7 +211,7 @@ class SharedOperand:
         """The address that this lane gives for one ldmatrix."""
         item, deep = tile * self.size, step * STEP_BYTES // self._bytes
         if self._place is not None:
-            return self._place.pointer(*((deep, item) if self.across else (item, deep)))
+            return self._place.pointer(*self._turned(item, deep))
         lane_item, k, half = self._lane_row()
         place = self._clamped(lane_item + item, 8 if self.across else 1)
         return self._element(place, (half * self._chunk + k + deep).value)
@@ -222,12 +226,21 @@ class SharedOperand:
 
     def _element(self, item: Expr, k: Expr) -> Expr:
         """The address of one element of the region."""
+        data, at = self._found(item, k)
+        return data.ptr_to([at])
+
+    def _found(self, item: Expr, k: Expr) -> tuple[Var, Expr]:
+        """Where one element of the region lies: in which memory, and its number there."""
         k = tirx.Cast("int32", k)
-        inner = (k, item) if self.across else (item, k)
+        inner = self._turned(item, k)
         starts = [tirx.Cast("int32", self.ctx.value(start)) for start in self.region.start]
         indices = [*starts[:-2], starts[-2] + inner[0], starts[-1] + inner[1]]
         storage = self.ctx.storage(self.region.buffer)
-        return storage.data.ptr_to([storage.offset(indices)])
+        return storage.data, storage.offset(indices)
+
+    def _turned(self, item: _Along, k: _Along) -> tuple[_Along, _Along]:
+        """A place along M or N and one along K, as row and column of the region."""
+        return (k, item) if self.across else (item, k)
 
     # ---- element by element ----
 

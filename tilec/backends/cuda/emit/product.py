@@ -1,4 +1,5 @@
-"""WarpGemm as mma.sync: operands by ldmatrix where a row's 16 bytes lie together, element by element else."""
+"""WarpGemm as mma.sync: operands by ldmatrix where a row's 16 bytes lie together, element by element else, as
+those of float64 are."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.mma import COLUMNS, ROWS, instruction_name
+from tilec.backends.cuda.analysis.mma import COLUMNS, ROWS, instruction_name, word_bytes
 from tilec.backends.cuda.device.floats import TF32
-from tilec.backends.cuda.device.matrices import integer_mma
+from tilec.backends.cuda.device.matrices import double_mma, integer_mma
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.double_operands import DoubleOperand
 from tilec.backends.cuda.emit.memory import zeroed
 from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOperand, through
 from tilec.backends.cuda.emit.statements import call, emit
@@ -85,16 +87,16 @@ class Product:
 
     def words(self) -> tuple[int, ...]:
         """Registers of one step of each operand."""
-        rows, columns = self.tile.tiles
-        return rows * 4, columns * 2
+        (rows, columns), each = self.tile.tiles, word_bytes(self.types[0])
+        return rows * ROWS // each, columns * COLUMNS // each
 
     def places(self, step: int) -> list[int]:
         """Where the registers of each operand begin in a step."""
         return [step % self.depth * count for count in self.words()]
 
     def _room(self, name: str, words: int) -> Var:
-        count = words * self.depth
-        return tirx.decl_buffer((count,), "uint32", name=self.ctx.fresh(name, "int32").name, scope="local")
+        count, dtype = words * self.depth, "float64" if self.types[0] == "float64" else "uint32"
+        return tirx.decl_buffer((count,), dtype, name=self.ctx.fresh(name, "int32").name, scope="local")
 
     def first(self, operands: Operands, buffers: Registers) -> list[tirx.Stmt]:
         """What all loads from ``operands`` share, and those of the first step."""
@@ -139,14 +141,15 @@ class Product:
         stmt, steps = self.stmt, self.tile.steps
         (rows, columns), (down, wide) = self.tile.tiles, self.tile.warps
         high, broad = rows * ROWS, columns * COLUMNS
-        right = SharedOperand(
+        shared = DoubleOperand if self.types[0] == "float64" else SharedOperand
+        right = shared(
             b, not stmt.trans_b, COLUMNS, columns,
             self.column * tirx.const(broad, "int32"), broad if wide > 1 else 0, wide * broad, deep, self.ctx,
         )  # fmt: skip
         fragment = self.ctx.fragments.get(a.buffer)
         if fragment is not None:
             return FragmentOperand(fragment.data, rows, steps), right
-        left = SharedOperand(
+        left = shared(
             a, stmt.trans_a, ROWS, rows,
             self.row * tirx.const(high, "int32"), high if down > 1 else 0, down * high, steps, self.ctx,
         )  # fmt: skip
@@ -155,14 +158,20 @@ class Product:
     def multiply(self, buffers: Registers, places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
         """One instruction on the operands from ``places`` on."""
         (a, b, *_), number = buffers, partial(tirx.const, dtype="int32")
-        first, second = i * number(4) + number(places[0]), j * number(2) + number(places[1])
+        each = word_bytes(self.types[0])
+        own, other = ROWS // each, COLUMNS // each
+        first, second = i * number(own) + number(places[0]), j * number(other) + number(places[1])
         place = self.base + (i * number(self.tile.tiles[1]) + j) * number(4)
-        sums = [self.accumulator[place + number(q)] for q in range(4)]
         name = instruction_name(self.tile.instruction, self.types)
-        left, right = [a[first + number(q)] for q in range(4)], [b[second + number(q)] for q in range(2)]
-        if self.types[2] == "int32":
+        helper = {"int32": integer_mma, "float64": double_mma}.get(self.types[2])
+        if helper is not None:
             held = (self.accumulator.ptr_to([place]), a.ptr_to([first]), b.ptr_to([second]))
-            return call(integer_mma(name).call(*held))
+            return call(helper(name).call(*held))
+        sums = [self.accumulator[place + number(q)] for q in range(4)]
+        left, right = (
+            [a[first + number(q)] for q in range(own)],
+            [b[second + number(q)] for q in range(other)],
+        )
         return call(instruction(name)(*sums, *left, *right, *sums))
 
     def clear(self) -> list[tirx.Stmt]:
