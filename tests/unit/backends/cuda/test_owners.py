@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from agree import agree, elaborated
 from tvm import tirx
 from tvm.ir import Range
 
+import tilec.language as T
 from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.analysis.owners import Known, owner
-from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.backends.cuda.nodes import Sync, ThreadLoop
+from tilec.backends.pipeline import lower
 from tilec.ir.layout_algebra import places
-from tilec.ir.nodes import Store
+from tilec.ir.nodes import Store, walk
 from tilec.lowering.analysis.accesses import Access
+from tilec.targets import parse_target
 
 WARPS = 4
 TILE = tirx.decl_buffer((64, 1024), "float32", name="t", scope="shared.dyn")
@@ -107,6 +113,11 @@ def test_a_loop_knows_its_own_elements():
 def test_copies_and_shifted_elements_have_no_owner():
     loop, access = case((1, 64), 8, 0)  # eight lanes of one warp suffice: the others hold copies
     assert owner(access, loop, WARPS, KNOWN) is None
+    stored = owner(replace(access, is_write=True), loop, WARPS, KNOWN)
+    assert stored is not None  # one of those that have an element writes it
+    assert stored != owner(*case((1, 1024), 8, 0)[::-1], WARPS, KNOWN)
+    rows = Access(TILE, (VARS[0], tirx.const(0, "int32")), True)  # lanes of other columns write it, too
+    assert owner(rows, loop, WARPS, KNOWN) is None
     loop, access = case((1, 1024), 8, 64)
     assert owner(access, loop, WARPS, KNOWN) is None
 
@@ -137,3 +148,20 @@ def test_a_thread_may_have_chunks():
     assert of(inner * 2) is None
     assert of(inner, tirx.const(1, "int32")) is None
     assert of(TRIP) is None
+
+
+def test_threads_that_hold_a_row_together_do_not_meet_to_store_it():
+    @T.prim_func
+    def main(X: T.Tensor((128, 64), "float32"), Y: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            x, total = T.alloc_fragment((32, 64), "float32"), T.alloc_fragment((32,), "float32")
+            for k in T.serial(4):
+                T.copy(X[k * 32, 0], x)
+                T.reduce_sum(x, total, dim=1)
+                for i in T.Parallel(32):
+                    Y[k * 32 + i] = total[i]
+
+    x = np.random.default_rng(0).integers(-9, 10, (128, 64)).astype(np.float32)
+    agree(main, x, expected=x.sum(1))
+    made = lower(elaborated(main, (x,), None, {}, {}), parse_target("sm_80"))
+    assert not any(isinstance(stmt, Sync) for stmt in walk(made.launches[0].body))

@@ -93,12 +93,14 @@ class Each:
 
 def owner(item: Access, loop: ThreadLoop | Each, warps: int, known: Known) -> Owner | None:
     """Who has the element that an access in ``loop`` names; None where that is not one thread by a rule that
-    another loop could share."""
+    another loop could share. Of threads that have an iteration together one alone writes (`over_layout`)."""
     found = []
     for index in item.indices:
         axes, rest = _axes(spelled(index, known.names), loop, known)
         found.append((tuple((loop.extents[axis], thread_terms(loop.layout, axis)) for axis in axes), rest))
-    return tuple(found) if _covers([spreads for spreads, _ in found], warps) else None
+    spread = _spread([spreads for spreads, _ in found])
+    once = item.is_write and spread == _spread([_all_spreads(loop)])
+    return tuple(found) if once or spread == {"lane": WARP, "warp": warps} else None
 
 
 def bound_names(block: Block) -> dict[Var, Expr]:
@@ -189,10 +191,16 @@ def _analyzer() -> Analyzer:
     return Analyzer()
 
 
-def _covers(found: Sequence[tuple[Spread, ...]], warps: int) -> bool:
-    """Whether different threads have different values of the dimensions: no thread holds a copy."""
+def _all_spreads(loop: ThreadLoop | Each) -> tuple[Spread, ...]:
+    """All variables of a loop."""
+    return tuple((extent, thread_terms(loop.layout, axis)) for axis, extent in enumerate(loop.extents))
+
+
+def _spread(found: Sequence[tuple[Spread, ...]]) -> dict[str, int]:
+    """How many lanes and warps have different values of the dimensions: all of them where none holds a
+    copy."""
     total = {"lane": 1, "warp": 1}
     for _, terms in (spread for dimension in found for spread in dimension):
         for term in terms:
             total[term.space] = total.get(term.space, 1) * term.size
-    return total == {"lane": WARP, "warp": warps}
+    return total

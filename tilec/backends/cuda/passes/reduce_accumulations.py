@@ -124,14 +124,17 @@ def _moving(loop: Parallel, store: Store) -> set[Var]:
 
 
 def _own_elements(loop: Parallel, item: Accumulation, before: list[Stmt], after: list[Stmt]) -> Parallel:
-    """The loop with one accumulation going to a fragment of the loop's shape."""
+    """The loop with one accumulation going to a fragment of the loop's shape, which starts from nothing where
+    an iteration adds to its element once."""
     extents, name = loop_extents(loop), f"{item.store.buffer.name}_terms"
     kind = compute_type(item.dtype)
     terms = tirx.decl_buffer(extents, kind, name=name, scope="local.fragment")
-    clear = Fill(whole_tile(terms), identity(item.kind, kind), loc=loop.loc)
-    before += [Alloc(terms), expand_fill(clear)]
-    own = tirx.BufferLoad(terms, list(loop.vars))
-    added = Store(terms, loop.vars, item.combined(own, cast_to(item.term, kind)), loc=item.store.loc)
+    before.append(Alloc(terms))
+    value = cast_to(item.term, kind)
+    if item.store not in loop.body:
+        before.append(expand_fill(Fill(whole_tile(terms), identity(item.kind, kind), loc=loop.loc)))
+        value = item.combined(tirx.BufferLoad(terms, list(loop.vars)), value)
+    added = Store(terms, loop.vars, value, loc=item.store.loc)
     after += _reduced(loop, item, terms, extents)
     return replace(loop, body=_replaced(loop.body, item.store, added))
 
