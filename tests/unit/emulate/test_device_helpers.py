@@ -177,6 +177,7 @@ def samples() -> dict[str, list[Call]]:
         "lanes_ldmatrix": [Call(matrices.lanes_ldmatrix(4, trans), places=("float16", "shared"))
                            for trans in (False, True)],
         "integer_mma": [Call(matrices.integer_mma(instructions[2][0]), places=("int32", "uint32", "uint32"))],
+        "DP4A": [Call(packed.DP4A)],
         "double_mma": [Call(matrices.double_mma(f"mma.sync.aligned.{shape}.row.col.f64.f64.f64.f64"),
                             places=("float64", "int64", "uint64")) for shape in ("m8n8k4", "m16n8k4")],
         "sparse_mma": [Call(matrices.sparse_mma(f"{sp}{rest}", dtype), places, (dtype, "uint32", "uint32"))

@@ -60,8 +60,8 @@ _HOLDS = {
 TRIP = 220
 #: Clocks that blocks of a cluster take to add up what each has of a tile: two of them, and each two more.
 MEETING, MORE = 5500, 1500
-#: The least capability with mma.sync as it is used here, with 8-bit floats, with bulk copies.
-_TENSOR_CORES_FROM, _FLOAT8_FROM, _BULK_FROM = 80, 89, 90
+#: The least capability with dp4a, with mma.sync as it is used here, with 8-bit floats, with bulk copies.
+_BYTE_DOTS_FROM, _TENSOR_CORES_FROM, _FLOAT8_FROM, _BULK_FROM = 61, 80, 89, 90
 
 
 def has_wgmma(target: Target) -> bool:
@@ -96,6 +96,11 @@ def has_tensor_cores(target: Target) -> bool:
 def has_whole_doubles(target: Target) -> bool:
     """Whether mma.sync of float64 has 16 rows, where GPUs before have eight."""
     return _is_from(_BULK_FROM, target)
+
+
+def has_byte_dots(target: Target) -> bool:
+    """Whether threads multiply four bytes at a time (dp4a)."""
+    return _is_from(_BYTE_DOTS_FROM, target)
 
 
 def has_float8(target: Target) -> bool:

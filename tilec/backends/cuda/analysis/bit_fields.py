@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tvm.sym import Analyzer
 
 
+#: The types of 8 bits that are made four at a time.
+BYTES = ("int8", "uint8")
 #: How many bits of a whole number a float always has.
 _EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24}
 

@@ -216,5 +216,13 @@ __device__ __forceinline__ unsigned {name}(unsigned word) {{
 """, meaning)  # fmt: skip
 
 
+#: A sum with the products of four signed bytes each.
+DP4A = Helper("tilec_dp4a", """
+__device__ __forceinline__ int tilec_dp4a(unsigned left, unsigned right, int total) {
+  return __dp4a((int)left, (int)right, total);
+}
+""", lambda lanes, left, right, total: lanes.cuda("__dp4a", left, right, total))  # fmt: skip
+
+
 def _four(byte: int) -> int:
     return byte * 0x01010101

@@ -29,6 +29,7 @@ from tilec.backends.cuda.device.floats import (
     pack_small,
 )
 from tilec.backends.cuda.device.intrinsics import keeping_nan
+from tilec.backends.cuda.emit.byte_dots import byte_dots
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
@@ -138,6 +139,10 @@ class DeviceContext(Context):
         before, self.folds = self.folds, True
         yield
         self.folds = before
+
+    def faster(self, expr: Expr) -> Expr | None:
+        """A sum of products of bytes as one of words."""
+        return byte_dots(expr, self) if isinstance(expr, tirx.Add) else None
 
     def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
         """A sum, a difference or a product of signed values that wraps around, as unsigned ones do in CUDA

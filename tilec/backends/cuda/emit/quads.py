@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Elements of a word.
 QUAD = 4
-#: The types of 8 bits that are made so.
-BYTES = ("int8", "uint8")
 _WIDTHS = (1, 2, 4)
 
 

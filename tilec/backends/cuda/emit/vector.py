@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from tilec.backends.cuda.analysis.bit_fields import BYTES
 from tilec.backends.cuda.analysis.vectors import (
     HELD_BY_TWO,
     Comb,
@@ -26,7 +27,7 @@ from tilec.backends.cuda.emit.cluster import SENT_AT_LEAST, sent_vector
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.lane_digits import convert_sum
 from tilec.backends.cuda.emit.pairs import Pairs
-from tilec.backends.cuda.emit.quads import BYTES, QUAD, Quads
+from tilec.backends.cuda.emit.quads import QUAD, Quads
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import (
     added_vector,
@@ -380,6 +381,10 @@ class Vector:
     def _is_memory(self, buffer: Var) -> bool:
         return str(buffer.scope()).startswith(("shared", "global"))
 
+    def _is_of_quads(self, stmt: Store | RemoteStore) -> bool:
+        """Whether what a thread keeps for itself is made four bytes at a time."""
+        return isinstance(stmt, Store) and stmt.buffer.scope() == "local" and bool(self._quads(stmt))
+
     def _registers(self, buffer: Var, prefix: str, size: int, dtype: str = "") -> Var:
         name = self.ctx.fresh(f"{buffer.name}_{prefix}", "int32").name
         stored = str(self.ctx.storage(buffer).data.dtype)
@@ -455,7 +460,8 @@ class Vector:
         """Whether the elements that a store writes to memory may wait for each other."""
         inner = {bind.var for bind in walk(self.body) if isinstance(bind, Bind)}
         indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
-        if not self._is_memory(stmt.buffer) or any(uses(index, inner) for index in indices):
+        waits = self._is_memory(stmt.buffer) or self._is_of_quads(stmt)
+        if not waits or any(uses(index, inner) for index in indices):
             return False
         return not any(load.source in self.written for index in indices for load in loads(index))
 

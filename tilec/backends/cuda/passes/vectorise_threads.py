@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import Range, TensorLoad
 
+from tilec.backends.cuda.analysis.bit_fields import BYTES, bit_field
 from tilec.backends.cuda.nodes import ThreadVector
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, transform
+from tilec.ir.exprs import dtype_of, inlined, int_value, reads, transform
 from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, Store, children, with_children
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import LaunchPass
@@ -25,7 +26,8 @@ _WIDTHS = (2, 4, 8, 16)
 
 class VectoriseThreads(LaunchPass):
     """In: launches with thread indices. Out: their T.vectorized loops of stores alone are ThreadVector, with
-    indices simplified so that rows show. What a thread runs otherwise stays."""
+    indices simplified so that rows show, and so are loops that make bytes of packed bits in a thread's own
+    memory. What a thread runs otherwise stays."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its vectors."""
@@ -44,20 +46,40 @@ def _block(block: Block, analyzer: sym.Analyzer) -> Block:
 def _stmt(stmt: Stmt, analyzer: sym.Analyzer) -> Stmt:
     if isinstance(stmt, Parallel):
         return stmt
-    made = _vector(stmt, analyzer) if isinstance(stmt, For) and stmt.kind == "vectorized" else None
-    if made is not None:
+    made = _vector(stmt, analyzer) if isinstance(stmt, For) else None
+    if made is not None and (_is_asked_for(stmt) or _unpacks(made, analyzer)):
         return made
     return with_children(stmt, [_block(inner, analyzer) for inner in children(stmt)])
 
 
-def _vector(loop: For, analyzer: sym.Analyzer) -> Stmt | None:
+def _is_asked_for(stmt: Stmt) -> bool:
+    """Whether a loop is T.vectorized."""
+    return isinstance(stmt, For) and stmt.kind == "vectorized"
+
+
+def _unpacks(loop: For, analyzer: sym.Analyzer) -> bool:
+    """Whether trips do nothing but make bytes of bits, four at a time (`tilec.backends.cuda.emit.quads`), in
+    memory of the thread that none of them reads."""
+    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+    written = {store.buffer for store in stores}
+    return all(
+        store.buffer.scope() == "local"
+        and str(store.buffer.dtype) in BYTES
+        and bit_field(store.value, analyzer) is not None
+        and not any(reads(expr, written) for expr in (*store.indices, store.value))
+        for store in stores
+    )
+
+
+def _vector(loop: For, analyzer: sym.Analyzer) -> ThreadVector | None:
     """A loop as a vector; None where it is no loop of plain stores with a width that vectors have."""
     count = int_value(loop.stop)
     if count not in _WIDTHS or int_value(loop.start) != 0 or int_value(loop.step) != 1:
         return None
     binds = [stmt for stmt in loop.body if isinstance(stmt, Bind)]
     stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
-    if len(binds) + len(stores) != len(loop.body) or any(next(loads(stmt.value), None) for stmt in binds):
+    written = {store.buffer for store in stores}
+    if len(binds) + len(stores) != len(loop.body) or any(reads(stmt.value, written) for stmt in binds):
         return None
     analyzer.bind(loop.var, Range.from_min_extent(0, count))
     values = values_of(binds)
