@@ -129,7 +129,6 @@ def _emit_cluster(stmt: ClusterBarrier, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(WaitPhase)
 def _emit_wait(stmt: WaitPhase, ctx: DeviceContext) -> tirx.Stmt:
-    # a wait may sleep where bulk copies arrive; elsewhere it asks again and again
     # A wait may sleep where bulk copies arrive; elsewhere it asks again and again.
     word = "try_wait.parity.shared" if has_tma(ctx.target) else "test_wait.parity.shared"
     in_cluster = stmt.barrier in ctx.cluster_barriers
