@@ -405,6 +405,7 @@ class _Steps:
 _CHANGES = {
     "a slot": lambda kept: operator.setitem(kept["slots"], 0, 1),
     "a list that grows": lambda kept: kept["slots"].append(1),
+    "a list like another": lambda kept: kept["alike"][1].append(1),
     "a dict": lambda kept: kept.update(more=1),
     "a set": lambda kept: kept["seen"].add(7),
     "an iterator": lambda kept: next(kept["left"]),
@@ -417,7 +418,8 @@ _CHANGES = {
 def test_runtime_regions_change_no_object_from_outside(change):
     def objects():
         made = (2 * k for k in range(9))
-        return {"slots": [0], "seen": {1}, "left": iter([5, 6, 7]), "made": made, "steps": _Steps()}
+        kept = {"slots": [0], "seen": {1}, "left": iter([5, 6, 7]), "made": made, "steps": _Steps()}
+        return {**kept, "alike": [[0], [0]]}
 
     @T.prim_func
     def looped(B: Ints):

@@ -43,21 +43,21 @@ class Objects:
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._held: list[_Held] = []
+        self._held: dict[int, _Held] = {}
 
     def meet(self, name: str, target: Any, frame: Frame, depth: int = 0) -> None:
         """Look after what ``name`` leads to, as made in ``frame`` unless it is known."""
-        state = None if depth > _DEEPEST else _state(target)
-        if state is None or any(held.target is target for held in self._held):
+        state = None if depth > _DEEPEST or id(target) in self._held else _state(target)
+        if state is None:
             return
-        self._held.append(_Held(target, name, frame, depth, state))
+        self._held[id(target)] = _Held(target, name, frame, depth, state)
         for item in state:
             self.meet(name, item, frame, depth + 1)
 
     def settle(self) -> None:
         """A statement is over. Raises `SourceRuntimeError` if it changed in a runtime region what was made
         outside of it."""
-        for held in list(self._held):
+        for held in list(self._held.values()):
             state = _state(held.target) or ()
             if _are_same(held.state, state):
                 continue
@@ -95,7 +95,9 @@ def _is_derived(target: Any, name: str) -> bool:
 
 
 def _are_same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    return len(before) == len(now) and all(map(is_same, before, now))
+    if len(before) != len(now):
+        return False
+    return all(map(operator.is_, before, now)) or all(map(is_same, before, now))
 
 
 def _changed(held: _Held) -> SourceError:

@@ -19,7 +19,6 @@ from tilec.backends.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.returns import Rest
-from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, Lane, Sync, ThreadReduce
 from tilec.ir.places import place_of
@@ -27,6 +26,8 @@ from tilec.lowering.analysis.uses import with_overlapping, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.ir.analysis.uniform import Uniformity
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class Mask:
 
 
 class Splitter:
-    """Makes the plan of a launch. ``values`` holds what names of exchanged values stand for."""
+    """Makes the plan of ``body``, the launch's own or what became of it; ``uniform`` says of either what
+    differs between threads. ``values`` holds what names of exchanged values stand for."""
 
-    def __init__(self, launch: ir.Launch, body: ir.Block) -> None:
+    def __init__(self, launch: ir.Launch, body: ir.Block, uniform: Uniformity) -> None:
         self._launch = launch
         self.grid = ThreadGrid.of(launch)
-        self.uniform = Uniformity(replace(launch, body=body))
+        self.uniform = uniform
         self.pure = pure_names(body)
         self.values: dict[Var, Expr] = {}
         self._hazards = Hazards(self.grid, self.pure)

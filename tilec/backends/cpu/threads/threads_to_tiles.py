@@ -41,10 +41,11 @@ def _rewritten(launch: Launch) -> Launch:
     if not launch.thread_vars:
         return launch
     launch = replace(launch, body=with_few_trips(without_return(launch.body)))
-    body = _once(launch.body, Uniformity(launch))
-    splitter = Splitter(launch, body)
+    uniform = Uniformity(launch)
+    body = _once(launch.body, uniform)
+    splitter = Splitter(launch, body, uniform)
     if splitter.grid.count > 1:
-        refuse_repeated(body, splitter.uniform)
+        refuse_repeated(body, uniform)
         refuse_differing(launch)
     plan = splitter.plan(body)
     kept = Kept(plan, splitter.grid, splitter.pure, splitter.values)

@@ -36,8 +36,8 @@ def wide_tensors(launch: LoweredCudaLaunch) -> tuple[int, ...]:
             found.add(node.buffer)
 
     tvm_ffi.structural_walk(launch.func.body, visit)
-    single = [arg for each in calls if _takes_element(each) for arg in each.args]
-    wide_calls = [each for each in calls if not any(each.same_as(arg) for arg in single)]
+    single = {arg for each in calls if _takes_element(each) for arg in each.args}
+    wide_calls = [each for each in calls if each not in single]
     found.update(var for each in wide_calls for var in _addressed(each))
     found |= {begins[buffer] for buffer in found if buffer in begins}
     wide = {place for place, param in enumerate(launch.func.params) if param in found}
