@@ -60,16 +60,21 @@ _GRAMMAR = Grammar(
 
 def check_cost(text: str, dims: Collection[str]) -> None:
     """Raises SizeError where a text is no cost of a kernel with such dims."""
-    tree = parse(_GRAMMAR, text)
-    unknown = next((name for name in names_of(_GRAMMAR, text) if name not in dims), None)
+    unknown = next((name for name in _read_by(text) if name not in dims), None)
     if unknown is not None:
         raise SizeError(f'"{text}" reads {unknown}, and the dims are {", ".join(dims) or "none"}')
-    for node in walk(tree):
+
+
+@lru_cache(maxsize=1024)
+def _read_by(text: str) -> tuple[str, ...]:
+    """The names that a cost reads. Raises SizeError where a text is none."""
+    for node in walk(parse(_GRAMMAR, text)):
         if isinstance(node, Apply) and node.op == "/" and not _is_divisor(node.parts[1]):
             raise SizeError(
                 f'"{text}" divides by something else than a number other than 0, or max(number, ...) of one '
                 "above 0"
             )
+    return names_of(_GRAMMAR, text)
 
 
 def _is_divisor(node: Node) -> bool:

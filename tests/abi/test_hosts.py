@@ -7,7 +7,7 @@ import os
 import shutil
 import struct
 import subprocess
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import lief
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.slow
 
 WINDOWS = ["x86_64-windows", "aarch64-windows"]
 MACOS = ["x86_64-macos.12", "aarch64-macos.12"]
-PUBLIC = set(exported_symbols(sample_spec()))
 #: What zig's linker exports of every Mach-O library.
 LINKERS_OWN = {"___dso_handle", "__mh_dylib_header"}
 SYSTEM_DLLS = ("api-ms-win-crt-", "api-ms-win-core-synch-", "kernel32")
@@ -43,7 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hosts")
 
 
-@lru_cache
+@cache
+def public() -> set[str]:
+    """The names that the sample's library has for its callers."""
+    return set(exported_symbols(sample_spec()))
+
+
+@cache
 def built(folder: Path, host: str) -> BuildReport:
     """The sample's package for a host."""
     return write_package(sample_spec(parse_host(host)), folder / host)
@@ -96,7 +101,7 @@ def test_linux_says_what_it_is_for(folder: Path, host: str) -> None:
 @pytest.mark.parametrize("host", WINDOWS)
 def test_dll_exports_the_public_names_and_needs_the_system_alone(folder: Path, host: str) -> None:
     library = lief.PE.parse(str(built(folder, host).library))
-    assert {entry.name for entry in library.get_export().entries} == PUBLIC
+    assert {entry.name for entry in library.get_export().entries} == public()
     needed = {each.name.lower() for each in library.imports}
     assert all(name.startswith(SYSTEM_DLLS) for name in needed), needed
     waits = [each for each in library.imports if "WaitOnAddress" in {entry.name for entry in each.entries}]
@@ -107,7 +112,7 @@ def test_dll_exports_the_public_names_and_needs_the_system_alone(folder: Path, h
 def test_dylib_exports_the_public_names_and_needs_the_system_alone(folder: Path, host: str) -> None:
     library = lief.MachO.parse(str(built(folder, host).library)).at(0)
     exports = {each.symbol.name for each in library.dyld_info.exports}
-    assert exports - LINKERS_OWN == {f"_{name}" for name in PUBLIC}
+    assert exports - LINKERS_OWN == {f"_{name}" for name in public()}
     assert [each.name for each in library.libraries] == [
         "@rpath/libsample.dylib",
         "/usr/lib/libSystem.B.dylib",

@@ -406,7 +406,7 @@ def __getattr__(name: str) -> Any:
 
 def _hint(name: str) -> str:
     """What may have been meant."""
-    if name.startswith("__") and name.endswith("__"):  # asked of every module, by whoever looks at it
+    if name.startswith("_"):  # asked of every module, by whoever looks at it
         return ""
     if name in INSTEAD:
         return f"; use {INSTEAD[name]}"

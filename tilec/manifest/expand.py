@@ -37,7 +37,6 @@ from tilec.manifest.model import Kernel, Manifest, Override, given_tolerance, gi
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
 from tilec.manifest.overrides import (
     Rule,
-    is_automatic,
     known_as,
     merge_config,
     merge_places,
@@ -216,11 +215,12 @@ def _variants(
     key_places: Mapping[str, Place],
 ) -> Iterator[Variant]:
     """One on a target under guards; one for each schedule where there are several."""
-    is_auto = entry.config == "auto" or is_automatic(rules, target, dims)
+    rules = [rule for rule in rules if rule.applies(target, dims)]
+    is_auto = entry.config == "auto" or any(rule.is_auto for rule in rules)
     own = {} if is_auto else given_values(entry.config)
-    config = merge_config(own, rules, target, dims)
+    config = merge_config(own, rules)
     source = "manifest" if config else "default"
-    applied = [rule.place for rule in rules if rule.gives_config and rule.applies(target, dims)]
+    applied = [rule.place for rule in rules if rule.gives_config]
     if applied:
         source = "override"
     places = (*([config_place] if own else []), *applied)
@@ -237,10 +237,10 @@ def _variants(
         place,
         entry.outputs,
         places,
-        merge_places(key_places, rules, target, dims),
-        tolerance=merge_tolerance(rules, target, dims),
+        merge_places(key_places, rules),
+        tolerance=merge_tolerance(rules),
     )
-    schedules = merge_schedules(rules, target, dims)
+    schedules = merge_schedules(rules)
     if schedules is None:
         yield _tuned(replace(variant, is_auto=is_auto), tuned)
         return

@@ -105,37 +105,26 @@ def _and_groups(name: str) -> Collection[str]:
     return known_as(parse_target(name)) if found is None else found
 
 
-def merge_config(
-    base: Mapping[str, Any], rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]
-) -> dict[str, Any]:
-    """The config of one variant. Of the rules that apply and give a key, one that no other narrows wins; of
-    several such, the last."""
-    applying = [rule for rule in rules if rule.applies(target, dims)]
-    return {**base, **_merged(applying, lambda rule: rule.config)}
+def merge_config(base: Mapping[str, Any], rules: Sequence[Rule]) -> dict[str, Any]:
+    """The config of the variants that ``rules`` apply to. Of those that give a key, one that no other narrows
+    wins; of several such, the last."""
+    return {**base, **_merged(rules, lambda rule: rule.config)}
 
 
-def merge_places(
-    base: Mapping[str, Place], rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]
-) -> dict[str, Place]:
+def merge_places(base: Mapping[str, Place], rules: Sequence[Rule]) -> dict[str, Place]:
     """Where each value of `merge_config` stands."""
-    applying = [rule for rule in rules if rule.applies(target, dims)]
-    return {**base, **_merged(applying, lambda rule: rule.key_places)}
+    return {**base, **_merged(rules, lambda rule: rule.key_places)}
 
 
-def merge_tolerance(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> dict[str, float]:
-    """What overrides say about checking one variant, by the same order of rules."""
-    return _merged([rule for rule in rules if rule.applies(target, dims)], lambda rule: rule.tolerance)
+def merge_tolerance(rules: Sequence[Rule]) -> dict[str, float]:
+    """What rules say about checking the variants that they apply to: any of rtol, atol, max_mismatch."""
+    return _merged(rules, lambda rule: rule.tolerance)
 
 
-def is_automatic(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> bool:
-    """Whether an override leaves the config of a variant to the cost model."""
-    return any(rule.is_auto and rule.applies(target, dims) for rule in rules)
-
-
-def merge_schedules(rules: Sequence[Rule], target: Target, dims: Mapping[str, Guard]) -> Schedules | None:
-    """The schedules of one variant, by the same order of rules; None where it has one config."""
-    applying = [rule for rule in rules if rule.schedules and rule.applies(target, dims)]
-    return _winner(applying).schedules if applying else None
+def merge_schedules(rules: Sequence[Rule]) -> Schedules | None:
+    """The schedules of the variants that ``rules`` apply to; None where these have one config."""
+    several = [rule for rule in rules if rule.schedules]
+    return _winner(several).schedules if several else None
 
 
 def _merged(rules: Sequence[Rule], said: Callable[[Rule], Mapping[str, Any]]) -> dict[str, Any]:
@@ -146,4 +135,6 @@ def _merged(rules: Sequence[Rule], said: Callable[[Rule], Mapping[str, Any]]) ->
 
 def _winner(rules: Sequence[Rule]) -> Rule:
     """Of several rules, one at least, the last of those that no other narrows."""
+    if len(rules) == 1:
+        return rules[0]
     return [rule for rule in rules if not any(other.narrower_than(rule) for other in rules)][-1]

@@ -137,6 +137,15 @@ def test_names_of_other_languages_are_none_of_this_one():
     assert not INSTEAD.keys() & set(dir(T))
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"), [("cpoy", "; did you mean T.copy?"), ("_copy", ""), ("__copy__", "")]
+)
+def test_no_name_is_offered_for_those_that_python_programs_ask_modules_for(name, hint):
+    with pytest.raises(AttributeError) as caught:
+        getattr(T, name)
+    assert str(caught.value) == f"the tile language has no T.{name}{hint}"
+
+
 def test_what_is_returned_in_place_of_an_output_is_named():
     @T.prim_func
     def other(A: Ints):
