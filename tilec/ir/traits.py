@@ -132,7 +132,11 @@ class Rewriter:
 
     def block(self, block: Iterable[Stmt]) -> Block:
         """The statements of a block."""
-        return tuple(self.stmt(stmt) for stmt in block)
+        return tuple(new for stmt in block for new in self.stmts(stmt))
+
+    def stmts(self, stmt: Stmt) -> Block:
+        """What stands in a block in place of a statement: one, several or none."""
+        return (self.stmt(stmt),)
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """A statement and what is inside."""

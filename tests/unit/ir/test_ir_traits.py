@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields, replace
 
 import pytest
-from ir_samples import buffer, i32, load, region, shared, var
+from ir_samples import buffer, f32, i32, load, region, shared, store, var
 
 import tilec.backends.cpu.nodes
 import tilec.backends.cuda.matmul.promotion
@@ -16,6 +16,7 @@ from tilec.backends.cuda.attention.nodes import AttentionOrder, AttentionRoles, 
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, TileOrder
 from tilec.backends.cuda.warp_roles.nodes import Roles
 from tilec.ir import nodes as ir
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.nodes.threads import ThreadReduce
 from tilec.ir.stmt import Name, Required, Stmt, children, kept, own, parts, with_children
 from tilec.ir.text.forms import form_of
@@ -129,6 +130,29 @@ def test_what_statements_share_stays_shared():
     assert put.ring is found
     assert wait.ring is found
     assert _Other(other, tile).stmt(roles).rings[0] is ring
+
+
+class _Twice(Rewriter):
+    def stmts(self, stmt):
+        if isinstance(stmt, ir.Break):
+            return ()
+        return super().stmts(stmt) * (2 if isinstance(stmt, ir.Continue) else 1)
+
+
+def test_one_several_or_no_statements_stand_in_place_of_one():
+    again, branch = ir.Continue(), ir.If(i32(1), (ir.Break(), ir.Continue()), (ir.Break(),))
+    (made,) = _Twice().block((ir.Break(), branch))
+    assert [type(stmt) for stmt in made.then] == [ir.Continue] * 2
+    assert made.orelse == ()
+    assert len(_Twice().block((again,))) == 2
+
+
+def test_scalar_code_leaves_no_loop_early_and_holds_up_no_threads():
+    i, out = var("i"), buffer("out", (4,))
+    stores = ir.For("serial", i, i32(0), i32(4), i32(1), (store(out, i, f32(1)),))
+    assert is_scalar_code((ir.Alloc(shared("s", (4,))), ir.If(i32(1), (stores,))))
+    for other in (ir.Break(), ir.Fill(region(out), f32(0)), ir.Atomic("add", out, (i32(0),), f32(1))):
+        assert not is_scalar_code((replace(stores, body=(other,)),))
 
 
 def test_room_of_a_statement_is_neither_read_nor_written():

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, reads, transform, uses
 from tilec.ir.nodes import (
     Alloc,
-    Bind,
     Block,
     For,
-    If,
     Launch,
     Parallel,
     Stmt,
@@ -35,8 +34,6 @@ from tilec.lowering.passes.base import LaunchPass
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
-#: What iterations consist of that may be turned.
-_PLAIN = (Bind, Store, If, For, Alloc)
 #: Trips below which an element is hardly brought back and forth.
 _FEW = 8
 
@@ -101,7 +98,7 @@ def _may_turn(loops: Sequence[For], inner: Parallel) -> bool:
     trips = [known_trips(loop) for loop in loops]
     return (
         not inner.hints.given
-        and all(isinstance(stmt, _PLAIN) for stmt in walk(inner.body))
+        and is_scalar_code(inner.body)
         and _adds(loops[-1], inner, made)
         and not any(reads(bound, made) for bound in bounds)
         and not any(uses(size, counted) for size in sizes)

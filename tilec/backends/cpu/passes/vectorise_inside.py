@@ -20,13 +20,12 @@ from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cpu.emit.loops.joined import joined_rows
 from tilec.backends.cpu.passes.joined_sums import with_joined_sums
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, same, transform, uses
 from tilec.ir.nodes import (
     Alloc,
-    Bind,
     Block,
     For,
-    If,
     Parallel,
     Stmt,
     Store,
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.targets import Target
 
-#: What loops consist of that take the lanes.
-_PLAIN = (Bind, Store, If, For, Alloc)
 #: Trips below which a loop is too short for lanes, and those of one whose count is not known.
 _SHORT, _UNKNOWN = 3, 64
 #: Lanes of the widest vectors of numbers, and those that share what an access or an operation costs, as not
@@ -86,7 +83,7 @@ def _in_block(block: Block, registers: int) -> list[Stmt]:
 
 
 def _turned(outer: Parallel, registers: int) -> Sequence[Stmt]:
-    if outer.hints.given or not all(isinstance(stmt, _PLAIN) for stmt in walk(outer.body)):
+    if outer.hints.given or not is_scalar_code(outer.body):
         return [outer]
     body, names = with_joined_sums(outer.body), values_of(walk(outer.body))
     found = _candidates(body, names)

@@ -15,6 +15,7 @@ from tvm import tirx
 
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.threads import PER_THREAD
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from tilec.ir.analysis.uniform import Uniformity
 
-#: What such work consists of.
-_PLAIN = (ir.Bind, ir.Store, ir.Alloc, ir.If, ir.For)
 #: Trips of a loop that is worth a place of its own.
 _LEAST = 8
 
@@ -82,7 +81,7 @@ def _is_alike(stmt: ir.Stmt, uniform: Uniformity) -> bool:
     inside = list(ir.walk((stmt,)))
     parts = [expr for inner in inside for expr in expressions(inner)]
     return (
-        all(isinstance(inner, _PLAIN) for inner in inside)
+        is_scalar_code((stmt,))
         and all(var.scope() in PER_THREAD and var not in uniform.varying for var in _made(stmt))
         and not uniform.varies(*parts)
         and not any(is_foreign(node) for expr in parts for node in walk(expr))

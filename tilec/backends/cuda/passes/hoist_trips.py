@@ -19,8 +19,9 @@ from tilec.backends.cuda.analysis.part_iterations import Parts
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import HELD_BY_TWO, begins_anywhere, vector_width
 from tilec.backends.cuda.passes.serialise_collisions import colliding
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import inlined, int_value, reads, same_all, uses
-from tilec.ir.nodes import Alloc, Bind, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: What a loop may consist of.
-_PLAIN = (Alloc, Bind, For, If, Store)
 _MEMORY = ("global", "shared.dyn")
 #: Registers of a thread that its variables may take, and trips that may read down a column: what these need
 #: of a row lies in one vector, which the cache keeps.
@@ -112,7 +111,7 @@ def _goes_down(item: Access, trip: Var, var: Var) -> bool:
 def _may_part(loop: Parallel, overlapping: Set[Var], threads: int) -> bool:
     """Whether iterations keep to elements of their own, and go through the same trips."""
     stmts = list(walk(loop.body))
-    if loop.hints.given or not all(type(stmt) in _PLAIN for stmt in stmts):
+    if loop.hints.given or not is_scalar_code(loop.body):
         return False
     variables = {stmt.buffer for stmt in stmts if isinstance(stmt, Alloc)}
     written = {stmt.buffer for stmt in stmts if isinstance(stmt, Store)} - variables

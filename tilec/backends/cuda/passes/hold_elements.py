@@ -18,8 +18,9 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.own_loops import OwnLoops
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import inlined, int_value, reads, same_all, transform, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Launch, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Block, For, If, Kernel, Launch, Stmt, Store, walk
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
 from tilec.lowering.analysis.uses import addressed_in
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: What a loop may consist of: nothing that other threads wait for, or that leaves it.
-_PLAIN = (Alloc, Bind, For, If, Store)
 _MEMORY = ("global", "shared.dyn")
 #: Of these a register holds one as memory does.
 _TYPES = (*(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (16, 32, 64)), "bfloat16")
@@ -69,7 +68,7 @@ class _Hold(OwnLoops):
 
     def _held(self, loop: For) -> list[_Held]:
         """What a loop reads and writes at one place."""
-        if not all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body)) or addressed_in(loop.body):
+        if not is_scalar_code(loop.body) or addressed_in(loop.body):
             return []
         written = dict.fromkeys(stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Store))
         found = [_element(loop, buffer) for buffer in written if self._may_hold(buffer)]

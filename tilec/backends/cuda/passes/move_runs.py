@@ -16,6 +16,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.own_loops import OwnLoops
 from tilec.backends.cuda.analysis.vectors import Comb, agree, combs, divides, span, vector_width, widest
 from tilec.backends.cuda.nodes import ThreadVector
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, loads, same_all, substitute, transform, uses
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Stmt, Store, walk
 from tilec.ir.traits import defined
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: What a loop may consist of: nothing that other threads wait for, or that leaves it.
-_PLAIN = (Alloc, Bind, For, If, Store)
 _MEMORY = ("global", "shared.dyn")
 
 
@@ -71,9 +70,7 @@ class _Loops(OwnLoops):
 
     def loop(self, loop: For) -> list[Stmt] | None:
         """A loop by chunks, where vectors move what it names; None where none do."""
-        if type(loop) is not For or int_value(loop.step) != 1:
-            return None
-        if not all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body)):
+        if type(loop) is not For or int_value(loop.step) != 1 or not is_scalar_code(loop.body):
             return None
         forms = list(self._forms(loop))
         for count in (16, 8, 4, 2):

@@ -35,8 +35,6 @@ from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
@@ -71,9 +69,9 @@ class _Padding(Rewriter):
         self._made = {tile: _tile(tile, axis, size) for tile, (axis, size) in axes.items()}
         self._ahead = {tile: {*walk(multiplied(launch.body, tile))} for tile in axes}
 
-    def block(self, block: Iterable[Stmt]) -> Block:
-        """The statements of a block, behind zeros where threads write a tile."""
-        return tuple(made for stmt in block for made in (*self._zeros(stmt), self.stmt(stmt)))
+    def stmts(self, stmt: Stmt) -> Block:
+        """A statement, behind zeros where threads write a tile."""
+        return (*self._zeros(stmt), self.stmt(stmt))
 
     def _zeros(self, stmt: Stmt) -> Block:
         """The zeros behind a tile that a statement writes for products."""

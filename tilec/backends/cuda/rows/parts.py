@@ -37,7 +37,7 @@ from tilec.lowering.analysis.regions import static
 from tilec.lowering.passes.expand_copies import is_single
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tvm.ir import Expr
 
@@ -153,11 +153,8 @@ class Parts(Rewriter):
 
     # ---- statements ----
 
-    def block(self, block: Iterable[Stmt]) -> Block:
-        """The statements of a block."""
-        return tuple(new for stmt in block for new in self._stmt(stmt))
-
-    def _stmt(self, stmt: Stmt) -> Block:
+    def stmts(self, stmt: Stmt) -> Block:
+        """A statement for one block, behind those that tell all blocks what it reads of one column."""
         asked = {place: None for place in self._asked(stmt) if place not in self._rooms}
         need(not asked or not isinstance(stmt, (If, *LOOPS)), "a branch or a loop reads a known column", stmt)
         told: list[Stmt] = []

@@ -19,9 +19,10 @@ from tvm.ir import Call
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import copied, renamed
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, inlined, int_value, loads, reads, same, uses
 from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.nodes import Alloc, Bind, Block, For, If, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import Alloc, Block, For, If, Parallel, Stmt, Store, children, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from tilec.backends.cpu.emit.context import LaneContext
 
-#: What iterations consist of that run several at a time.
-_PLAIN = (Bind, Store, If, For, Alloc)
 #: Calls that are no more than an operation.
 _BITS = ("reinterpret", "if_then_else", "likely", "fabs", "sqrt")
 #: Iterations at a time: beyond these what is shared costs little.
@@ -130,13 +129,8 @@ def _most_at_a_time(loop: Parallel, registers: int) -> int:
     """How many iterations have room in registers for their sums, and as much for the rest; 1 where there are
     no sums, or more than operations."""
     sums = {buffer for _, buffer in sums_of(loop.body)}
-    plain = is_plain(loop.body) and not _calls(loop.body)
+    plain = is_scalar_code(loop.body) and not _calls(loop.body)
     return max(1, registers // 2 // len(sums)) if sums and plain else 1
-
-
-def is_plain(body: Block) -> bool:
-    """Whether a body has nothing but names, stores, branches and loops that none leaves early."""
-    return all(isinstance(stmt, _PLAIN) for stmt in walk(body))
 
 
 def _own(body: Block) -> set[Var]:

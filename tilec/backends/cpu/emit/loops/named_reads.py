@@ -6,7 +6,6 @@ of one place for all lanes gets a name of its own, so that the rest is arithmeti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -33,11 +32,9 @@ class _NamedReads(Rewriter):
         super().__init__()
         self._moving = moving
 
-    def block(self, block: Iterable[Stmt]) -> Block:
-        """The statements of a block, in front of names what they read."""
-        return tuple(new for stmt in block for new in self._parted(self.stmt(stmt)))
-
-    def _parted(self, stmt: Stmt) -> Block:
+    def stmts(self, stmt: Stmt) -> Block:
+        """A statement, in front of a name what it reads."""
+        stmt = self.stmt(stmt)
         if not isinstance(stmt, Bind) or not dtype_of(stmt.var).startswith("int"):
             return (stmt,)
         if not uses(stmt.value, self._moving) or any(uses(load, self._moving) for load in loads(stmt.value)):

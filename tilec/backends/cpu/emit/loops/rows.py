@@ -23,7 +23,7 @@ from tilec.lowering.emission.powers_of_two import is_power
 from tilec.lowering.emission.statements import branch, sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from tvm.ir import Expr, Var
 
@@ -129,10 +129,9 @@ class _Digits(Rewriter):
         self.firsts: list[Expr] = []
         self.others = 0
 
-    def block(self, block: Iterable[Stmt]) -> Block:
-        """The statements of a block but for the names."""
-        kept = (stmt for stmt in block if not self._is_written_out(stmt))
-        return tuple(self.stmt(stmt) for stmt in kept)
+    def stmts(self, stmt: Stmt) -> Block:
+        """A statement; nothing for a name that is written out."""
+        return () if self._is_written_out(stmt) else super().stmts(stmt)
 
     def expr(self, expr: Expr) -> Expr:
         """A value over rows and columns."""

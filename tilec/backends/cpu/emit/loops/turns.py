@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.loops.joined import is_plain, joined_trips, sums_of
+from tilec.backends.cpu.emit.loops.joined import joined_trips, sums_of
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import copied, renamed
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Parallel, Stmt, Store, walk
 from tilec.lowering.analysis.accumulations import accumulation, identity, touches
@@ -43,7 +44,7 @@ def in_turns(loop: Parallel, lane: int) -> Parallel:
 
 def _shared_out(stmt: Stmt, allocs: dict[Var, Alloc], count: int, lane: Var) -> Block:
     """A loop that does nothing but add to variables as one that takes several trips at a time."""
-    if not isinstance(stmt, For) or not is_plain(stmt.body):
+    if not isinstance(stmt, For) or not is_scalar_code(stmt.body):
         return (stmt,)
     trips = len(known_trips(stmt) or ())
     count = max(number for number in range(1, count + 1) if trips % number == 0)

@@ -6,7 +6,7 @@ the same time may not share what they write (docs/abi.md). Whether it does is kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -85,11 +85,9 @@ class _Stores(Rewriter):
         super().__init__()
         self._tensors = tensors
 
-    def block(self, block: Iterable[Stmt]) -> Block:
-        """The statements of a block."""
-        return tuple(self._stored(self.stmt(stmt)) for stmt in block)
-
-    def _stored(self, stmt: Stmt) -> Stmt:
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """A statement, an update as a store where it may be one."""
+        stmt = super().stmt(stmt)
         if not isinstance(stmt, Atomic) or stmt.kind not in UPDATES or stmt.prev is not None:
             return stmt
         if reads(stmt.value, (stmt.buffer,)) or (_is_tensor(stmt) and not self._tensors):
