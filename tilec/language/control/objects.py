@@ -38,19 +38,35 @@ class _Held:
         self.state = state
 
 
+class _Itself:
+    """A key that stands for an object, which may have no hash and be equal to others."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.target is other.target
+
+    def __hash__(self) -> int:
+        return object.__hash__(self.target)
+
+
 class Objects:
     """The Python objects of one run of a function."""
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._held: dict[int, _Held] = {}
+        self._held: dict[_Itself, _Held] = {}
 
     def meet(self, name: str, target: Any, frame: Frame, depth: int = 0) -> None:
         """Look after what ``name`` leads to, as made in ``frame`` unless it is known."""
-        state = None if depth > _DEEPEST or id(target) in self._held else _state(target)
+        key = _Itself(target)
+        state = None if depth > _DEEPEST or key in self._held else _state(target)
         if state is None:
             return
-        self._held[id(target)] = _Held(target, name, frame, depth, state)
+        self._held[key] = _Held(target, name, frame, depth, state)
         for item in state:
             self.meet(name, item, frame, depth + 1)
 
