@@ -108,6 +108,11 @@ def int_value(expr: Expr | int) -> int | None:
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None
 
 
+def as_expr(value: Expr | int, dtype: str = "int32") -> Expr:
+    """A value; a number as one of ``dtype``."""
+    return tirx.const(value, dtype) if isinstance(value, int) else value
+
+
 def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """``expr`` over other subexpressions (in the order of `operands`)."""
     kind = type(expr)

@@ -27,6 +27,7 @@ from tilec.ir.nodes import (
     Store,
 )
 from tilec.ir.schedule import Schedule
+from tilec.ir.serial import serial_loop
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.rewrite import map_stmt, read_from
@@ -130,8 +131,7 @@ class Parted:
         store = Store(held, (i, j), tirx.BufferLoad(held, [i, j]) + stored)
         loop = Parallel((i, j), tuple(held.shape), self._of_kept(store, own, slab * held.shape[0] + i))
         inside = Assume(place < self.places.buffer.shape[0])
-        zero, one = (tirx.const(number, dtype_of(self.parts)) for number in (0, 1))
-        return For("serial", part, zero, self.parts, one, (*named, inside, loop))
+        return serial_loop(part, self.parts, (*named, inside, loop))
 
     def _of_kept(self, store: Store, own: list[Var], row: Expr) -> Block:
         """A store, where the row of the tile is one that is kept."""

@@ -16,8 +16,10 @@ from tilec.backends.cuda.attention.nodes import AttentionOrder, AttentionRoles, 
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, TileOrder
 from tilec.backends.cuda.warp_roles.nodes import Roles
 from tilec.ir import nodes as ir
+from tilec.ir.analysis.known_trips import counts_from_zero, known_trips
 from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.nodes.threads import ThreadReduce
+from tilec.ir.serial import serial_nest
 from tilec.ir.stmt import Name, Required, Stmt, children, kept, own, parts, with_children
 from tilec.ir.text.forms import form_of
 from tilec.ir.traits import Rewriter, buffers, defined, expressions, mentioned, read, scratch, written
@@ -177,3 +179,14 @@ def test_a_statement_keeps_what_it_was_asked_and_its_copy_does_not() -> None:
     second = replace(first)
     assert [line(first), line(first), line(second)] == [1, 1, 2]
     assert asked == [first, second]
+
+
+def test_serial_loops_count_in_the_type_of_their_variable():
+    i, j = var("i", "int64"), var("j")
+    (outer,) = serial_nest((i, j), (3, i + 1), (ir.Break(),))
+    (inner,) = outer.body
+    assert [str(part.ty) for part in (outer.start, outer.stop, outer.step)] == ["int64"] * 3
+    assert (known_trips(outer), known_trips(inner)) == (range(3), None)
+    assert counts_from_zero(inner)
+    assert not counts_from_zero(replace(inner, start=i32(1)))
+    assert serial_nest((), (), (inner,)) == (inner,)

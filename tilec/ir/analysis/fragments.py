@@ -21,8 +21,9 @@ from tvm import tirx
 
 from tilec.dtypes import lookup
 from tilec.ir.exprs import cast_to, dtype_of
-from tilec.ir.nodes import Alloc, Block, For, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Stmt, Store
 from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma, LaneSparseMma
+from tilec.ir.serial import serial_loop
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -137,8 +138,7 @@ def _product(stmt: LaneMma) -> Block:
               loc=stmt.loc)
         for place in range(SUMS)
     ]  # fmt: skip
-    depth = _int(depth_of(stmt.shape))
-    loop = For("serial", k, _int(0), depth, _int(1), tuple(steps), loc=stmt.loc)
+    loop = serial_loop(k, depth_of(stmt.shape), tuple(steps), stmt.loc)
     return Alloc(total, loc=stmt.loc), *before, loop, *after
 
 
@@ -199,7 +199,7 @@ def _load(stmt: LaneLoad) -> Block:
         value = tirx.BufferLoad(stmt.source.source, [*lead, last + along])
         target = _behind(stmt.indices, matrix * _int(each) + _int(place))
         steps.append(Store(stmt.buffer, target, cast_to(value, str(stmt.buffer.dtype)), loc=stmt.loc))
-    return (For("serial", matrix, _int(0), _int(stmt.count), _int(1), tuple(steps), loc=stmt.loc),)
+    return (serial_loop(matrix, stmt.count, tuple(steps), stmt.loc),)
 
 
 def _row(steps: list[Stmt], stmt: LaneLoad, lane: Expr) -> list[Expr]:

@@ -27,6 +27,7 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.nodes.barriers import Group, WaitPhase
+from tilec.ir.serial import serial_loop
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -257,4 +258,4 @@ def _over_longest(loops: Sequence[tuple[Span, _Loop]]) -> Block:
         value = loop.start + tirx.Cast(dtype_of(loop.var), trip) * step
         inner = (Bind(loop.var, value), *loop.body)
         body.append(If(tirx.LT(trip, count), (Group(*span, inner, loc=loop.loc),), loc=loop.loc))
-    return (For("serial", trip, zero, most, one, tuple(body), loc=loops[0][1].loc),)
+    return (serial_loop(trip, most, tuple(body), loops[0][1].loc),)

@@ -1,4 +1,4 @@
-"""The trips of a serial loop whose bounds are numbers."""
+"""What is known of the trips of a serial loop."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def known_trips(loop: For) -> range | None:
     """The values of a loop's variable; None where one of its bounds is known at run time alone."""
     start, stop, step = (int_value(bound) for bound in (loop.start, loop.stop, loop.step))
     return None if start is None or stop is None or not step else range(start, stop, step)
+
+
+def counts_from_zero(loop: For) -> bool:
+    """Whether a loop's variable is the number of the trip: 0, 1 and so on."""
+    return int_value(loop.start) == 0 and int_value(loop.step) == 1

@@ -27,7 +27,17 @@ from tilec.ir.analysis.index_limits import Limits
 from tilec.ir.analysis.intervals import Interval, combined, of_type
 from tilec.ir.analysis.places import INDICES, places_in
 from tilec.ir.analysis.whole_parts import range_of_rest, range_of_whole, rest_of, whole_of
-from tilec.ir.exprs import BINARY, COMPARE, dtype_of, int_value, loads, operands, rebuild, variables_of
+from tilec.ir.exprs import (
+    BINARY,
+    COMPARE,
+    as_expr,
+    dtype_of,
+    int_value,
+    loads,
+    operands,
+    rebuild,
+    variables_of,
+)
 from tilec.ir.guards import largest_dim
 from tilec.ir.stmt import held
 
@@ -206,7 +216,7 @@ class _Widening:
         return _Known(var, found, True, known.data, True, number_ends(0).until(known.ends))
 
     def _extent(self, extent: int | Expr) -> _Known:
-        return self._visit(tirx.const(extent) if isinstance(extent, int) else extent, True)
+        return self._visit(as_expr(extent), True)
 
     def _loop_name(self, var: Var, known: _Known) -> Var:
         """A loop variable, in 64 bits where its range asks for them."""

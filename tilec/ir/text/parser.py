@@ -16,7 +16,7 @@ from tvm.tirx import is_buffer_var
 
 from tilec.errors import IRError, Place
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import dtype_of, same_all
+from tilec.ir.exprs import as_expr, dtype_of, same_all
 from tilec.ir.guards import Guard
 from tilec.ir.hints import ASKED, Hints
 from tilec.ir.layout import Digit, Layout, Swizzle
@@ -110,7 +110,7 @@ class _Parser(ExprParser):
 
     def _memory(self, name: str, dtype: str, shape: list[Any], scope: str, strides: Any = ()) -> tirx.Var:
         """A buffer; the one that has the name already where blocks beside each other define the same."""
-        shape = [tirx.const(size, "int32") if isinstance(size, int) else size for size in shape]
+        shape = [as_expr(size) for size in shape]
         known = self.scope.get(name)
         if known is None or not is_buffer_var(known) or not same_all(tuple(known.shape), tuple(shape)):
             self.scope[name] = tirx.decl_buffer(shape, dtype, name, scope=scope, strides=strides or None)

@@ -31,6 +31,7 @@ from tilec.ir.analysis.ranges import (
 from tilec.ir.exprs import (
     DIVISIONS,
     all_of,
+    as_expr,
     choice_of,
     conjuncts,
     dtype_of,
@@ -123,7 +124,7 @@ class Facts:
 
     def enter_block(self, grid: Iterable[Expr | int]) -> None:
         """A block of ``grid`` runs: what is never negative and would leave no block at 0 is positive."""
-        for extent in map(_as_expr, grid):
+        for extent in map(as_expr, grid):
             for part in _factors(extent):
                 zero = tirx.const(0, dtype_of(part))
                 empty = self.prove(_with(extent, part, zero) <= 0)
@@ -139,7 +140,7 @@ class Facts:
             return
         self._numbers.pop(var, None)
         self._lesser.pop(var, None)
-        low, high = _expr(low, var), _expr(high, var)
+        low, high = as_expr(low, dtype_of(var)), as_expr(high, dtype_of(var))
         low = low if self.is_stable(low) else tirx.const(-_LARGEST, dtype_of(var))
         high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
@@ -230,7 +231,7 @@ class Facts:
         """``expr`` simplified for proofs: it may be over quotients of dims, which no code knows."""
         if isinstance(expr, tirx.IntImm):
             return expr
-        return self._forms.of(self._state, _as_expr(expr), self._as_proofs_have_it)
+        return self._forms.of(self._state, as_expr(expr), self._as_proofs_have_it)
 
     def _as_proofs_have_it(self, expr: Expr) -> Expr:
         return self.analyzer.simplify(
@@ -511,14 +512,6 @@ def _factors(expr: Expr) -> list[Expr]:
 def _with(expr: Expr, part: Expr, value: Expr) -> Expr:
     """``expr`` with another value for a part of it."""
     return transform(expr, lambda node: value if same(node, part) else None)
-
-
-def _as_expr(value: Expr | int) -> Expr:
-    return tirx.const(value, "int32") if isinstance(value, int) else value
-
-
-def _expr(value: Expr | int, var: Var) -> Expr:
-    return tirx.const(value, dtype_of(var)) if isinstance(value, int) else value
 
 
 def _range(var: Var, low: int, high: int) -> tvm_ir.Range:

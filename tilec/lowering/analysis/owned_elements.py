@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import sym
 from tvm.ir import Range
 
+from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import inlined, int_value, linear_in, reads
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, For, If, Launch, Parallel, Stmt, Store, children, walk
 from tilec.ir.traits import expressions
@@ -143,7 +144,7 @@ def _most(launch: Launch, stmts: Sequence[Stmt]) -> dict[Var, int | None]:
     for var, count in (*zip(launch.block_vars, launch.grid, strict=True), *counted(stmts)):
         most, known = found.get(var, 0), int_value(count)
         found[var] = None if most is None or known is None else max(most, known)
-    return found | {stmt.var: None for stmt in stmts if isinstance(stmt, For) and not _counts(stmt)}
+    return found | {stmt.var: None for stmt in stmts if isinstance(stmt, For) and not counts_from_zero(stmt)}
 
 
 def counted(stmts: Iterable[Stmt]) -> Iterator[tuple[Var, int | Expr]]:
@@ -151,13 +152,8 @@ def counted(stmts: Iterable[Stmt]) -> Iterator[tuple[Var, int | Expr]]:
     for stmt in stmts:
         if isinstance(stmt, Parallel):
             yield from zip(stmt.vars, stmt.extents, strict=True)
-        if isinstance(stmt, For) and _counts(stmt):
+        if isinstance(stmt, For) and counts_from_zero(stmt):
             yield stmt.var, stmt.stop
-
-
-def _counts(loop: For) -> bool:
-    """Whether a loop counts from 0 by one."""
-    return int_value(loop.start) == 0 and int_value(loop.step) == 1
 
 
 def _outermost(block: Block) -> list[Parallel]:

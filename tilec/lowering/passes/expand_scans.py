@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import cast_to, dtype_of
+from tilec.ir.exprs import as_expr, cast_to, dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Parallel, Region, Scan, Stmt, Store
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.emission.storage import compute_type
@@ -54,7 +54,7 @@ def _along(stmt: Scan, others: Mapping[int, Var], kind: str) -> Block:
     extent = stmt.src.extent[stmt.axis]
     counts = _index_type(extent)
     step = tirx.Var("k", counts)
-    length = tirx.const(extent, counts) if isinstance(extent, int) else extent
+    length = as_expr(extent, counts)
     place = length - 1 - step if stmt.reverse else step
     places = {**others, stmt.axis: place}
     dtype = str(stmt.dst.buffer.dtype)

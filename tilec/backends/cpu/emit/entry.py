@@ -22,7 +22,7 @@ from tilec.backends.cpu.emit.loops.updates import open_updates
 from tilec.backends.cpu.emit.streams import close_streams, open_streams
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import as_expr, dtype_of
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.roads import in_order, without
 from tilec.lowering.analysis.facts import Facts
@@ -38,7 +38,7 @@ from tilec.lowering.emission.statements import sequence
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.targets import Target
 
@@ -80,19 +80,15 @@ class _Entry:
         """The loop over the blocks of this call."""
         linear = tirx.Var("block", "int64")
         parts, rest = [], linear
-        extents = [in_64_bits(ctx.value(_expr(extent))) for extent in self.launch.grid]
+        extents = [in_64_bits(ctx.value(as_expr(extent))) for extent in self.launch.grid]
         for axis, (var, extent) in enumerate(zip(self.launch.block_vars, extents, strict=True)):
             last = axis == len(extents) - 1
             index = rest if last else tirx.truncmod(rest, extent)
             rest = rest if last else tirx.truncdiv(rest, extent)
-            ctx.facts.bind_range(var, 0, _expr(self.launch.grid[axis]))
+            ctx.facts.bind_range(var, 0, as_expr(self.launch.grid[axis]))
             dtype = dtype_of(var)
             parts.append(tirx.Bind(ctx.define(var), index if dtype == "int64" else tirx.Cast(dtype, index)))
         ctx.facts.enter_block(self.launch.grid)
         body = ctx.block(self.launch.body)
         parts.append(body if body is not None else tirx.Evaluate(tirx.const(0)))
         return tirx.For(linear, begin, end - begin, tirx.ForKind.SERIAL, sequence(parts))
-
-
-def _expr(extent: int | Expr) -> Expr:
-    return tirx.const(extent, "int32") if isinstance(extent, int) else extent

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, uses
-from tilec.ir.nodes import Alloc, Block, For, Parallel, Stmt, Store
+from tilec.ir.exprs import uses
+from tilec.ir.nodes import Alloc, Block, Parallel, Stmt, Store
+from tilec.ir.serial import serial_nest
 from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
 from tilec.lowering.passes.base import BlockPass, rewrite_blocks
 
@@ -59,8 +60,8 @@ def _turned(loop: Parallel, summed: list[int], found: list[Accumulation]) -> Par
         inside = replace(item.store, buffer=carried, indices=element)
         body = _replaced(body, item.store, replace(inside, value=item.combined(_load(inside), item.term)))
         after.append(replace(item.store, value=item.combined(_load(item.store), _load(inside))))
-    for axis in reversed(summed):
-        body = (_serial(loop.vars[axis], loop.extents[axis], body, loop),)
+    extents = [loop.extents[axis] for axis in summed]
+    body = serial_nest([loop.vars[axis] for axis in summed], extents, body, loop.loc)
     kept = [axis for axis in range(len(loop.vars)) if axis not in summed]
     return replace(
         loop,
@@ -77,9 +78,3 @@ def _load(store: Store) -> Expr:
 def _replaced(block: Block, old: Store, new: Store) -> Block:
     swap = lambda inner: [new if stmt is old else stmt for stmt in inner]  # noqa: E731
     return rewrite_blocks(block, swap)
-
-
-def _serial(var: Var, extent: int | Expr, body: Block, origin: Stmt) -> For:
-    start, step = (tirx.const(value, dtype_of(var)) for value in (0, 1))
-    stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
-    return For("serial", var, start, stop, step, body, loc=origin.loc)

@@ -22,6 +22,7 @@ from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, linear_in, loa
 from tilec.ir.exprs import walk as parts_of
 from tilec.ir.nodes import Bind, Block, Break, For, If, Parallel, Stmt, children, walk, with_children
 from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.serial import serial_loop
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import BlockPass
 
@@ -70,7 +71,7 @@ def _even(loop: For, least: Expr, tested: bool) -> Block:
     return (
         Bind(first, loop.start, loc=loop.loc),
         *(() if known else (Bind(end, loop.stop, loc=loop.loc),)),
-        For("serial", trip, tirx.const(0, dtype), trips, one, body, loc=loop.loc),
+        serial_loop(trip, trips, body, loop.loc),
     )
 
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, int_value
-from tilec.ir.nodes import Atomic, Block, For, If, Launch, Parallel, children
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Atomic, Block, If, Launch, Parallel, children
+from tilec.ir.serial import serial_nest
 from tilec.lowering.analysis.accesses import own_accesses
 from tilec.lowering.analysis.owned_elements import Columns, Writes, counted
 from tilec.lowering.analysis.updates import stored
@@ -115,11 +116,8 @@ def _narrowed(loop: Parallel, part: Var, columns: Columns) -> Parallel:
 
 def _around(axes: Sequence[tuple[Var, int | Expr]], body: Block) -> Block:
     """Loops over block indices, the first of them fastest, around a body."""
-    for var, extent in axes:
-        start, step = (tirx.const(number, dtype_of(var)) for number in (0, 1))
-        stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
-        body = (For("serial", var, start, stop, step, body),)
-    return body
+    slowest_first = axes[::-1]
+    return serial_nest([var for var, _ in slowest_first], [extent for _, extent in slowest_first], body)
 
 
 def _with_stores(body: Block) -> Block:

@@ -20,6 +20,7 @@ from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cpu.emit.loops.joined import joined_rows
 from tilec.backends.cpu.passes.joined_sums import with_joined_sums
+from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, same, transform, uses
 from tilec.ir.nodes import (
@@ -34,6 +35,7 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.serial import serial_nest
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, own_accesses, values_of
 from tilec.lowering.analysis.accumulations import find_accumulations
@@ -98,11 +100,7 @@ def _turned(outer: Parallel, registers: int) -> Sequence[Stmt]:
 def _one_by_one(outer: Parallel) -> Stmt:
     """Iterations one after the other, their loops in lanes."""
     body = _replaced(outer.body, _candidates(outer.body, values_of(walk(outer.body))))
-    for var, extent in zip(reversed(outer.vars), reversed(outer.extents), strict=True):
-        zero, one = (tirx.const(number, dtype_of(var)) for number in (0, 1))
-        stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
-        body = (For("serial", var, zero, stop, one, body, loc=outer.loc),)
-    return body[0]
+    return serial_nest(outer.vars, outer.extents, body, outer.loc)[0]
 
 
 def _replaced(block: Block, found: Sequence[For]) -> Block:
@@ -120,7 +118,7 @@ def _replaced(block: Block, found: Sequence[For]) -> Block:
 def _merged(loop: For) -> Parallel | None:
     """A loop over nothing but a Parallel that does nothing but add up, as one; None for any other."""
     inner = loop.body[0] if len(loop.body) == 1 else None
-    if not isinstance(inner, Parallel) or not _counts(loop):
+    if not isinstance(inner, Parallel) or not counts_from_zero(loop):
         return None
     variables = (loop.var, *inner.vars)
     sums = [{item.store.buffer for item in find_accumulations(inner.body, var)} for var in variables]
@@ -153,11 +151,7 @@ def _candidates(block: Block, names: Mapping[Var, Expr]) -> list[For]:
 
 def _is_long(loop: For) -> bool:
     trips = _trips(loop)
-    return _counts(loop) and (trips is None or trips >= _SHORT)
-
-
-def _counts(loop: For) -> bool:
-    return int_value(loop.start) == 0 and int_value(loop.step) == 1
+    return counts_from_zero(loop) and (trips is None or trips >= _SHORT)
 
 
 def _is_free(loop: For, names: Mapping[Var, Expr]) -> bool:

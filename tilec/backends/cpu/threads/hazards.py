@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import sym, tirx
 
-from tilec.ir.exprs import inlined, int_value, loads, same, uses
+from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.exprs import inlined, loads, same, uses
 from tilec.ir.nodes import Atomic, Block, For, If, Stmt, Store, children
 from tilec.ir.traits import expressions
 
@@ -66,7 +67,7 @@ class Hazards:
         if isinstance(stmt, (Store, Atomic)) and stmt.buffer.scope() in SHARED:
             how = "write" if isinstance(stmt, Store) else "atomic"
             yield Access(stmt.buffer, stmt.indices, how, ranges, taken)
-        inside = {**ranges, stmt.var: _range(stmt)} if isinstance(stmt, For) else ranges
+        inside = {**ranges, stmt.var: known_trips(stmt)} if isinstance(stmt, For) else ranges
         if isinstance(stmt, If):
             for block, cond in ((stmt.then, stmt.cond), (stmt.orelse, tirx.Not(stmt.cond))):
                 for inner in block:
@@ -136,11 +137,6 @@ class Hazards:
             places.append(found)
             rest.append(_sum([part for part in parts if not uses(part, moving)]))
         return places, rest
-
-
-def _range(stmt: For) -> range | None:
-    start, stop, step = (int_value(part) for part in (stmt.start, stmt.stop, stmt.step))
-    return None if start is None or stop is None or not step else range(start, stop, step)
 
 
 def _terms(expr: Expr) -> Iterator[Expr]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir import nodes as ir
+from tilec.ir.serial import serial_nest
 from tilec.lowering.analysis.regions import static
 
 if TYPE_CHECKING:
@@ -37,11 +38,8 @@ def _copied(tile: Var, own: ir.Region, extents: tuple[int, ...], loc: ir.Loc | N
     """The loops of a thread over its copy."""
     places = tuple(tirx.Var("i", "int32") for _ in extents)
     value = tirx.BufferLoad(tile, list(places))
-    stmt: ir.Stmt = ir.Store(own.buffer, _at(own, places), value, loc=loc)
-    for var, extent in reversed(list(zip(places, extents, strict=True))):
-        start, stop, step = (tirx.const(number, "int32") for number in (0, extent, 1))
-        stmt = ir.For("serial", var, start, stop, step, (stmt,), loc=loc)
-    return stmt
+    store = ir.Store(own.buffer, _at(own, places), value, loc=loc)
+    return serial_nest(places, extents, (store,), loc)[0]
 
 
 def _at(region: ir.Region, places: tuple[Var, ...]) -> tuple[Expr, ...]:

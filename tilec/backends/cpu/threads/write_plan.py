@@ -17,6 +17,7 @@ from tilec.ir.exprs import substitute, transform, uses
 from tilec.ir.nodes import with_children
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
+from tilec.ir.serial import serial
 from tilec.ir.traits import Rewriter, defined
 from tilec.lowering.rewrite import map_stmt
 
@@ -182,10 +183,7 @@ class _Once(Rewriter):
 
 def _serial(stmt: ir.Stmt) -> ir.Stmt:
     """A pipelined loop of one thread is a serial one."""
-    if not isinstance(stmt, ir.Pipelined):
-        return stmt
-    one = tirx.const(1, str(stmt.var.ty.dtype))
-    return ir.For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)
+    return serial(stmt, stmt.body) if isinstance(stmt, ir.Pipelined) else stmt
 
 
 def _made(stmt: ir.Stmt) -> tuple[Var, ...]:

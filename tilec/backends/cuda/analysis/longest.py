@@ -9,7 +9,7 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.nodes import WarpgroupProduct
-from tilec.ir.exprs import dtype_of, int_value, substitute
+from tilec.ir.exprs import as_expr, dtype_of, int_value, substitute
 from tilec.ir.nodes import LOOPS, Block, If, Launch, Stmt, children, walk
 from tilec.lowering.analysis.accesses import values_of
 
@@ -29,9 +29,7 @@ def longest_first(launch: Launch) -> tuple[int, bool] | None:
     """The first axis of the grid along which trips of loops with products grow (True) or fall (False), others
     being the same; None where there is none, they differ by few, or trips follow from values in memory."""
     trips = _Trips(launch)
-    extents = [
-        trips.value(tirx.const(each, "int32") if isinstance(each, int) else each) for each in launch.grid
-    ]
+    extents = [trips.value(as_expr(each)) for each in launch.grid]
     for axis, extent in enumerate(extents):
         if extent is None or not 2 <= extent <= _MOST:
             continue

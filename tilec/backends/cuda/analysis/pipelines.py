@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.ir.exprs import dtype_of, inlined, loads, uses
+from tilec.ir.exprs import inlined, loads, uses
 from tilec.ir.nodes import Block, Break, Copy, For, If, Kernel, Launch, Pipelined, Stmt, children, walk
 from tilec.ir.roads import Loss, Road
+from tilec.ir.serial import serial
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of
@@ -134,12 +133,6 @@ def written_source(load: Load, mutable: set[Var]) -> Loss | None:
         return None
     why = f"the loop writes {load.source.name}, which it loads"
     return Loss("async_copy", why, "write to another tensor")
-
-
-def serial(loop: Pipelined, body: Block) -> For:
-    """A loop of the same trips, one after the other."""
-    one = tirx.const(1, dtype_of(loop.var))
-    return For("serial", loop.var, loop.start, loop.stop, one, body, loc=loop.loc)
 
 
 def _defined(stmt: Stmt) -> tuple[Var, ...]:

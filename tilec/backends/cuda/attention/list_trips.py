@@ -15,7 +15,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.attention.order import growth, without_loads
-from tilec.ir.exprs import cast_to, choice_of, dtype_of, inlined, int_value, loads, substitute, uses
+from tilec.ir.exprs import as_expr, cast_to, choice_of, dtype_of, inlined, int_value, loads, substitute, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import (
@@ -23,7 +23,6 @@ from tilec.ir.nodes import (
     Bind,
     Block,
     Fill,
-    For,
     If,
     Launch,
     Parallel,
@@ -36,6 +35,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.schedule import Schedule
+from tilec.ir.serial import serial_loop
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.uses import written_in
 
@@ -122,7 +122,7 @@ def _most(stop: Expr, launch: Launch) -> Expr | None:
     for var, extent in zip(launch.block_vars, launch.grid, strict=True):
         if growth(bound, var) is None:
             return None
-        last = (tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent) - 1
+        last = as_expr(extent, dtype_of(var)) - 1
         bound = substitute(bound, {var: cast_to(last, dtype_of(var))})
     return bound
 
@@ -154,7 +154,7 @@ def _listing(launch: Launch, picked: _Picked, count: Var, trips: Var) -> Launch:
         tirx.decl_buffer((size,), "int32", name, scope="local.fragment")
         for name, size in (("found", _TOGETHER), ("places", _TOGETHER), ("sums", 1))
     )
-    zero, one, lane = tirx.const(0, "int32"), tirx.const(1, "int32"), tirx.Var("lane", "int32")
+    zero, lane = tirx.const(0, "int32"), tirx.Var("lane", "int32")
     sum_of = Region(sums, (zero,), (1,))
     step = tirx.Var("step", "int32")
     stop = cast_to(substitute(picked.stop, block), "int32")
@@ -166,7 +166,7 @@ def _listing(launch: Launch, picked: _Picked, count: Var, trips: Var) -> Launch:
         (
             *map(Alloc, (found, places, sums)),
             Fill(sum_of, zero),
-            For("serial", step, zero, tirx.floordiv(stop + (_TOGETHER - 1), _TOGETHER), one, body),
+            serial_loop(step, tirx.floordiv(stop + (_TOGETHER - 1), _TOGETHER), body),
             Parallel((lane,), (1,), (Store(count, tuple(place), tirx.BufferLoad(sums, [lane])),)),
         ),
         Schedule(pdl=True),

@@ -17,7 +17,7 @@ from tilec.backends.cuda.emit.narrow import NARROW
 from tilec.backends.cuda.emit.statements import block_barrier, emit
 from tilec.backends.cuda.nodes import BlockReduce, JoinReduce, OwnReduce
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import as_expr, int_value
 from tilec.ir.extremes import DROPPING
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
@@ -172,8 +172,7 @@ class _Steps(ABC):
         """The register of one chain of an element of the result."""
         if self.chains == 1:
             return place
-        step = tirx.const(chain, "int32") if isinstance(chain, int) else chain
-        return place * tirx.const(self.chains, "int32") + step
+        return place * tirx.const(self.chains, "int32") + as_expr(chain)
 
     def _result_indices(self, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
         """The element of the result that an element of the source goes to."""

@@ -17,7 +17,7 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.quotients import bytes_to
 from tilec.backends.cuda.emit.spots import bytes_of, rest
 from tilec.backends.cuda.emit.statements import call, once_tests
-from tilec.ir.exprs import all_of, dtype_of, int_value, summands, walk
+from tilec.ir.exprs import all_of, as_expr, dtype_of, int_value, summands, walk
 from tilec.ir.layout_algebra import extent_of
 from tilec.lowering.analysis.facts import is_quotient
 from tilec.lowering.emission.statements import guarded, sequence
@@ -41,7 +41,7 @@ def load_vector(
     ctx: DeviceContext,
 ) -> tirx.Stmt:
     """``tmp[start : start + width]`` = the elements from ``place``, zeros where a test fails."""
-    start = tirx.const(start, "int32") if isinstance(start, int) else start
+    start = as_expr(start)
     if not tests:
         return read_vector(buffer, place, tmp, start, width, ctx)
     storage = ctx.storage(buffer)

@@ -32,6 +32,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.options import NO_ROLES
+from tilec.ir.serial import serial_loop
 from tilec.ir.traits import mentioned
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.storage import element_bytes
@@ -159,9 +160,8 @@ class _Join:
 
     def _load(self, tile: Var) -> For:
         """All loads, as those of one tile."""
-        zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
         parts = tuple(replace(copy, dst=_matrix(tile, number)) for number, copy in enumerate(self.copies))
-        return For("serial", tirx.Var("all", "int32"), zero, one, one, parts, loc=self.copies[0].loc)
+        return serial_loop(tirx.Var("all", "int32"), 1, parts, self.copies[0].loc)
 
 
 def _matrix(tile: Var, number: int) -> Region:

@@ -49,7 +49,6 @@ from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.strategy import check_hints, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -83,6 +82,7 @@ from tilec.ir.nodes.barriers import (
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
+from tilec.ir.serial import serial
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_notes, with_roads
 from tilec.lowering.analysis.uses import changed_in
@@ -487,7 +487,4 @@ def _barriers(ring: Ring, word: str) -> Var:
 
 def _serial(stmt: Stmt) -> Stmt:
     """A pipelined loop as a loop: its loads have rings."""
-    if not isinstance(stmt, Pipelined):
-        return stmt
-    one = tirx.const(1, dtype_of(stmt.var))
-    return For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)
+    return serial(stmt, stmt.body) if isinstance(stmt, Pipelined) else stmt

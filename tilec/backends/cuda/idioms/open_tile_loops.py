@@ -13,7 +13,18 @@ from tilec.backends.cuda.analysis.whole_numbers import WholeNumbers, is_zero
 from tilec.backends.cuda.idioms.flow import is_read_next
 from tilec.backends.cuda.idioms.tile_boxes import are_apart
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, linear_in, loads, same, transform, uses
+from tilec.ir.exprs import (
+    as_expr,
+    cast_to,
+    dtype_of,
+    inlined,
+    int_value,
+    linear_in,
+    loads,
+    same,
+    transform,
+    uses,
+)
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -102,7 +113,7 @@ def _walks(launch: Launch, loop: For) -> Iterator[_Walk]:
     if trips is None:
         return
     for axis, (block, extent) in enumerate(zip(launch.block_vars, launch.grid, strict=True)):
-        size = tirx.const(extent, dtype_of(block)) if isinstance(extent, int) else extent
+        size = as_expr(extent, dtype_of(block))
         grid, name = whole.of(size), whole.name(block)
         if grid is None:
             continue

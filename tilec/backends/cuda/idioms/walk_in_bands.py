@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.idioms.part_flat_grids import Parts, parts_of
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import as_expr, dtype_of
 from tilec.ir.nodes import Bind, Gemm, Launch, walk
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass
@@ -43,7 +43,7 @@ class WalkInBands(LaunchPass):
 def _in_bands(launch: Launch, found: Parts, rows: int) -> Launch:
     """The launch whose blocks find their tile in bands of so many rows."""
     (number,), (extent,) = launch.block_vars, launch.grid
-    count = tirx.const(extent, dtype_of(number)) if isinstance(extent, int) else extent
+    count = as_expr(extent, dtype_of(number))
     names = _place(number, found, count, rows)
     return with_notes(replace(launch, body=(*names, *found.body)), [_NOTE.format(rows)])
 

@@ -15,9 +15,9 @@ from tilec.backends.cuda.device.barriers import GRID_MEET
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import block_barrier, call, emit
 from tilec.backends.cuda.nodes import GridMeet
-from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Pipelined, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.ir.nodes.barriers import GridBarrier
+from tilec.ir.serial import serial
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.passes.base import Pass, rewrite_blocks
@@ -76,8 +76,7 @@ def _stmt(stmt: Stmt, arrivals: Var) -> Stmt:
     if isinstance(stmt, GridBarrier):
         return GridMeet(arrivals, loc=stmt.loc)
     if isinstance(stmt, Pipelined) and has_grid_meet(stmt.body):
-        one = tirx.const(1, dtype_of(stmt.var))
-        return For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)
+        return serial(stmt, stmt.body)
     return stmt
 
 

@@ -12,7 +12,6 @@ from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.pipelines import (
     IN_TURN,
     PipelineRewrite,
-    serial,
     written_source,
 )
 from tilec.backends.cuda.analysis.threads import thread_count
@@ -33,6 +32,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.roads import HELD, Loss
+from tilec.ir.serial import serial
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of, with_notes, with_roads
 from tilec.lowering.emission.memory import tile_bytes

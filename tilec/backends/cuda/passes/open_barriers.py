@@ -14,11 +14,12 @@ from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.backends.cuda.passes.split_loops import serial_loops
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of, int_value
-from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, Store, walk
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.ir.nodes.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ClusterCopy, ExpectBytes
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
+from tilec.ir.serial import serial
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
@@ -131,8 +132,7 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) ->
     if isinstance(stmt, AllocBarrier):
         return []
     if isinstance(stmt, Pipelined):
-        one = _one(stmt)
-        return [For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)]
+        return [serial(stmt, stmt.body)]
     if isinstance(stmt, (ExpectBytes, BulkLoad, ClusterBarrier, ClusterCopy)):
         _check(stmt, target)
     if isinstance(stmt, ClusterCopy):
@@ -209,10 +209,6 @@ def _remote(stmt: Stmt, copy: ClusterCopy, counted: bool) -> Stmt:
     barrier, index = (copy.barrier, copy.index) if counted else (None, None)
     store = RemoteStore("store", stmt.buffer, stmt.indices, stmt.value, loc=stmt.loc, block=copy.block)
     return replace(store, barrier=barrier, index=index)
-
-
-def _one(loop: Pipelined) -> Expr:
-    return tirx.const(1, dtype_of(loop.var))
 
 
 def _check(stmt: Stmt, target: Target) -> None:

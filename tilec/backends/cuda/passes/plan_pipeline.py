@@ -18,7 +18,6 @@ from tilec.backends.cuda.analysis.loads_ahead import (
 from tilec.backends.cuda.analysis.pipelines import (
     IN_TURN,
     PipelineRewrite,
-    serial,
     written_source,
 )
 from tilec.backends.cuda.analysis.stages_that_fit import fewer_stages, stages_that_fit
@@ -28,6 +27,7 @@ from tilec.ir.exprs import conjuncts, dtype_of, inlined, int_value, same
 from tilec.ir.layout_algebra import chunk, stacked
 from tilec.ir.nodes import Alloc, Block, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.ir.roads import Loss
+from tilec.ir.serial import serial
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of, with_notes, with_roads

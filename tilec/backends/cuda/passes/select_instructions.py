@@ -30,7 +30,6 @@ from tilec.ir.nodes import (
     Alloc,
     Block,
     Copy,
-    For,
     Gemm,
     If,
     Kernel,
@@ -46,6 +45,7 @@ from tilec.ir.nodes.threads import LaneMma
 from tilec.ir.options import AGAINST_WGMMA, NO_ROLES
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
+from tilec.ir.serial import serial_loop
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse
@@ -277,8 +277,7 @@ def _plain(gemm: Gemm) -> list[Stmt]:
     body: Block = (
         Alloc(total, init=tirx.const(0, kind)),
         If(tirx.Not(gemm.clear), (Store(total, (zero,), old),)),
-        For("serial", k, zero, tirx.const(sizes[2], "int32"), tirx.const(1, "int32"),
-            (Store(total, (zero,), step),)),
+        serial_loop(k, sizes[2], (Store(total, (zero,), step),)),
         Store(gemm.c.buffer, at, cast_to(tirx.BufferLoad(total, [zero]), result), loc=gemm.loc),
     )  # fmt: skip
     return [*before, Parallel((i, j), sizes[:2], body, loc=gemm.loc)]

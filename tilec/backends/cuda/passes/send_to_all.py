@@ -7,6 +7,7 @@ from dataclasses import replace
 from tvm import tirx
 
 from tilec.backends.cuda.nodes import RemoteStore, Sync
+from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Block, Copy, For, Launch, Parallel, Stmt, Store
 from tilec.ir.nodes.barriers import ClusterBarrier, ClusterCopy
@@ -47,7 +48,7 @@ def _sent(loop: For) -> ClusterCopy | None:
     copy = loop.body[0] if len(loop.body) == 1 else None
     if not isinstance(copy, ClusterCopy) or copy.barrier is not None or copy.block is None:
         return None
-    whole = int_value(loop.start) == 0 and int_value(loop.step) == 1 and int_value(loop.stop) is not None
+    whole = counts_from_zero(loop) and int_value(loop.stop) is not None
     places = (*copy.src.start, *copy.dst.start, *copy.src.extent, *copy.dst.extent)
     moves = any(not isinstance(place, int) and uses(place, (loop.var,)) for place in places)
     return copy if whole and copy.block.same_as(loop.var) and not moves else None

@@ -11,7 +11,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.interference import are_apart
 from tilec.backends.cuda.analysis.loops import is_line, long_variables, loop_extents, one_to_one, written_out
 from tilec.backends.cuda.analysis.owners import bound_names
-from tilec.ir.exprs import dtype_of, same
+from tilec.ir.exprs import same
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -26,6 +26,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.roads import Loss, Road
+from tilec.ir.serial import serial_nest
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import LaunchPass
@@ -112,10 +113,7 @@ def _splits(var: Var, places: Sequence[tuple], loop: Parallel) -> bool:  # type:
 def _serial(loop: Parallel, meeting: Sequence[Var]) -> Parallel:
     """The loop with ``meeting`` as serial loops inside, in their order."""
     extents = dict(zip(loop.vars, loop_extents(loop), strict=True))
-    body = loop.body
-    for var in reversed(meeting):
-        zero, one = (tirx.const(value, dtype_of(var)) for value in (0, 1))
-        body = (For("serial", var, zero, tirx.const(extents[var], dtype_of(var)), one, body, loc=loop.loc),)
+    body = serial_nest(meeting, [extents[var] for var in meeting], loop.body, loop.loc)
     kept = tuple(var for var in loop.vars if not any(var.same_as(other) for other in meeting))
     if not kept:
         kept, extents = (alone := tirx.Var("alone", "int32"),), {alone: 1}

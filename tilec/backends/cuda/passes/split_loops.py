@@ -9,11 +9,10 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import WIDEST, divides
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.exprs import as_expr, dtype_of, int_value
 from tilec.ir.nodes import (
     Bind,
     Block,
-    For,
     If,
     Kernel,
     Launch,
@@ -23,6 +22,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
+from tilec.ir.serial import serial_loop, serial_nest
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.continues import without_continue
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -89,12 +89,7 @@ def serial_loops(stmt: Stmt) -> Stmt:
     inner = with_children(stmt, [serial_inside(block) for block in children(stmt)])
     if not isinstance(inner, Parallel):
         return inner
-    body: Block = without_continue(inner.body)
-    for var, extent in reversed(list(zip(inner.vars, inner.extents, strict=True))):
-        zero, one = tirx.const(0, dtype_of(var)), tirx.const(1, dtype_of(var))
-        stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
-        body = (For("serial", var, zero, stop, one, body, loc=inner.loc),)
-    return body[0]
+    return serial_nest(inner.vars, inner.extents, without_continue(inner.body), inner.loc)[0]
 
 
 def _chunked(loop: Parallel, chunk: int) -> Stmt:
@@ -114,9 +109,8 @@ def _chunked(loop: Parallel, chunk: int) -> Stmt:
         body=body,
     )
     count = tirx.floordiv(extent + size - 1, size)
-    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
-    return For("serial", outer, zero, count, one, (_chunked(part, chunk),), loc=loop.loc)
+    return serial_loop(outer, count, (_chunked(part, chunk),), loop.loc)
 
 
 def _below(var: Expr, extent: Expr | int) -> Expr:
-    return tirx.LT(var, tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent)
+    return tirx.LT(var, as_expr(extent, dtype_of(var)))

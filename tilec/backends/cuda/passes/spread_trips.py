@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.passes.serialise_collisions import colliding
+from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Bind, Block, For, If, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
@@ -43,7 +44,7 @@ def _spread(outer: Parallel, overlapping: Set[Var]) -> Parallel:
     if not isinstance(inner, For) or outer.hints.given:
         return outer
     trips = int_value(inner.stop)
-    if int_value(inner.start) != 0 or int_value(inner.step) != 1 or not trips:
+    if not counts_from_zero(inner) or not trips:
         return outer
     stores = [stmt for stmt in walk(inner.body) if isinstance(stmt, Store)]
     values = values_of(walk(outer.body))

@@ -11,6 +11,7 @@ from tvm.ir import Range, TensorLoad
 
 from tilec.backends.cuda.analysis.bit_fields import BYTES, bit_field
 from tilec.backends.cuda.nodes import ThreadVector
+from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import dtype_of, inlined, int_value, reads, transform
 from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, Store, children, with_children
 from tilec.lowering.analysis.accesses import values_of
@@ -74,7 +75,7 @@ def _unpacks(loop: For, analyzer: sym.Analyzer) -> bool:
 def _vector(loop: For, analyzer: sym.Analyzer) -> ThreadVector | None:
     """A loop as a vector; None where it is no loop of plain stores with a width that vectors have."""
     count = int_value(loop.stop)
-    if count not in _WIDTHS or int_value(loop.start) != 0 or int_value(loop.step) != 1:
+    if count not in _WIDTHS or not counts_from_zero(loop):
         return None
     binds = [stmt for stmt in loop.body if isinstance(stmt, Bind)]
     stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]

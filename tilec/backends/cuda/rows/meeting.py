@@ -13,6 +13,7 @@ from tilec.ir.exprs import dtype_of
 from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Fill, For, Parallel, Reduce, Region, Scan, Stmt, Store
 from tilec.ir.nodes.barriers import ClusterBarrier, ClusterCopy
+from tilec.ir.serial import serial_loop
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.analysis.regions import static
 
@@ -101,8 +102,7 @@ class Meeting:
         to, zero = Var("to", "int32"), tirx.const(0, "int32")
         place = Region(room, (*[zero] * len(shape), self.rank), (*shape, 1))
         sent = ClusterCopy(_whole(own), place, block=to, loc=stmt.loc)
-        count, one = tirx.const(self.parts, "int32"), tirx.const(1, "int32")
-        return room, (For("serial", to, zero, count, one, (sent,), loc=stmt.loc), *MEET)
+        return room, (serial_loop(to, self.parts, (sent,), stmt.loc), *MEET)
 
 
 def _whole(buffer: Var) -> Region:

@@ -22,7 +22,7 @@ from tilec.backends.cpu.emit.loops.versions import corners, without_named_condit
 from tilec.backends.cpu.emit.loops.whole_vectors import in_whole_vectors
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import all_of, dtype_of, each_once
+from tilec.ir.exprs import all_of, as_expr, dtype_of, each_once
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.continues import without_continue
@@ -116,7 +116,7 @@ def _nest(stmt: Parallel, lane: int, ctx: LaneContext) -> Nest:
     body = with_named_reads(in_turns(stmt, lane).body, stmt.vars[lane])
     loops = []
     for axis in [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]:
-        var, extent = stmt.vars[axis], _extent(stmt.extents[axis], stmt.vars[axis])
+        var, extent = stmt.vars[axis], as_expr(stmt.extents[axis], dtype_of(stmt.vars[axis]))
         ctx.facts.bind_range(var, 0, extent)
         loops.append((var, tirx.const(0, dtype_of(var)), extent))
     _bind_indices(body, ctx)
@@ -132,7 +132,3 @@ def _bind_indices(body: Block, ctx: LaneContext) -> None:
     for stmt in walk(body):
         if isinstance(stmt, Bind):
             learn_binding(stmt, ctx)
-
-
-def _extent(extent: int | Expr, var: Var) -> Expr:
-    return tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent

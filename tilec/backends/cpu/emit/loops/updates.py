@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import int_value, reads
+from tilec.ir.exprs import as_expr, int_value, reads
 from tilec.ir.nodes import Atomic, Launch, Parallel, Stmt, walk
 from tilec.ir.traits import Rewriter
 from tilec.lowering.analysis.updates import UPDATES, stored
@@ -34,7 +34,7 @@ def open_updates(launch: Launch, ctx: LaneContext, begin: Var, end: Var) -> list
         return []
     blocks: Expr = tirx.const(1, "int64")
     for extent in launch.grid:
-        blocks = blocks * in_64_bits(ctx.value(tirx.const(extent) if isinstance(extent, int) else extent))
+        blocks = blocks * in_64_bits(ctx.value(as_expr(extent)))
     if int_value(ctx.facts.analyzer.simplify(blocks)) == 1:
         ctx.alone = _ALWAYS
         return []
