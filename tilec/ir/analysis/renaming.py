@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 
 def renamed(block: Block, names: Mapping[Var, Any]) -> Block:
-    """``block`` with variables replaced by expressions and buffers by buffers, also where they are
-    defined."""
-    return _Renaming(names).block(block) if names else block
+    """``block`` as `Renaming` has it."""
+    return Renaming(names).block(block) if names else block
 
 
 def renamed_value(expr: Expr, names: Mapping[Var, Any]) -> Expr:
     """``expr`` with variables replaced by expressions and buffers by buffers."""
-    return _Renaming(names).expr(expr) if names else expr
+    return Renaming(names).expr(expr) if names else expr
 
 
-class _Renaming(Rewriter):
+class Renaming(Rewriter):
+    """Statements in which variables are the expressions, and buffers the buffers, that ``names`` gives them,
+    also where they are defined."""
+
     def __init__(self, names: Mapping[Var, Any]) -> None:
         super().__init__()
         self._names = names

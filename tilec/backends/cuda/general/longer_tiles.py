@@ -6,18 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.long_tiles import LongTiles, on_chip, sides
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
-from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import int_value, transform
+from tilec.ir.analysis.renaming import Renaming, copied
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Copy, Launch, Parallel, Region, Stmt
-from tilec.ir.traits import Rewriter
 from tilec.lowering.rewrite import rename
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
 
 def with_longer_tiles(tiles: LongTiles, times: int) -> Launch:
@@ -33,13 +31,13 @@ def with_longer_tiles(tiles: LongTiles, times: int) -> Launch:
     return made
 
 
-class _Longer(Rewriter):
+class _Longer(Renaming):
     """Makes tiles longer, with the boxes that they hold and the loops over their elements."""
 
     def __init__(self, tiles: LongTiles, times: int) -> None:
-        super().__init__()
         self._old, self._times = tiles, times
         self._made = {tile: self._longer(tile, axis) for tile, axis in tiles.axes.items()}
+        super().__init__(self._made)
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """A statement over longer tiles."""
@@ -66,23 +64,6 @@ class _Longer(Rewriter):
         """All of a longer tile."""
         made = self._made.get(region.buffer)
         return super().region(region) if made is None else whole_tile(made)
-
-    def element(self, buffer: Var, indices: tuple[Expr, ...]) -> tuple[Var, tuple[Expr, ...]]:
-        """An element of a longer tile."""
-        return self._made.get(buffer, buffer), indices
-
-    def expr(self, expr: Expr) -> Expr:
-        """A value that is read in longer tiles."""
-        return transform(expr, self._load)
-
-    def defined(self, var: Var) -> Var:
-        """A longer tile."""
-        return self._made.get(var, var)
-
-    def _load(self, node: Expr) -> Expr | None:
-        if not isinstance(node, TensorLoad) or node.source not in self._made:
-            return None
-        return tirx.BufferLoad(self._made[node.source], [self.expr(index) for index in node.indices])
 
     def _longer(self, tile: Var, axis: int) -> Var:
         shape = [

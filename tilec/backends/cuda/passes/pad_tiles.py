@@ -27,9 +27,10 @@ from tilec.backends.cuda.analysis.odd_tiles import (
     source_axis,
 )
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
-from tilec.ir.exprs import int_value, same, transform
+from tilec.ir.analysis.renaming import Renaming
+from tilec.ir.exprs import int_value, same
 from tilec.ir.nodes import Block, Copy, Fill, Gemm, Kernel, Launch, Parallel, Region, Stmt, Store, walk
-from tilec.ir.traits import Rewriter, written
+from tilec.ir.traits import written
 from tilec.lowering.analysis.regions import stretched
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -60,13 +61,13 @@ def _padded(launch: Launch, axes: Longer) -> Launch:
     return with_notes(replace(launch, body=_Padding(launch, axes).block(launch.body)), notes)
 
 
-class _Padding(Rewriter):
+class _Padding(Renaming):
     """Statements over longer tiles."""
 
     def __init__(self, launch: Launch, axes: Longer) -> None:
-        super().__init__()
-        self._axes = axes
         self._made = {tile: _tile(tile, axis, size) for tile, (axis, size) in axes.items()}
+        super().__init__(self._made)
+        self._axes = axes
         self._ahead = {tile: {*walk(multiplied(launch.body, tile))} for tile in axes}
 
     def stmts(self, stmt: Stmt) -> Block:
@@ -97,23 +98,6 @@ class _Padding(Rewriter):
         elif isinstance(stmt, Parallel):
             stmt = self._loop(stmt)
         return super().stmt(stmt)
-
-    def buffer(self, buffer: Var) -> Var:
-        """A longer tile."""
-        return self._made.get(buffer, buffer)
-
-    def defined(self, var: Var) -> Var:
-        """A longer tile."""
-        return self._made.get(var, var)
-
-    def expr(self, expr: Expr) -> Expr:
-        """A value that is read in longer tiles."""
-        return transform(expr, self._load)
-
-    def _load(self, node: Expr) -> Expr | None:
-        if not isinstance(node, TensorLoad) or node.source not in self._made:
-            return None
-        return tirx.BufferLoad(self._made[node.source], [self.expr(index) for index in node.indices])
 
     def _product(self, gemm: Gemm) -> Gemm:
         """A product with the zeros of both operands, where both have them along K."""

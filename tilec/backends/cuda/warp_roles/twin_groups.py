@@ -15,7 +15,7 @@ from tvm.ir import Expr, TensorLoad, Var
 
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.ir.analysis.alike import Likeness
-from tilec.ir.analysis.renaming import renamed_value
+from tilec.ir.analysis.renaming import Renaming, renamed_value
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, transform
 from tilec.ir.nodes import (
     Alloc,
@@ -36,7 +36,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.nodes.barriers import Arrive, BulkLoad, Group, SetRegisters, WaitPhase, WaitProducts
-from tilec.ir.traits import Rewriter, expressions, mentioned
+from tilec.ir.traits import expressions, mentioned
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import rewrite_blocks
 from tilec.lowering.rewrite import map_block
@@ -248,14 +248,13 @@ def _elements(stmt: Stmt) -> Iterator[tuple[Var, Expr]]:
 # ---- what they become ----
 
 
-class _Joined(Rewriter):
+class _Joined(Renaming):
     """The statements of one twin for the rows of both."""
 
     def __init__(self, twins: _Twins) -> None:
-        super().__init__()
+        made = {buffer: _doubled(buffer, 0) for buffer in twins.split}
+        super().__init__(made | {tile: _doubled(tile, -2) for tile in twins.tiles})
         self._twins = twins
-        self._made = {buffer: _doubled(buffer, 0) for buffer in twins.split}
-        self._made |= {tile: _doubled(tile, -2) for tile in twins.tiles}
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """A statement, with both groups' rows in its loop."""
@@ -264,18 +263,6 @@ class _Joined(Rewriter):
             extents = (2 * self._twins.count if var in self._twins.rows else size for var, size in pairs)
             stmt = replace(stmt, extents=tuple(extents))
         return super().stmt(stmt)
-
-    def expr(self, expr: Expr) -> Expr:
-        """A value of the wider fragments."""
-        return renamed_value(expr, self._made)
-
-    def buffer(self, buffer: Var) -> Var:
-        """The one for both."""
-        return self._made.get(buffer, buffer)
-
-    def defined(self, var: Var) -> Var:
-        """The one for both."""
-        return self._made.get(var, var)
 
     def region(self, region: Region) -> Region:
         """A region with the rows of both."""
