@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from tilec.errors import InputError, ManifestError, Place
-from tilec.ir.guards import Guard
 from tilec.manifest.checks import (
     check_coverage,
     check_dim_names,
@@ -21,6 +20,7 @@ from tilec.manifest.checks import (
     check_points,
     check_symbols,
 )
+from tilec.manifest.configs import Configs
 from tilec.manifest.declared import (
     Declared,
     best_on,
@@ -38,16 +38,12 @@ from tilec.manifest.names import backward_of, check_backward, kernel_name, merge
 from tilec.manifest.overrides import (
     Rule,
     known_as,
-    merge_config,
-    merge_places,
-    merge_schedules,
-    merge_tolerance,
 )
 from tilec.manifest.problems import manifest_error, suggestion
-from tilec.manifest.schedules import ScheduleFiles, check_schedules, narrowed
+from tilec.manifest.schedules import ScheduleFiles, check_schedules
 from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
-from tilec.manifest.variants import KernelPlan, Plan, Variant
+from tilec.manifest.variants import KernelPlan, Plan
 from tilec.targets import Host, Target
 
 #: How many kernels a warning names.
@@ -174,20 +170,27 @@ def _expand_entry(
     for values in _combinations(entry.for_):
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
-        places = document.place("kernel", at), document.place("kernel", at, "config")
-        searched = {key: () for table in searches(entry) for key in table.axes}
-        homes = {"tune": searched, "for": values, "args": entry.args, "config": given_values(entry.config)}
-        keys = {key: document.place("kernel", at, home, key) for home in homes for key in homes[home]}
-        meant = [rule for rule in rules if rule.is_for(values)]
-        variants = [
-            variant
-            for target, choices in guards.items()
-            for dims in choices
-            for variant in _variants(entry, name, args, target, dims, meant, tuned, base, *places, keys)
-        ]
-        numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
+        configs = Configs(
+            entry,
+            name,
+            args,
+            base,
+            [rule for rule in rules if rule.is_for(values)],
+            tuned,
+            document.place("kernel", at),
+            document.place("kernel", at, "config"),
+            _key_places(document, entry, at, values),
+        )
         backward = backward_of(document, entry, at, values)
-        yield KernelPlan(name, entry, args, numbered, document.place("kernel", at, "name"), backward)
+        place = document.place("kernel", at, "name")
+        yield KernelPlan(name, entry, args, configs.variants(guards), place, backward)
+
+
+def _key_places(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> dict[str, Place]:
+    """Where each key stands that the entry searches, lists under ``for``, or gives kernels or configs."""
+    searched = {key: () for table in searches(entry) for key in table.axes}
+    homes = {"tune": searched, "for": values, "args": entry.args, "config": given_values(entry.config)}
+    return {key: document.place("kernel", at, home, key) for home in homes for key in homes[home]}
 
 
 def _check_files(document: Document, entry: Kernel, at: int, base: Path) -> None:
@@ -199,79 +202,6 @@ def _check_files(document: Document, entry: Kernel, at: int, base: Path) -> None
             check_source_file(source, base, document.place("kernel", at, key), what)
         if source is not None and key != "source":  # the kernel itself is imported, these are not
             check_source_name(source, base, document.place("kernel", at, key), what)
-
-
-def _variants(
-    entry: Kernel,
-    name: str,
-    args: Mapping[str, Any],
-    target: Target,
-    dims: Mapping[str, Guard],
-    rules: Sequence[Rule],
-    tuned: TunedConfigs,
-    base: Path,
-    place: Place,
-    config_place: Place,
-    key_places: Mapping[str, Place],
-) -> Iterator[Variant]:
-    """One on a target under guards; one for each schedule where there are several."""
-    rules = [rule for rule in rules if rule.applies(target, dims)]
-    is_auto = entry.config == "auto" or any(rule.is_auto for rule in rules)
-    own = {} if is_auto else given_values(entry.config)
-    config = merge_config(own, rules)
-    source = "manifest" if config else "default"
-    applied = [rule.place for rule in rules if rule.gives_config]
-    if applied:
-        source = "override"
-    places = (*([config_place] if own else []), *applied)
-    variant = Variant(
-        name,
-        entry.source,
-        base,
-        target,
-        dims,
-        args,
-        config,
-        source,
-        0,
-        place,
-        entry.outputs,
-        places,
-        merge_places(key_places, rules),
-        tolerance=merge_tolerance(rules),
-    )
-    schedules = merge_schedules(rules)
-    if schedules is None:
-        yield _tuned(replace(variant, is_auto=is_auto), tuned)
-        return
-    for each in schedules.each:
-        yield replace(
-            variant,
-            dims=narrowed(dims, each.dims),
-            config={**config, **each.config},
-            config_source=schedules.source,
-            value_places=_without(variant.value_places, each.config),
-            cost=each.cost if len(schedules.each) > 1 else "",
-            is_schedule=True,
-            listed_under=dims,
-            tolerance={**variant.tolerance, **given_tolerance(each)},
-        )
-
-
-def _tuned(variant: Variant, tuned: TunedConfigs) -> Variant:
-    """The variant with what was measured for it."""
-    measured = tuned.entry(variant.kernel, variant.target.name, variant.dims)
-    if measured is None:
-        return variant
-    source = f"tuned on {measured.device}, {measured.date}"
-    config = {**variant.config, **measured.config}
-    places = _without(variant.value_places, measured.config)
-    return replace(variant, config=config, config_source=source, value_places=places, is_auto=False)
-
-
-def _without(places: Mapping[str, Place], replaced: Collection[str]) -> dict[str, Place]:
-    """The places of values that no other file gives instead."""
-    return {key: place for key, place in places.items() if key not in replaced}
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
