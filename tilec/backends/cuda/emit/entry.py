@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from tvm import ir as tvm_ir
@@ -73,6 +74,8 @@ from tilec.lowering.emission.storage import convert
 from tilec.lowering.lowered import LoweredKernel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
@@ -115,7 +118,31 @@ class _Entry:
 
     def lower(self) -> LoweredCudaLaunch:
         """The function and how to launch it."""
-        ctx = DeviceContext(
+        ctx = self._context()
+        params, setup = EntryParameters(self.kernel).open(ctx)
+        maps = maps_of(self.launch)
+        ctx.maps = {found: tirx.Var(f"map_{number}", T.TensorMap().ty) for number, found in enumerate(maps)}
+        func = self._function([*params, *ctx.maps.values()], self._code(setup, ctx))
+        texts = grid_texts(self.kernel, self.launch)
+        return LoweredCudaLaunch(
+            func,
+            (" * ".join(f"({text})" for text in texts),) if self._walks else texts,
+            self.launch.threads,
+            notes=self._notes(),
+            roads=in_order(
+                (*self.launch.roads, *ctx.roads, *thread_roads(self.launch), *conflicts(self.launch))
+            ),
+            shared_bytes=pool_bytes(self.launch),
+            cluster=cluster_shape(self.launch),
+            programmatic=self._starts_early,
+            cooperative=has_grid_meet(self.launch.body),
+            tensor_maps=tuple(map_code(found, self.kernel) for found in maps),
+            entry_registers=entry_registers(self.launch),
+            blocks_per_unit=int(self._walks),
+        )
+
+    def _context(self) -> DeviceContext:
+        return DeviceContext(
             self.target,
             Facts(self.kernel, changed_in(self.launch)),
             warps=warps_of(self.launch),
@@ -126,50 +153,41 @@ class _Entry:
             overlapping=named(self.launch),
             lasting=self._lasting(),
         )
-        params, setup = EntryParameters(self.kernel).open(ctx)
-        maps = maps_of(self.launch)
-        ctx.maps = {found: tirx.Var(f"map_{number}", T.TensorMap().ty) for number, found in enumerate(maps)}
-        shared = pool_bytes(self.launch)
+
+    def _code(self, setup: Sequence[tirx.Stmt], ctx: DeviceContext) -> tirx.Stmt:
+        """What each thread does, behind ``setup``."""
         indices, binds = self._indices(ctx)
-        pool = self._pool(shared, ctx)
+        pool = self._pool(pool_bytes(self.launch), ctx)
         ctx.facts.enter_block(self.launch.grid)
         with ctx.facts.remember(_has_blocks(self.launch)):
             body = ctx.block(self.launch.body)
-        early = starts_early(self.launch, self.target)
-        waits = wait_for_predecessor() if early else release_successor(self.kernel, self.launch, self.target)
-        inside = [*setup, *pool, *binds, *_near(ctx), *waits, *([body] if body is not None else [])]
-        code: tirx.Stmt = tirx.AttrStmt(
-            tirx.const(0), "pragma_unroll_explicit", tirx.const(0), sequence(inside)
+        waits = (
+            wait_for_predecessor()
+            if self._starts_early
+            else release_successor(self.kernel, self.launch, self.target)
         )
+        inside = [*setup, *pool, *binds, *_near(ctx), *waits, *([body] if body is not None else [])]
+        code = tirx.AttrStmt(tirx.const(0), "pragma_unroll_explicit", tirx.const(0), sequence(inside))
         for var, tag, extent in reversed(indices):
             axis = tirx.IterVar(tvm_ir.Range(tirx.const(0), extent), var, tirx.IterVar.ThreadIndex, tag)
             code = tirx.AttrStmt(axis, "thread_extent", extent, code)
-        func = marked(
-            tirx.PrimFunc([*params, *ctx.maps.values()], code).with_attr("tirx.noalias", True), self.kernel
-        )
+        return code
+
+    def _function(self, params: Sequence[Var], code: tirx.Stmt) -> tirx.PrimFunc:
+        func = marked(tirx.PrimFunc([*params], code).with_attr("tirx.noalias", True), self.kernel)
         blocks = self.launch.schedule.min_blocks_per_sm or blocks_at_entry(self.launch) or None
-        if blocks is not None:
-            func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
-        notes = [*self.launch.notes, *self.launch.schedule.without_effect("threads")]
-        if is_asked(self.launch) and not early:
-            notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
-        texts = grid_texts(self.kernel, self.launch)
-        return LoweredCudaLaunch(
-            func,
-            (" * ".join(f"({text})" for text in texts),) if self._walks else texts,
-            self.launch.threads,
-            notes=tuple(notes),
-            roads=in_order(
-                (*self.launch.roads, *ctx.roads, *thread_roads(self.launch), *conflicts(self.launch))
-            ),
-            shared_bytes=shared,
-            cluster=cluster_shape(self.launch),
-            programmatic=early,
-            cooperative=has_grid_meet(self.launch.body),
-            tensor_maps=tuple(map_code(found, self.kernel) for found in maps),
-            entry_registers=entry_registers(self.launch),
-            blocks_per_unit=int(self._walks),
-        )
+        return func if blocks is None else func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = (*self.launch.notes, *self.launch.schedule.without_effect("threads"))
+        if not is_asked(self.launch) or self._starts_early:
+            return notes
+        return (*notes, f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
+
+    @cached_property
+    def _starts_early(self) -> bool:
+        """Whether the launch begins before the one in front of it ends."""
+        return starts_early(self.launch, self.target)
 
     @property
     def _walks(self) -> bool:
