@@ -15,7 +15,8 @@ from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.loops import loop_extents, widest_share
+from tilec.backends.cuda.analysis.loop_widths import widest_share
+from tilec.backends.cuda.analysis.loops import loop_extents
 from tilec.backends.cuda.analysis.low_places import element_place, is_dense, low_place
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import divides, holds_vector, vector_width, widest

@@ -25,13 +25,13 @@ from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.asked_layouts import obeyed
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
+from tilec.backends.cuda.analysis.loop_widths import vector_widths
 from tilec.backends.cuda.analysis.loops import (
     fitting_fragment,
     followed,
     loop_extents,
     loop_layout,
     loop_lines,
-    vector_widths,
 )
 from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of

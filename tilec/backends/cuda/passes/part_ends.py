@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.cuts import border, cut_of, least_of
-from tilec.backends.cuda.analysis.loops import loop_extents, widest_share
+from tilec.backends.cuda.analysis.loop_widths import widest_share
+from tilec.backends.cuda.analysis.loops import loop_extents
 from tilec.backends.cuda.analysis.low_places import is_dense
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import holds_vector, vector_width, widest
