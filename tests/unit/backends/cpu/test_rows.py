@@ -18,8 +18,9 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.exprs import int_value
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import walk
+from tilec.ir.nodes import Block, walk
 from tilec.language.frontend.elaborate import elaborate
+from tilec.lowering.analysis.accesses import inlined, values_of
 from tilec.targets import parse_target
 
 sys.path.insert(0, str(Path(__file__).parents[4] / "examples/kernels"))
@@ -150,6 +151,12 @@ def dots_by_hand(W, X, width=64):
     return Y
 
 
+def rows_later(asked: AskAhead, body: Block) -> int | None:
+    """How many rows behind the one at hand the row is that is asked for, where that is known."""
+    apart = inlined(asked.ahead[0] - asked.indices[0], values_of(walk(body)))
+    return int_value(sym.Analyzer().simplify(apart))
+
+
 @pytest.mark.parametrize(("columns", "rows"), [(1024, 8), (1088, 8), (16384, 1)])
 def test_weights_that_are_read_once_are_asked_for_32_kb_ahead(columns: int, rows: int):
     dims = {"N": Guard(), "K": Guard(eq=columns)}
@@ -158,7 +165,35 @@ def test_weights_that_are_read_once_are_asked_for_32_kb_ahead(columns: int, rows
     )
     (asked,) = (stmt for stmt in walk(lowered.body) if isinstance(stmt, AskAhead))
     assert asked.near == SECOND
-    assert int_value(sym.Analyzer().simplify(asked.ahead[0] - asked.indices[0])) == rows
+    assert rows_later(asked, lowered.body) == rows
     random = np.random.default_rng(3)
     w, x = random.uniform(1, 2, (9, columns)).astype(np.float32), random.uniform(1, 2, columns)
     np.testing.assert_allclose(dots_by_hand(w, x.astype(np.float32)), w @ x, rtol=1e-4)
+
+
+@tilec.jit
+def scaled_dots(W, S, X, width=64):
+    N, K, G = T.const("N K G")
+    W: T.Tensor[[N, K], T.float32]
+    S: T.Tensor[[N, G], T.float32]
+    X: T.Tensor[[K], T.float32]
+    Y = T.empty((N,), T.float32)
+    with T.Kernel(1, threads=32):
+        for row in T.serial(N):
+            total, result = T.alloc_fragment((width,), T.float32), T.alloc_fragment((1,), T.float32)
+            T.clear(total)
+            for block in T.serial(K // width):
+                for i in T.Parallel(width):
+                    total[i] += X[block * width + i] * W[row, block * width + i] * S[row, block]
+            T.reduce_sum(total, result)
+            Y[row] = result[0]
+    return Y
+
+
+def test_short_rows_beside_long_ones_are_asked_for_no_earlier_than_these():
+    dims = {"N": Guard(), "K": Guard(eq=2048), "G": Guard(eq=32)}
+    kernel = elaborate(scaled_dots, name="kernel", dims=dims, args={}, config={})
+    lowered = lower(kernel, parse_target("x86-64-v4"))
+    asked = [stmt for stmt in walk(lowered.body) if isinstance(stmt, AskAhead)]
+    later = {stmt.buffer.name: rows_later(stmt, lowered.body) for stmt in asked}
+    assert later == {"W": 4, "S": 4}

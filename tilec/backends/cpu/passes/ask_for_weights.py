@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -17,7 +19,7 @@ from tvm import sym, tirx
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.products.tir import CACHE_LINE, SECOND
 from tilec.ir.exprs import dtype_of, int_value, linear_in, same, substitute, uses
-from tilec.ir.nodes import Block, For, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.accesses import Access, tensor_reads, values_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from tilec.ir.stmt import Buffer
 
-#: Bytes from a row to the one that is asked for, at least: docs/performance/cpu-2026-11-26.md.
+#: Bytes that are read from a row to the one that is asked for, at least: docs/performance/cpu-2026-11-26.md.
 _AHEAD = 32768
 #: Type of sizes in bytes.
 _BYTES = "int64"
@@ -44,13 +46,24 @@ class AskForWeights(LaunchPass):
 
 
 def _asking(block: Block, names: dict[Var, Expr]) -> Block:
-    return tuple(_with_rows(stmt, names) if isinstance(stmt, For) else stmt for stmt in block)
+    return tuple(chain.from_iterable(_with_rows(s, names) if isinstance(s, For) else (s,) for s in block))
 
 
-def _with_rows(rows: For, names: dict[Var, Expr]) -> For:
-    columns = (_Columns(rows.var, (stmt,), names) if isinstance(stmt, For) else stmt for stmt in rows.body)
-    body = (each.asking() if isinstance(each, _Columns) else each for each in columns)
-    return replace(rows, body=tuple(body))
+def _with_rows(rows: For, names: dict[Var, Expr]) -> Block:
+    nests = [_Columns(rows.var, (stmt,), names) for stmt in rows.body if isinstance(stmt, For)]
+    if not (read := [item.buffer for nest in nests for item in nest.lines()]):
+        return (rows,)
+    later, rest = tirx.Var("later", dtype_of(rows.var)), iter(nests)
+    body = (next(rest).asking(later) if isinstance(stmt, For) else stmt for stmt in rows.body)
+    count = tirx.Cast(dtype_of(rows.var), _later(read))
+    return Bind(later, count, loc=rows.loc), replace(rows, body=tuple(body))
+
+
+def _later(read: list[Buffer]) -> Expr:
+    """How many rows of the longest that is read come to that many bytes: a short row beside it, asked for
+    earlier than that, would be out of the cache again before it is read."""
+    longest = reduce(tirx.max, map(_row_bytes, dict.fromkeys(read)), tirx.const(1, _BYTES))
+    return tirx.truncdiv(tirx.const(_AHEAD - 1, _BYTES), longest) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +75,29 @@ class _Columns:
     loops: tuple[For, ...]
     names: dict[Var, Expr]
 
-    def asking(self) -> For:
-        """The innermost loop, whose Parallels ask ahead, and those of loops inside."""
-        return replace(self.loops[-1], body=tuple(map(self._asking, self.loops[-1].body)))
+    def lines(self) -> Iterator[Access]:
+        """What is asked for, in the innermost loop and in those inside."""
+        for stmt in self.loops[-1].body:
+            if isinstance(stmt, For):
+                yield from self._inside(stmt).lines()
+            elif isinstance(stmt, Parallel):
+                yield from self._lines(stmt)
 
-    def _asking(self, stmt: Stmt) -> Stmt:
+    def asking(self, later: Var) -> For:
+        """The innermost loop, whose Parallels ask for rows ``later``, and those of loops inside."""
+        body = (self._asking(stmt, later) for stmt in self.loops[-1].body)
+        return replace(self.loops[-1], body=tuple(body))
+
+    def _asking(self, stmt: Stmt, later: Var) -> Stmt:
         if isinstance(stmt, For):
-            return replace(self, loops=(*self.loops, stmt)).asking()
-        return self._ahead(stmt) if isinstance(stmt, Parallel) else stmt
+            return self._inside(stmt).asking(later)
+        return self._ahead(stmt, later) if isinstance(stmt, Parallel) else stmt
 
-    def _ahead(self, work: Parallel) -> Parallel:
-        return replace(work, body=(*work.body, *map(self._asked, self._lines(work))))
+    def _inside(self, loop: For) -> _Columns:
+        return replace(self, loops=(*self.loops, loop))
+
+    def _ahead(self, work: Parallel, later: Var) -> Parallel:
+        return replace(work, body=(*work.body, *(self._asked(item, later) for item in self._lines(work))))
 
     def _lines(self, work: Parallel) -> Iterator[Access]:
         """Of the elements of rows that ``work`` reads one in a cache line."""
@@ -91,9 +116,8 @@ class _Columns:
         again = any(uses(index, (self.row,)) for index in columns)
         return not again and all(any(uses(index, (var,)) for index in columns) for var in picks)
 
-    def _asked(self, item: Access) -> AskAhead:
-        rows = tirx.truncdiv(tirx.const(_AHEAD - 1, _BYTES), _row_bytes(item.buffer)) + 1
-        following = {self.row: self.row + tirx.Cast(dtype_of(self.row), rows)}
+    def _asked(self, item: Access, later: Var) -> AskAhead:
+        following = {self.row: self.row + later}
         ahead = tuple(substitute(index, following) for index in item.indices)
         return AskAhead(item.buffer, item.indices, ahead, SECOND)
 
@@ -104,7 +128,7 @@ def _row_bytes(buffer: Buffer) -> Expr:
     size = tirx.const(element_bytes(str(buffer.dtype)), _BYTES)
     for count in apart:
         size = size * tirx.Cast(_BYTES, count)
-    return tirx.max(size, tirx.const(1, _BYTES))
+    return size
 
 
 def _trips(loop: For) -> int:
