@@ -95,19 +95,21 @@ def codes_of(W, j, unit, p):
 
 
 @T.macro
-def add_q4_0(W, j, unit, count, numbers, scale, starts, rows, sums):
-    """Adds the products of ``count`` units of W's row ``j``, each lane to its own of ``sums``."""
+def add_q4_0(W, j, unit, count, numbers, scale, added, rows, sums, less):
+    """Adds the products of ``count`` units of W's row ``j``, each lane to its own of ``sums``, and to
+    ``less`` what the offset comes to, an eighth of it, a lane for each step."""
     steps = T.alloc_fragment((count * _PARTS,), "float32")
     alone = len(rows) == 1
     for part in T.Parallel(count * _PARTS):
         unscaled = float_of(half_at(W, j, unit * _PARTS + part, 0))
         steps[part] = unscaled * scale[rows[0], unit + part // _PARTS] if alone else unscaled
+        for i, m in enumerate(rows):
+            less[i][part] = T.fma(unscaled, added[m, unit * _PARTS + part], less[i][part])
     for u in tuple(range(count)):
         for p in T.Parallel(WORDS):
             step = steps[u * _PARTS + p // 4]
             for i, m in enumerate(rows):
-                found = words("q4_0", W, j, numbers, m, unit + u, 0, p, (0, 1), starts[m, unit + u, p])
-                value = T.cast(found, "float32")
+                value = T.cast(words("q4_0", W, j, numbers, m, unit + u, 0, p, (0, 1)), "float32")
                 if alone:
                     sums[i][p] = T.fma(value, step, sums[i][p])
                 else:
@@ -115,8 +117,8 @@ def add_q4_0(W, j, unit, count, numbers, scale, starts, rows, sums):
 
 
 @T.macro
-def add_q4_k(W, j, unit, count, numbers, scale, added, rows, sums):
-    """As :func:`add_q4_0`; what the minima come to is taken off in eight of the lanes."""
+def add_q4_k(W, j, unit, count, numbers, scale, added, rows, sums, less):
+    """As :func:`add_q4_0`; what the minima come to is taken off in eight of the lanes of ``sums``."""
     floats, steps = T.alloc_fragment((2,), "uint16"), T.alloc_fragment((WORDS,), "float32")
     for number in (0, 1):
         floats[number] = half_at(W, j, unit, 2 * number)
@@ -143,9 +145,9 @@ def float_of(bits):
     return T.cast(T.reinterpret(bits, "float16"), "float32")
 
 
-def words(form, W, j, numbers, m, unit, half, p, planes, start=0):
-    """``start``, and the products of 128 weights of W's row ``j`` (`byte_of`), ``planes`` of the halves of
-    their bytes, and of row ``m`` of the activations, in the words of lane ``p``."""
+def words(form, W, j, numbers, m, unit, half, p, planes):
+    """The products of 128 weights of W's row ``j`` (`byte_of`), ``planes`` of the halves of their bytes, and
+    of row ``m`` of the activations, in the words of lane ``p``."""
     run = unit * (UNITS[form] // RUN) + half
 
     def weights(plane, byte):
@@ -162,7 +164,7 @@ def words(form, W, j, numbers, m, unit, half, p, planes, start=0):
             for plane in planes
         )
 
-    return products(0) * 256 + (start + products(1))
+    return products(0) * 256 + products(1)
 
 
 @T.macro
@@ -285,7 +287,7 @@ def linear_gguf(
     units, runs = wide // UNITS[form], UNITS[form] // RUN
     #: Units of K and what the last tile lacks, whose activations are 0.
     padded = T.ceildiv(K, bK) * pieces * units
-    add, offset = (add_q4_0, 8) if form == "q4_0" else (add_q4_k, 0)
+    add = add_q4_0 if form == "q4_0" else add_q4_k
 
     @T.prim_func
     def main(
@@ -296,11 +298,8 @@ def linear_gguf(
         """C = A @ W.T, W in blocks of 4-bit weights as GGUF files have them."""
         numbers = T.alloc_global((M, padded * runs, 2, 2, RUN // 2), "int8")
         scale = T.alloc_global((M, padded * runs), "float32")
-        if offset:
-            added = T.alloc_global((M, padded, WORDS), "int32")
-        else:
-            added = T.alloc_global((M, padded * runs * _PARTS), "float32")
-        integers(A, numbers, scale, added, lambda plane, at: order(form, plane, at), _PARTS, offset)
+        added = T.alloc_global((M, padded * runs * _PARTS), "float32")
+        integers(A, numbers, scale, added, lambda plane, at: order(form, plane, at), _PARTS)
         operands = (numbers, scale, added)
         with T.Kernel(T.ceildiv(N, bN), threads=threads) as bx:
             total = T.alloc_fragment((bM, bN, WORDS), "float32")
@@ -314,16 +313,26 @@ def linear_gguf(
                         first, count = ko * units, T.min(units, K // UNITS[form] - ko * units)
                         whole = T.min(units // together, K // several - ko * (units // together))
                         sums = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
-                        for own in sums:
+                        less = [T.alloc_fragment((WORDS,), "float32") for _ in rows]
+                        for own in (*sums, *less):
                             T.clear(own)
                         for s in T.serial(whole):
-                            add(W, bx * bN + column, first + s * together, together, *operands, rows, sums)
+                            add(
+                                W,
+                                bx * bN + column,
+                                first + s * together,
+                                together,
+                                *operands,
+                                rows,
+                                sums,
+                                less,
+                            )
                         if together > 1:
                             for s in T.serial(T.max(whole, 0) * together, count):
-                                add(W, bx * bN + column, first + s, 1, *operands, rows, sums)
+                                add(W, bx * bN + column, first + s, 1, *operands, rows, sums, less)
                         for p in T.Parallel(WORDS):
-                            for i, own in enumerate(sums):
-                                total[i, column, p] += own[p]
+                            for i, (own, offsets) in enumerate(zip(sums, less, strict=True)):
+                                total[i, column, p] += own[p] - 8.0 * offsets[p]
                 T.reduce_sum(total, result, dim=2)
                 for i, j in T.Parallel(bM, bN):
                     C[mo * bM + i, bx * bN + j] = result[i, j]
