@@ -84,7 +84,7 @@ WINDOWS = System(
     archive="lib{name}.a",
     beside="{name}.lib",
     versioned="",
-    libraries=("synchronization",),
+    libraries=(),
     lacks=frozenset({"hip", "metal"}),
 )
 SYSTEMS = (LINUX, MACOS, WINDOWS)

@@ -25,9 +25,36 @@ LOCAL void system_lock(system_mutex* mutex) { AcquireSRWLockExclusive((PSRWLOCK)
 LOCAL void system_unlock(system_mutex* mutex) { ReleaseSRWLockExclusive((PSRWLOCK)mutex); }
 LOCAL void system_renew(system_mutex* mutex) { InitializeSRWLock((PSRWLOCK)mutex); }
 
-LOCAL void system_wait(uint32_t* word, uint32_t seen) { WaitOnAddress(word, &seen, sizeof(seen), INFINITE); }
-LOCAL void system_wake_one(uint32_t* word) { WakeByAddressSingle(word); }
-LOCAL void system_wake_all(uint32_t* word) { WakeByAddressAll(word); }
+/* Looked up by name: with other linkers their import library has another name, or there is none. */
+static struct {
+  system_once once;
+  BOOL(WINAPI* wait)(volatile VOID* word, PVOID seen, SIZE_T size, DWORD milliseconds);
+  VOID(WINAPI* wake_one)(PVOID word);
+  VOID(WINAPI* wake_all)(PVOID word);
+} words = {.once = SYSTEM_ONCE};
+
+static void find_words(void) {
+  char why[128];
+  void* library = system_open("api-ms-win-core-synch-l1-2-0.dll", why, sizeof(why));
+  *(void**)&words.wait = system_symbol(library, "WaitOnAddress");
+  *(void**)&words.wake_one = system_symbol(library, "WakeByAddressSingle");
+  *(void**)&words.wake_all = system_symbol(library, "WakeByAddressAll");
+}
+
+LOCAL void system_wait(uint32_t* word, uint32_t seen) {
+  system_run_once(&words.once, find_words);
+  words.wait(word, &seen, sizeof(seen), INFINITE);
+}
+
+LOCAL void system_wake_one(uint32_t* word) {
+  system_run_once(&words.once, find_words);
+  words.wake_one(word);
+}
+
+LOCAL void system_wake_all(uint32_t* word) {
+  system_run_once(&words.once, find_words);
+  words.wake_all(word);
+}
 
 /* Code that threads are in, or come back to, is not unloaded. */
 static void stay_loaded(void) {

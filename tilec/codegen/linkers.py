@@ -57,7 +57,7 @@ def _pe(wanted: SharedLibrary) -> tuple[str, ...]:
     names = wanted.path.with_name("exports.def")
     names.write_text("EXPORTS\n" + "".join(f"  {name}\n" for name in wanted.exports), encoding="utf-8")
     beside = wanted.path.with_suffix(".lib")
-    return (str(names), f"-Wl,--out-implib,{beside}", "-Wl,--gc-sections", "-lapi-ms-win-core-synch-l1-2-0")
+    return (str(names), f"-Wl,--out-implib,{beside}", "-Wl,--gc-sections")
 
 
 _FLAGS: dict[str, Callable[[SharedLibrary], tuple[str, ...]]] = {
