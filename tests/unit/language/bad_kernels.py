@@ -863,3 +863,52 @@ def not_called(A: Ints, B: Ints):
 def element_exp(A: Floats, B: Floats):
     with T.Kernel(8) as bx:
         B[bx] = A[bx].exp()
+
+
+@T.prim_func
+def numpy_mean(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = np.mean(A)
+
+
+@T.prim_func
+def numpy_where(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = np.where(A[bx] > 0, A[bx], 0)
+
+
+@T.prim_func
+def three_sided_pow(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = pow(A[bx], 2, 5)
+
+
+@T.prim_func
+def kernel_not_called(A: Ints, B: Ints):
+    with T.Kernel as bx:
+        B[bx] = 1
+
+
+@T.prim_func
+def loop_not_called(A: Ints, B: Ints):
+    with T.Kernel(8):
+        for i in T.Parallel:
+            B[i] = A[i]
+
+
+@T.macro
+def doubled(A, i):
+    A[i] = A[i] * 2
+
+
+@T.prim_func
+def macro_not_called(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        doubled
+        T.copy(A, B)
+
+
+@T.prim_func
+def nothing_chosen(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx] if A[bx] > 0 else None

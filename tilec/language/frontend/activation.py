@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
@@ -294,13 +293,8 @@ class Activation:
         """A statement that is a value and no call."""
         if isinstance(value, Value):
             self._builder.warn_once("a value is computed and not used: store it with =, or leave it out")
-        elif isinstance(value, (FunctionType, type)):
-            raise source_error(
-                SourceTypeError,
-                f"{value.__name__} is named and not called",
-                why="the statement does nothing",
-                remedy="put brackets behind it, with its arguments",
-            )
+        else:
+            _check_called(value, "the statement does nothing")
 
     def matched(self, subject: Any) -> Any:
         """The subject of a ``match`` with numbers or texts among its patterns."""
@@ -321,6 +315,8 @@ class Activation:
         subject = resolve(subject)
         if isinstance(subject, Nest):
             subject.names = names
+        elif not hasattr(type(subject), "__iter__"):
+            _check_called(subject, "a loop runs over what it gives")
         return Loop(self._builder, subject)
 
     def open_while(self) -> Frame:
@@ -357,6 +353,8 @@ class Activation:
         """The subject of a ``with``."""
         if isinstance(manager, Kernel):
             manager.names = names
+        elif not hasattr(type(manager), "__enter__"):
+            _check_called(manager, "a with block enters what it gives")
         return manager
 
     def returned(self, value: Any = None) -> Any:
@@ -367,6 +365,17 @@ class Activation:
                 remedy = "return behind the block, as far to the left as `with T.Kernel` stands"
             raise unsupported("return inside a runtime region", remedy=remedy)
         return value
+
+
+def _check_called(value: Any, why: str) -> None:
+    """Refuses a function, a macro or a class in the place of what a call of it gives."""
+    if callable(value) and hasattr(value, "__name__"):
+        raise source_error(
+            SourceTypeError,
+            f"{value.__name__} is named and not called",
+            why=why,
+            remedy="put brackets behind it, with its arguments",
+        )
 
 
 def _is_reference(value: Any) -> bool:

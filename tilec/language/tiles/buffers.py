@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceError, SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
-from tilec.language.values.arithmetic import Arithmetic
+from tilec.language.values.arithmetic import Arithmetic, no_array
 from tilec.language.values.operand_errors import FOR_A_WHOLE, lacking, several
 from tilec.language.values.operands import expression, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
@@ -184,6 +184,12 @@ class Buffer:
     __neg__ = __pos__ = __abs__ = __invert__ = __divmod__ = __rdivmod__ = __round__ = _no_operand
     #: NumPy takes what it does not know for one number; with this it refuses.
     __array_ufunc__ = None
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """NumPy's functions are for arrays; the shape they may have."""
+        if function.__name__ == "shape":
+            return self.shape
+        raise no_array(function.__name__, f"buffer {self.name}", whole=True, instead=_OF_ARRAYS)
 
     def __eq__(self, other: object) -> bool:
         """Two names of one buffer are equal; a number is no answer about all of its elements."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tilec.errors import SourceTypeError
+from tilec.errors import SourceError, SourceTypeError
 from tilec.language.values.namespace import namespace
 from tilec.language.values.other_names import INSTEAD
 from tilec.language.values.places import source_error, unsupported
@@ -21,15 +21,29 @@ _OF_NUMPY = {
     "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
 }  # fmt: skip
 
+#: What stands for functions of NumPy; T.where is refused.
+_OF_ELEMENTS = {**INSTEAD, "where": "T.if_then_else"}
+
 #: NumPy's reductions by the functions that they repeat.
 _REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 
 
-def _in_place_of(name: str, method: str) -> str:
-    """What to write for a function of NumPy."""
-    if method != "reduce" and hasattr(namespace(), name):
-        return f"use T.{name}"
-    return f"use {INSTEAD[name]}" if name in INSTEAD else "compute on elements in a T.Parallel loop"
+def _in_place_of(name: str, whole: bool, instead: Mapping[str, str]) -> str:
+    """What to write for a function of NumPy; of a ``whole`` array for one of that name."""
+    own = f"T.{name}" if not whole and hasattr(namespace(), name) else None
+    found = instead.get(name, own)
+    return f"use {found}" if found else "compute on elements in a T.Parallel loop"
+
+
+def no_array(name: str, what: str, *, whole: bool, instead: Mapping[str, str] = _OF_ELEMENTS) -> SourceError:
+    """NumPy's function ``name`` was given ``what`` of the language, which is no array; ``instead`` of it
+    something else stands for elements, or for a ``whole`` tile."""
+    return source_error(
+        SourceTypeError,
+        f"np.{name} does not take {what}",
+        why=f"NumPy computes while the kernel is built, when {what} has no value yet",
+        remedy=_in_place_of(name, whole, instead),
+    )
 
 
 @dataclass(frozen=True)
@@ -103,8 +117,9 @@ class Arithmetic:
     def __abs__(self) -> Any:
         return self.rules.absolute(self)
 
-    def __pow__(self, other: Any) -> Any:
-        raise unsupported("operator ** on expressions", remedy="use T.pow")
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        remedy = "use T.pow" if modulus is None else "multiply, and take the remainder with %"
+        raise unsupported("operator ** on expressions", remedy=remedy)
 
     __rpow__ = __pow__
 
@@ -118,12 +133,11 @@ class Arithmetic:
             left, right = (side.item() if hasattr(side, "item") else side for side in inputs)
             return self.rules.apply(symbol, left, right)
         name = _REDUCTIONS.get(function.__name__, "sum") if method == "reduce" else function.__name__
-        raise source_error(
-            SourceTypeError,
-            f"np.{name} does not take an expression",
-            why="NumPy computes while the kernel is built, when the expression has no value yet",
-            remedy=_in_place_of(name, method),
-        )
+        raise no_array(name, "an expression", whole=method == "reduce")
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """NumPy's functions are for arrays."""
+        raise no_array(function.__name__, "an expression", whole=False)
 
     def __round__(self, digits: int | None = None) -> Any:
         raise source_error(SourceTypeError, "round() does not take an expression", remedy="use T.round")

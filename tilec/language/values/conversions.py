@@ -43,9 +43,13 @@ def tirx_function(name: str) -> Callable[..., Any]:
     return found
 
 
-def common(a: Any, b: Any) -> tuple[Value, Value]:
-    """Two operands in the dtype that an operator would bring them to."""
+def common(a: Any, b: Any, construct: str) -> tuple[Value, Value]:
+    """Two operands of ``construct`` in the dtype that an operator would bring them to. Raises
+    `SourceTypeError` for what is neither a number nor an expression."""
     left, right = resolve(a), resolve(b)
+    for side in (left, right):
+        if not (is_symbolic(side) or is_number(side)):
+            raise no_operand(construct, side)
     if not is_symbolic(left, right):
         left = wrap(left)
     target = apply("max", left, right).dtype

@@ -37,7 +37,7 @@ def truncmod(a: Any, b: Any) -> Any:
 
 def _truncating(name: str, a: Any, b: Any) -> Any:
     if is_symbolic(a, b):
-        left, right = common(a, b)
+        left, right = common(a, b, f"T.{name}")
         return Value(tirx_function(name)(left.expr, right.expr))
     quotient = builtins.abs(a) // builtins.abs(b) * (1 if (a < 0) == (b < 0) else -1)
     return quotient if name == "truncdiv" else a - quotient * b

@@ -200,7 +200,7 @@ def if_then_else(cond: Any, t: Any, f: Any) -> Any:
     cond = resolve(cond)
     if not isinstance(cond, Value):
         return t if cond else f
-    left, right = common(t, f)
+    left, right = common(t, f, "T.if_then_else")
     return Value(tirx_function("if_then_else")(condition(cond, "T.if_then_else"), left.expr, right.expr))
 
 

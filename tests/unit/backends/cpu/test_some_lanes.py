@@ -116,3 +116,17 @@ def test_the_remedy_names_what_has_no_mask() -> None:
     lowered = to_tir(lower(parse_kernel(LOOPED), target), target)
     (loss,) = (road.loss for road in roads(lowered.launches[0]) if road.loss is not None)
     assert "leave loops, atomic updates and tiles out of the branch" in loss.remedy
+
+
+@pytest.mark.parametrize(
+    ("told", "remedy"),
+    [
+        ('check(X[i] > 0.0, "positive")', "assert outside of the loop"),
+        ('print("x {}", X[i])', "print outside of the loop"),
+    ],
+)
+def test_the_remedy_names_what_is_told_of_an_element(told: str, remedy: str) -> None:
+    target = parse_target("x86-64-v3")
+    text = LOOPED.partition("        if X")[0] + f"        {told}\n        Y[i] = X[i]\n"
+    lowered = to_tir(lower(parse_kernel(text), target), target)
+    assert [road.loss.remedy for road in roads(lowered.launches[0]) if road.loss is not None] == [remedy]

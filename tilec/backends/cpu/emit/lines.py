@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @emit.register(Print)
 def _emit_print(stmt: Print, ctx: LaneContext) -> tirx.Stmt | None:
-    _one_at_a_time(ctx)
+    _one_at_a_time(ctx, "lines are written", "print outside of the loop")
     calls = [_call("text", one) if isinstance(one, str) else _call(dtype_of(one), one)
              for one in pieces(stmt, ctx)]  # fmt: skip
     return tirx.SeqStmt([*calls, _call("end")])
@@ -28,7 +28,7 @@ def _emit_print(stmt: Print, ctx: LaneContext) -> tirx.Stmt | None:
 
 @emit.register(Check)
 def _emit_check(stmt: Check, ctx: LaneContext) -> tirx.Stmt | None:
-    _one_at_a_time(ctx)
+    _one_at_a_time(ctx, "elements are checked", "assert outside of the loop")
     failed = tirx.call_extern("int32", "tilec_check_failed", stmt.text)
     return tirx.IfThenElse(tirx.Not(ctx.value(stmt.cond)), tirx.Evaluate(failed), None)
 
@@ -37,6 +37,6 @@ def _call(kind: str, *args: Expr | str) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_extern("int32", f"tilec_line_{kind}", *args))
 
 
-def _one_at_a_time(ctx: LaneContext) -> None:
+def _one_at_a_time(ctx: LaneContext, told: str, remedy: str) -> None:
     if ctx.lanes is not None:
-        raise NotVectorisable("lines are written one after the other", "print outside of the loop")
+        raise NotVectorisable(f"{told} one after the other", remedy)
