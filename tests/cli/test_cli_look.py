@@ -229,6 +229,7 @@ def test_inspect_explains_for_machines_that_are_elsewhere(
         (["--shape", "n=1", "--target", "sm_91"], "unknown target"),
         (["--target", "sm_90a"], "give its dims with --shape"),
         (["--shape", "n=1", "--asm"], "give one of them"),
+        (["--asm", "--json"], "--asm prints assembly, not JSON"),
     ],
 )
 def test_wrong_questions_to_inspect_are_told(
@@ -343,7 +344,8 @@ def test_bench_measures_a_library(tilec: Callable, manifest: Path, library: Path
         (["--shape", "n=1", "--shapes", "s.json"], "give one of them"),
         (["--shape", "m=1"], "give every dim of one (saxpy: n; saxpy_float32: n)"),
         (["--shape", "n=1", "--shape", "m=1"], "no kernel has the dims m"),
-        (["--kernel", "nothing"], "no kernel matches nothing"),
+        (["--kernel", "nothing"], 'no kernel matches "nothing"'),
+        (["--kernel", "saxpy", "--kernel", "sacspy"], 'did you mean "saxpy"?'),
         (["--clock", "cpu"], "is for --threads 1"),
     ],
 )

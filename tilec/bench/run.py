@@ -18,6 +18,7 @@ from tilec.bench.peers import NoPeer, import_torch, peer_call
 from tilec.bench.shapes import typical_shapes
 from tilec.errors import InputError, Place
 from tilec.families import device_named
+from tilec.manifest.patterns import kernels_meant
 from tilec.package.inspect import find_library, no_such_dims
 from tilec.portable.timing import Sampler, Timing, measure
 from tilec.trials.facts import KernelFacts, VariantFacts
@@ -130,15 +131,8 @@ def bench_library(
 def _chosen(library: Path, request: Request) -> list[tuple[KernelFacts, dict[str, int]]]:
     """Kernels and dims. Raises InputError where there are none, or a dim is unknown or missing."""
     facts = {kernel.name: kernel for kernel in read_facts(library)}
-    named = [
-        kernel for kernel in facts.values() if any(fnmatchcase(kernel.name, glob) for glob in request.kernels)
-    ]
-    if not named:
-        raise InputError(
-            f"no kernel matches {', '.join(request.kernels)}",
-            place=Place(str(library)),
-            remedy=f"known here: {', '.join(facts)}",
-        )
+    meant = kernels_meant(request.kernels, facts, library)
+    named = [kernel for name, kernel in facts.items() if name in meant]
     if request.shapes is None:
         return [(kernel, dims) for kernel in named for dims in typical_shapes(kernel)]
     chosen = []

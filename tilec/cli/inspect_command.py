@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,8 @@ def command(
         raise click.UsageError(f"{name} says where a call would run; give its dims with --shape")
     if (shape is not None) + asm + roads > 1:
         raise click.UsageError("--shape, --asm and --roads ask for different things; give one of them")
+    if asm and as_json:
+        raise click.UsageError("--asm prints assembly, not JSON; leave one of them out")
     info = read_library(library)
     kernels = _matching(info, pattern)
     if shape is not None:
@@ -84,16 +85,11 @@ def command(
 
 
 def _matching(info: LibraryInfo, pattern: str) -> list[dict[str, Any]]:
-    from tilec.manifest.problems import suggestion
+    from tilec.manifest.patterns import kernels_meant
 
     every = info.metadata["kernels"]
-    chosen = [kernel for kernel in every if fnmatchcase(kernel["name"], pattern)]
-    if not chosen:
-        names = [kernel["name"] for kernel in every]
-        raise InputError(
-            f'no kernel matches "{pattern}"', place=Place(str(info.path)), remedy=suggestion(pattern, names)
-        )
-    return chosen
+    meant = kernels_meant([pattern], (kernel["name"] for kernel in every), info.path)
+    return [kernel for kernel in every if kernel["name"] in meant]
 
 
 def _explain(

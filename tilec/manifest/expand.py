@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from tilec.manifest.overrides import (
     Rule,
     known_as,
 )
+from tilec.manifest.patterns import kernels_meant
 from tilec.manifest.problems import manifest_error, suggestion
 from tilec.manifest.schedules import ScheduleFiles, check_schedules
 from tilec.manifest.sources import check_source_file, check_source_name
@@ -265,19 +265,12 @@ def _check_values(entry: Kernel, override: Override, place: Place) -> None:
 
 def _select(plan: Plan, chosen: Collection[Target], kernels: Sequence[str]) -> Plan:
     """The part of a plan that the command line asked for."""
-    for pattern in kernels:
-        if not any(fnmatchcase(kernel.name, pattern) for kernel in plan.kernels):
-            names = [kernel.name for kernel in plan.kernels]
-            raise InputError(
-                f'no kernel matches "{pattern}"',
-                place=Place(str(plan.path)),
-                remedy=suggestion(pattern, names),
-            )
+    meant = kernels_meant(kernels, (kernel.name for kernel in plan.kernels), plan.path)
     kept = []
     for kernel in plan.kernels:
         targets = _targets_for(chosen, {variant.target for variant in kernel.variants})
         variants = tuple(variant for variant in kernel.variants if variant.target in targets)
-        if variants and (not kernels or any(fnmatchcase(kernel.name, pattern) for pattern in kernels)):
+        if variants and (not kernels or kernel.name in meant):
             kept.append(replace(kernel, variants=variants))
     return replace(plan, kernels=tuple(kept))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from tilec.backends.limits import limits_of
 from tilec.errors import InputError, Place, VerifyError
 from tilec.families import device_named, family_at, family_of
 from tilec.ir.num_sms import NUM_SMS
+from tilec.manifest.patterns import kernels_meant
 from tilec.portable.guarded import Guarded, OnDevice
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded
@@ -54,17 +54,18 @@ def choose(
 ) -> list[tuple[KernelFacts, VariantFacts]]:
     """The variants that match, of the families that are wanted; of all without any. Raises InputError where
     none does."""
-    named = [kernel for kernel in facts if any(fnmatchcase(kernel.name, glob) for glob in kernels)]
+    meant = kernels_meant(kernels, (kernel.name for kernel in facts), path)
+    named = [kernel for kernel in facts if kernel.name in meant]
     found = [(kernel, each) for kernel in named for each in kernel.variants if variant in (None, each.id)]
     if not found:
-        what = f"there is no variant {variant} in the kernels chosen" if named else "no kernel matches"
+        what = f"there is no variant {variant} in the kernels chosen"
         raise InputError(what, place=Place(str(path)), remedy="tilec inspect lists kernels and variants")
     if not wanted:
         return found
     fitting = [each for each in found if family_of(parse_target(each[1].target)) in wanted]
     if not fitting:
         titles = " or ".join(each.title for each in wanted)
-        remedy = f"leave --device out, or add {titles} targets to the manifest"
+        remedy = f"check on the CPU, without --device and --emulate, or add {titles} targets to the manifest"
         what = f"the variants chosen have no {titles} code"
         raise InputError(what, place=Place(str(path)), remedy=remedy)
     return fitting

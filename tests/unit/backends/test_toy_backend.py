@@ -159,8 +159,9 @@ def test_devices_that_are_not_there_are_told(made) -> None:
     library = made[0].report.library
     with pytest.raises(EnvironmentError_, match="there is no toys device 1 to verify on"):
         verify_library(library, device="toy:1", isolated=False)
-    with pytest.raises(InputError, match="the variants chosen have no CUDA code"):
+    with pytest.raises(InputError, match="the variants chosen have no CUDA code") as caught:
         verify_library(library, device="cuda")
+    assert caught.value.remedy.startswith("check on the CPU, without --device and --emulate, or add CUDA")
 
 
 def test_calls_are_measured_on_it(made) -> None:
