@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilec.build.asked import asked_roads, remarks_on_roads
 from tilec.build.device_limits import check_limits
-from tilec.build.idle_keys import remarks_on_keys
+from tilec.build.idle_keys import remarks_on_cpus, remarks_on_keys
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
 from tilec.build.sampling import Choice, distinct, sampled
-from tilec.build.value_kinds import blaming_values
+from tilec.build.value_kinds import blaming_values, remarks_on_space
 from tilec.errors import CompileError, ManifestError, Place, Remark, TilecError
+from tilec.families import families
 from tilec.manifest import Plan, Variant
+from tilec.manifest.model import Tune
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
 
 
 class Elaborated(NamedTuple):
-    """A verified kernel, the Python files that it was made from, and what its author is to be told."""
+    """A verified kernel, the Python files that it was made from, what its author is to be told, and what the
+    parameters of its factory are by default."""
 
     kernel: Kernel
     files: tuple[Path, ...]
     remarks: tuple[Remark, ...]
+    defaults: Mapping[str, Any]
 
 
 def elaborate_variant(variant: Variant) -> Elaborated:
@@ -37,7 +41,7 @@ def elaborate_variant(variant: Variant) -> Elaborated:
 
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
-    from tilec.language.frontend.elaborate import check_parameters, load_entry
+    from tilec.language.frontend.elaborate import check_parameters, defaults, load_entry
     from tilec.language.frontend.verified import verify_source
 
     with naming(variant), author_modules_afresh(variant.source, variant.base):
@@ -48,7 +52,8 @@ def elaborate_variant(variant: Variant) -> Elaborated:
         verify_source(found.kernel)
         check_outputs(variant, found.kernel)
         remarks = (*found.remarks, *remarks_on_keys(found.kernel, variant))
-        return Elaborated(found.kernel, loaded_files(variant.source, variant.base), remarks)
+        files = loaded_files(variant.source, variant.base)
+        return Elaborated(found.kernel, files, remarks, defaults(entry))
 
 
 def _traced(entry: object, variant: Variant) -> Traced:
@@ -101,14 +106,36 @@ def check_sources(
         found[at] = remarks
         progress(len(found), len(chosen), chosen[at].variant.title)
 
-    run_tasks(_check_one, chosen, jobs, done)
+    tables = {kernel.name: kernel.entry.tune for kernel in plan.kernels}
+    alone = _has_cpus_alone(plan)
+    run_tasks(_check_one, [_Task(one, tables[one.variant.kernel], alone) for one in chosen], jobs, done)
     remarks = tuple(dict.fromkeys(remark for at in sorted(found) for remark in found[at]))
     return Checked(remarks, len(chosen), len(choices))
 
 
-def _check_one(choice: Choice) -> tuple[Remark, ...]:
+def _has_cpus_alone(plan: Plan) -> bool:
+    """Whether a manifest with kernels of its own is for CPUs alone, whatever was chosen of its targets."""
+    others = (plan.manifest.targets.of(family.name) for family in families() if not family.on_host)
+    return plan.manifest.extends is None and not any(others)
+
+
+class _Task(NamedTuple):
+    """A choice, what its kernel is tuned over, and whether it is for CPUs alone."""
+
+    choice: Choice
+    tune: Tune | None
+    cpus_alone: bool
+
+
+def _check_one(task: _Task) -> tuple[Remark, ...]:
     """Runs in a compile process: tile IR itself does not cross."""
-    kernel, _, remarks = elaborate_variant(choice.variant)
+    choice = task.choice
+    kernel, _, remarks, usual = elaborate_variant(choice.variant)
+    for variant in choice.variants:
+        tune = task.tune and task.tune.for_target(variant.target)
+        remarks = (*remarks, *(remarks_on_space(variant, tune, usual) if tune else ()))
+    if task.cpus_alone:
+        remarks = (*remarks, *remarks_on_cpus(kernel, choice.variant))
     check_limits(kernel, choice.targets, choice.variant)
     asking = [variant for variant in choice.variants if asked_roads(kernel, variant)]
     return (*remarks, *(remark for variant in asking for remark in _roads(kernel, variant)))

@@ -1,4 +1,4 @@
-"""Schedule keys of a config that no launch of a kernel can obey, on any target."""
+"""Schedule keys of a config that no launch of a kernel can obey, on any of its targets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilec.errors import Remark
-from tilec.ir.schedule import KEYS
+from tilec.ir.schedule import KEYS, OF_CPUS
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -18,14 +18,34 @@ _PLAIN = "threads"
 
 def remarks_on_keys(kernel: Kernel, variant: Variant) -> Iterator[Remark]:
     """The keys that are for products, at the line of each, where a kernel has none."""
+    if _has_product(kernel):
+        return
+    for name in _asked(kernel, variant):
+        if _PLAIN not in KEYS[name].families:
+            yield _remark(name, variant, f"{variant.kernel}, which has no product")
+
+
+def remarks_on_cpus(kernel: Kernel, variant: Variant) -> Iterator[Remark]:
+    """The keys of a kernel with a product that launches on CPUs do not obey, at the line of each."""
+    if not _has_product(kernel):  # `remarks_on_keys`
+        return
+    for name in _asked(kernel, variant):
+        if name not in OF_CPUS:
+            yield _remark(name, variant, "CPUs, and there are no other targets")
+
+
+def _has_product(kernel: Kernel) -> bool:
     from tilec.ir import nodes as ir
 
-    if any(isinstance(stmt, ir.PRODUCTS) for launch in kernel.launches for stmt in ir.walk(launch.body)):
-        return
-    asked = dict.fromkeys(name for launch in kernel.launches for name in launch.schedule.given)
-    for name in asked:
-        if name in variant.config and _PLAIN not in KEYS[name].families:
-            what = (
-                f"{name} = {variant.config[name]!r} has no effect on {variant.kernel}, which has no product"
-            )
-            yield Remark(what, variant.value_places.get(name, variant.place), f"leave out {name}")
+    return any(isinstance(stmt, ir.PRODUCTS) for launch in kernel.launches for stmt in ir.walk(launch.body))
+
+
+def _asked(kernel: Kernel, variant: Variant) -> list[str]:
+    """The schedule keys of the config; those that the factory takes are its parameters."""
+    given = dict.fromkeys(name for launch in kernel.launches for name in launch.schedule.given)
+    return [name for name in given if name in variant.config and name in KEYS]
+
+
+def _remark(name: str, variant: Variant, where: str) -> Remark:
+    what = f"{name} = {variant.config[name]!r} has no effect on {where}"
+    return Remark(what, variant.value_places.get(name, variant.place), f"leave out {name}")

@@ -42,7 +42,7 @@ def compile_one(variant: Variant, made: Store | None = None) -> CompiledVariant:
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 
-    kernel, files, remarks = elaborate_variant(variant)
+    kernel, files, remarks, _ = elaborate_variant(variant)
     with naming(variant):
         image = image_of(kernel, variant.target, made)
         record = VariantRecord(

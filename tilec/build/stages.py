@@ -64,7 +64,7 @@ def lowered_launches(variant: Variant) -> tuple[tuple[LoweredLaunch, ...], tuple
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
 
-    kernel, _, remarks = elaborate_variant(variant)
+    kernel, _, remarks, _ = elaborate_variant(variant)
     with naming(variant):
         launches = to_tir(lower(kernel, variant.target), variant.target).launches
     roads = (road for launch in launches for road in launch.roads)

@@ -241,7 +241,7 @@ class Schedule:
 
     def without_effect_on_cpus(self) -> list[str]:
         """A note for every key that launches on CPUs do not obey."""
-        asked = {name: value for name, value in self.given.items() if name in KEYS and name not in _OF_CPUS}
+        asked = {name: value for name, value in self.given.items() if name in KEYS and name not in OF_CPUS}
         return [f"{name} = {value!r} has no effect on CPUs" for name, value in asked.items()]
 
     def without_effect(self, family: str) -> list[str]:
@@ -254,7 +254,7 @@ class Schedule:
 
 
 #: The keys that launches on CPUs obey.
-_OF_CPUS = ("spread_k", "road")
+OF_CPUS = ("spread_k", "road")
 #: All that a launch may ask for.
 SCHEDULED = tuple(item.name for item in fields(Schedule))
 #: The keys of a config.

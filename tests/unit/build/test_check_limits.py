@@ -9,7 +9,7 @@ import pytest
 
 from tilec.build.frontend import check_sources
 from tilec.build.sampling import MOST_ELABORATED, distinct, sampled
-from tilec.errors import InputError, Place, UnsupportedError
+from tilec.errors import InputError, ManifestError, Place, UnsupportedError
 from tilec.manifest import Plan, load_manifest
 
 KERNELS = """\
@@ -23,6 +23,21 @@ def rows(M, N, block=64, dtype="float32"):
             s = T.alloc_shared((block, 64), dtype)
             T.copy(A[bx * block, 0], s)
             T.copy(s, B[bx * block, 0])
+
+    return main
+
+
+def product(M, N, block=64):
+    @T.prim_func
+    def main(A: T.Tensor((M, N), "float32"), B: T.Tensor((N, N), "float32"), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(M, block), threads=128) as bx:
+            c = T.alloc_fragment((block, N), "float32")
+            a, b = T.alloc_shared((block, N), "float32"), T.alloc_shared((N, N), "float32")
+            T.clear(c)
+            T.copy(A[bx * block, 0], a)
+            T.copy(B, b)
+            T.gemm(a, b, c)
+            T.copy(c, C[bx * block, 0])
 
     return main
 """
@@ -156,3 +171,39 @@ def test_schedule_keys_of_products_are_warned_of_where_there_is_none(tmp_path: P
         f"{tmp_path}/demo.toml:11: kernel[0].config.split_k: split_k = 4 has no effect on rows,"
         " which has no product; leave out split_k"
     )
+
+
+@pytest.mark.parametrize("gpus", [False, True])
+def test_schedule_keys_that_cpus_do_not_obey_are_warned_of_where_they_are_alone(
+    tmp_path: Path, gpus: bool
+) -> None:
+    plan(tmp_path, 'dims = { M = "dynamic", N = 64 }', "config = { split_k = 4, spread_k = 6 }")
+    path = tmp_path / "demo.toml"
+    text = path.read_text().replace("kernels.py:rows", "kernels.py:product")
+    path.write_text(text if gpus else text.replace('cuda = ["sm_90a", "sm_86"]', ""))
+    said = [str(remark) for remark in check_sources(load_manifest(path, targets=["cpu"]), 1).remarks]
+    told = "split_k = 4 has no effect on CPUs, and there are no other targets; leave out split_k"
+    assert said == ([] if gpus else [f"{path}:11: kernel[0].config.split_k: {told}"])
+
+
+@pytest.mark.parametrize(
+    ("tune", "told"),
+    [
+        ('block = [32, "64"]', 'block = "64" is among the values to try, where rows has an integer'),
+        ('swap = ["x"]', 'swap = "x" is among the values to try, where rows has true or false'),
+        ("block = [32]\nswap = [true]", ""),
+        ('space = "auto"', ""),
+    ],
+)
+def test_values_to_try_of_another_kind_are_warned_of(tmp_path: Path, tune: str, told: str) -> None:
+    made = plan(tmp_path, 'dims = { M = "dynamic", N = 4 }', f"[kernel.tune.on.sm_90a]\n{tune}")
+    assert [remark.what for remark in check_sources(made, 1).remarks] == ([told] if told else [])
+
+
+def test_conditions_on_unknown_names_are_told(tmp_path: Path) -> None:
+    made = plan(
+        tmp_path, 'dims = { M = "dynamic", N = 4 }', "[kernel.tune]\nblock = [32]\nwhere = ['blok > 3']"
+    )
+    with pytest.raises(ManifestError, match='the condition "blok > 3" reads "blok"') as caught:
+        check_sources(made, 1)
+    assert caught.value.remedy == 'did you mean "block"? known here: block, N, target'

@@ -113,7 +113,8 @@ def space_of(
     pinned = {name: guard.eq for name, guard in variant.dims.items() if guard.eq is not None}
     names = {**variant.args, **pinned, "target": variant.target.name}
     listed = None if configs is None else _listed(variant, tune, configs, pinned)
-    known = {*names, *variant.config, *axes, *(key for one in listed or () for key in one)}
+    given = (key for one in listed or () for key in one)
+    known = dict.fromkeys([*axes, *variant.config, *given, *names])
     for text in tune.where:
         unknown = next((name for name in names_in(text) if name not in known), None)
         if unknown is not None:

@@ -34,7 +34,7 @@ class View:
 def view_of(variant: Variant) -> View:
     """Elaborates, lowers and compiles the variant. Raises what these raise; a compiler that is missing or
     fails leaves its part of the page out."""
-    written, _, remarks = elaborate_variant(variant)
+    written, _, remarks, _ = elaborate_variant(variant)
     target = variant.target
     with naming(variant):
         lowered = lower(written, target)
