@@ -211,7 +211,8 @@ def _export(
         )
     counts = f"{counted(made.candidates, 'candidate')} of {counted(made.problems, 'variant')}"
     click.echo(f"{made.folder}: {counts}, {made.left_out} left out, {size_text(made.size)}")
-    click.echo(f"there: python {made.folder}/run.py --device cuda:0, and here: --merge results.jsonl")
+    for device in made.devices:
+        click.echo(f"there: python {made.folder}/run.py --device {device}, and here: --merge results.jsonl")
     return 0
 
 

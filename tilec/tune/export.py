@@ -38,13 +38,15 @@ _BATCH = 16
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote. ``left_out``: configs that were pruned or could not be compiled."""
+    """What an export wrote. ``left_out``: configs that were pruned or could not be compiled; ``devices``:
+    what candidates are for, "cpu" or "cuda:0"."""
 
     folder: Path
     problems: int
     candidates: int
     left_out: int
     size: int
+    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def export(
     (out / "export.json").write_text(json.dumps({"run": run, "created": created, "problems": described}))
     _copy_program(out)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    return Exported(out, len(described), exporter.candidates, exporter.left_out, size)
+    devices = tuple(dict.fromkeys(one["device"] for one in described))
+    return Exported(out, len(described), exporter.candidates, exporter.left_out, size, devices)
 
 
 class _Exporter:
@@ -120,10 +123,12 @@ class _Exporter:
         candidates = self._linked(at, code, problem.kernel.tolerance)
         self.candidates += len(candidates)
         self.left_out += len(problem.configs) - len(candidates)
-        warm = family_of(problem.variant.target).on_host if cold is None else not cold
+        family = family_of(problem.variant.target)
+        warm = family.on_host if cold is None else not cold
         return {
             "about": asdict(known),
             "folder": f"problem_{at}",
+            "device": str(family.device_at(0)),
             "cold": not warm,
             "candidates": candidates,
         }

@@ -155,14 +155,11 @@ def _order(entry: TunedEntry, source: str) -> tuple[bool, float, str]:
 def _read(path: Path, plan: Plan) -> list[dict[str, Any]]:
     place = Place(str(path))
     try:
+        path.stat()
         records = Journal(path).read()
     except OSError as error:
         raise unreadable(path, error) from error
-    if (
-        not path.exists()
-        or not records
-        or any(not {"run", "problem", "device"} <= set(one) for one in records)
-    ):
+    if not records or any(not {"run", "problem", "device"} <= set(one) for one in records):
         remedy = "give the results.jsonl that run.py of an exported folder wrote"
         raise InputError(f"{path} has no results", place=place, remedy=remedy)
     names = {kernel.name for kernel in plan.kernels}

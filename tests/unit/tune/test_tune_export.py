@@ -43,8 +43,6 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         "-I",
         "-S",
         str(folder / "run.py"),
-        "--device",
-        "cpu",
         "--threads",
         "1",
         *options,
@@ -82,6 +80,18 @@ def test_run_says_that_a_device_is_missing(exported: Path, tmp_path: Path) -> No
     )  # fmt: skip
     assert missing.returncode == 3
     assert "cuda:7 cannot be used" in missing.stderr
+
+
+def test_run_leaves_out_what_is_for_other_devices(exported: Path, tmp_path: Path) -> None:
+    shutil.copytree(exported, tmp_path / "there")
+    file = tmp_path / "there" / "export.json"
+    described = json.loads(file.read_text())
+    assert [one["device"] for one in described["problems"]] == ["cpu", "cpu"]
+    described["problems"][1]["device"] = "cuda:0"
+    file.write_text(json.dumps(described))
+    done = run(tmp_path / "there", "--seconds", "0")
+    assert "time is up with 1 variant left" in done.stdout
+    assert "None" not in done.stdout
 
 
 def test_a_folder_that_is_not_empty_is_refused(manifest: Callable[..., Path], tmp_path: Path) -> None:
@@ -177,7 +187,7 @@ def test_files_of_something_else_are_refused(manifest: Callable[..., Path], tmp_
         merge(path, [tmp_path / "x"])
     with pytest.raises(InputError, match="other kernels"):
         merge(path, [result_file(tmp_path / "y", "thrice", {0: 1.0})])
-    with pytest.raises(InputError, match="has no results"):
+    with pytest.raises(InputError, match="cannot read"):
         merge(path, [tmp_path / "absent"])
 
 

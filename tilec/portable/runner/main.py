@@ -2,8 +2,9 @@
 
     python run.py [--device cuda:0] [--results FILE] [--seconds N] [--only TEXT] [--timeout N]
 
-Results are lines of JSON; `tilec tune MANIFEST --merge FILE...` reads them. Exit code 1: a problem has no
-config that works; 3: there is no such device; 4: time was up before the end.
+It measures those that are for such a device, by default the kind that the first ones are for. Results are
+lines of JSON; `tilec tune MANIFEST --merge FILE...` reads them. Exit code 1: a problem has no config that
+works; 3: there is no such device; 4: time was up before the end.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(options.folder)
     described = json.loads((folder / "export.json").read_text())
     journal = Journal(Path(options.results or folder / "results.jsonl"))
+    options.device = options.device or described["problems"][0]["device"]
     worker = WorkerProcess(options.device, options.threads)
     try:
         session = _Session(folder, described, journal, worker, options)
@@ -48,10 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         journal.close()
 
 
+def _counted(variants: int) -> str:
+    return f"{variants} variant{'s' if variants != 1 else ''}"
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", default=".", help="the exported folder")
-    parser.add_argument("--device", default="cuda:0", help="cpu, cuda:0, cuda:1, hip:0, metal:0")
+    parser.add_argument("--device", help="cpu, cuda:0, cuda:1, hip:0, metal:0; default the first variant's")
     parser.add_argument("--threads", type=int, default=0, help="of a CPU, 0 for all")
     parser.add_argument("--results", help="where to write; default results.jsonl in the folder")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long")
@@ -80,15 +86,22 @@ class _Session:
 
     def run(self) -> int:
         """Measures what is left; returns the exit code."""
-        problems = [one for one in self.described["problems"] if self.options.only in one["about"]["id"]]
-        print(f"{self.facts['name']}, {self.facts['driver']}: {len(problems)} variants", flush=True)
+        problems = [one for one in self.described["problems"] if self._is_meant(one)]
+        where = ", ".join(filter(None, (self.facts["name"], self.facts["driver"])))
+        print(f"{where}: {_counted(len(problems))}", flush=True)
         works: bool = True
         for at, problem in enumerate(problems, 1):
             if not self._is_time():
-                print(f"time is up with {len(problems) - at + 1} variants left; the same command goes on")
+                left = _counted(len(problems) - at + 1)
+                print(f"time is up with {left} left; the same command goes on")
                 return NOT_DONE
             works &= self._solve(problem, f"[{at}/{len(problems)}]")
         return 0 if works else NOTHING_WORKS
+
+    def _is_meant(self, problem: Mapping[str, Any]) -> bool:
+        """Whether a problem is for such a device, and one of those that were asked for."""
+        kinds = {text.partition(":")[0] for text in (problem["device"], self.options.device)}
+        return len(kinds) == 1 and self.options.only in problem["about"]["id"]
 
     def _solve(self, problem: Mapping[str, Any], label: str) -> bool:
         """Measures the candidates of a problem, then the finalists in turns."""
