@@ -85,10 +85,15 @@ def test_a_models_shapes_may_be_swept(tilec: Callable, manifest: Path) -> None:
     calls = [{"kernel": "sums", "dims": {"M": 8 * at, "N": 64 * at}} for at in range(1, 5)]
     Path("shapes.json").write_text(json.dumps({"calls": calls}))
     sweep = ("--schedules", "made.toml", "--shapes", "shapes.json", "--trials", "2")
-    few = tilec("tune", manifest, *sweep, "--threads", "1", "-j", "1")
-    assert "too few shapes" in few.err
     more = tilec("tune", manifest, *sweep, "--random", "8", "--threads", "1", "-j", "1")
     assert more.code == 0, more.err
+
+
+def test_too_few_shapes_are_told_before_any_is_timed(tilec: Callable, manifest: Path) -> None:
+    few = tilec("tune", manifest, *SWEEP, "--random", "9", "--threads", "1", "-j", "1")
+    assert "too few shapes of sums on" in few.err
+    assert "there are 9, and every fourth is held out" in few.err
+    assert "take 10 or more, with --random or --shapes" in few.err
 
 
 def test_options_of_a_sweep_stand_together(tilec: Callable, manifest: Path) -> None:

@@ -185,7 +185,7 @@ def _tune(
     with watcher() as watching:
         outcome = tune(manifest, selection, manner, jobs=jobs, backend=backend, watcher=watching, fresh=fresh)
     output.write(outcome.plan, outcome.results, outcome.entries)
-    click.echo(f"{counted(len(outcome.entries), 'variant')} in {outcome.seconds:.0f} s", err=True)
+    click.echo(f"{counted(len(outcome.results), 'variant')} in {outcome.seconds:.0f} s", err=True)
     return 0 if all(result.winner is not None for result in outcome.results) else 1
 
 

@@ -23,6 +23,7 @@ from tilec.trials.oracle import authors
 from tilec.tune.backends import Backend, Local, SlotLost
 from tilec.tune.database import write_entries
 from tilec.tune.entries import entry_of
+from tilec.tune.fitted import check_shapes
 from tilec.tune.preview import Preview, preview_of
 from tilec.tune.problems import Agenda, Problem, agenda, require_problems
 from tilec.tune.results import Result
@@ -91,6 +92,8 @@ def tune(
             chosen=_chooser(selection, list(known.values())),
         )
         require_problems(found)
+        for problem in found.problems if selection.sweep is not None else ():
+            check_shapes(problem.variant, len(problem.points))
         journal = Journal(journal_path(path))
         records = {} if fresh else {record["key"]: record for record in journal.read() if "key" in record}
         around = Surroundings(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilec.backends.limits import limits_of
 from tilec.build.schedules.features import features_of
-from tilec.build.schedules.fit import Chooser, Times, few
+from tilec.build.schedules.fit import FEWEST, Chooser, Times, few
 from tilec.build.schedules.space import Config
 from tilec.errors import InputError
 from tilec.manifest import Variant
@@ -17,6 +17,8 @@ from tilec.tune.results import Result
 
 #: Every so many shapes one is held out.
 _HELD = 4
+#: So many are left to fit costs to, and some held out, from here on.
+_ENOUGH = FEWEST * _HELD // (_HELD - 1)
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,20 @@ class Fitted:
     single: float
 
 
+def check_shapes(variant: Variant, shapes: int) -> None:
+    """Raises InputError where costs cannot be fitted to the times of so many shapes."""
+    if shapes < _ENOUGH:
+        raise _too_few(variant, shapes)
+
+
+def _too_few(variant: Variant, shapes: int) -> InputError:
+    return InputError(
+        f"too few shapes of {variant.title} to fit costs to",
+        why=f"there are {shapes}, and every fourth is held out",
+        remedy=f"take {_ENOUGH} or more, with --random or --shapes",
+    )
+
+
 def fitted(result: Result, variant: Variant, most: int, gain: float) -> Fitted:
     """At most ``most`` schedules that each make the mean call so much faster. Raises InputError where too few
     shapes tell."""
@@ -47,9 +63,7 @@ def fitted(result: Result, variant: Variant, most: int, gain: float) -> Fitted:
     units = limits_of(variant.target, result.device, result.threads).units
     chosen = few(features, told, told, units, most, gain)
     if not chosen or not held:
-        raise InputError(
-            f"too few shapes were timed of {variant.title}", why=f"there are {len(times)}", remedy="time more"
-        )
+        raise _too_few(variant, len(times))
     chooser = Chooser(chosen, held, units)
     single = min(numbers, key=lambda number: sum(math.log(each.us[number]) for each in told))
     return Fitted(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: How fast the weight of a time falls with the distance from the best one.
 _FALL = 1.5
 #: A cost that only so few shapes tell is none.
-_FEWEST = 8
+FEWEST = 8
 #: What a shape costs that none of those held was timed at: its list must not do without the others.
 _UNKNOWN = math.log(10)
 #: More blocks on a multiprocessor must leave at most this share of the error, further terms of this. With 0.9
@@ -61,7 +61,7 @@ def fit(features: Terms, number: int, times: Sequence[Times], units: int) -> str
     """The cost of schedule ``number`` on a device of so many multiprocessors; None where too few shapes
     tell."""
     told = [at for at, each in enumerate(times) if number in each.us]
-    if len(told) < _FEWEST:
+    if len(told) < FEWEST:
         return None
     best: tuple[float, str] | None = None
     for held in HELD:
