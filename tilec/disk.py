@@ -1,4 +1,4 @@
-"""Disks that are full: said as what they are, with the place and what is left there."""
+"""Disks that are full, and folders that cannot be written: said as what they are, with the place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tilec.errors import EnvironmentError_, Place
+from tilec.errors import EnvironmentError_, PackageError, Place
 from tilec.settings import zig_cache
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -68,7 +68,26 @@ def require_room(doing: str, folder: Path, size: int = _MIB) -> None:
         raise full_disk(doing, [folder], os.strerror(errno.ENOSPC))
 
 
+def require_writable(folder: Path, option: str = "") -> None:
+    """Raises PackageError where an output folder, which somebody gave by an ``option``, cannot be written or
+    made; asked before work begins."""
+    try:
+        with tempfile.TemporaryFile(dir=_there(folder)):
+            return
+    except OSError as error:
+        raise PackageError(
+            f"the output folder {folder} cannot be written",
+            place=Place(str(folder)),
+            why=error.strerror or str(error),
+            remedy=f"choose another{option}, or make it writable",
+        ) from error
+
+
 def _free(folder: Path) -> int:
     """Bytes, of the disk that ``folder`` is or would be on."""
-    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-    return shutil.disk_usage(there).free
+    return shutil.disk_usage(_there(folder)).free
+
+
+def _there(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())

@@ -41,6 +41,14 @@ def test_init_overwrites_nothing(tilec: Callable, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["main.c"]
 
 
+def test_a_folder_that_cannot_be_made_is_refused(tilec: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    outcome = tilec("init", "file/p")
+    assert outcome.code == 1
+    assert "the output folder file/p cannot be written" in outcome.err
+    assert "choose another, or make it writable" in outcome.err
+
+
 def test_the_project_builds_verifies_and_its_c_program_runs(
     tilec: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,13 +15,14 @@ from tilec.backends.base import backend_of
 from tilec.build.alike import alike
 from tilec.build.plans import load_plans
 from tilec.build.pool import default_jobs, run_tasks
-from tilec.build.receipts import find_package, keep_package, require_writable
+from tilec.build.receipts import find_package, keep_package
 from tilec.build.records import CompiledVariant, as_listed, compile_one
 from tilec.build.replaced import lost_to_a_part
 from tilec.build.reuse import find, keep
 from tilec.build.served import without_served
 from tilec.cache import Store
 from tilec.codegen.toolchain import find_toolchain, tool_versions
+from tilec.disk import require_writable
 from tilec.errors import Remark, StrictError
 from tilec.manifest import KernelPlan, Plan
 from tilec.package.model import PackageSpec, kernel_record
@@ -114,7 +115,7 @@ def build(
     for plan in plans:
         _require_compilers(plan)
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plans[0].name
-    require_writable(folder)
+    require_writable(folder, " with -o")
     work = _Work(plans, Store(settings.cache_dir) if settings.cache else None, progress)
     work.run(jobs or default_jobs())
     remarks = work.remarks()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.cache import Store, digest, toolchain_digest
-from tilec.errors import PackageError, Place
 from tilec.package.model import PackageSpec
 from tilec.settings import read_settings
 
@@ -64,21 +62,6 @@ def _fields(report: BuildReport) -> dict[str, Any]:
         "library": _below(report.library, report.out_dir),
         "archive": _below(report.archive, report.out_dir) if report.archive else None,
     }
-
-
-def require_writable(folder: Path) -> None:
-    """Raises PackageError before anything is compiled when the output folder cannot be written or made."""
-    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            return
-    except OSError as error:
-        raise PackageError(
-            f"the output folder {folder} cannot be written",
-            place=Place(str(folder)),
-            why=error.strerror or str(error),
-            remedy="choose another with -o, or make it writable",
-        ) from error
 
 
 def _key(specs: Sequence[PackageSpec], static: bool) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tilec.disk import require_writable
 from tilec.errors import InputError, Place
 from tilec.reserved import package_problem
 from tilec.targets import native_host
@@ -34,6 +35,7 @@ def command(directory: Path) -> None:
             place=Place(str(existing)),
             remedy="choose another folder, or remove the file",
         )
+    require_writable(directory)
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -15,6 +15,7 @@ from tilec.build.attempts import run_all
 from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
 from tilec.cache import Store, digest
+from tilec.disk import require_writable
 from tilec.errors import TuneError
 from tilec.families import family_of
 from tilec.settings import read_settings
@@ -74,10 +75,11 @@ def export(
     """Builds the candidates of every variant that is meant into ``folder``; no device is needed.
 
     ``trials``: the most promising ones alone, so many of each variant. Raises InputError where there is
-    nothing to tune, TuneError where the folder is not empty."""
+    nothing to tune, TuneError where the folder is not empty, PackageError where it cannot be written."""
     out = Path(folder)
     if out.exists() and any(out.iterdir()):
         raise TuneError(f"{out} is not empty", remedy="name a folder that is not there yet")
+    require_writable(out)
     found = agenda(manifest, targets=tuple(targets), kernels=tuple(kernels), shapes=shapes, sweep=sweep)
     found = replace(found, problems=found.problems[part.index :: part.count])
     require_problems(found)

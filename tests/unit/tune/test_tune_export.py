@@ -14,7 +14,7 @@ import pytest
 from faulty_kernels import WRONG
 from tune_samples import HEAD, KERNELS, ONE, TWICE
 
-from tilec.errors import InputError, TuneError
+from tilec.errors import InputError, PackageError, TuneError
 from tilec.manifest import load_manifest
 from tilec.manifest.tuned import read_tuned
 from tilec.portable.runner.journal import Journal
@@ -99,6 +99,8 @@ def test_a_folder_that_is_not_empty_is_refused(manifest: Callable[..., Path], tm
     (tmp_path / "out" / "file").touch()
     with pytest.raises(TuneError, match="not empty"):
         export(manifest(TUNE), tmp_path / "out")
+    with pytest.raises(PackageError, match="cannot be written"):
+        export(manifest(TUNE), tmp_path / "out" / "file" / "deeper")
 
 
 def result_file(path: Path, kernel: str, latencies: dict[int, float], **more: Any) -> Path:
