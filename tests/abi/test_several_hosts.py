@@ -111,3 +111,22 @@ def test_cmake_takes_the_one_that_is_built_for(
     places = re.findall(r"IMPORTED_LOCATION;[^;]*/(lib/[^;]*)", said)
     assert places == ([found] if found else [])
     assert ("found: FALSE" in said) == (found is None)
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+@pytest.mark.parametrize(("flag", "named"), [("", False), ("-Wl,-rpath,", True)])
+def test_cmake_that_knows_no_run_paths_is_told_no_name_with_one(
+    reports: tuple[BuildReport, ...], tmp_path: Path, flag: str, named: bool
+) -> None:
+    """On Linux CMake has no such flag for macOS, and fails over @rpath."""
+    config = reports[0].out_dir / "lib" / "cmake" / "sample" / "sampleConfig.cmake"
+    script = tmp_path / "look.cmake"
+    script.write_text(
+        'set(CMAKE_SYSTEM_NAME "Darwin")\nset(CMAKE_SYSTEM_PROCESSOR "arm64")\nset(APPLE 1)\n'
+        f'set(CMAKE_SHARED_LIBRARY_RUNTIME_C_FLAG "{flag}")\n'
+        "function(add_library)\nendfunction()\n"
+        'function(set_target_properties)\n  message("${ARGV}")\nendfunction()\n'
+        f'include("{config}")\n'
+    )
+    said = subprocess.run(["cmake", "-P", str(script)], capture_output=True, text=True, check=True).stderr
+    assert ("IMPORTED_SONAME;@rpath/libsample.dylib" in said) == named
