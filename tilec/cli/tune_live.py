@@ -65,7 +65,8 @@ def result_text(result: Result) -> str:
     tail = f"{len(result.rows)} configs" + (f" ({counts})" if counts else "")
     tail += f", {result.reused} from the journal" if result.reused else ""
     if result.winner is None:
-        return f"{title}: no config works; {tail}"
+        why = f"no config works; {tail}" if result.rows else "time was up before any config"
+        return f"{title}: {why}"
     best, default = result.score(result.winner), result.score(0)
     gain = f", {default / best:.3f} x the default" if math.isfinite(default) else ""
     return f"{title}: {best:.2f} us{gain}; {tail}, {result.seconds:.0f} s"

@@ -9,10 +9,12 @@ import shutil
 import struct
 import subprocess
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tilec.cli.tune_live import result_text
 from tilec.tune.report import report, table, write_report
 from tilec.tune.results import About, Final, PointFacts, Result, Row
 
@@ -53,6 +55,12 @@ def test_the_page_needs_nothing_else_and_is_whole() -> None:
     assert "&lt;sampled&gt;" in page
     assert page.count("<option>") == 3  # bM x bN, bM x swap, bN x swap
     assert report([result()], "Tuning of llm.toml") == page
+
+
+def test_a_line_says_whether_time_was_up_or_nothing_works() -> None:
+    none = replace(result(), winner=None)
+    assert result_text(none).endswith(": no config works; 11 configs (1 wrong result)")
+    assert result_text(replace(none, rows=())).endswith(": time was up before any config")
 
 
 def test_the_table_has_every_config() -> None:
