@@ -18,9 +18,9 @@ from tilec.lowering.analysis.places import located
 from tilec.lowering.analysis.roads import in_line_of, road_of
 from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.emission.storage import Storage, compute_type, convert, decode, encode, rounded
+from tilec.lowering.emission.storage import Storage, compute_type, convert, decode, encode, is_nan, rounded
 from tilec.lowering.emission.values import lazy_choice, lower_value
-from tilec.lowering.math.vectors import lanes_of, with_lanes, without_range
+from tilec.lowering.math.vectors import Vectors, lanes_of, with_lanes, without_range
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -164,6 +164,12 @@ class Context(ABC):
     def is_number(self, expr: Expr) -> bool:
         """Whether an operand of max or min is known not to be NaN, or NaN gives way to numbers anyway."""
         return isinstance(expr, tirx.FloatImm) and not math.isnan(float(expr.value))
+
+    def number_of(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """The maximum or minimum of two floats of which either may be NaN: then the other one."""
+        v = Vectors(right)
+        left, right = v.name(left), v.name(right)
+        return v.close(tirx.Select(is_nan(right), left, kind(left, right)))
 
     def faster(self, expr: Expr) -> Expr | None:
         """The value of an operation where a family has a faster way to it than operand by operand."""

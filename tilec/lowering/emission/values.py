@@ -120,11 +120,7 @@ def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
     kind = type(expr)
     if ctx.is_number(expr.b):
         return kind(left, right)
-    if ctx.is_number(expr.a):
-        return kind(right, left)
-    v = Vectors(right)
-    left, right = v.name(left), v.name(right)
-    return v.close(tirx.Select(is_nan(right), left, kind(left, right)))
+    return kind(right, left) if ctx.is_number(expr.a) else ctx.number_of(kind, left, right)
 
 
 def _integer(expr: Expr, ctx: Context) -> Expr:

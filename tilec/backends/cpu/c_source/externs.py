@@ -53,6 +53,8 @@ _BYTE_SUMS = {
 }
 #: The smaller or the larger operand; NaN where either is.
 _NAN_KEEPING = {"minimum": "<", "maximum": ">"}
+#: The larger and the smaller lane, the second operand's where either is NaN.
+_EXTREME = re.compile(r"llvm\.x86\.\w+\.(max|min)\.p[sd](?:\.\d+)?")
 #: The numbers of a vector that lanes name.
 _LOOK_UP = "llvm.x86.avx512.permvar.sf.512"
 _PAIR_SUMS = ("llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512")
@@ -276,6 +278,10 @@ def intrinsic_call(expr: Any, result: CType, helpers: Helpers) -> tuple[str, lis
         return helpers.lanewise(plain, result, 2, f"a != a || a {_NAN_KEEPING[plain]} b ? a : b"), arguments[
             -2:
         ]
+    extreme = _EXTREME.fullmatch(name)
+    if extreme is not None:
+        word = extreme[1]
+        return helpers.lanewise(word, result, 2, f"a {_NAN_KEEPING[f'{word}imum']} b ? a : b"), arguments[:2]
     expression = math_expression(plain, result) if name.startswith("llvm.") else None
     if expression is not None:
         return helpers.lanewise(plain, result, len(arguments), expression), arguments

@@ -21,6 +21,7 @@ from tilec.backends.cpu.emit.half import decode_half, encode_half
 from tilec.backends.cpu.emit.joined_bytes import joined_bytes
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.never_nan import stays_number
+from tilec.backends.cpu.emit.number_of import number_of
 from tilec.backends.cpu.emit.operands import is_operand, rounded_operand
 from tilec.backends.cpu.emit.pieces import read_pieces
 from tilec.backends.cpu.emit.small_tables import with_tables
@@ -168,6 +169,11 @@ class LaneContext(Context):
     def is_number(self, expr: Expr) -> bool:
         """Whether an operand of max or min is known not to be NaN."""
         return expr.source in self.numbers if isinstance(expr, TensorLoad) else super().is_number(expr)
+
+    def number_of(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """The maximum or minimum of two floats of which either may be NaN: then the other one."""
+        found = number_of(kind, left, right, self.target)
+        return super().number_of(kind, left, right) if found is None else found
 
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around."""
