@@ -13,7 +13,7 @@ from tilec.backends.cpu.emit.digits import in_first_lane
 from tilec.backends.cpu.emit.neighbours import are_neighbours
 from tilec.backends.cpu.emit.pieces import places_of
 from tilec.backends.cpu.emit.windows import has_windows, words_of_two
-from tilec.backends.cpu.products.byte_words import Bytes, add_products, byte_form
+from tilec.backends.cpu.products.byte_words import BYTES, Bytes, add_products, byte_form
 from tilec.backends.cpu.products.tir import index, span
 from tilec.ir.analysis.ranges import bounds, limits
 from tilec.ir.exprs import dtype_of, loads, same, summands, transform, uses
@@ -30,18 +30,17 @@ if TYPE_CHECKING:
 
 #: Bytes of a word.
 _WORD = 4
-_BYTES = ("int8", "uint8")
 #: Pieces of a vector that are joined by more instructions than two vectors are.
 _PIECES = 3
 
 
-def byte_products(expr: Expr, ctx: LaneContext) -> Expr | None:
-    """The value of a sum whose terms are products of bytes, four neighbours at a time; None for another sum,
-    and where the target has no instruction for it."""
+def byte_products(expr: Expr, ctx: LaneContext, first: Expr | None = None) -> Expr | None:
+    """The value of a sum whose terms are products of bytes, four neighbours at a time, and of ``first``; None
+    for another sum, and where the target has no instruction for it."""
     form = byte_form(ctx.target, ctx.width) if _may_be(expr, ctx) else None
     if form is None:
         return None
-    first, others, pending = None, None, list(summands(expr))
+    others, pending = None, list(summands(expr))
     words: list[tuple[Bytes, Bytes]] = []
     while pending:
         word = _word(pending[:_WORD], ctx)
@@ -103,7 +102,7 @@ def _bytes(factors: Sequence[Expr], ctx: LaneContext) -> Bytes | None:
     """The words of factors that do the same with elements side by side, and give bytes."""
     reads = [list(loads(factor)) for factor in factors]
     first = reads[0]
-    if not first or not all(str(load.source.dtype) in _BYTES for load in first):
+    if not first or not all(str(load.source.dtype) in BYTES for load in first):
         return None
     names = [tirx.Var("byte", str(load.source.dtype)) for load in first]
     forms = [_renamed(factor, names) for factor in factors]
@@ -113,7 +112,7 @@ def _bytes(factors: Sequence[Expr], ctx: LaneContext) -> Bytes | None:
     if not all(are_neighbours(column, ctx) for column in zip(*reads, strict=True)):
         return None
     low, high = bounds(forms[0], ctx.facts.analyzer)
-    if not any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in _BYTES):
+    if not any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in BYTES):
         return None
     words = _words(forms[0], dict(zip(names, first, strict=True)), ctx)
     return None if words is None else Bytes(words, low, high)

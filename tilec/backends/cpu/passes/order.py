@@ -28,6 +28,7 @@ from tilec.backends.cpu.passes.split_rims import SplitRims
 from tilec.backends.cpu.passes.spread_depth import SpreadDepth
 from tilec.backends.cpu.passes.turn_few_rows import TurnFewRows
 from tilec.backends.cpu.passes.vectorise_inside import VectoriseInside
+from tilec.backends.cpu.passes.words_of_bytes import WordsOfBytes
 from tilec.backends.cpu.threads.expand_products import ExpandLaneProducts
 from tilec.backends.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.passes.base import Pass
@@ -57,6 +58,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     EvenTrips(),
     CarrySums(),
     UnlessOverlapping(VectoriseInside()),
+    WordsOfBytes(),
     SplitRims(),
     ExpandSparse(),
     BoundProducts(),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.products.dot_forms import DotForm
     from tilec.targets import Target
 
+BYTES = ("int8", "uint8")
 #: Sums of two products of unsigned bytes up to 127 by signed ones are exact in 16 bits.
 _HALF = 127
 #: vpmaddubsw: products of unsigned bytes by signed ones, the sums of two saturated to 16 bits.
@@ -40,7 +41,16 @@ class Bytes:
     @property
     def is_unsigned(self) -> bool:
         """Whether the bytes are numbers without a sign."""
-        return self.low >= 0 and self.high > _HALF
+        return _is_unsigned(self.low, self.high)
+
+
+def _is_unsigned(low: int, high: int) -> bool:
+    return low >= 0 and high > _HALF
+
+
+def are_multiplied(left: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Whether `add_products` takes words of bytes in these ranges: not two that need all 8 bits."""
+    return not (_is_unsigned(*left) and _is_unsigned(*right))
 
 
 def byte_form(target: Target, lanes: int) -> DotForm | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.access import flat_index, store_element
+from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.functions import keeping_nan
 from tilec.backends.cpu.products.totals import totals_of
 from tilec.ir.extremes import DROPPING
@@ -75,15 +76,23 @@ class Accumulator:
 
     def step(self, ctx: LaneContext) -> tirx.Stmt:
         """Takes in the terms of the current lanes."""
-        term = spread(ctx.value(self.origin.term), ctx.width)
-        if ctx.mask is not None:
-            term = tirx.Select(ctx.mask, term, spread(self.identity(), ctx.width))
         if ctx.width == 1:
             index, data = tirx.const(0), self.single
         else:
             index, data = _ramp(ctx.slot * self.width, ctx.width), self.partial
         self._note(ctx)
-        return tirx.BufferStore(data, self.combine(term, tirx.BufferLoad(data, [index])), [index])
+        return tirx.BufferStore(data, self._taken_in(tirx.BufferLoad(data, [index]), ctx), [index])
+
+    def _taken_in(self, old: Expr, ctx: LaneContext) -> Expr:
+        """``old`` with the terms of the current lanes."""
+        if ctx.mask is None and self.origin.kind == "sum":
+            products = byte_products(self.origin.term, ctx, old)
+            if products is not None:
+                return products
+        term = spread(ctx.value(self.origin.term), ctx.width)
+        if ctx.mask is not None:
+            term = tirx.Select(ctx.mask, term, spread(self.identity(), ctx.width))
+        return self.combine(term, old)
 
     def _note(self, ctx: LaneContext) -> None:
         """Keeps what a step uses, but for one of a dry run."""
