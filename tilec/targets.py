@@ -132,7 +132,12 @@ DETECTION: tuple[Detection, ...] = (
         _TILE_DATA,
     ),
     Detection(CpuBit.AVXVNNI, _cpuid(7, "eax", 4, subleaf=1), ("avx_vnni",), (CpuBit.X86_64_V3,)),
-    Detection(CpuBit.ZEN4, _cpuid(_SIZES, "ebx", 0), ("clzero",), (CpuBit.AVX512BF16,)),
+    Detection(
+        CpuBit.ZEN4,
+        _cpuid(_SIZES, "ebx", 0) + _cpuid(7, "ecx", 12, 14),
+        ("clzero", "avx512_bitalg", "avx512_vpopcntdq"),
+        (CpuBit.AVX512BF16,),
+    ),
     Detection(CpuBit.AARCH64, (HwcapBit(1, 1),), ("asimd",), sysctl="hw.optional.arm64", windows=19),
     Detection(
         CpuBit.DOTPROD,
@@ -206,8 +211,8 @@ _FEATURES = (
     _Feature("avx512bf16", ("x86-64-v4",), CpuBit.AVX512BF16, ("+avx512bf16",)),
     _Feature("avx512fp16", ("x86-64-v4",), CpuBit.AVX512FP16, ("+avx512fp16",)),
     # AMD's processors from Zen 4 on, told by CLZERO, which no other maker's have. They start `vdpbf16ps` as
-    # often as a multiply-add, Intel's half as often or less.
-    _Feature("zen4", ("x86-64-v4",), CpuBit.ZEN4, ()),
+    # often as a multiply-add, Intel's half as often or less, and count the bits of numbers of any width.
+    _Feature("zen4", ("x86-64-v4",), CpuBit.ZEN4, ("+avx512vpopcntdq", "+avx512bitalg")),
     _Feature("amx", ("x86-64-v4",), CpuBit.AMX, ("+amx-tile", "+amx-bf16", "+amx-int8")),
     _Feature("dotprod", ("aarch64",), CpuBit.DOTPROD, ("+dotprod",)),
     _Feature("fp16", ("aarch64",), CpuBit.FP16, ("+fullfp16",)),

@@ -55,12 +55,14 @@ def test_amx_is_three_features_of_the_processor():
 
 
 def test_zen4_is_told_by_an_instruction_that_one_maker_has():
-    target = targets.target_of_flags("x86_64", ZEN5 | {"clzero"})
+    flags = ZEN5 | {"clzero", "avx512_bitalg", "avx512_vpopcntdq"}
+    target = targets.target_of_flags("x86_64", flags)
     assert (target.name, target.mattr) == (
         "x86-64-v4+vnni+avx512bf16+zen4",
-        parse_target("x86-64-v4+vnni+avx512bf16").mattr,
+        (*parse_target("x86-64-v4+vnni+avx512bf16").mattr, "+avx512vpopcntdq", "+avx512bitalg"),
     )
-    assert not targets.target_of_flags("x86_64", (ZEN5 | {"clzero"}) - {"avx512_bf16"}).has("zen4")
+    for flag in ("clzero", "avx512_bf16", "avx512_vpopcntdq"):
+        assert not targets.target_of_flags("x86_64", flags - {flag}).has("zen4")
 
 
 def test_features_of_a_lower_level_are_there_on_higher_ones(tmp_path):

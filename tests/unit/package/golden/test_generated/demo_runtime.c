@@ -44,6 +44,7 @@ static const cpu_test cpu_tests_7[] = {
 };
 static const cpu_test cpu_tests_8[] = {
   {.leaf = 0x80000008u, .subleaf = 0u, .word = 1u, .mask = 0x1u},
+  {.leaf = 0x7u, .subleaf = 0u, .word = 2u, .mask = 0x5000u},
 };
 static const cpu_feature cpu_features[] = {
   {.bit = UINT64_C(1), .requires = UINT64_C(0), .xcr0 = 0, .permission = 0, .tests = cpu_tests_0, .num_tests = 2},
@@ -54,7 +55,7 @@ static const cpu_feature cpu_features[] = {
   {.bit = UINT64_C(32), .requires = UINT64_C(4), .xcr0 = 0, .permission = 0, .tests = cpu_tests_5, .num_tests = 1},
   {.bit = UINT64_C(64), .requires = UINT64_C(4), .xcr0 = 393216, .permission = 18, .tests = cpu_tests_6, .num_tests = 1},
   {.bit = UINT64_C(128), .requires = UINT64_C(2), .xcr0 = 0, .permission = 0, .tests = cpu_tests_7, .num_tests = 1},
-  {.bit = UINT64_C(256), .requires = UINT64_C(16), .xcr0 = 0, .permission = 0, .tests = cpu_tests_8, .num_tests = 1},
+  {.bit = UINT64_C(256), .requires = UINT64_C(16), .xcr0 = 0, .permission = 0, .tests = cpu_tests_8, .num_tests = 2},
 };
 static const cpu_name cpu_names[] = {
   {.text = "x86-64-v2", .bit = UINT64_C(1), .needs = UINT64_C(1), .levels = UINT64_C(0)},
