@@ -182,6 +182,58 @@ def halves(reads=False):
     return main
 
 
+def nearest(rows, centers):
+    """The centre that lies nearest to each row."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((rows, 20), "float32"),
+        C: T.Tensor((centers, 20), "float32"),
+        Y: T.Tensor((rows,), "int32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(rows):
+                best = T.alloc_var("float32", init=1e30)
+                at = T.alloc_var("int32", init=0)
+                for k in T.serial(centers):
+                    far = T.alloc_var("float32", init=0.0)
+                    for d in T.serial(20):
+                        far += T.abs(X[i, d] - C[k, d])
+                    if far < best:
+                        best = far
+                        at = k
+                Y[i] = at
+
+    return main
+
+
+def classes(rows, outputs, writes=False, found=False, dtype="float32"):
+    """The first of the greatest products of each row, which may be looked up, with rows of weights."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((40, 20), dtype),
+        at: T.Tensor((rows,), "int32"),
+        W: T.Tensor((outputs, 20), dtype),
+        Y: T.Tensor((rows,), "int32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(rows):
+                most = T.alloc_var("float32", init=-1e30)
+                for k in T.serial(outputs):
+                    total = T.alloc_var("float32", init=0.0)
+                    row = at[i] if found else i
+                    for d in T.serial(20):
+                        total += T.cast(X[row, d], "float32") * T.cast(W[k, d], "float32")
+                    if total > most:
+                        most = total
+                        Y[i] = k
+                        if writes:
+                            X[i, 3] = T.cast(k, dtype)
+
+    return main
+
+
 def lanes(function: Any) -> list[str]:
     """The variables of the Parallel loops that the pass leaves."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
@@ -205,6 +257,12 @@ def lanes(function: Any) -> list[str]:
         (short_dots(6), ["k"]),
         (halves(), ["j"]),
         (halves(reads=True), ["i"]),
+        (nearest(16, 8), ["i"]),
+        (nearest(8, 8), ["d"]),
+        (nearest(16, 7), ["d"]),
+        (classes(24, 9), ["i"]),
+        (classes(24, 9, found=True), ["i"]),
+        (classes(24, 9, writes=True), ["d"]),
     ],
 )
 def test_which_loops_take_the_lanes(function, found):
@@ -282,31 +340,6 @@ def windows(rows, outputs, channels=None, rim=0, dtype="float32"):
                         for c in T.serial(depth):
                             total += T.cast(X[y + a - rim, x + b - rim, c] * W[o, a, b, c], "float32")
                 Y[y, x, o] = total
-
-    return main
-
-
-def nearest(rows, centers):
-    """The centre that lies nearest to each row."""
-
-    @T.prim_func
-    def main(
-        X: T.Tensor((rows, 20), "float32"),
-        C: T.Tensor((centers, 20), "float32"),
-        Y: T.Tensor((rows,), "int32"),
-    ):
-        with T.Kernel(1, threads=32):
-            for i in T.Parallel(rows):
-                best = T.alloc_var("float32", init=1e30)
-                at = T.alloc_var("int32", init=0)
-                for k in T.serial(centers):
-                    far = T.alloc_var("float32", init=0.0)
-                    for d in T.serial(20):
-                        far += T.abs(X[i, d] - C[k, d])
-                    if far < best:
-                        best = far
-                        at = k
-                Y[i] = at
 
     return main
 
@@ -389,8 +422,33 @@ def test_rows_of_a_tile(dtype):
     np.testing.assert_array_equal(Y, (A * B).astype(np.float32).sum(1))
 
 
-def test_nearest():
-    X, C = (RANDOM.standard_normal((rows, 20), dtype=np.float32) for rows in (13, 6))
-    Y = np.full(13, -1, np.int32)
-    tilec.compile(nearest(13, 6), target="cpu")(X, C, Y)
+@pytest.mark.parametrize(("rows", "centers"), [(13, 6), (37, 9)])
+def test_nearest(rows, centers):
+    X, C = (RANDOM.standard_normal((count, 20), dtype=np.float32) for count in (rows, centers))
+    Y = np.full(rows, -1, np.int32)
+    tilec.compile(nearest(rows, centers), target="cpu")(X, C, Y)
     np.testing.assert_array_equal(Y, np.abs(X[:, None] - C).sum(2).argmin(1))
+
+
+@pytest.mark.parametrize(("found", "writes", "dtype"), [(0, 0, "int8"), (1, 0, "float32"), (0, 1, "float32")])
+def test_classes(found, writes, dtype):
+    """Of 45 rows the last five are behind the tensor, and zero."""
+    X, W = (RANDOM.integers(-9, 10, (count, 20)).astype(dtype) for count in (40, 9))
+    at, Y = RANDOM.integers(0, 60, 45).astype(np.int32), np.full(45, -1, np.int32)
+    rows = np.concatenate([X, np.zeros((20, 20), dtype)]).astype(np.float32)
+    scores = rows[at if found else np.arange(45)] @ W.T.astype(np.float32)
+    if writes:
+        scores = _with_third_renewed(rows[:45].copy(), W)
+    tilec.compile(classes(45, 9, writes, found, dtype), target="cpu")(X, at, W, Y)
+    np.testing.assert_array_equal(Y, scores.argmax(1))
+
+
+def _with_third_renewed(rows, W):
+    """The scores of `classes`, of which a new greatest one becomes an element of its row."""
+    scores = np.zeros((len(rows), len(W)), np.float32)
+    for row, (x, made) in enumerate(zip(rows, scores, strict=True)):
+        for k, w in enumerate(W):
+            made[k] = x @ w
+            if made[k] > made[:k].max(initial=-np.inf) and row < 40:
+                x[3] = k
+    return scores

@@ -5,7 +5,8 @@ for i in parallel(64): for k in serial(0, n): s[i] = s[i] + W[i, k] * x[k]
 for i in serial(0, 64): for k in parallel(n): s[i] = s[i] + W[i, k] * x[k]
 
 Sums of such a loop are those of lanes, added at its end, or behind the loops around that add to nothing else.
-Iterations whose sums share what they read run several at a time.
+Iterations whose sums share what they read run several at a time. Where lanes of the iterations would gather
+the same elements in each trip of a loop around, they hold them (`held_reads`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cpu.emit.loops.joined import joined_rows
+from tilec.backends.cpu.passes.held_reads import with_held_reads
 from tilec.backends.cpu.passes.joined_sums import with_joined_sums
 from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.analysis.scalar_code import is_scalar_code
@@ -88,13 +90,32 @@ def _turned(outer: Parallel, registers: int) -> Sequence[Stmt]:
     if outer.hints.given or not is_scalar_code(outer.body):
         return [outer]
     body, names = with_joined_sums(outer.body), values_of(walk(outer.body))
-    found = _candidates(body, names)
-    if not found or _GAIN * _cost(body, names, _ALONE, found) >= min(
-        _cost(body, names, _ALONE if extent == 1 else _Axis(var), ())
-        for var, extent in zip(outer.vars, outer.extents, strict=True)
-    ):
-        return [outer]
+    found, held = _candidates(body, names), _with_held_reads(outer)
+    if not found or _GAIN * _cost(body, names, _ALONE, found) >= _cost_of_lanes(held):
+        return [held]
     return [_one_by_one(part) for part in joined_rows(replace(outer, body=body), registers)]
+
+
+def _cost_of_lanes(outer: Parallel) -> float:
+    """What the body costs an iteration with lanes along the axis that suits it best."""
+    names = values_of(walk(outer.body))
+    return min(
+        _cost(outer.body, names, _ALONE if extent == 1 else _Axis(var), ())
+        for var, extent in zip(outer.vars, outer.extents, strict=True)
+    )
+
+
+def _with_held_reads(outer: Parallel) -> Parallel:
+    """`with_held_reads`, where the last axis fills a vector: arrays of few lanes are no shorter."""
+    lanes = int_value(outer.extents[-1])
+    if lanes is not None and lanes < _LANES:
+        return outer
+    return with_held_reads(outer, partial(_is_apart, var=outer.vars[-1]))
+
+
+def _is_apart(item: Access, var: Var) -> bool:
+    """Whether lanes along ``var`` gather an element, or pick it from vectors."""
+    return _step(item, {}, var) not in (0, 1)
 
 
 def _one_by_one(outer: Parallel) -> Stmt:
