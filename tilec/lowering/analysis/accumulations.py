@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+#: What takes bits together, by the kind of a reduction.
+BITWISE: dict[str, type] = {
+    "bitand": tirx.BitwiseAnd,
+    "bitor": tirx.BitwiseOr,
+    "bitxor": tirx.BitwiseXor,
+}
+_BITS = {node: kind for kind, node in BITWISE.items()}
+
+
 @dataclass(frozen=True, eq=False)
 class Accumulation:
-    """``store`` is ``element = element (+, max or min) term``; ``kind`` is "sum", "max" or "min", and
-    ``nan_propagate`` says of the latter two that NaN stays."""
+    """``store`` is ``element = element (+, max, min, &, | or ^) term``; ``kind`` is "sum", "max", "min" or
+    one of `BITWISE`, and ``nan_propagate`` says of "max" and "min" that NaN stays."""
 
     store: Store
     kind: str
@@ -37,7 +46,9 @@ class Accumulation:
         return identity(self.kind, self.dtype)
 
     def combined(self, old: Expr, new: Expr) -> Expr:
-        """The tile IR value of ``old`` with ``new`` taken in."""
+        """The value of ``old`` with ``new`` taken in."""
+        if self.kind in BITWISE:
+            return BITWISE[self.kind](old, new)
         return old + new if self.kind == "sum" else extreme(self.kind, old, new, self.nan_propagate)
 
 
@@ -104,7 +115,8 @@ def accumulation(store: Store) -> Accumulation | None:
 
 
 def _update(value: Expr) -> tuple[str, bool, Expr, Expr] | None:
-    return ("sum", False, value.a, value.b) if isinstance(value, tirx.Add) else parts(value)
+    kind = "sum" if isinstance(value, tirx.Add) else _BITS.get(type(value))
+    return parts(value) if kind is None else (kind, False, value.a, value.b)
 
 
 def _reads_back(expr: Expr, store: Store) -> bool:

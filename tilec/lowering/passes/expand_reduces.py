@@ -11,7 +11,7 @@ from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.analysis.accesses import accesses
-from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.analysis.accumulations import BITWISE, identity
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import add, expand_copy, expand_fill
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
-_PLAIN: dict[str, type] = {
-    "sum": tirx.Add,
-    "abssum": tirx.Add,
-    "bitand": tirx.BitwiseAnd,
-    "bitor": tirx.BitwiseOr,
-    "bitxor": tirx.BitwiseXor,
-}
+_PLAIN: dict[str, type] = {"sum": tirx.Add, "abssum": tirx.Add, **BITWISE}
 
 
 class ExpandReduces(BlockPass):

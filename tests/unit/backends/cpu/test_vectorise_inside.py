@@ -234,6 +234,29 @@ def classes(rows, outputs, writes=False, found=False, dtype="float32"):
     return main
 
 
+def bits(kind, dtype):
+    """The bits that all, some or an odd number of a row's numbers have, and their signs."""
+
+    @T.prim_func
+    def main(X: T.Tensor((20, 37), dtype), Y: T.Tensor((20,), dtype), Z: T.Tensor((20,), "uint64")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(20):
+                found = T.alloc_var(dtype, init=kind == "and")
+                signs = T.alloc_var("uint64", init=1 << 50)
+                for j in T.serial(37):
+                    if kind == "and":
+                        found = found & X[i, j]
+                    elif kind == "or":
+                        found = X[i, j] | found
+                    else:
+                        found = found ^ X[i, j]
+                    signs |= T.cast(X[i, j] < 0, "uint64") << T.cast(j, "uint64")
+                Y[i] = found
+                Z[i] = signs
+
+    return main
+
+
 def lanes(function: Any) -> list[str]:
     """The variables of the Parallel loops that the pass leaves."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
@@ -261,6 +284,7 @@ def lanes(function: Any) -> list[str]:
         (nearest(8, 8), ["d"]),
         (nearest(16, 7), ["d"]),
         (classes(24, 9), ["i"]),
+        (bits("or", "int32"), ["j"]),
         (classes(24, 9, found=True), ["i"]),
         (classes(24, 9, writes=True), ["d"]),
     ],
@@ -452,3 +476,16 @@ def _with_third_renewed(rows, W):
             if made[k] > made[:k].max(initial=-np.inf) and row < 40:
                 x[3] = k
     return scores
+
+
+@pytest.mark.parametrize("kind", ["and", "or", "xor"])
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64", "bool"])
+def test_bits(kind, dtype):
+    X = RANDOM.integers(-50 if dtype.startswith("int") else 0, 2 if dtype == "bool" else 100, (20, 37))
+    X = X.astype(dtype)
+    Y, Z = np.zeros(20, dtype), np.zeros(20, np.uint64)
+    tilec.compile(bits(kind, dtype), target="cpu")(X, Y, Z)
+    wanted = getattr(np, f"bitwise_{kind}").reduce(X, 1)
+    np.testing.assert_array_equal(Y, wanted & X.dtype.type(1) if kind == "and" else wanted)
+    signs = (X < 0).astype(np.uint64) << np.arange(37, dtype=np.uint64)
+    np.testing.assert_array_equal(Z, signs.sum(1) | np.uint64(1 << 50))

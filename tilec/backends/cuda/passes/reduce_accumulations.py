@@ -26,7 +26,13 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.lowering.analysis.accumulations import Accumulation, accumulation, identity, touches
+from tilec.lowering.analysis.accumulations import (
+    BITWISE,
+    Accumulation,
+    accumulation,
+    identity,
+    touches,
+)
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
@@ -72,7 +78,7 @@ def _accumulations(loop: Parallel, buffer: Var) -> list[Accumulation]:
     """All stores of a loop to ``buffer``, where they are accumulations of one kind and nothing else in the
     loop names it; else none."""
     stores = [stmt for stmt in walk(loop.body) if isinstance(stmt, Store) and stmt.buffer.same_as(buffer)]
-    found = [item for item in map(accumulation, stores) if item is not None]
+    found = [item for item in map(accumulation, stores) if item is not None and item.kind not in BITWISE]
     alone = touches(loop.body, buffer) == 2 * len(stores)
     same_kind = len({(item.kind, item.nan_propagate) for item in found}) == 1
     return found if alone and same_kind and len(found) == len(stores) else []

@@ -54,7 +54,7 @@ class Accumulator:
         kind = self.origin.kind
         if self.origin.nan_propagate:
             return keeping_nan(kind, new, old)
-        return new + old if kind == "sum" else DROPPING[kind](new, old)
+        return DROPPING[kind](new, old) if kind in DROPPING else self.origin.combined(new, old)
 
     def start(self) -> list[tirx.Stmt]:
         """Makes the partial results that steps have used, and sets them to the identity."""
