@@ -387,6 +387,22 @@ def test_del_forgets_what_a_name_held():
         build(main)
 
 
+class _Odd:
+    """An iterator of an author."""
+
+    __slots__ = ("last",)
+
+    def __init__(self):
+        self.last = 1
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.last += 2
+        return self.last
+
+
 class _Steps:
     """A helper of an author that counts while the kernel is built."""
 
@@ -403,13 +419,15 @@ class _Steps:
 
 
 _CHANGES = {
-    "a slot": lambda kept: operator.setitem(kept["slots"], 0, 1),
+    "a slot": lambda kept: operator.setitem(kept["slots"], 0, kept["slots"][0] + 1),
     "a list that grows": lambda kept: kept["slots"].append(1),
     "a list like another": lambda kept: kept["alike"][1].append(1),
-    "a dict": lambda kept: kept.update(more=1),
-    "a set": lambda kept: kept["seen"].add(7),
+    "a dict": lambda kept: kept.update({len(kept): 1}),
+    "a set": lambda kept: kept["seen"].add(len(kept["seen"]) + 1),
     "an iterator": lambda kept: next(kept["left"]),
     "a generator": lambda kept: next(kept["made"]),
+    "iterators of iterators": lambda kept: next(kept["pairs"]),
+    "an iterator of an author's": lambda kept: next(kept["odd"]),
     "an object": lambda kept: kept["steps"].take(),
 }
 
@@ -417,9 +435,9 @@ _CHANGES = {
 @pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES.keys())
 def test_runtime_regions_change_no_object_from_outside(change):
     def objects():
-        made = (2 * k for k in range(9))
-        kept = {"slots": [0], "seen": {1}, "left": iter([5, 6, 7]), "made": made, "steps": _Steps()}
-        return {**kept, "alike": [[0], [0]]}
+        iterators = {"left": iter([5, 6, 7]), "made": (2 * k for k in range(9)), "odd": _Odd()}
+        iterators["pairs"] = enumerate(zip([5, 6, 7], "abc", strict=True))
+        return {"slots": [0], "alike": [[0], [0]], "seen": {1}, "steps": _Steps(), **iterators}
 
     @T.prim_func
     def looped(B: Ints):
@@ -447,8 +465,9 @@ def test_objects_change_where_they_were_made():
     @T.prim_func
     def main(A: Ints, B: Ints):
         with T.Kernel(1):
-            table, steps = {"scale": 1}, _Steps()
+            table, steps, left = {"scale": 1, "kind": "a"}, _Steps(), zip([5, 6], "ab", strict=True)
             steps.take()
+            next(left)
             for k in (1, 2, 3):
                 table["scale"] += k
                 seen.append(k)
@@ -459,7 +478,7 @@ def test_objects_change_where_they_were_made():
                     terms.append(A[i + k] * table["scale"])
                 terms[0] = terms[0] + terms[1]
                 held[0] += i * steps.doubled
-                table["scale"] = 7  # as before
+                table["scale"], table["kind"] = 7, f"{'a'}"  # as before
                 B[i] = terms[0]
             B[4], B[5] = held[0], len(seen)
 

@@ -90,7 +90,8 @@ class Bindings:
 
 def is_same(held: Any, value: Any) -> bool:
     """Whether a name that gets ``value`` holds what it held."""
-    return held is value or (is_number(held) and is_number(value) and bool(held == value))
+    told = (is_number(held) and is_number(value)) or type(held) is type(value) is str
+    return held is value or (told and bool(held == value))
 
 
 def _stale(name: str, held: Any) -> SourceError:

@@ -6,6 +6,7 @@ runs often and that of a branch perhaps never. What was made in the region, for 
 
 from __future__ import annotations
 
+import gc
 import operator
 from collections import deque
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ _CONTAINERS = (list, dict, set, deque, tuple)
 #: Roots of modules whose objects are not an author's.
 _OTHERS = frozenset(("tilec", "tvm", "tvm_ffi", "builtins", "torch", "numpy", "abc"))
 #: How many containers and attributes lie between a name and an object that is looked after.
-_DEEPEST = 3
+_DEEPEST = 4
 
 
 class _Held:
@@ -99,7 +100,7 @@ def _state(target: Any) -> tuple[Any, ...] | None:
         frame = target.gi_frame
         return () if frame is None else (frame.f_lasti, *frame.f_locals.values())
     if isinstance(target, Iterator):
-        return (operator.length_hint(target, -1), repr(target))
+        return (operator.length_hint(target, -1), repr(target), *gc.get_referents(target))
     if type(target).__module__.partition(".")[0] in _OTHERS or not hasattr(target, "__dict__"):
         return None
     return tuple(value for name, value in vars(target).items() if not _is_derived(target, name))
