@@ -387,6 +387,21 @@ def test_del_forgets_what_a_name_held():
         build(main)
 
 
+def test_a_number_in_the_place_of_a_tile_warns():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1):
+            tile = T.alloc_fragment((8,), "int32")
+            T.copy(A, tile)
+            B[0] = tile[0]
+            tile = 0
+            B[1] = tile
+
+    with pytest.warns(UserWarning, match=r"tile = 0 stores nothing: .* T.fill\(tile, 0\)") as caught:
+        assert ran(main)[:2] == [0, 0]
+    assert len(caught) == 1
+
+
 class _Odd:
     """An iterator of an author."""
 

@@ -94,6 +94,11 @@ class Activation:
         if _is_reference(held) and _is_storable(value):
             held.store(value)
             return held
+        if isinstance(held, Buffer) and is_number(value):
+            self._builder.warn_once(
+                f"{name} = {value} stores nothing: {name} is that number from here on, and no buffer any more; "
+                f"T.fill({name}, {value}) stores it"
+            )
         return self._held(name, self.once(value, name))
 
     def once(self, value: Any, name: str = "t") -> Any:
