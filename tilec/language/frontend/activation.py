@@ -96,7 +96,7 @@ class Activation:
             return held
         if isinstance(held, Buffer) and is_number(value):
             self._builder.warn_once(
-                f"{name} = {value} stores nothing: {name} is that number from here on, and no buffer any more; "
+                f"{name} = {value} stores nothing: {name} is that number from here on, no buffer any more; "
                 f"T.fill({name}, {value}) stores it"
             )
         return self._held(name, self.once(value, name))
