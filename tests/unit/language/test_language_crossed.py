@@ -58,6 +58,15 @@ def sums_of_an_inner_loop(ids, s, t, bx):
         s[i] = total
 
 
+@T.macro
+def sums_of_many_trips(ids, s, t, bx):
+    for i in T.Parallel(64):
+        total = T.alloc_var("float32")
+        for k in T.serial(500):
+            total += s[k % 64]
+        s[i] = total
+
+
 @pytest.mark.parametrize(
     ("body", "buffer"),
     [
@@ -65,6 +74,7 @@ def sums_of_an_inner_loop(ids, s, t, bx):
         (read_in_front_of_a_store, "s"),
         (one_for_all, "t"),
         (sums_of_an_inner_loop, "s"),
+        (sums_of_many_trips, "s"),
     ],
 )
 def test_reads_of_what_other_iterations_store_are_named(body, buffer):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from tvm.ir import Expr, Var
 
-#: Iterations, and trips of a loop in one of them, beyond which nothing is looked at.
+#: Iterations beyond which nothing is looked at, and trips of a loop in one of them that are.
 _MOST, _MOST_TRIPS = 1 << 16, 64
 #: What variables have as values: numbers, or one for each iteration.
 _Values = Mapping[Any, Any]
@@ -157,12 +157,11 @@ class _Touches:
 
 
 def _trips(loop: ir.For, known: _Values) -> range:
-    """The values of a loop's variable, where they are few and the same in all iterations."""
+    """The first values of a loop's variable, where they are the same in all iterations."""
     bounds = [_evaluated(bound, known) for bound in (loop.start, loop.stop, loop.step)]
     if any(bound is None or getattr(bound, "ndim", 0) for bound in bounds):
         return range(0)
-    found = range(*map(int, bounds))
-    return found if len(found) <= _MOST_TRIPS else range(0)
+    return range(*map(int, bounds))[:_MOST_TRIPS]
 
 
 def _evaluated(expr: Expr, known: _Values) -> Any:
