@@ -209,3 +209,21 @@ def test_taps_of_an_image_and_flat_weights_whose_rows_end_in_a_tile(channels):
     wide = np.pad(x, ((1, 1), (0, 0))).astype("float32")
     expected = sum(wide[tap : tap + rows] @ w[tap].astype("float32") for tap in range(taps))
     agree(main, x, w, expected=expected, targets=("cpu", "sm_80", "sm_90a", "gfx942"))
+
+
+def test_buffers_without_axes_are_elements_like_others():
+    Number = T.Tensor((), "float32")
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), S: Number, B: T.Tensor((8,), "float32"), C: Number, D: Number):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((), "float32")
+            T.copy(S, s)
+            flat = T.reshape(s, (1,))
+            for i in T.Parallel(8):
+                B[i] = A[i] * s[()] + S[()] - flat[0]
+                T.atomic_add(C[()], A[i])
+            D[()] = T.reshape(flat, ())[()]
+
+    a, three = numbers(8), np.array(3, np.float32)
+    agree(main, a, three, np.array(1, np.float32), expected=[a * 3, a.sum() + 1, three])

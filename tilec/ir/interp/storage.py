@@ -69,7 +69,7 @@ class Storage:
         selected = self._select(indices, value, mask, ())
         if selected is not None:
             places, values = selected
-            self.array[places] = values
+            np.atleast_1d(self.array)[places] = values
 
     def combine(
         self, ufunc: np.ufunc, indices: Sequence[Index], value: Any, mask: Any, grid: tuple[int, ...]
@@ -78,7 +78,7 @@ class Storage:
         selected = self._select(indices, value, mask, grid)
         if selected is not None:
             places, values = selected
-            ufunc.at(self.array, places, values)
+            ufunc.at(np.atleast_1d(self.array), places, values)
 
     def _locate(self, indices: Sequence[Index]) -> tuple[Any, list[Any]]:
         """Which indices are inside (True, False or an array), and the indices moved inside."""
@@ -97,12 +97,13 @@ class Storage:
         return inside, places
 
     def _select(self, indices: Sequence[Index], value: Any, mask: Any, grid: tuple[int, ...]) -> Any:
-        """Index arrays and values of the writes that happen, or None for none."""
+        """Index arrays and values of the writes that happen, or None for none. What has no axes is indexed as
+        if it had one."""
         inside, places = self._locate(indices)
         if inside is False or mask is False:
             return None
         wanted = np.logical_and(inside, mask) if mask is not True else inside
-        places = [*self.lanes, *places]
+        places = [*self.lanes, *places] or [np.intp(0)]
         shapes = [np.shape(part) for part in (value, wanted, *places)]
         shape = np.broadcast_shapes(grid, *shapes)
         if not shape:

@@ -42,11 +42,9 @@ class View(Buffer):
 
     def linear(self, indices: tuple[Expr, ...]) -> Expr:
         """The number, in row-major order, of an element; with the first indices alone that of a row."""
-        return reduce(
-            lambda so_far, axis: so_far * expression(self.shape[axis]) + indices[axis],
-            range(1, len(indices)),
-            indices[0],
-        )
+        first, *others = indices or (expression(0),)
+        axes = zip(map(expression, self.shape[1:]), others, strict=False)
+        return reduce(lambda so_far, axis: so_far * axis[0] + axis[1], axes, first)
 
     def root_indices(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Those of the same element. The last axes that both have keep theirs, whatever their bounds."""
@@ -105,9 +103,9 @@ class ViewElement(Element):
 
 
 def _unravelled(linear: Expr, shape: tuple[Any, ...]) -> tuple[Expr, ...]:
-    """The indices of an element by its number in row-major order; the first one has no end."""
+    """The indices of an element by its number in row-major order; a first one has no end."""
     found: list[Expr] = []
     for extent in reversed(shape[1:]):
         found.insert(0, sessions.simplify(linear % expression(extent)))
         linear = linear // expression(extent)
-    return (sessions.simplify(linear), *found)
+    return (sessions.simplify(linear), *found) if shape else ()

@@ -39,12 +39,14 @@ from tilec.lowering.passes.expand_reduces import ExpandReduces
 from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.expand_scans import ExpandScans
 from tilec.lowering.passes.expand_sparse import ExpandSparse
+from tilec.lowering.passes.give_axes import GiveAxes
 from tilec.lowering.passes.swap_tiles import SwapTiles
 from tilec.lowering.passes.unless_overlapping import UnlessOverlapping
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
+    GiveAxes(),
     ExpandScaled(dtype="float32"),
     ChooseStores(),
     SwapTiles(scopes=("shared.dyn", "local.fragment")),

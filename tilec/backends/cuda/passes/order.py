@@ -62,12 +62,14 @@ from tilec.lowering.passes.choose_stores import ChooseStores
 from tilec.lowering.passes.drop_proven_tests import DropProvenTests
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_scaled import ExpandScaled
+from tilec.lowering.passes.give_axes import GiveAxes
 from tilec.lowering.passes.name_variables import NameVariables
 from tilec.lowering.passes.swap_tiles import SwapTiles
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: What all launches go through before any roles are looked for.
 OPENING: tuple[Pass, ...] = (
+    GiveAxes(),
     ExpandScaled(scaled_loss),
     SplitRows(),
     NameVariables(),
