@@ -50,6 +50,45 @@ def test_lanes_are_shuffled_and_extracted():
     agree(main, a, expected=a.reshape(8, 4)[:, [3, 0, 2, 1]].reshape(-1))
 
 
+def test_lanes_are_all_read_before_the_first_is_stored():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "int32"), C: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((32,), "int32")
+            T.copy(A, s)
+            s[T.Ramp(0, 1, 4)] = s[T.Ramp(3, -1, 4)]
+            s[5:9] = s[4:8] + 1
+            s[13:17] += s[12:16]
+            s[T.Ramp(24, 1, 4)], s[T.Ramp(28, 1, 4)] = s[T.Ramp(28, 1, 4)], s[T.Ramp(24, 1, 4)]
+            T.copy(s, C)
+
+    a = np.arange(32, dtype=np.int32) ** 2
+    c = a.copy()
+    c[:4], c[5:9], c[13:17], c[24:28], c[28:] = a[3::-1], a[4:8] + 1, a[13:17] + a[12:16], a[28:], a[24:28]
+    agree(main, a, expected=c)
+
+
+def test_functions_take_slices_as_vectors():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "float32"), C: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(2):
+                b = A[i * 16 : i * 16 + 4]
+                C[i * 16 : i * 16 + 4] = -b
+                C[i * 16 + 4 : i * 16 + 8] = T.abs(b) + T.cast(b, "int32x4")
+                C[i * 16 + 8 : i * 16 + 10] = T.Shuffle([b], [3, 0])
+                C[i * 16 + 10] = T.extract_lane(b, 1)
+                C[i * 16 + 11] = T.reinterpret(T.reinterpret(b, "uint32x4")[2], "float32")
+                C[T.Ramp(i * 16 + 12, 1, 4)] = b if A[i * 16] > 0 else A[0:4]
+
+    a = np.linspace(-4, 4, 32, dtype=np.float32)
+    c = [
+        np.concatenate([-b, np.abs(b) + np.trunc(b), b[[3, 0, 1, 2]], b if b[0] > 0 else a[:4]])
+        for b in (a[:4], a[16:20])
+    ]
+    agree(main, a, expected=np.concatenate(c))
+
+
 def test_vector_dtypes_pack_cast_and_broadcast():
     @T.prim_func
     def main(A: T.Tensor((32,), "float32"), C: T.Tensor((32,), "float32")):

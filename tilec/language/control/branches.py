@@ -13,6 +13,7 @@ from tilec.language.values.conversions import condition
 from tilec.language.values.intrinsics import if_then_else
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import Value, resolve
+from tilec.language.values.vectors import lanewise
 
 
 class Branch:
@@ -64,7 +65,7 @@ def ternary(builder: Builder, cond: Any, then: Callable[[], Any], orelse: Callab
     if known is not None:
         return then() if known else orelse()
     taken = _quiet(builder, then, "a conditional expression")
-    return if_then_else(cond, taken, _quiet(builder, orelse, "a conditional expression"))
+    return lanewise(if_then_else)(cond, taken, _quiet(builder, orelse, "a conditional expression"))
 
 
 def conjunction(builder: Builder, symbol: str, first: Any, rest: Sequence[Callable[[], Any]]) -> Any:

@@ -247,6 +247,8 @@ class Activation:
         """A value that the stores to other targets may change has a name of its own."""
         from tilec.ir.exprs import loads
 
+        if isinstance(item, Vector):
+            return self.once(item, name)
         if self._builder.kernel is None or not isinstance(item, Value):
             return item
         if isinstance(item, Element):

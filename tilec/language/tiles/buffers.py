@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
+from tilec.language.tiles.lane_stores import store_lanes
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, no_array
 from tilec.language.values.operand_errors import FOR_A_WHOLE, lacking, several
-from tilec.language.values.operands import expression, stored_value, warn_of_loss
+from tilec.language.values.operands import expression, operand, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Value, Vector, are_several, check_alive, is_number, resolve
@@ -341,6 +342,7 @@ def _lane_indices(items: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 def _store_lanes(target: Vector, value: Any) -> None:
     """A vector, or a scalar in every lane, to places one after the other."""
+    value = operand(value)
     values = value.lanes if isinstance(value, Vector) else (value,) * len(target.lanes)
     if len(values) != len(target.lanes):
         raise source_error(
@@ -348,8 +350,7 @@ def _store_lanes(target: Vector, value: Any) -> None:
             f"a vector of {len(values)} lanes is stored where {len(target.lanes)} fit",
             remedy="store as many lanes as the element has",
         )
-    for lane, part in zip(target.lanes, values, strict=True):
-        lane.store(part)
+    store_lanes(target.lanes, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,6 +479,10 @@ class Slice(Arithmetic):
         """The elements, to compute with."""
         found: Vector = SLICE_OPERATIONS["vector"](self)
         return found
+
+    def astype(self, to: Any) -> Any:
+        """The elements, as a vector, cast to another dtype."""
+        return self.vector().astype(to)
 
     def store(self, value: Any) -> None:
         """Adds the statements of ``buffer[i:j] = value``."""

@@ -15,6 +15,7 @@ from tilec.language.control.loops import serial, vectorized
 from tilec.language.tiles.boxes import Box, box, same
 from tilec.language.tiles.buffers import SLICE_OPERATIONS, Buffer, Element, Slice
 from tilec.language.tiles.copies import copy, fill
+from tilec.language.tiles.lane_stores import store_lanes
 from tilec.language.tiles.tile_loops import element_at, long_extents
 from tilec.language.values import session as sessions
 from tilec.language.values.operands import expression
@@ -62,8 +63,7 @@ def vector_of(region: Slice) -> Vector:
 def _store_vector(target: Slice, value: Vector) -> None:
     places = _elements(target)
     lanes = _lanes_for(value, target.buffer.dtype, len(places))
-    for place, lane in zip(places, lanes, strict=True):
-        place.store(lane)
+    store_lanes(places, lanes)
 
 
 def _lanes_for(value: Vector, kind: dtype, count: int) -> Sequence[Any]:

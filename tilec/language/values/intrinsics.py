@@ -13,7 +13,7 @@ from tilec.ir import nodes as ir
 from tilec.language.values import bits, ieee, integers, vectors
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import common, condition, tirx_function
-from tilec.language.values.operands import cast_value, cast_vector, expression, wrap
+from tilec.language.values.operands import cast_value, cast_vector, expression, operand, wrap
 from tilec.language.values.operators import absolute, apply
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
@@ -318,6 +318,7 @@ def Cast(dtype: Any, value: Any) -> Any:
 
 
 def _cast(value: Any, kind: make_dtype) -> Any:
+    value = operand(value)
     if isinstance(value, Vector) or kind.lanes > 1:
         return cast_vector(value, kind)
     return cast_value(value, kind)

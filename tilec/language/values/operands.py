@@ -74,6 +74,12 @@ def no_operand(construct: str, value: Any) -> SourceError:
     )
 
 
+def operand(value: Any) -> Any:
+    """What is computed with where ``value`` stands: of a slice its elements as a vector."""
+    vector = getattr(value, "vector", None)
+    return value if vector is None else vector()
+
+
 def lanes_of(value: Any, count: int) -> tuple[Any, ...]:
     """The lanes of a vector of ``count``; a scalar in each of them."""
     if not isinstance(value, Vector):

@@ -13,7 +13,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, Rules
 from tilec.language.values.casts import constant, wrap_number
 from tilec.language.values.operand_errors import operand_error, several
-from tilec.language.values.operands import cast_value, cast_vector, is_tile, wrap
+from tilec.language.values.operands import cast_value, cast_vector, is_tile, operand, wrap
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import (
@@ -55,7 +55,7 @@ def apply(symbol: str, left: Any, right: Any) -> Any:
     """``left symbol right`` for any mix of numbers, dimensions, expressions and symbols."""
     if not sessions.active() and (isinstance(left, Deferred) or isinstance(right, Deferred)):
         return Deferred(apply, symbol, left, right)
-    left, right = _operand(resolve(left)), _operand(resolve(right))
+    left, right = operand(resolve(left)), operand(resolve(right))
     if isinstance(left, Vector) or isinstance(right, Vector):
         return _lane_by_lane(symbol, left, right)
     if not (_is_operand(left) and _is_operand(right)):
@@ -63,12 +63,6 @@ def apply(symbol: str, left: Any, right: Any) -> Any:
     if isinstance(left, Value) or isinstance(right, Value):
         return _expression(symbol, left, right)
     return named(symbol, left, right) if isinstance(left, int) else _python(symbol)(left, right)
-
-
-def _operand(value: Any) -> Any:
-    """What is computed with where ``value`` stands: of a slice its elements as a vector."""
-    vector = getattr(value, "vector", None)
-    return value if vector is None else vector()
 
 
 def _lane_by_lane(symbol: str, left: Any, right: Any) -> Any:
@@ -89,6 +83,7 @@ def invert(value: Any) -> Any:
     """``~value``; of a bool the negation."""
     from tvm import tirx
 
+    value = operand(value)
     if isinstance(value, Vector):
         return Vector(tuple(map(invert, value.lanes)))
     value = wrap(value)
@@ -105,6 +100,7 @@ def absolute(value: Any) -> Any:
     """The absolute value; of 8-bit floats computed in float32."""
     from tvm import tirx
 
+    value = operand(value)
     if isinstance(value, Vector):
         return Vector(tuple(map(absolute, value.lanes)))
     value = wrap(value)
@@ -116,6 +112,7 @@ def absolute(value: Any) -> Any:
 
 def negative(value: Any) -> Any:
     """``-value``."""
+    value = operand(value)
     if isinstance(value, Vector):
         return Vector(tuple(negative(lane) for lane in value.lanes))
     if isinstance(value, Deferred):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.values.conversions import tirx_function, typed_value
-from tilec.language.values.operands import cast_value, lanes_of, wrap
+from tilec.language.values.operands import cast_value, lanes_of, operand, wrap
 from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
@@ -36,7 +36,8 @@ def pack(values: Sequence[Any], kind: make_dtype) -> Vector:
 def lanewise(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` of scalars, which takes vectors too."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*given: Any, **kwargs: Any) -> Any:
+        args = tuple(map(operand, given))
         widths = {len(arg.lanes) for arg in args if isinstance(arg, Vector)}
         if not widths:
             return function(*args, **kwargs)
@@ -71,7 +72,7 @@ def Shuffle(vectors: Any, indices: Any) -> Any:
     """The lanes at build-time ``indices`` of all ``vectors`` in a row; one index gives a scalar."""
     lanes = [
         lane
-        for vector in vectors
+        for vector in map(operand, vectors)
         for lane in (vector.lanes if isinstance(vector, Vector) else (wrap(vector),))
     ]
     places = [int(index) for index in indices]
@@ -89,6 +90,7 @@ def Shuffle(vectors: Any, indices: Any) -> Any:
 
 def extract_lane(vec: Any, lane: int) -> Any:
     """One lane of a vector."""
+    vec = operand(vec)
     if not isinstance(vec, Vector):
         raise source_error(
             SourceTypeError,
@@ -101,6 +103,7 @@ def extract_lane(vec: Any, lane: int) -> Any:
 
 def reinterpret_bits(value: Any, kind: make_dtype) -> Any:
     """The bits of a scalar or a vector as another dtype of the same total width, the first lane lowest."""
+    value = operand(value)
     lanes = value.lanes if isinstance(value, Vector) else (wrap(value),)
     width = lanes[0].dtype.bits
     if width * len(lanes) != kind.bits * kind.lanes:
