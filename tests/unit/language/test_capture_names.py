@@ -402,6 +402,41 @@ def test_a_number_in_the_place_of_a_tile_warns():
     assert len(caught) == 1
 
 
+def test_variables_in_python_objects():
+    """A loop over them and an unpacking name them, a name on the left alone is given a value."""
+
+    def made():
+        return [T.alloc_var("int32", init) for init in (3, 4, 5)]
+
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1):
+            held = made()
+            for each in held:
+                each += 10
+            for _t in T.serial(2):
+                for each, k in zip(held, (1, 2, 3), strict=True):
+                    each += k * A[1]
+            for _i in T.serial(3):
+                old = held[0]
+                held[0] = held[1]
+                held[1] = old
+                held[1], held[2] = held[2], held[1]
+            first, last = made(), held[2]
+            one, _two, three = held
+            one += 1000
+            for k in (0, 1, 2):
+                B[k], B[k + 3] = held[k], first[k]
+            B[6], B[7] = last, three
+
+    expected = [33, 54, 75]
+    for _ in range(3):
+        expected[:2] = expected[1::-1]
+        expected[1:] = expected[:0:-1]
+    out = [expected[0] + 1000, *expected[1:], 3, 4, 5, expected[2], expected[2]]
+    assert ran(main) == out
+
+
 class _Odd:
     """An iterator of an author."""
 

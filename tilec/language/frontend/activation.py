@@ -38,10 +38,12 @@ _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Loop:
-    """One ``for`` of the author: a runtime loop (its body runs once here) or a Python loop (expanded)."""
+    """One ``for`` of the author: a runtime loop (its body runs once here) or a Python loop (expanded, over
+    what ``named`` makes of each item)."""
 
-    def __init__(self, builder: Builder, subject: Nest | Iterable[Any]) -> None:
+    def __init__(self, builder: Builder, subject: Nest | Iterable[Any], named: Callable[[Any], Any]) -> None:
         self._builder = builder
+        self._named = named
         self._subject = subject
         self._frame: Frame | None = None
 
@@ -50,7 +52,7 @@ class Loop:
             yield self._subject.open()
         else:
             self._frame = self._builder.push("python")
-            yield from self._subject
+            yield from map(self._named, self._subject)
 
     def close(self) -> None:
         """The loop is over, by its end or by a Python ``break``."""
@@ -77,6 +79,7 @@ class Activation:
         for name, value in around.items():
             self._objects.meet(name, value, builder.frames[0])
         self._base = builder.region()
+        self._first = len(builder.unnamed)
         self._whiles: list[tuple[WhileLoop, tuple[str, ...]]] = []
 
     # Names ------------------------------------------------------------------------------------------------
@@ -123,8 +126,22 @@ class Activation:
         return self._names.hold(name, value)
 
     def settle(self) -> None:
-        """A statement is over."""
+        """A statement is over. The variables that it made and did not name (in a list) stay what they are:
+        a name that is given one later is given its value."""
         self._objects.settle()
+        for variable in self._builder.unnamed[self._first :]:
+            variable.fresh = False
+        del self._builder.unnamed[self._first :]
+
+    def _named_anew(self, value: Any) -> Any:
+        """``value``, of which the next names are those of the variables in it."""
+        if isinstance(value, (tuple, list)):
+            for item in value:
+                self._named_anew(item)
+        elif _is_reference(value):
+            value.fresh = True
+            self._builder.unnamed.append(value)
+        return value
 
     def forget(self, *names: str) -> None:
         """``del``: the names hold nothing any more."""
@@ -137,8 +154,15 @@ class Activation:
         return self._names.read(name, value)
 
     def unpack(self, value: Any, *names: str) -> tuple[Any, ...]:
-        """The right side of ``a, b = ...``: every expression evaluated before the first target is assigned.
+        """The right side of ``a, b = x, y``: every expression evaluated before the first target is assigned.
         There is one name per target, for elements the buffer's."""
+        return tuple(map(self._snapshot, names, self._items(value, names)))
+
+    def unpack_object(self, value: Any, *names: str) -> tuple[Any, ...]:
+        """The right side of ``a, b = pair``: the names of variables in it are names of theirs."""
+        return tuple(map(self._snapshot, names, self._named_anew(self._items(value, names))))
+
+    def _items(self, value: Any, names: Sequence[str]) -> tuple[Any, ...]:
         if isinstance(value, BlockIndex) and len(names) == 1:
             return (value,)
         if isinstance(value, (Value, Buffer, Slice)):
@@ -157,7 +181,7 @@ class Activation:
                 f"{len(items)} values cannot be unpacked into {', '.join(names)}",
                 remedy="give as many values as names: T.Parallel(8, 4) has two indices",
             )
-        return tuple(map(self._snapshot, names, items))
+        return items
 
     def _check_sizes(self, names: Sequence[str], items: Sequence[Any]) -> None:
         """A size unpacked into a name that holds a number is that number."""
@@ -324,7 +348,7 @@ class Activation:
             subject.names = names
         elif not hasattr(type(subject), "__iter__"):
             _check_called(subject, "a loop runs over what it gives")
-        return Loop(self._builder, subject)
+        return Loop(self._builder, subject, self._named_anew)
 
     def open_while(self) -> Frame:
         """The region of a ``while``, opened before its condition is evaluated."""

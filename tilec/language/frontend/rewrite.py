@@ -167,7 +167,8 @@ class Rewriter(ExpressionRewriter):
         items = self._temporary()
         wish = self._call(node, "wish", *self._names(target))
         names = [ast.Constant(_title(item)) for item in target.elts]
-        call = self._method(node, wish, "unpack", value, *names)
+        is_shown = isinstance(value, (ast.Tuple, ast.List))
+        call = self._method(node, wish, "unpack" if is_shown else "unpack_object", value, *names)
         stmts: list[ast.stmt] = [self._set(items, call, node)]
         for position, item in enumerate(target.elts):
             one = ast.Subscript(ast.Name(items, ast.Load()), ast.Constant(position), ast.Load())

@@ -364,7 +364,7 @@ class Element(Value):
     """``buffer[indices]``: its value when read, a place when stored to or copied.
 
     ``reference`` marks a mutable variable (T.alloc_var, T.Ref): assigning to its name stores. ``fresh`` is
-    True until the allocation has got its name."""
+    True while the next name that it is assigned to becomes its name."""
 
     __slots__ = ("buffer", "fresh", "indices", "reference")
 

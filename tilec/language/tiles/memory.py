@@ -78,7 +78,9 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None
     value = None if init is None else stored_value(init, kind, "T.alloc_var")
     warn_of_loss(init, kind, "T.alloc_var")
     builder.emit(ir.Alloc(var, value, loc=loc()), "T.alloc_var")
-    return Element(Buffer(var, (1,), frame=builder.region()), (expression(0),), reference=True)
+    made = Element(Buffer(var, (1,), frame=builder.region()), (expression(0),), reference=True)
+    builder.unnamed.append(made)
+    return made
 
 
 def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Buffer:

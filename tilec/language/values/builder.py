@@ -55,7 +55,8 @@ class Frame:
 
 class Builder:
     """Collects the body of the kernel that stands at ``loc``. ``frames`` runs from the function to the
-    innermost region; ``open_ifs`` are the `T.If` blocks around it."""
+    innermost region; ``open_ifs`` are the `T.If` blocks around it, ``unnamed`` the variables that the
+    statements under way made, or names are given for, and that have none yet."""
 
     def __init__(self, loc: ir.Loc) -> None:
         self.frames: list[Frame] = [Frame("function", None, loc)]
@@ -63,6 +64,7 @@ class Builder:
         self.pointed: list[Any] = []
         self.emitted = 0
         self.wished: list[str] = []
+        self.unnamed: list[Any] = []
         self.open_ifs: list[Any] = []
         self.generators: list[Any] = []
         self._warned: set[str] = set()
