@@ -437,6 +437,29 @@ def test_variables_in_python_objects():
     assert ran(main) == out
 
 
+def test_python_objects_keep_the_values_of_where_they_were_made():
+    def pair(a):
+        return {"twice": a * 2, "more": [a + 1]}
+
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1):
+            v, kept, part = T.alloc_var("int32", 3), [], T.alloc_local((2,), "int32")
+            made, both = pair(v), (v * 5, A[v] + v)
+            for k in (1, 2):
+                kept.append(v * k)
+                v += 1
+            region = A[v : v + 2]
+            v = 100
+            T.copy(region, part)
+            B[0], B[1] = made["twice"], made["more"][0]
+            B[2], B[3] = both[0], both[1]
+            B[4], B[5] = kept[0], kept[1]
+            B[6], B[7] = part[0], part[1]
+
+    assert ran(main) == [6, 4, 15, 33, 3, 8, 50, 60]
+
+
 class _Odd:
     """An iterator of an author."""
 

@@ -166,7 +166,7 @@ def test_what_a_list_keeps_of_a_loop_that_has_ended():
     def main(A: Ints, B: Ints):
         with T.Kernel(1):
             for i in range(4):
-                kept = [A[i] * 2]
+                kept = [i * 2]
             B[0] = kept[0]
 
     with pytest.raises(SourceRuntimeError, match="i is used outside its defining region") as caught:

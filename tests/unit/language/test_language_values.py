@@ -43,11 +43,11 @@ def dtype_of(make, a="float32", b="int32"):
     @T.prim_func
     def main(A: T.Tensor((1,), a), B: T.Tensor((1,), b)):
         with T.Kernel(1):
-            found.append(make(A[0], B[0]))
+            found.append(make(A[0], B[0]).dtype)
             A[0] = 0
 
     build(main)
-    return found[0].dtype
+    return found[0]
 
 
 # Dtype objects --------------------------------------------------------------------------------------------

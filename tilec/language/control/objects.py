@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import operator
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from types import GeneratorType
 from typing import Any
@@ -55,10 +55,12 @@ class _Itself:
 
 
 class Objects:
-    """The Python objects of one run of a function."""
+    """The Python objects of one run of a function; ``keep`` is what a list or dict of a name does with what
+    is put into it."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, keep: Callable[[Any, str], Any]) -> None:
         self._builder = builder
+        self._keep = keep
         self._held: dict[_Itself, _Held] = {}
 
     def meet(self, name: str, target: Any, frame: Frame, depth: int = 0) -> None:
@@ -80,7 +82,8 @@ class Objects:
                 continue
             if self._is_inside(held.frame):
                 raise _changed(held)
-            held.state = state
+            self._keep(held.target, held.name)
+            held.state = state = _state(held.target) or ()
             for item in state:
                 self.meet(held.name, item, self._builder.region(), held.depth + 1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
@@ -20,6 +21,7 @@ from tilec.language.control.lets import Let
 from tilec.language.control.loops import Nest, serial
 from tilec.language.control.objects import Objects
 from tilec.language.control.while_loops import WhileLoop, enter
+from tilec.language.frontend.kept_values import evaluated
 from tilec.language.threads.debugging import device_assert
 from tilec.language.threads.launches import BlockIndex, Kernel
 from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
@@ -75,7 +77,7 @@ class Activation:
         self._builder = builder
         self._annotate = annotate
         self._names = Bindings(builder)
-        self._objects = Objects(builder)
+        self._objects = Objects(builder, self._kept)
         for name, value in around.items():
             self._objects.meet(name, value, builder.frames[0])
         self._base = builder.region()
@@ -102,7 +104,11 @@ class Activation:
                 f"{name} = {value} stores nothing: {name} is that number from here on, no buffer any more; "
                 f"T.fill({name}, {value}) stores it"
             )
-        return self._held(name, self.once(value, name))
+        return self._held(name, self._kept(self.once(value, name), name))
+
+    def _kept(self, value: Any, name: str) -> Any:
+        """A Python object with what it keeps evaluated; other values as they are."""
+        return value if self._builder.kernel is None else evaluated(value, name, self.once)
 
     def once(self, value: Any, name: str = "t") -> Any:
         """The value evaluated here: expressions become immutable names, everything else is itself."""
@@ -112,10 +118,24 @@ class Activation:
         if isinstance(value, Vector):
             lanes = tuple(self.once(lane, f"{name}_{i}") for i, lane in enumerate(value.lanes))
             return Loaded(lanes, value.kind) if isinstance(value, Loaded) else Vector(lanes)
+        if isinstance(value, Slice):
+            return self._read_bounds(value, name)
         if not isinstance(value, Value) or is_variable(value.expr):
             return value
         made = self._builder.bind(name, value)
         return Word(made, value.kind) if isinstance(value, Word) else made
+
+    def _read_bounds(self, region: Slice, name: str) -> Slice:
+        """A slice whose bounds are read here, where memory tells them."""
+        from tilec.ir.exprs import loads
+
+        def read(bound: Any) -> Any:
+            known = isinstance(bound, int) or next(loads(bound), None) is None
+            return bound if known else self._builder.bind(name, Value(bound)).expr
+
+        starts, extents = tuple(map(read, region.starts)), tuple(map(read, region.extents))
+        same = all(map(is_, (*starts, *extents), (*region.starts, *region.extents)))
+        return region if same else Slice(region.buffer, starts, extents)
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter of the function."""
