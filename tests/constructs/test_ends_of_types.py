@@ -200,6 +200,18 @@ def test_unsigned_names_that_passes_find_to_be_constants(dtype):
     agree(main, x, expected=np.where(np.stack(rows), 1, 2).astype(np.int32))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint64"])
+def test_names_below_zero_that_passes_find_to_be_constants(dtype):
+    @T.prim_func
+    def main(Y: T.Tensor((16, 8), dtype)):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(16, 8):
+                least = T.min(i, -4)
+                Y[i, j] = least * 2 - least % 7
+
+    agree(main, expected=np.full((16, 8), -11).astype(dtype))
+
+
 def test_typed_constants_wrap_around():
     @T.prim_func
     def main(X: T.Tensor((64,), "int8"), Y: T.Tensor((5, 64), "int64")):

@@ -1,10 +1,11 @@
-"""Comparisons, differences and bits of floats, comparisons and differences of unsigned integers: kept from
-TVM's simplifier, whose rules are those of whole numbers.
+"""Comparisons, differences and bits of floats, comparisons, differences and casts to unsigned integers: kept
+from TVM's simplifier, whose rules are those of whole numbers.
 
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
     reinterpret(0)    is not    a pointer to nothing
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
+    uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number
 
 Passes that flatten indices assume conditions of branches, and take the 5 of ``x + 5 < y`` to the other side.
 Behind `hide_numbers` they are calls that nothing looks into; `show_numbers` turns them back. By
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Call, PrimType
 
-from tilec.ir.exprs import dtype_of
+from tilec.ir.analysis.ranges import cut
+from tilec.ir.exprs import dtype_of, int_value, loads, scalar_dtype
 from tilec.lowering.emission.values import wrapped
-from tilec.lowering.math.vectors import reinterpreted
+from tilec.lowering.math.vectors import lanes_of, literal, reinterpreted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 _PREFIX = "tilec_numbers_"
-_BITS = f"{_PREFIX}bits"
+_BITS, _CAST = f"{_PREFIX}bits", f"{_PREFIX}cast"
 _REINTERPRET = ("tirx.reinterpret", "prim.reinterpret")
 _KINDS = {kind.__name__: kind for kind in (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Sub)}
 
@@ -37,7 +39,7 @@ _KINDS = {kind.__name__: kind for kind in (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, t
 def hide_numbers() -> Any:
     """The pass of functions of TVM in front of a simplifier."""
     arithmetic = [(kind, _hidden) for kind in _KINDS.values()]
-    return _pass([*arithmetic, (Call, _hidden_bits)], "tilec.HideNumbers")
+    return _pass([*arithmetic, (Call, _hidden_bits), (tirx.Cast, _hidden_cast)], "tilec.HideNumbers")
 
 
 def show_numbers() -> Any:
@@ -73,8 +75,26 @@ def _hidden_bits(call: Call) -> Expr:
     return tirx.call_pure_extern(dtype_of(call), _BITS, call.args[0])
 
 
+def _hidden_cast(cast: tirx.Cast) -> Expr:
+    """Of indices: what memory holds is no number that the simplifier knows."""
+    signed = dtype_of(cast.value).startswith("int") and dtype_of(cast).startswith("uint")
+    if not signed or next(loads(cast.value), None) is not None:
+        return cast
+    return tirx.call_pure_extern(dtype_of(cast), _CAST, cast.value)
+
+
+def _shown_cast(call: Call) -> Expr:
+    value, kind = call.args[1], scalar_dtype(call)
+    number = int_value(value.value if isinstance(value, tirx.Broadcast) else value)
+    if number is None:
+        return tirx.Cast(dtype_of(call), value)
+    return literal(cut(number, kind), kind, lanes_of(call))
+
+
 def _shown(call: Call) -> Expr:
     name = str(getattr(call.args[0], "value", "")) if len(call.args) > 1 else ""
+    if name == _CAST:
+        return _shown_cast(call)
     if name == _BITS:
         return reinterpreted(dtype_of(call), call.args[1])
     kind = _KINDS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
