@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import is_
 from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
@@ -134,7 +133,7 @@ class Activation:
             return bound if known else self._builder.bind(name, Value(bound)).expr
 
         starts, extents = tuple(map(read, region.starts)), tuple(map(read, region.extents))
-        same = all(map(is_, (*starts, *extents), (*region.starts, *region.extents)))
+        same = all(map(operator.is_, (*starts, *extents), (*region.starts, *region.extents)))
         return region if same else Slice(region.buffer, starts, extents)
 
     def given(self, name: str, value: Any) -> Any:
