@@ -90,13 +90,18 @@ class Product:
         (rows, columns), each = self.tile.tiles, word_bytes(self.types[0])
         return rows * ROWS // each, columns * COLUMNS // each
 
+    @property
+    def word(self) -> str:
+        """The type of these registers."""
+        return "float64" if self.types[0] == "float64" else "uint32"
+
     def places(self, step: int) -> list[int]:
         """Where the registers of each operand begin in a step."""
         return [step % self.depth * count for count in self.words()]
 
     def _room(self, name: str, words: int) -> Var:
-        count, dtype = words * self.depth, "float64" if self.types[0] == "float64" else "uint32"
-        return tirx.decl_buffer((count,), dtype, name=self.ctx.fresh(name, "int32").name, scope="local")
+        count = words * self.depth
+        return tirx.decl_buffer((count,), self.word, name=self.ctx.fresh(name, "int32").name, scope="local")
 
     def first(self, operands: Operands, buffers: Registers) -> list[tirx.Stmt]:
         """What all loads from ``operands`` share, and those of the first step."""

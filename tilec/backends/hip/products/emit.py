@@ -69,6 +69,11 @@ class WaveProduct(Product):
         return self.tile.tiles[0] * self.form.words, self.tile.tiles[1] * self.form.words
 
     @property
+    def word(self) -> str:
+        """As `Product.word`."""
+        return "uint32"
+
+    @property
     def depth(self) -> int:
         """Both where they take no more than a quarter of a thread's registers: the rest is for sums."""
         both = sum(self.words()) * super().depth
