@@ -60,10 +60,12 @@ def test_lanes_are_all_read_before_the_first_is_stored():
             s[5:9] = s[4:8] + 1
             s[13:17] += s[12:16]
             s[T.Ramp(24, 1, 4)], s[T.Ramp(28, 1, 4)] = s[T.Ramp(28, 1, 4)], s[T.Ramp(24, 1, 4)]
+            s[18:20], s[20:22] = s[20:22], s[18:20]
             T.copy(s, C)
 
     a = np.arange(32, dtype=np.int32) ** 2
     c = a.copy()
+    c[18:20], c[20:22] = a[20:22], a[18:20]
     c[:4], c[5:9], c[13:17], c[24:28], c[28:] = a[3::-1], a[4:8] + 1, a[13:17] + a[12:16], a[28:], a[24:28]
     agree(main, a, expected=c)
 

@@ -21,6 +21,7 @@ from tilec.language.control.loops import Nest, serial
 from tilec.language.control.objects import Objects
 from tilec.language.control.while_loops import WhileLoop, enter
 from tilec.language.frontend.kept_values import evaluated
+from tilec.language.frontend.rewrite import OF_SLICES
 from tilec.language.threads.debugging import device_assert
 from tilec.language.threads.launches import BlockIndex, Kernel
 from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
@@ -175,7 +176,11 @@ class Activation:
     def unpack(self, value: Any, *names: str) -> tuple[Any, ...]:
         """The right side of ``a, b = x, y``: every expression evaluated before the first target is assigned.
         There is one name per target, for elements the buffer's."""
-        return tuple(map(self._snapshot, names, self._items(value, names)))
+        items = self._items(value, names)
+        return tuple(
+            self._snapshot(name, item, names[:place] if name.endswith(OF_SLICES) else ())
+            for place, (name, item) in enumerate(zip(names, items, strict=True))
+        )
 
     def unpack_object(self, value: Any, *names: str) -> tuple[Any, ...]:
         """The right side of ``a, b = pair``: the names of variables in it are names of theirs."""
@@ -286,10 +291,14 @@ class Activation:
             self._builder.warn_once(f"an annotation with T.{kind} does not cast; use T.cast or T.alloc_var")
         return value
 
-    def _snapshot(self, name: str, item: Any) -> Any:
-        """A value that the stores to other targets may change has a name of its own."""
+    def _snapshot(self, name: str, item: Any, before: Sequence[str] = ()) -> Any:
+        """A value that the stores to other targets may change has a name of its own, a part of a buffer where
+        targets ``before`` are parts of it, too."""
         from tilec.ir.exprs import loads
 
+        name = name.removesuffix(OF_SLICES)
+        if isinstance(item, Slice) and item.buffer.name + OF_SLICES in before:
+            item = item.vector()
         if isinstance(item, Vector):
             return self.once(item, name)
         if self._builder.kernel is None or not isinstance(item, Value):

@@ -31,6 +31,8 @@ from tilec.language.frontend.rewrite_expressions import (
 
 _TEMPORARY = "__tilec_t"
 _TWIN = "__tilec_kernel"
+#: What the title of a target ends with that is part of a buffer.
+OF_SLICES = "[:]"
 
 
 def rewrite(
@@ -332,10 +334,16 @@ class Rewriter(ExpressionRewriter):
 
 
 def _title(target: ast.expr) -> str:
-    """What a value on its way to a target is called: the target's name, or that of its buffer."""
+    """What a value on its way to a target is called: the target's name, or that of its buffer, of a part of
+    which brackets tell (`OF_SLICES`)."""
+    mark = OF_SLICES if isinstance(target, ast.Subscript) and _has_slice(target.slice) else ""
     while isinstance(target, (ast.Subscript, ast.Attribute)):
         target = target.value
-    return target.id if isinstance(target, ast.Name) else "t"
+    return target.id + mark if isinstance(target, ast.Name) else "t"
+
+
+def _has_slice(index: ast.expr) -> bool:
+    return any(isinstance(part, ast.Slice) for part in ast.walk(index))
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same_all, substitute, transform, uses
 from tilec.ir.nodes import Alloc, For, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.serial import serial_loop
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, values_of
 from tilec.lowering.analysis.uses import written_in
@@ -80,7 +82,7 @@ class _Held:
 
     def inside(self, loop: Stmt) -> Stmt:
         """A statement of the loop: one over elements reads those that are held."""
-        if not isinstance(loop, For) or int_value(loop.start) != 0 or int_value(loop.step) != 1:
+        if not isinstance(loop, For) or not counts_from_zero(loop):
             return loop
         count = int_value(loop.stop)
         if count is None or not 1 < count <= _MOST:
@@ -113,10 +115,9 @@ class _Held:
     def _made(self, source: Var, indices: tuple[Expr, ...], var: Var, count: int) -> Var:
         """A new array, which is filled in front of the loop."""
         tile = tirx.decl_buffer((count,), str(source.dtype), str(source.name), scope="local")
-        place, dtype = tirx.Var(str(var.name), dtype_of(var)), dtype_of(var)
+        place = tirx.Var(str(var.name), dtype_of(var))
         indices = tuple(substitute(index, {var: place}) for index in indices)
         self.arrays.append(_Array(tile, source, place, count, indices))
-        zero, stop, one = (tirx.const(number, dtype) for number in (0, count, 1))
         fill = Store(tile, (place,), tirx.BufferLoad(source, list(indices)))
-        self.made += [Alloc(tile), For("serial", place, zero, stop, one, (fill,))]
+        self.made += [Alloc(tile), serial_loop(place, count, (fill,))]
         return tile
