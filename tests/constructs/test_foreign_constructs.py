@@ -115,6 +115,15 @@ def test_cpu_code_needs_the_source_and_plain_c():
         agree(kernel, a, expected=[a, a], interpreted=False, targets=("cpu",))
 
 
+def test_functions_of_imported_source_are_not_static():
+    a = np.zeros(32, np.float32)
+    kernel = _calling(
+        lambda A, f: T.call_extern("handle", "g", T.address_of(A[0])), "static void g(float* x) {}"
+    )
+    with pytest.raises(CompileError, match=r"g, which nothing provides[^$]*not as static"):
+        agree(kernel, a, expected=[a, a], interpreted=False, targets=("cpu",))
+
+
 def test_unknown_intrinsics_are_refused():
     with pytest.raises(UnsupportedError, match=r"T\.call_intrin of nothing_like_it"):
         elaborated(_calling(lambda A, f: T.call_intrin("float32", "nothing_like_it", A[0])), (), None, {}, {})

@@ -11,11 +11,16 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-def failure(lowered: LoweredKernel, target: Target, problem: Exception | str) -> CompileError:
+_LOOK = "`tilec explain --stage tir` shows what was compiled"
+
+
+def failure(
+    lowered: LoweredKernel, target: Target, problem: Exception | str, remedy: str = _LOOK
+) -> CompileError:
     """Code generation of ``lowered`` failed; ``problem`` is the reason, a compiler's own words or ours."""
     return CompileError(
         f"code generation of {lowered.name!r} for {target.name} failed",
         place=next((launch.place for launch in lowered.launches), None),
         why=str(problem).strip(),
-        remedy="`tilec explain --stage tir` shows what was compiled",
+        remedy=remedy,
     )
