@@ -362,3 +362,23 @@ def test_columns_that_are_no_whole_instruction():
             T.copy(sums, C)
 
     agree(main, np.arange(16, dtype=np.float16)[:, None], targets=("gfx1100", "gfx942"))
+
+
+@pytest.mark.parametrize("columns", [32, 96])
+def test_columns_that_fill_no_slab_of_an_operand_whose_rows_begin_anywhere(columns):
+    n, k, dtype = T.dynamic("n"), T.dynamic("k"), "bfloat16"
+
+    @T.prim_func
+    def main(A: T.Tensor((1, k), dtype), B: T.Tensor((k, n), dtype), C: T.Tensor((1, n), "float32")):
+        with T.Kernel(T.ceildiv(n, columns), threads=256) as bx:
+            a, b = T.alloc_shared((128, 64), dtype), T.alloc_shared((64, columns), dtype)
+            c = T.alloc_fragment((128, columns), "float32")
+            T.clear(c)
+            for t in T.Pipelined(T.ceildiv(k, 64), num_stages=2):
+                T.copy(A[0, t * 64], a)
+                T.copy(B[t * 64, bx * columns], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[0, bx * columns])
+
+    a, b = operand(1, 131, dtype=dtype), operand(131, 115, dtype=dtype, seed=1)
+    agree(main, a, b, expected=wide(a) @ wide(b), targets=("sm_90a",))

@@ -62,7 +62,7 @@ def fetch(stmt: GatherLoad, ctx: MatmulContext) -> list[Fetched]:
     at_row = let("at_row", first_row + row)
     at_column = let("at_column", first_column + chunk * count)
     found = []
-    for slab in range(columns * size // ROW_BYTES):
+    for slab in range(-(-columns * size // ROW_BYTES)):  # the last one may be a tile's in part
         skipped = slab * ROW_BYTES // size
         left = let("left", ctx.value(stmt.src.shape[-1]) - at_column - skipped)
         source = _Source(stmt.src, ctx, at_row, left)
