@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel
     from tilec.targets import Target
 
-
 _LOOK = "`tilec explain --stage tir` shows what was compiled"
 
 

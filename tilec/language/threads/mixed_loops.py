@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import int_value, loads, walk
+from tilec.ir.exprs import as_expr, int_value, loads, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.language.values.access import expressions_of, read_by, written_by
@@ -59,7 +59,7 @@ def _indices(loop: ir.Parallel, number: Var) -> tuple[ir.Stmt, ...]:
     rest: Expr = number
     found: list[ir.Stmt] = []
     for var, extent in reversed(list(zip(loop.vars, loop.extents, strict=True))):
-        size = _expr(extent, str(var.ty.dtype))
+        size = as_expr(extent, str(var.ty.dtype))
         found.append(ir.Bind(var, tirx.floormod(rest, size), loc=loop.loc))
         rest = tirx.floordiv(rest, size)
     return tuple(reversed(found))
@@ -74,16 +74,10 @@ def _thread(launch: ir.Launch, kind: str) -> Expr:
 
 
 def _product(extents: Sequence[int | Expr], kind: str) -> Expr:
-    total = _expr(1, kind)
+    total = as_expr(1, kind)
     for extent in extents:
-        total = total * _expr(extent, kind)
+        total = total * as_expr(extent, kind)
     return total
-
-
-def _expr(value: int | Expr, kind: str) -> Expr:
-    from tvm import tirx
-
-    return tirx.const(value, kind) if isinstance(value, int) else value
 
 
 def nest(stmt: ir.Parallel) -> ir.Stmt:
@@ -94,9 +88,8 @@ def nest(stmt: ir.Parallel) -> ir.Stmt:
     for position, (var, extent) in enumerate(reversed(list(zip(stmt.vars, stmt.extents, strict=True)))):
         kind = "vectorized" if plain and position == 0 and int_value(extent) is not None else "serial"
         dtype = str(var.ty.dtype)
-        stop = tirx.const(extent, dtype) if isinstance(extent, int) else extent
         zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
-        body = (ir.For(kind, var, zero, stop, one, body, loc=stmt.loc),)
+        body = (ir.For(kind, var, zero, as_expr(extent, dtype), one, body, loc=stmt.loc),)
     return body[0]
 
 

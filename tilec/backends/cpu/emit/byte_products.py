@@ -10,13 +10,13 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.digits import in_first_lane
-from tilec.backends.cpu.emit.neighbours import are_neighbours
 from tilec.backends.cpu.emit.pieces import places_of
 from tilec.backends.cpu.emit.windows import has_windows, words_of_two
-from tilec.backends.cpu.products.byte_words import BYTES, Bytes, add_products, byte_form
+from tilec.backends.cpu.products.byte_words import BYTES, Bytes, add_products, are_bytes, byte_form
 from tilec.backends.cpu.products.tir import index, span
-from tilec.ir.analysis.ranges import bounds, limits
+from tilec.ir.analysis.ranges import bounds
 from tilec.ir.exprs import dtype_of, loads, same, summands, transform, uses
+from tilec.lowering.emission.neighbours import are_neighbours
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, spread
 
@@ -112,7 +112,7 @@ def _bytes(factors: Sequence[Expr], ctx: LaneContext) -> Bytes | None:
     if not all(are_neighbours(column, ctx) for column in zip(*reads, strict=True)):
         return None
     low, high = bounds(forms[0], ctx.facts.analyzer)
-    if not any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in BYTES):
+    if not are_bytes(low, high):
         return None
     words = _words(forms[0], dict(zip(names, first, strict=True)), ctx)
     return None if words is None else Bytes(words, low, high)

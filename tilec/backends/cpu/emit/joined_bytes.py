@@ -9,11 +9,11 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.digits import in_first_lane
-from tilec.backends.cpu.emit.neighbours import are_neighbours
 from tilec.backends.cpu.emit.pieces import elements_of, places_of
 from tilec.backends.cpu.emit.windows import WORDS, halves_of_windows, has_windows
 from tilec.backends.cpu.products.tir import span
 from tilec.ir.exprs import dtype_of, int_value
+from tilec.lowering.emission.neighbours import are_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,10 +18,20 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.products.byte_words import BYTES, are_multiplied, byte_form
+from tilec.backends.cpu.products.byte_words import BYTES, are_bytes, are_multiplied, byte_form
 from tilec.ir.analysis.long_names import LongNames
-from tilec.ir.analysis.ranges import bounds, limits
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, substitute, transform, uses
+from tilec.ir.analysis.ranges import bounds
+from tilec.ir.exprs import (
+    as_expr,
+    dtype_of,
+    inlined,
+    int_value,
+    linear_in,
+    loads,
+    substitute,
+    transform,
+    uses,
+)
 from tilec.ir.nodes import Bind, Block, Parallel, Stmt, Store
 from tilec.lowering.analysis.accumulations import find_accumulations
 from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
@@ -63,7 +73,7 @@ def _parted(loop: Parallel, lanes: int) -> Sequence[Stmt]:
     if found is None:
         return [loop]
     var, dtype = loop.vars[-1], dtype_of(loop.vars[-1])
-    end = tirx.const(extent, dtype) if isinstance(extent, int) else extent
+    end = as_expr(extent, dtype)
     vectors = sym.Analyzer().simplify(tirx.floordiv(end, tirx.const(part, dtype)))
     done = vectors * tirx.const(part, dtype)
     left = sym.Analyzer().simplify(end - done)
@@ -132,8 +142,7 @@ def _range(factor: Expr, loop: Parallel) -> tuple[int, int] | None:
     if uses(form, loop.vars[-1:]):
         return None
     low, high = bounds(form, sym.Analyzer())
-    holds = any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in BYTES)
-    return (low, high) if holds else None
+    return (low, high) if are_bytes(low, high) else None
 
 
 def _is_along(load: TensorLoad, var: Var) -> bool:

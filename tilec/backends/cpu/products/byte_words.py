@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, add_offset, dot, dot_form, offset_word
+from tilec.ir.analysis.ranges import limits
 from tilec.lowering.math.vectors import literal, spread
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class Bytes:
 
 def _is_unsigned(low: int, high: int) -> bool:
     return low >= 0 and high > _HALF
+
+
+def are_bytes(low: int, high: int) -> bool:
+    """Whether bytes, with a sign or without, hold all numbers from ``low`` to ``high``."""
+    return any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in BYTES)
 
 
 def are_multiplied(left: tuple[int, int], right: tuple[int, int]) -> bool:

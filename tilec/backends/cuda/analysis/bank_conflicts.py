@@ -12,9 +12,8 @@ from tvm.ir import Var
 from tilec.backends.cuda.analysis.fragment_stores import fragment_store
 from tilec.backends.cuda.analysis.fragments import WARP, coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents, written_out
-from tilec.backends.cuda.analysis.mma import ROWS
 from tilec.backends.cuda.analysis.threads import warps_of
-from tilec.backends.cuda.analysis.tiles import has_words
+from tilec.backends.cuda.analysis.tiles import read_conflicts
 from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, ThreadVector, WarpGemm, WarpgroupProduct
 from tilec.errors import EvalError
@@ -108,17 +107,9 @@ def waits(stmt: Stmt, layouts: Mapping[Var, Layout], warps: int) -> Iterator[Wai
 
 
 def _operand_ways(region: Region, across: bool, layouts: Mapping[Var, Layout]) -> int:
-    """The ways of one load of a warp: eight rows of 16 bytes, or a word for every lane."""
-    layout, size = layouts.get(region.buffer), element_bytes(str(region.buffer.dtype))
-    if layout is None:
-        return 1
-    chunk, lead = 16 // size, (0,) * (len(layout.shape) - 2)
-    if layout.shape[-1] * size % 16 == 0 and not has_words(size, across):
-        places = [layout.offset((*lead, row, 0)) for row in range(8)]
-        return bank_conflicts(places, size, chunk, together=8)
-    item, k = _LANES // 4 % min(ROWS, layout.shape[-1 if across else -2]), _LANES % 4 * max(1, 4 // size)
-    rows, columns = (k, item) if across else (item, k)
-    return bank_conflicts([int(place) for place in layout.offset((*lead, rows, columns))], size)
+    """The ways of one load of a warp; 1 of a fragment without a layout."""
+    layout = layouts.get(region.buffer)
+    return 1 if layout is None else read_conflicts(layout, element_bytes(str(region.buffer.dtype)), across)
 
 
 # ---- loops ----

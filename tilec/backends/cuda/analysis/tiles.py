@@ -62,19 +62,24 @@ def has_words(size: int, across: bool) -> bool:
 def operand_conflicts(layout: Layout, size: int, across: bool) -> int:
     """How many times over banks are met when a product reads its operand, and when copies of whole rows
     write it, ``across`` its K or along it."""
-    lead, unit = (0,) * (len(layout.shape) - 2), 16 // size
+    unit = 16 // size
     rows, pitch = layout.shape[-2:]
-    if has_words(size, across):
-        count = max(1, 4 // size)
-        lanes = [(lane // 4, lane % 4 * count) for lane in range(32)]
-        places = [(k % rows, item % pitch) if across else (item % rows, k % pitch) for item, k in lanes]
-        reads = bank_conflicts([layout.offset((*lead, *place)) for place in places], size)
-    else:
-        reads = _chunk_conflicts(layout, [(row % rows, 0) for row in range(8)], size)
     chunks = pitch // unit
     runs = range(0, min(rows * chunks, 64), 8)
     writes = [[((run + n) // chunks % rows, (run + n) % chunks * unit) for n in range(8)] for run in runs]
-    return reads + max(_chunk_conflicts(layout, run, size) for run in writes)
+    return read_conflicts(layout, size, across) + max(_chunk_conflicts(layout, run, size) for run in writes)
+
+
+def read_conflicts(layout: Layout, size: int, across: bool) -> int:
+    """The ways of one load of a warp of a product's operand: eight rows of 16 bytes, or a word for every
+    lane."""
+    rows, pitch = layout.shape[-2:]
+    if pitch * size % 16 == 0 and not has_words(size, across):
+        return _chunk_conflicts(layout, [(row % rows, 0) for row in range(8)], size)
+    lead, count = (0,) * (len(layout.shape) - 2), max(1, 4 // size)
+    lanes = [(lane // 4, lane % 4 * count) for lane in range(32)]
+    places = [(k % rows, item % pitch) if across else (item % rows, k % pitch) for item, k in lanes]
+    return bank_conflicts([layout.offset((*lead, *place)) for place in places], size)
 
 
 def _chunk_conflicts(layout: Layout, places: Sequence[tuple[int, int]], size: int) -> int:

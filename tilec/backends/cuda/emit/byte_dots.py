@@ -7,6 +7,7 @@ T.dp4a is such a sum, as are those that an author writes out (CUDA C++ Programmi
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -17,7 +18,7 @@ from tilec.backends.cuda.device.moves import bits
 from tilec.backends.cuda.device.packed import DP4A
 from tilec.backends.cuda.limits import has_byte_dots
 from tilec.ir.exprs import dtype_of, int_value, summands
-from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.neighbours import are_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,8 @@ def byte_dots(expr: Expr, ctx: DeviceContext) -> Expr | None:
     """The value of a sum of int32 with four terms behind each other that are products of neighbours; None for
     any other."""
     terms = summands(expr) if dtype_of(expr) == "int32" and has_byte_dots(ctx.target) else []
+    if sum(isinstance(term, tirx.Mul) for term in terms) < _WORD:
+        return None
     words: list[tuple[Expr, Expr]] = []
     others: list[Expr] = []
     while terms:
@@ -45,11 +48,8 @@ def byte_dots(expr: Expr, ctx: DeviceContext) -> Expr | None:
             del terms[:_WORD]
     if not words:
         return None
-    total: Expr = tirx.const(0, "int32")
-    if others:
-        total = ctx.value(others[0])
-    for other in others[1:]:
-        total = ctx.combined(tirx.Add, total, ctx.value(other))
+    values = [ctx.value(other) for other in others] or [tirx.const(0, "int32")]
+    total = reduce(partial(ctx.combined, tirx.Add), values)
     for left, right in words:
         total = DP4A.call(left, right, total)
     return total
@@ -74,15 +74,7 @@ def _word(factors: Sequence[Expr], ctx: DeviceContext) -> Expr | None:
     if str(buffer.dtype) != "int8" or buffer in ctx.fragments or buffer.scope() == "global":
         return None
     storage = ctx.storage(buffer)
-    *rows, step = (int_value(stride) or 0 for stride in storage.strides)
-    if storage.layout is not None or storage.copies > 1 or step != 1 or any(row % _WORD for row in rows):
+    whole = all((int_value(stride) or 0) % _WORD == 0 for stride in storage.strides[:-1])
+    if not whole or not divides(_WORD, first[-1], ctx.facts) or not are_neighbours(loads, ctx):
         return None
-    if not divides(_WORD, first[-1], ctx.facts):
-        return None
-    for number, load in enumerate(loads):
-        gaps = [int_value(ctx.facts.simplify(b - a)) for a, b in zip(first, load.indices, strict=True)]
-        if not load.source.same_as(buffer) or gaps != [*[0] * len(rows), number]:
-            return None
-        if open_bounds(buffer, tuple(load.indices), ctx) != []:
-            return None
     return bits(_WORD).call(storage.data.ptr_to([ctx.offset(storage, first)]))

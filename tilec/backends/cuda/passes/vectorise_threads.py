@@ -47,26 +47,36 @@ def _block(block: Block, analyzer: sym.Analyzer) -> Block:
 def _stmt(stmt: Stmt, analyzer: sym.Analyzer) -> Stmt:
     if isinstance(stmt, Parallel):
         return stmt
-    made = _vector(stmt, analyzer) if isinstance(stmt, For) else None
-    if made is not None and (_is_asked_for(stmt) or _unpacks(made, analyzer)):
+    made = _loop(stmt, analyzer) if isinstance(stmt, For) else None
+    if made is not None:
         return made
     return with_children(stmt, [_block(inner, analyzer) for inner in children(stmt)])
 
 
-def _is_asked_for(stmt: Stmt) -> bool:
-    """Whether a loop is T.vectorized."""
-    return isinstance(stmt, For) and stmt.kind == "vectorized"
+def _loop(loop: For, analyzer: sym.Analyzer) -> Stmt | None:
+    """A loop that is T.vectorized, or makes bytes of bits, as a vector."""
+    if loop.kind == "vectorized":
+        return _vector(loop, analyzer)
+    made = _vector(loop, analyzer) if all(map(_keeps_bytes, _stores(loop))) else None
+    return made if made is not None and _unpacks(made, analyzer) else None
+
+
+def _stores(loop: For) -> list[Store]:
+    return [stmt for stmt in loop.body if isinstance(stmt, Store)]
+
+
+def _keeps_bytes(store: Store) -> bool:
+    """Whether a thread stores a byte for itself."""
+    return bool(store.buffer.scope() == "local" and str(store.buffer.dtype) in BYTES)
 
 
 def _unpacks(loop: For, analyzer: sym.Analyzer) -> bool:
-    """Whether trips do nothing but make bytes of bits, four at a time (`tilec.backends.cuda.emit.quads`), in
-    memory of the thread that none of them reads."""
-    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+    """Whether the bytes that trips store are made of bits, four at a time (`tilec.backends.cuda.emit.quads`),
+    and none of them reads any."""
+    stores = _stores(loop)
     written = {store.buffer for store in stores}
     return all(
-        store.buffer.scope() == "local"
-        and str(store.buffer.dtype) in BYTES
-        and bit_field(store.value, analyzer) is not None
+        bit_field(store.value, analyzer) is not None
         and not any(reads(expr, written) for expr in (*store.indices, store.value))
         for store in stores
     )
@@ -78,7 +88,7 @@ def _vector(loop: For, analyzer: sym.Analyzer) -> ThreadVector | None:
     if count not in _WIDTHS or not counts_from_zero(loop):
         return None
     binds = [stmt for stmt in loop.body if isinstance(stmt, Bind)]
-    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+    stores = _stores(loop)
     written = {store.buffer for store in stores}
     if len(binds) + len(stores) != len(loop.body) or any(reads(stmt.value, written) for stmt in binds):
         return None

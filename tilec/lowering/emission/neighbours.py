@@ -1,4 +1,4 @@
-"""Elements that lie side by side in every lane."""
+"""Elements that lie side by side in memory, in every lane."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from tvm.ir import TensorLoad
 
-    from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.lowering.emission.context import Context
 
 
-def are_neighbours(elements: Sequence[TensorLoad], ctx: LaneContext) -> bool:
+def are_neighbours(elements: Sequence[TensorLoad], ctx: Context) -> bool:
     """Whether elements are neighbours inside of their buffer, in every lane."""
     first = elements[0]
     storage = ctx.storage(first.source)
@@ -29,7 +29,7 @@ def are_neighbours(elements: Sequence[TensorLoad], ctx: LaneContext) -> bool:
     )
 
 
-def _distance(first: TensorLoad, other: TensorLoad, ctx: LaneContext) -> int | None:
+def _distance(first: TensorLoad, other: TensorLoad, ctx: Context) -> int | None:
     """How far two elements lie apart in a row; None in different rows."""
     gaps = [int_value(ctx.facts.simplify(b - a)) for a, b in zip(first.indices, other.indices, strict=True)]
     return None if any(gap != 0 for gap in gaps[:-1]) else gaps[-1]
