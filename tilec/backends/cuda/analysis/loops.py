@@ -48,16 +48,18 @@ def loop_axis(index: Expr, loop: Parallel) -> int | None:
 
 class Line(NamedTuple):
     """What an index has of the loop variable ``axis``: ``factor`` times it, or one of ``per`` values, and
-    ``offset``."""
+    ``offset``; ``window`` is how many times it begins behind as many elements as it goes through."""
 
     axis: int
     factor: int
     per: int = 1
     offset: int = 0
+    window: int = 0
 
 
 #: The parts that an index is the sum of, each a multiple of all that those before it come to; none: an index
-#: of a dimension of one element. The first one alone has an offset, less than its factor.
+#: of a dimension of one element. The first one alone has an offset, less than its factor, and the last one a
+#: window of the dimension: ``j + 64`` for a j below 64 is the second.
 Lines: TypeAlias = tuple[Line, ...]
 
 
@@ -75,13 +77,18 @@ def loop_line(index: Expr, loop: Parallel) -> Lines | None:
     numbers = [number for part in linear if (number := int_value(part)) is not None]
     if not numbers or len(numbers) < len(linear):
         return None
-    *factors, offset = numbers
-    first, *others = sorted(
+    *factors, start = numbers
+    lines = sorted(
         (Line(axis, factor) for axis, factor in zip(used, factors, strict=True)), key=lambda line: line.factor
     )
-    lines, extents = (first._replace(offset=offset), *others), loop_extents(loop)
+    extents = loop_extents(loop)
     whole = all(line.factor * extents[line.axis] == above.factor for line, above in pairwise(lines))
-    return lines if whole and 0 <= offset < first.factor else None
+    if not whole or lines[0].factor < 1 or start < 0:
+        return None
+    window, offset = divmod(start, lines[-1].factor * extents[lines[-1].axis])
+    lines[0] = lines[0]._replace(offset=offset)
+    lines[-1] = lines[-1]._replace(window=window)
+    return tuple(lines) if offset < lines[0].factor else None
 
 
 def _packed_line(index: tirx.FloorDiv, loop: Parallel) -> Lines | None:
@@ -199,11 +206,13 @@ def _spread(
     layout: Layout, dimension: int, lines: Lines, loop: Parallel
 ) -> tuple[tuple[Digit, ...], ...] | None:
     """The digits of a dimension of a fragment along the parts of an index, which are those of its variables;
-    None where threads hold parts of them, there are too few, or a digit belongs to two variables."""
+    None where threads hold parts of them, there are too few, a digit belongs to two variables, or threads
+    hold windows of the dimension apart."""
     if not lines:
         return None if thread_terms(layout, dimension) else ()
     extents = loop_extents(loop)
-    if layout.shape[dimension] * lines[0].per < lines[-1].factor * extents[lines[-1].axis]:
+    last = lines[-1]
+    if layout.shape[dimension] * lines[0].per < last.factor * extents[last.axis] * (last.window + 1):
         return None
     if lines[0].per > 1:
         return ((Digit(lines[0].per, 1, "reg"), *layout.digits[dimension]),)
@@ -215,7 +224,17 @@ def _spread(
             return None
         found.append(cut[0])
         left = cut[1]
-    return None if left is None else (*found, left)
+    own = None if left is None else _window(left, extents[last.axis], last.window)
+    return None if own is None else (*found, own)
+
+
+def _window(digits: tuple[Digit, ...], extent: int, window: int) -> tuple[Digit, ...] | None:
+    """The digits of ``extent`` indices, behind ``window`` times as many: those below, where each thread has
+    its elements of all windows in registers. Elsewhere None, or for the first window all digits."""
+    below, above = _cut(digits, extent) or ((), digits)
+    if all(digit.space == "reg" or digit.size == 1 for digit in above):
+        return below
+    return None if window else digits
 
 
 def _above(digits: Sequence[Digit], count: int) -> tuple[Digit, ...] | None:
@@ -274,7 +293,8 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
                 return False
             continue
         for line, own in zip(lines, found, strict=True):
-            if not same_threads(Layout((own,)), 0, layout, line.axis):
+            padded = line.window and layout.shape[line.axis] != loop_extents(loop)[line.axis]
+            if padded or not same_threads(Layout((own,)), 0, layout, line.axis):
                 return False
     return True
 

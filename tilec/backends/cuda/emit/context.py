@@ -356,11 +356,11 @@ class DeviceContext(Context):
     def _digit(self, term: Term, index: Expr) -> Expr:
         """The contribution of one register digit of an index."""
         index = uncast(index)
-        parts = self._parts(index)
+        parts, window = self._parts(index)
         if not parts:
             value = convert(self.value(index), "int32")
             return tirx.truncmod(tirx.truncdiv(value, _int(term.weight)), _int(term.size)) * _int(term.stride)
-        total: Expr = tirx.const(0, "int32")
+        total: Expr = _int(window // term.weight % term.size * term.stride)
         for part in parts:
             low = max(term.weight, part.weight)
             high = min(term.weight * term.size, part.weight * part.size)
@@ -368,28 +368,30 @@ class DeviceContext(Context):
                 total = total + _piece(part, low, high) * _int(low // term.weight * term.stride)
         return total
 
-    def _parts(self, index: Expr) -> tuple[Part, ...]:
+    def _parts(self, index: Expr) -> tuple[tuple[Part, ...], int]:
         """The digits of a loop variable, or of an index that is a sum of multiples of some, each of which
-        goes on where the others end; none for any other index."""
+        goes on where the others end, and what the index has beyond these ends; none for any other index."""
         if isinstance(index, Var):
-            return self.digits.get(index, ())
+            return self.digits.get(index, ()), 0
         per = int_value(index.b) if isinstance(index, tirx.FloorDiv) else None
         if per is not None and isinstance(index.a, Var):
             packed = (_packed(part, per) for part in self.digits.get(index.a, ()))
-            return (Part(1, 1, _int(0), True), *(part for part in packed if part is not None))
+            return (Part(1, 1, _int(0), True), *(part for part in packed if part is not None)), 0
         used = [var for var in undefined_vars(index) if var in self.digits]
         linear = linear_in(index, used) if used else []
         numbers = [number for part in linear if (number := int_value(part)) is not None]
         if not numbers or len(numbers) < len(linear):
-            return ()
-        *factors, offset = numbers
+            return (), 0
+        *factors, start = numbers
         turns = sorted(zip(factors, used, strict=True), key=lambda turn: turn[0])
         own = [[replace(part, weight=part.weight * by) for part in self.digits[var]] for by, var in turns]
         ends = [max((part.weight * part.size for part in parts), default=1) for parts in own]
         goes_on = all(end <= by for end, (by, _) in zip(ends, turns[1:], strict=False))
-        if not goes_on or not 0 <= offset < turns[0][0]:
-            return ()
-        return (Part(1, turns[0][0], _int(offset), True), *(part for parts in own for part in parts))
+        offset = start % ends[-1]
+        if not goes_on or start < 0 or not 0 <= offset < turns[0][0]:
+            return (), 0
+        parts = (part for each in own for part in each)
+        return (Part(1, turns[0][0], _int(offset), True), *parts), start - offset
 
     def emit(self, stmt: Stmt) -> tirx.Stmt | None:
         """The TIR of one statement; None where nothing is left to do."""

@@ -56,9 +56,11 @@ from tilec.backends.cuda.passes.start_copies import StartCopies
 from tilec.backends.cuda.passes.synchronise import Synchronise
 from tilec.backends.cuda.passes.turn_stores import TurnStores
 from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
+from tilec.backends.cuda.passes.write_out_parts import WriteOutParts
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
 from tilec.lowering.passes.choose_stores import ChooseStores
+from tilec.lowering.passes.cut_loops import CutLoops
 from tilec.lowering.passes.drop_proven_tests import DropProvenTests
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_scaled import ExpandScaled
@@ -73,6 +75,8 @@ OPENING: tuple[Pass, ...] = (
     ExpandScaled(scaled_loss),
     SplitRows(),
     NameVariables(),
+    WriteOutParts(),
+    CutLoops(),
     DropProvenTests(),
     ChooseStores(),
     SwapTiles(scopes=("shared.dyn",)),

@@ -12,11 +12,11 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.fragments import PAIR
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import is_own, loop_extents, loop_lines
-from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, same, substitute, transform
+from tilec.ir.exprs import dtype_of, loads, same, transform
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.traits import Rewriter, expressions
 from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.at_values import at_values
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
@@ -73,44 +73,9 @@ def _paired(loop: Parallel) -> Parallel | None:
     body: list[Stmt] = []
     for number in range(PAIR):
         column = pair * tirx.const(PAIR, dtype_of(var)) + tirx.const(number, dtype_of(var))
-        body += _At({var: column}, analyzer).block(copied(loop.body))
+        body += at_values(loop.body, {var: column}, analyzer)
     variables = (*loop.vars[:-1], pair)
     return replace(loop, vars=variables, extents=(*extents, last // PAIR), body=_once(body))
-
-
-class _At(Rewriter):
-    """Statements at certain values of variables, where conditions of numbers are decided."""
-
-    def __init__(self, values: dict[Var, Expr], analyzer: sym.Analyzer) -> None:
-        super().__init__()
-        self._values, self._analyzer = values, analyzer
-
-    def expr(self, expr: Expr) -> Expr:
-        """With the values, its indices simplified and its choices made."""
-        return self._made(substitute(expr, self._values))
-
-    def _made(self, expr: Expr) -> Expr:
-        return transform(expr, self._node)
-
-    def _node(self, node: Expr) -> Expr | None:
-        if isinstance(node, TensorLoad):
-            indices = [self._analyzer.simplify(self._made(index)) for index in node.indices]
-            return tirx.BufferLoad(node.source, indices)
-        choice = choice_of(node)
-        if choice is None:
-            whole = dtype_of(node).startswith("int") and not _reads(node)
-            return self._analyzer.simplify(node) if whole else None
-        cond, then, other = choice
-        decided = int_value(self._analyzer.simplify(cond)) if not _reads(cond) else None
-        return None if decided is None else self._made(then if decided else other)
-
-    def element(self, buffer: Var, indices: tuple[Expr, ...]) -> tuple[Var, tuple[Expr, ...]]:
-        """An element, its indices simplified."""
-        return buffer, tuple(self._analyzer.simplify(index) for index in indices)
-
-
-def _reads(expr: Expr) -> bool:
-    return next(loads(expr), None) is not None
 
 
 def _is_apart(loop: Parallel, held: Set[Var]) -> bool:
@@ -128,7 +93,8 @@ def _once(body: list[Stmt]) -> Block:
         outside = str(load.source.scope()).startswith("global") and load.source not in written
         again = any(same(load, other) for other in found[position + 1 :])
         known = any(same(load, other) for other, _ in names)
-        if outside and again and not known and not any(_reads(index) for index in load.indices):
+        looked_up = any(True for index in load.indices for _ in loads(index))
+        if outside and again and not known and not looked_up:
             names.append((load, tirx.Var(f"{load.source.name}_own", dtype_of(load))))
     return (*(Bind(var, load) for load, var in names), *_Named(names).block(body))
 
