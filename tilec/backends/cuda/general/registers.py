@@ -38,12 +38,14 @@ _LEAST, _OF_A_COPY, _OF_A_VALUE = 40, 3, 2
 
 def handed_on(groups: int, loads: Iterable[Load], body: Block = ()) -> tuple[int, int] | None:
     """Registers of a producer and a consumer thread, for ``groups`` warpgroups that consume ``body``; None
-    where none are handed on."""
+    where none are handed on. Threads that gather get few where consumers lack registers: they gather in turns
+    then, where consumers would move sums to memory in every trip."""
     needed = max((_needed(load) for load in loads if load.no_box is not None), default=0)
     choices = _HANDED_ON[groups]
-    if needed == 0 and groups in _LACKING and _held(body, groups * WARPGROUP) > choices[0][1] - _OTHERS:
+    lacking = bool(choices) and _held(body, groups * WARPGROUP) > choices[0][1] - _OTHERS
+    if needed == 0 and groups in _LACKING and lacking:
         return _LACKING[groups]
-    return next((pair for pair in choices if pair[0] >= needed), choices[-1] if choices else None)
+    return next((pair for pair in choices if pair[0] >= needed or lacking), choices[-1] if choices else None)
 
 
 def _needed(load: Load) -> int:
