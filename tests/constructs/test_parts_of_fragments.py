@@ -104,6 +104,12 @@ def every_second(c, Y):
 
 
 @T.macro
+def pairs(c, Y):
+    for i, j in T.Parallel(128, 64):
+        Y[i, j] = T.max(c[i, 2 * j], 0) * c[i, 2 * j + 1]
+
+
+@T.macro
 def odd_places(c, Y):
     for i, j in T.Parallel(128, 48):
         Y[i, j] = c[i, j + 48] + c[i, j + 80]
@@ -117,6 +123,7 @@ FINISHES = {
     "group_maxima": (group_maxima, 4),
     "lower_rows": (lower_rows, 128),
     "every_second": (every_second, 64),
+    "pairs": (pairs, 64),
     "odd_places": (odd_places, 48),
 }
 
@@ -128,7 +135,9 @@ def test_parts_are_what_the_product_left(name):
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", ["gated", "turned_pairs", "slices", "guarded_slices", "group_maxima"])
+@pytest.mark.parametrize(
+    "name", ["gated", "turned_pairs", "slices", "guarded_slices", "group_maxima", "every_second", "pairs"]
+)
 def test_parts_of_columns_stay_in_registers(name, target):
     finish, columns = FINISHES[name]
     assert "* c_shared" not in cuda_source(accumulated(finish, columns), target)

@@ -124,13 +124,6 @@ def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | 
     return (*((left,) if left.size > 1 else ()), *digits[1:])
 
 
-def is_own(item: Access, loop: Parallel) -> bool:
-    """Whether an access names one element for each value of the variables that it depends on, side by side
-    for neighbours."""
-    found = loop_lines(item, loop)
-    return found is not None and all(lines[0].factor == lines[0].per == 1 for lines in found if lines)
-
-
 def followed(layout: Layout, dimensions: tuple[Lines, ...]) -> Layout | None:
     """The layout of a fragment whose dimensions have these parts of the variables of a loop of ``layout``:
     what lies between two iterations is in registers. Threads that share what is packed hold copies. None

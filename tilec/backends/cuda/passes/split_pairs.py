@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.fragments import PAIR
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
-from tilec.backends.cuda.analysis.loops import is_own, loop_extents, loop_lines
+from tilec.backends.cuda.analysis.loops import loop_extents, loop_lines
 from tilec.ir.exprs import dtype_of, loads, same, transform
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.traits import Rewriter, expressions
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
     from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.accesses import Access
 
 
 class SplitPairs(LaunchPass):
@@ -54,8 +56,15 @@ def _reads_neighbours(loop: Parallel, held: Set[Var]) -> bool:
     if not all(isinstance(stmt, (Bind, Store)) for stmt in loop.body):
         return False
     items = [item for item in accesses(loop.body) if item.buffer in held]
-    others = {item.buffer for item in items if not item.is_write and not is_own(item, loop)}
+    others = {item.buffer for item in items if not item.is_write and not _is_held(item, loop)}
     return bool(others) and not any(item.is_write and item.buffer in others for item in items)
+
+
+def _is_held(item: Access, loop: Parallel) -> bool:
+    """Whether an access names elements of a lane's own as it stands: its iteration's, or one of a pair that
+    is this iteration's."""
+    lines = loop_lines(item, loop)
+    return lines is not None and all(own[0].per == 1 and own[0].factor <= PAIR for own in lines if own)
 
 
 def _paired(loop: Parallel) -> Parallel | None:
