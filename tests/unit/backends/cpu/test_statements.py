@@ -89,9 +89,8 @@ def _random(
     return values.astype(dtype)
 
 
-def check(level: str, name: str, dims: dict[str, int]) -> None:
+def check(built: Library, name: str, dims: dict[str, int]) -> None:
     """One call against the interpreter."""
-    built = Library({name: KERNELS[name]}, level)
     kernel = built.kernels[name]
     got = arguments(kernel, dims, seed=sum(dims.values()))
     want = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in got]
@@ -122,8 +121,9 @@ def assert_close(mine: np.ndarray, reference: np.ndarray, what: str) -> None:
 def test_statement(level, name):
     if not runs_here(parse_target(level)):
         pytest.skip(f"this machine does not run {level}")
+    built = Library({name: KERNELS[name]}, level)
     for dims in CASES[name]:
-        check(level, name, dims)
+        check(built, name, dims)
 
 
 def test_every_kernel_has_cases():
