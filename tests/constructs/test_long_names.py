@@ -135,10 +135,10 @@ def test_truths_that_are_rounded():
 @pytest.mark.parametrize(
     "deeper",
     [
-        lambda value, other: value // (other | 1),
-        pytest.param(lambda value, other: value % (other | 1) + 7, marks=pytest.mark.slow),
-        pytest.param(lambda value, other: value // -3 + other, marks=pytest.mark.slow),
-        pytest.param(lambda value, other: T.pow(value, 3) + other, marks=pytest.mark.slow),
+        pytest.param(lambda value, other: value // (other | 1), id="quotient"),
+        pytest.param(lambda value, other: value % (other | 1) + 7, id="rest", marks=pytest.mark.slow),
+        pytest.param(lambda value, other: value // -3 + other, id="by a number", marks=pytest.mark.slow),
+        pytest.param(lambda value, other: T.pow(value, 3) + other, id="power", marks=pytest.mark.slow),
     ],
 )
 def test_operands_that_are_read_several_times(deeper):
@@ -159,7 +159,7 @@ def test_operands_that_are_read_several_times(deeper):
     agree(main, np.random.default_rng(4).integers(-3, 9, (32, LINKS)).astype(np.int32))
 
 
-@pytest.mark.parametrize("deeper", [T.isnan, lambda value: T.fmod(value, 3.0) > 0])
+@pytest.mark.parametrize("deeper", [T.isnan, lambda value: T.fmod(value, 3.0) > 0], ids=["nan", "rest"])
 def test_floats_that_are_read_several_times(deeper):
     def nested(a, i):
         value = a[i, 0]

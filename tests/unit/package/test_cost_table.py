@@ -9,6 +9,7 @@ import struct
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from breadth import parametrized
 from linked import link
@@ -99,9 +100,10 @@ def test_shipped_costs_are_the_same_in_c(functions: ctypes.CDLL, count: int, lev
         function = find(level)
         for sizes, wanted, first in shapes:
             given = (ctypes.c_int64 * len(sizes))(*sizes.values())
-            found = (ctypes.c_double * (8 * CAPACITY.max_choices))()
-            least = function(given, (1 - 2.0**-40) / UNITS, found)
-            assert set(wanted) <= set(map(bits_of, found))
+            found = np.zeros(8 * CAPACITY.max_choices)
+            room = found.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+            least = function(given, (1 - 2.0**-40) / UNITS, room)
+            assert set(wanted) <= set(found.view(np.uint64).tolist())
             assert bits_of(least) & NUMBERS == first
 
 
