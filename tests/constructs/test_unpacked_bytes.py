@@ -8,6 +8,7 @@ from agree import agree, elaborated
 
 import tilec.language as T
 from tilec.backends.base import backend_of
+from tilec.backends.cuda.emit.quads import Quads
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.targets import parse_target
@@ -82,3 +83,16 @@ def test_other_integers_are_made_one_by_one():
     kernel, given = unpacking(4, 200, to="uint8"), packed(4)
     agree(kernel, given, expected=unpacked(given, 4) - np.uint8(200))
     assert "tilec_spread" not in source(kernel, given)
+
+
+def test_words_are_made_once(monkeypatch):
+    made, word = [], Quads.word
+
+    def noted(self, value, first):
+        made.append((str(value), first))
+        return word(self, value, first)
+
+    monkeypatch.setattr(Quads, "word", noted)
+    assert "tilec_spread" in source(unpacking(4, 8), packed(4))
+    assert made
+    assert len(made) == len(set(made))

@@ -12,10 +12,9 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.emit.digits import in_first_lane
 from tilec.backends.cpu.emit.pieces import places_of
 from tilec.backends.cpu.emit.windows import has_windows, words_of_two
-from tilec.backends.cpu.products.byte_words import BYTES, Bytes, add_products, are_bytes, byte_form
+from tilec.backends.cpu.products.byte_words import BYTES, Bytes, add_products, byte_form, byte_range, named
 from tilec.backends.cpu.products.tir import index, span
-from tilec.ir.analysis.ranges import bounds
-from tilec.ir.exprs import dtype_of, loads, same, summands, transform, uses
+from tilec.ir.exprs import dtype_of, loads, same, summands, uses
 from tilec.lowering.emission.neighbours import are_neighbours
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, spread
@@ -105,23 +104,17 @@ def _bytes(factors: Sequence[Expr], ctx: LaneContext) -> Bytes | None:
     if not first or not all(str(load.source.dtype) in BYTES for load in first):
         return None
     names = [tirx.Var("byte", str(load.source.dtype)) for load in first]
-    forms = [_renamed(factor, names) for factor in factors]
+    forms = [named(factor, names) for factor in factors]
     assert ctx.lanes is not None
     if uses(forms[0], (ctx.lanes.var,)) or not all(same(form, forms[0]) for form in forms):
         return None
     if not all(are_neighbours(column, ctx) for column in zip(*reads, strict=True)):
         return None
-    low, high = bounds(forms[0], ctx.facts.analyzer)
-    if not are_bytes(low, high):
+    numbers = byte_range(forms[0], ctx.facts.analyzer)
+    if numbers is None:
         return None
     words = _words(forms[0], dict(zip(names, first, strict=True)), ctx)
-    return None if words is None else Bytes(words, low, high)
-
-
-def _renamed(factor: Expr, names: Sequence[Expr]) -> Expr:
-    """A factor that has names in place of its elements, in their order."""
-    left = iter(names)
-    return transform(factor, lambda node: next(left, None) if isinstance(node, TensorLoad) else None)
+    return None if words is None else Bytes(words, *numbers)
 
 
 def _words(form: Expr, elements: dict[Expr, TensorLoad], ctx: LaneContext) -> Expr | None:

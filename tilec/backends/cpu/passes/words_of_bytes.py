@@ -16,11 +16,9 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.products.byte_words import BYTES, are_bytes, are_multiplied, byte_form
+from tilec.backends.cpu.products.byte_words import BYTES, are_multiplied, byte_form, byte_range, named
 from tilec.ir.analysis.long_names import LongNames
-from tilec.ir.analysis.ranges import bounds
 from tilec.ir.exprs import (
     as_expr,
     dtype_of,
@@ -29,7 +27,6 @@ from tilec.ir.exprs import (
     linear_in,
     loads,
     substitute,
-    transform,
     uses,
 )
 from tilec.ir.nodes import Bind, Block, Parallel, Stmt, Store
@@ -38,7 +35,7 @@ from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr, TensorLoad, Var
 
     from tilec.ir.nodes import Kernel
     from tilec.lowering.analysis.accumulations import Accumulation
@@ -137,12 +134,8 @@ def _range(factor: Expr, loop: Parallel) -> tuple[int, int] | None:
     read = list(loads(factor))
     if not read or not all(_is_along(load, loop.vars[-1]) for load in read):
         return None
-    names = iter([tirx.Var("byte", str(load.source.dtype)) for load in read])
-    form = transform(factor, lambda node: next(names, None) if isinstance(node, TensorLoad) else None)
-    if uses(form, loop.vars[-1:]):
-        return None
-    low, high = bounds(form, sym.Analyzer())
-    return (low, high) if are_bytes(low, high) else None
+    form = named(factor, [tirx.Var("byte", str(load.source.dtype)) for load in read])
+    return None if uses(form, loop.vars[-1:]) else byte_range(form, sym.Analyzer())
 
 
 def _is_along(load: TensorLoad, var: Var) -> bool:

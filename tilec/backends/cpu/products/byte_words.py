@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, add_offset, dot, dot_form, offset_word
-from tilec.ir.analysis.ranges import limits
+from tilec.ir.analysis.ranges import bounds, limits
+from tilec.ir.exprs import transform
 from tilec.lowering.math.vectors import literal, spread
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from collections.abc import Sequence
+
+    from tvm.ir import Expr, Var
+    from tvm.sym import Analyzer
 
     from tilec.backends.cpu.products.dot_forms import DotForm
     from tilec.targets import Target
@@ -49,9 +54,18 @@ def _is_unsigned(low: int, high: int) -> bool:
     return low >= 0 and high > _HALF
 
 
-def are_bytes(low: int, high: int) -> bool:
-    """Whether bytes, with a sign or without, hold all numbers from ``low`` to ``high``."""
-    return any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in BYTES)
+def named(factor: Expr, names: Sequence[Var]) -> Expr:
+    """A factor that has names in place of the elements that it reads, in their order."""
+    left = iter(names)
+    return transform(factor, lambda node: next(left, None) if isinstance(node, TensorLoad) else None)
+
+
+def byte_range(factor: Expr, analyzer: Analyzer) -> tuple[int, int] | None:
+    """The least and the largest number that a factor may be; None where bytes, with a sign or without, do not
+    hold all of them."""
+    low, high = bounds(factor, analyzer)
+    held = any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in BYTES)
+    return (low, high) if held else None
 
 
 def are_multiplied(left: tuple[int, int], right: tuple[int, int]) -> bool:

@@ -97,7 +97,7 @@ class _Cut(Ragged):
                 conds.append(tirx.EQ(low, tirx.const(0, "int32")))
                 reads.append(replace(read, above=None))
             elif read.above is not None:
-                reads.append(replace(read, above=self._registers(read.buffer, "a", self.count)))
+                reads.append(replace(read, above=self.registers(read.buffer, "a", self.count)))
             else:
                 reads.append(read)
         return (all_of(each_once(conds)), reads) if conds else None
@@ -130,7 +130,7 @@ class _Cut(Ragged):
         if read.above is not None or spot.is_even:
             return super()._ask(read, first)
         found = read_vector(read.buffer, spot.place, read.tmp, self._number(first), read.width, self.ctx)
-        return [guarded(found, [*self._begun(spot), self._is_held(read, spot)])]
+        return [guarded(found, [*self.begun(spot), self._is_held(read, spot)])]
 
     def _read_ends(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Reads by elements the vector that the tensor ends in."""
@@ -138,7 +138,7 @@ class _Cut(Ragged):
         if read.above is not None or spot.is_even:
             return super()._read_ends(read, first)
         made = read_end(*bytes_of(read.buffer, read.width)).call(*self._end(read, spot, first))
-        return [guarded(call(made), [*self._begun(spot), tirx.Not(self._is_held(read, spot))])]
+        return [guarded(call(made), [*self.begun(spot), tirx.Not(self._is_held(read, spot))])]
 
     def _put_together(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Cuts off what is beside the row."""
@@ -146,12 +146,12 @@ class _Cut(Ragged):
         if read.above is not None or spot.is_even or not spot.whole:
             return super()._put_together(read, first)
         made = cut_end(*bytes_of(read.buffer, read.width)).call(*self._end(read, spot, first))
-        tests = [*self._begun(spot), self._is_held(read, spot), tirx.Not(all_of(spot.whole))]
+        tests = [*self.begun(spot), self._is_held(read, spot), tirx.Not(all_of(spot.whole))]
         return [guarded(call(made), tests)]
 
-    def _row(self, spot: Spot) -> list[Expr]:
+    def row(self, spot: Spot) -> list[Expr]:
         """Without elements that lie a lap further on where rows are known to end in front of those."""
-        index, extent, turned, lap = super()._row(spot)
+        index, extent, turned, lap = super().row(spot)
         column = None if self.names is None else self.spots.column(spot.last)
         if column is None:
             return [index, extent, turned, lap]

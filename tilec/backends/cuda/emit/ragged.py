@@ -25,8 +25,10 @@ from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.memory import zeroed
 from tilec.backends.cuda.emit.spots import Spot, Spots, bytes_of, rest
 from tilec.backends.cuda.emit.statements import call, emit, once_tests
-from tilec.backends.cuda.emit.vector import Kept, Vector
+from tilec.backends.cuda.emit.vector import Vector
+from tilec.backends.cuda.emit.vector_loads import VectorLoads
 from tilec.backends.cuda.emit.vector_moves import packed_pairs, read_vector, store_vector
+from tilec.backends.cuda.emit.vector_stores import Kept, VectorStores
 from tilec.backends.cuda.nodes import RaggedThreadLoop, RemoteStore
 from tilec.ir.exprs import all_of, dtype_of, same, transform, uses
 from tilec.ir.layout_algebra import extent_of
@@ -64,6 +66,7 @@ class Ragged(Vector):
 
     def __init__(self, stmt: RaggedThreadLoop, ctx: DeviceContext) -> None:
         super().__init__(stmt, ctx)
+        self.loads, self.stores = RaggedLoads(self), RaggedStores(self)
         self.spots = Spots(self.body, self.var, ctx)
         self.names = self.spots.names
         self.reads: list[Read] = []
@@ -117,7 +120,7 @@ class Ragged(Vector):
         """A step of a read, for each access of a vector."""
         name, parts = self._shift(), []
         for first in range(0, self.width, read.width):
-            with self._standing(first):
+            with self.standing(first):
                 parts += phase(read, first)
         return sequence([*name, *parts]) if parts else None
 
@@ -127,7 +130,7 @@ class Ragged(Vector):
         return [] if made is None else [made]
 
     @contextmanager
-    def _standing(self, first: int) -> Iterator[None]:
+    def standing(self, first: int) -> Iterator[None]:
         """Within the context the variable stands at an element of the vector, as its digits are told."""
         base = convert_sum(list(self.ctx.digits[self.var]), dtype_of(self.var))
         with self.ctx.scope():
@@ -140,24 +143,7 @@ class Ragged(Vector):
 
     # ---- loads ----
 
-    def _ahead(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
-        """Plans the read of neighbours; a read of one element happens once, as in other loops."""
-        if not any(uses(index, (self.var,)) for index in indices) or load.source.scope() != "global":
-            return super()._ahead(load, indices)
-        if any(same(load, read.load) for read in self.reads):
-            return []
-        width = widest(load.source, self.width)
-        tmp = self._registers(load.source, "v", self.count)
-        above = (
-            None
-            if self._is_aligned(load.source, load.indices)
-            else self._registers(load.source, "a", self.count)
-        )
-        self.reads.append(Read(load, tmp, width, above))
-        self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
-        return []
-
-    def _is_aligned(self, buffer: Var, indices: Sequence[Expr]) -> bool:
+    def is_aligned(self, buffer: Var, indices: Sequence[Expr]) -> bool:
         """Whether whole vectors surely begin at multiples of their width."""
         facts, place = self.ctx.facts, self._between(buffer, indices)
         shift = _ZERO if self.names is None else facts.inline(self.names.shift.var)
@@ -204,7 +190,7 @@ class Ragged(Vector):
         if not whole:
             return []
         made = read_end(*bytes_of(read.buffer, read.width)).call(*self._end(read, spot, first))
-        return [guarded(call(made), [*self._begun(spot), tirx.Not(all_of(whole))])]
+        return [guarded(call(made), [*self.begun(spot), tirx.Not(all_of(whole))])]
 
     def _put_together(self, read: Read, first: int) -> list[tirx.Stmt]:
         """Makes vectors of the two that hold them."""
@@ -223,16 +209,18 @@ class Ragged(Vector):
     def _end(self, read: Read, spot: Spot, first: int) -> list[Expr]:
         """What helpers for ends of rows take."""
         to = read.tmp.ptr_to([self._number(first)])
-        return [to, self._start(read.buffer), spot.place, *self._row(spot)]
+        return [to, self.start(read.buffer), spot.place, *self.row(spot)]
 
-    def _start(self, buffer: Var) -> Expr:
+    def start(self, buffer: Var) -> Expr:
+        """The address of a tensor's first element."""
         return self.ctx.storage(buffer).data.ptr_to([_ZERO])
 
-    def _row(self, spot: Spot) -> list[Expr]:
+    def row(self, spot: Spot) -> list[Expr]:
         """What tells the elements of a vector at the end of a row."""
         return [spot.index, spot.extent, spot.turned, tirx.const(self.stmt.extents[-1], "int32")]
 
-    def _begun(self, spot: Spot) -> list[Expr]:
+    def begun(self, spot: Spot) -> list[Expr]:
+        """What holds where a vector has elements of its row."""
         return spot.has_elements(self.names is not None)
 
     # ---- the body ----
@@ -242,27 +230,28 @@ class Ragged(Vector):
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
-        tiles = self._loads()
-        self._plan_stores()
+        tiles = self.loads.in_front()
+        self.stores.plan()
         take_road(self.stmt, self.moved, self.ctx)
         body = [stmt for stmt in self.body if stmt not in (self.names or ()) or self._counts(stmt)]
         parts: list[tirx.Stmt] = []
         with self.ctx.hoist_scope(self.fixed):
             name = self._shift()
             for element in range(self.width):
-                with self.ctx.scope(), self._at(element):
-                    parts += [part for stmt in body if (part := self._stmt(stmt, element)) is not None]
-            return sequence([*name, *tiles, *self._waiting(), *parts, *self._flush()])
+                with self.ctx.scope(), self.at(element):
+                    parts += [part for stmt in body if (part := self.stores.made(stmt, element)) is not None]
+            return sequence([*name, *tiles, *self.stores.waiting(), *parts, *self.stores.flush()])
 
     def _counts(self, name: Stmt) -> bool:
         """Whether a name is that of the column, for which more than places of vectors ask."""
         if self.names is None or name is not self.names.column:
             return False
+        kept = self.stores.kept
         others = (stmt for stmt in self.body if stmt not in (self.names or ()))
         values = (
             value
             for stmt in others
-            for value in ([self.kept[stmt].store.value] if stmt in self.kept else expressions(stmt))
+            for value in ([kept[stmt].store.value] if stmt in kept else expressions(stmt))
         )
         return any(uses(self._without_reads(value), (self.names.column.var,)) for value in values)
 
@@ -276,43 +265,77 @@ class Ragged(Vector):
         return transform(value, read)
 
     @contextmanager
-    def _at(self, element: int) -> Iterator[None]:
+    def at(self, element: int) -> Iterator[None]:
+        """As in other loops; what phases have read is in registers."""
         number = self._number(element)
         done = [(read.load, tirx.BufferLoad(read.tmp, [number])) for read in self.reads]
-        with super()._at(element), self.ctx.hoist_scope(done):
+        with super().at(element), self.ctx.hoist_scope(done):
             yield
 
-    # ---- stores ----
 
-    def _store_width(self, stmt: Store | RemoteStore) -> int:
-        moves = any(uses(self.ctx.facts.inline(index), (self.var,)) for index in stmt.indices)
-        return widest(stmt.buffer, self.width) if self._is_memory(stmt.buffer) and moves else 1
+class RaggedLoads(VectorLoads):
+    """The reads of a loop: those of neighbours in a tensor wait for all the vectors of a thread."""
 
-    def _flush(self) -> list[tirx.Stmt]:
+    def __init__(self, loop: Ragged) -> None:
+        super().__init__(loop)
+        self.loop = loop
+
+    def bring(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
+        """Plans the read of neighbours; a read of one element happens once, as in other loops."""
+        if not any(uses(index, (self.loop.var,)) for index in indices) or load.source.scope() != "global":
+            return super().bring(load, indices)
+        if any(same(load, read.load) for read in self.loop.reads):
+            return []
+        width = widest(load.source, self.loop.width)
+        tmp = self.loop.registers(load.source, "v", self.loop.count)
+        above = (
+            None
+            if self.loop.is_aligned(load.source, load.indices)
+            else self.loop.registers(load.source, "a", self.loop.count)
+        )
+        self.loop.reads.append(Read(load, tmp, width, above))
+        self.loop.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
+        return []
+
+
+class RaggedStores(VectorStores):
+    """The stores of a loop, element by element at the ends of rows."""
+
+    def __init__(self, loop: Ragged) -> None:
+        super().__init__(loop)
+        self.loop = loop
+
+    def width_of(self, stmt: Store | RemoteStore) -> int:
+        """How many elements one access of a store moves where no row ends."""
+        moves = any(uses(self.ctx.facts.inline(index), (self.loop.var,)) for index in stmt.indices)
+        return widest(stmt.buffer, self.loop.width) if self.loop.is_memory(stmt.buffer) and moves else 1
+
+    def flush(self) -> list[tirx.Stmt]:
+        """Writes what waits, the elements of each vector at once or one by one."""
         parts: list[tirx.Stmt] = []
         for kept in self.kept.values():
             dtype, tmp = str(kept.store.buffer.dtype), kept.tmp
             if kept.unrounded:
                 words = "uint32" if dtype in PAIRED else "uint16"
-                tmp = self._registers(kept.store.buffer, "p", self.width // 2, words)
-                parts += [tirx.AllocBuffer(tmp), *packed_pairs(kept.tmp, tmp, self.width, dtype)]
-            for first in range(0, self.width, kept.width):
-                with self._standing(first):
+                tmp = self.loop.registers(kept.store.buffer, "p", self.loop.width // 2, words)
+                parts += [tirx.AllocBuffer(tmp), *packed_pairs(kept.tmp, tmp, self.loop.width, dtype)]
+            for first in range(0, self.loop.width, kept.width):
+                with self.loop.standing(first):
                     parts.append(self._stored(kept, tmp, first))
         return parts
 
     def _stored(self, kept: Kept, tmp: Var, first: int) -> tirx.Stmt:
         """Writes the elements that wait, at once or one by one."""
         ctx, width, buffer = self.ctx, kept.width, kept.store.buffer
-        spot = self.spots.at(buffer, kept.store.indices, width)
+        spot = self.loop.spots.at(buffer, kept.store.indices, width)
         vector = store_vector(buffer, spot.place, tmp, first, width, [], ctx)
         whole = list(spot.whole)
-        if not self._is_aligned(buffer, kept.store.indices):
+        if not self.loop.is_aligned(buffer, kept.store.indices):
             whole.append(tirx.EQ(rest(spot.place, width), _ZERO))
         elif not whole or spot.is_even:
             return guarded(vector, whole)
         size, each = bytes_of(buffer, width)
         held = tmp.ptr_to([tirx.const(first * each // element_bytes(str(tmp.dtype)), "int32")])
-        made = write_end(size, each).call(self._start(buffer), spot.place, held, *self._row(spot))
-        ends = guarded(call(made), [*once_tests(buffer, ctx), *self._begun(spot)])
+        made = write_end(size, each).call(self.loop.start(buffer), spot.place, held, *self.loop.row(spot))
+        ends = guarded(call(made), [*once_tests(buffer, ctx), *self.loop.begun(spot)])
         return tirx.IfThenElse(all_of(whole), vector, ends)
