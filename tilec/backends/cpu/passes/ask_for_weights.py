@@ -19,7 +19,7 @@ from tvm import sym, tirx
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.products.tir import CACHE_LINE, SECOND
 from tilec.ir.exprs import dtype_of, int_value, linear_in, same, substitute, uses
-from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, walk
 from tilec.lowering.analysis.accesses import Access, tensor_reads, values_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _AHEAD = 32768
 #: Type of sizes in bytes.
 _BYTES = "int64"
+
+#: What is asked for in each of some Parallels.
+Lines = dict[Parallel, list[Access]]
 
 
 class AskForWeights(LaunchPass):
@@ -50,13 +53,29 @@ def _asking(block: Block, names: dict[Var, Expr]) -> Block:
 
 
 def _with_rows(rows: For, names: dict[Var, Expr]) -> Block:
-    nests = [_Columns(rows.var, (stmt,), names) for stmt in rows.body if isinstance(stmt, For)]
-    if not (read := [item.buffer for nest in nests for item in nest.lines()]):
+    nests = (_Columns(rows.var, (stmt,), names) for stmt in rows.body if isinstance(stmt, For))
+    found = dict(chain.from_iterable(nest.lines() for nest in nests))
+    if not (read := [item.buffer for lines in found.values() for item in lines]):
         return (rows,)
-    later, rest = tirx.Var("later", dtype_of(rows.var)), iter(nests)
-    body = (next(rest).asking(later) if isinstance(stmt, For) else stmt for stmt in rows.body)
+    later = tirx.Var("later", dtype_of(rows.var))
+    body = rewrite_blocks(rows.body, lambda block: _ahead(block, found, rows.var, later))
     count = tirx.Cast(dtype_of(rows.var), _later(read))
-    return Bind(later, count, loc=rows.loc), replace(rows, body=tuple(body))
+    return Bind(later, count, loc=rows.loc), replace(rows, body=body)
+
+
+def _ahead(block: Block, found: Lines, row: Var, later: Var) -> Block:
+    """A block whose Parallels ask for what ``found`` has of them, ``later`` rows on."""
+    return tuple(
+        replace(stmt, body=(*stmt.body, *(_asked(item, row, later) for item in found[stmt])))
+        if isinstance(stmt, Parallel) and stmt in found
+        else stmt
+        for stmt in block
+    )
+
+
+def _asked(item: Access, row: Var, later: Var) -> AskAhead:
+    ahead = tuple(substitute(index, {row: row + later}) for index in item.indices)
+    return AskAhead(item.buffer, item.indices, ahead, SECOND)
 
 
 def _later(read: list[Buffer]) -> Expr:
@@ -75,37 +94,21 @@ class _Columns:
     loops: tuple[For, ...]
     names: dict[Var, Expr]
 
-    def lines(self) -> Iterator[Access]:
-        """What is asked for, in the innermost loop and in those inside."""
+    def lines(self) -> Iterator[tuple[Parallel, list[Access]]]:
+        """What is asked for in each Parallel of the innermost loop and of those inside."""
         for stmt in self.loops[-1].body:
             if isinstance(stmt, For):
-                yield from self._inside(stmt).lines()
+                yield from replace(self, loops=(*self.loops, stmt)).lines()
             elif isinstance(stmt, Parallel):
-                yield from self._lines(stmt)
+                yield stmt, self._lines(stmt)
 
-    def asking(self, later: Var) -> For:
-        """The innermost loop, whose Parallels ask for rows ``later``, and those of loops inside."""
-        body = (self._asking(stmt, later) for stmt in self.loops[-1].body)
-        return replace(self.loops[-1], body=tuple(body))
-
-    def _asking(self, stmt: Stmt, later: Var) -> Stmt:
-        if isinstance(stmt, For):
-            return self._inside(stmt).asking(later)
-        return self._ahead(stmt, later) if isinstance(stmt, Parallel) else stmt
-
-    def _inside(self, loop: For) -> _Columns:
-        return replace(self, loops=(*self.loops, loop))
-
-    def _ahead(self, work: Parallel, later: Var) -> Parallel:
-        return replace(work, body=(*work.body, *(self._asked(item, later) for item in self._lines(work))))
-
-    def _lines(self, work: Parallel) -> Iterator[Access]:
+    def _lines(self, work: Parallel) -> list[Access]:
         """Of the elements of rows that ``work`` reads one in a cache line."""
         kept: list[Access] = []
         for item in tensor_reads(work.body, self.names):
             if self._is_of_row(item) and not any(_is_near(item, other) for other in kept):
                 kept.append(item)
-                yield item
+        return kept
 
     def _is_of_row(self, item: Access) -> bool:
         """Whether an element of a tensor lies in the row at hand, in columns that no loop comes back to."""
@@ -115,11 +118,6 @@ class _Columns:
             return False
         again = any(uses(index, (self.row,)) for index in columns)
         return not again and all(any(uses(index, (var,)) for index in columns) for var in picks)
-
-    def _asked(self, item: Access, later: Var) -> AskAhead:
-        following = {self.row: self.row + later}
-        ahead = tuple(substitute(index, following) for index in item.indices)
-        return AskAhead(item.buffer, item.indices, ahead, SECOND)
 
 
 def _row_bytes(buffer: Buffer) -> Expr:
