@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from tilec.backends.cpu.c_source.helpers import Helpers, math_expression
 from tilec.backends.cpu.c_source.types import CType, c_type
 from tilec.errors import UnsupportedError
 
-_ATOMIC = re.compile(r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)")
-_EXCHANGE = re.compile(r"tilec_atomic_exchange_(\d+)_(\w+)")
-_PLACE = re.compile(r"tilec_atomic_(load|store)_(\d+)_(\w+)")
-_WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_u?int\d+(?:x\d+)?")
-_UNKNOWN = re.compile(r"tilec_unknown_int\d+")
-_FIRST = re.compile(r"tilec_first_[a-z]+\d+x\d+")
-_STORE_FIRST = re.compile(r"tilec_store_first_([a-z]+\d+x\d+)")
-_STREAM = re.compile(r"tilec_stream_([a-z]+\d+x\d+)")
-_GATHER = re.compile(r"tilec_gather_(int\d+)_[a-z]+\d+x\d+")
-_SOME = re.compile(r"tilec_some_(int\d+)_[a-z]+\d+x\d+")
-_STORE_SOME = re.compile(r"tilec_store_some_(int\d+)_([a-z]+\d+x\d+)")
-_SCATTER = re.compile(r"tilec_scatter_(int\d+)_([a-z]+\d+x(\d+))")
-_STORE_LAST = re.compile(r"tilec_store_last_(int\d+)_([a-z]+\d+x\d+)")
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
@@ -63,51 +51,18 @@ _PAIR_SUMS = ("llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx5
 def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     """The C function for one of the functions that lowering writes in LLVM's language. Raises
     UnsupportedError for one that has none."""
-    found = _ATOMIC.fullmatch(name)
-    if found is not None:
-        kind, dtype, order = found.groups()
-        return _atomic(name, kind, c_type(dtype), order, helpers)
-    found = _EXCHANGE.fullmatch(name)
-    if found is not None:
-        return _exchange(name, c_type(f"uint{found[1]}"), _ORDERS[found[2]], helpers)
-    found = _PLACE.fullmatch(name)
-    if found is not None:
-        return _place(name, found[1], c_type(f"uint{found[2]}"), _ORDERS[found[3]], helpers)
-    found = _WRAPPING.fullmatch(name)
-    if found is not None and result is not None:
-        return _wrapping(name, _SYMBOLS[found[1]], result, helpers)
-    if _UNKNOWN.fullmatch(name) and result is not None:
-        head = f"{result.name} {name}({result.name} given)"
-        return helpers.function(name, lambda: f"{head} {{ return given; }}")
-    if _FIRST.fullmatch(name) and result is not None:
-        return _first_lanes(name, result, helpers)
-    found = _STORE_FIRST.fullmatch(name)
-    if found is not None:
-        return _store_first_lanes(name, c_type(found[1]), helpers)
-    found = _STREAM.fullmatch(name)
-    if found is not None:
-        return _stream(name, c_type(found[1]), helpers)
+    for pattern, made in _BY_NAMES:
+        found = re.fullmatch(pattern, name)
+        if found is not None:
+            return made(name, found, helpers)
+    for pattern, made_of in _BY_RESULTS:
+        found = re.fullmatch(pattern, name)
+        if found is not None and result is not None:
+            return made_of(name, found, result, helpers)
     if name in _STREAMING:
         return helpers.function(name, lambda: _STREAMING[name])
-    found = _GATHER.fullmatch(name)
-    if found is not None and result is not None:
-        return _gather(name, result, f"{found[1]}x{result.lanes}", helpers)
-    found = _SOME.fullmatch(name)
-    if found is not None and result is not None:
-        return _neighbours(name, result, c_type(found[1]), helpers)
-    found = _STORE_SOME.fullmatch(name)
-    if found is not None:
-        return _store_lanes(name, c_type(found[2]), c_type(found[1]), "at + i", helpers)
-    found = _SCATTER.fullmatch(name)
-    if found is not None:
-        return _store_lanes(name, c_type(found[2]), c_type(f"{found[1]}x{found[3]}"), "at[i]", helpers)
-    found = _STORE_LAST.fullmatch(name)
-    if found is not None:
-        return _store_lanes(name, c_type(found[2]), c_type(found[1]), "at", helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
-    if name in ("tilec_vdpbf16ps", "tilec_bfdot") and result is not None:
-        return _bfloat16_pairs(name, result, helpers)
     raise UnsupportedError(f"there is no C for a call of {name}")
 
 
@@ -345,3 +300,72 @@ def _pair_sums(name: str, result: CType, helpers: Helpers) -> str:
             "    total[i] = a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];\n  return total;\n}"
         ),
     )
+
+
+def _unknown(name: str, result: CType, helpers: Helpers) -> str:
+    """A number that compilers know nothing of."""
+    return helpers.function(name, lambda: f"{result.name} {name}({result.name} given) {{ return given; }}")
+
+
+#: Functions by the patterns of their names, in which their types stand.
+_BY_NAMES: tuple[tuple[str, Callable[[str, re.Match[str], Helpers], str]], ...] = (
+    (
+        r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)",
+        lambda name, found, helpers: _atomic(name, found[1], c_type(found[2]), found[3], helpers),
+    ),
+    (
+        r"tilec_atomic_exchange_(\d+)_(\w+)",
+        lambda name, found, helpers: _exchange(name, c_type(f"uint{found[1]}"), _ORDERS[found[2]], helpers),
+    ),
+    (
+        r"tilec_atomic_(load|store)_(\d+)_(\w+)",
+        lambda name, found, helpers: _place(
+            name, found[1], c_type(f"uint{found[2]}"), _ORDERS[found[3]], helpers
+        ),
+    ),
+    (
+        r"tilec_store_first_([a-z]+\d+x\d+)",
+        lambda name, found, helpers: _store_first_lanes(name, c_type(found[1]), helpers),
+    ),
+    (
+        r"tilec_stream_([a-z]+\d+x\d+)",
+        lambda name, found, helpers: _stream(name, c_type(found[1]), helpers),
+    ),
+    (
+        r"tilec_store_some_(int\d+)_([a-z]+\d+x\d+)",
+        lambda name, found, helpers: _store_lanes(
+            name, c_type(found[2]), c_type(found[1]), "at + i", helpers
+        ),
+    ),
+    (
+        r"tilec_scatter_(int\d+)_([a-z]+\d+x(\d+))",
+        lambda name, found, helpers: _store_lanes(
+            name, c_type(found[2]), c_type(f"{found[1]}x{found[3]}"), "at[i]", helpers
+        ),
+    ),
+    (
+        r"tilec_store_last_(int\d+)_([a-z]+\d+x\d+)",
+        lambda name, found, helpers: _store_lanes(name, c_type(found[2]), c_type(found[1]), "at", helpers),
+    ),
+)
+#: Those that take the type of their result as well.
+_BY_RESULTS: tuple[tuple[str, Callable[[str, re.Match[str], CType, Helpers], str]], ...] = (
+    (
+        r"tilec_wrapping_(add|sub|mul)_u?int\d+(?:x\d+)?",
+        lambda name, found, result, helpers: _wrapping(name, _SYMBOLS[found[1]], result, helpers),
+    ),
+    (r"tilec_unknown_int\d+", lambda name, _, result, helpers: _unknown(name, result, helpers)),
+    (r"tilec_first_[a-z]+\d+x\d+", lambda name, _, result, helpers: _first_lanes(name, result, helpers)),
+    (
+        r"tilec_gather_(int\d+)_[a-z]+\d+x\d+",
+        lambda name, found, result, helpers: _gather(name, result, f"{found[1]}x{result.lanes}", helpers),
+    ),
+    (
+        r"tilec_some_(int\d+)_[a-z]+\d+x\d+",
+        lambda name, found, result, helpers: _neighbours(name, result, c_type(found[1]), helpers),
+    ),
+    (
+        r"tilec_vdpbf16ps|tilec_bfdot",
+        lambda name, _, result, helpers: _bfloat16_pairs(name, result, helpers),
+    ),
+)
