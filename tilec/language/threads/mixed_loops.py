@@ -9,6 +9,7 @@ of each thread that a loop fills by its variables is filled in every thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import UnsupportedError
@@ -39,6 +40,8 @@ def dealt_out(loop: ir.Parallel, launch: ir.Launch) -> ir.Stmt:
     """The iterations of the loop, each in one thread: thread t has number t, t + threads, ..."""
     from tvm import tirx
 
+    from tilec.ir.serial import serial_loop
+
     threads = launch.threads[0] * launch.threads[1] * launch.threads[2]
     kind = str(loop.vars[0].ty.dtype)
     total = _product(loop.extents, kind)
@@ -48,8 +51,7 @@ def dealt_out(loop: ir.Parallel, launch: ir.Launch) -> ir.Stmt:
     inside = ir.If(number < total, (*binds, *loop.body), loc=loop.loc)
     body = (ir.Bind(number, place, loc=loop.loc), inside)
     count = tirx.floordiv(total + (threads - 1), tirx.const(threads, kind))
-    zero, one = tirx.const(0, kind), tirx.const(1, kind)
-    return ir.For("serial", turn, zero, count, one, body, loc=loop.loc)
+    return serial_loop(turn, count, body, loop.loc)
 
 
 def _indices(loop: ir.Parallel, number: Var) -> tuple[ir.Stmt, ...]:
@@ -82,15 +84,13 @@ def _product(extents: Sequence[int | Expr], kind: str) -> Expr:
 
 def nest(stmt: ir.Parallel) -> ir.Stmt:
     """The iterations one after the other."""
-    from tvm import tirx
+    from tilec.ir.serial import serial_loop, serial_nest
 
-    body, plain = stmt.body, all(isinstance(inner, (ir.Store, ir.Bind)) for inner in stmt.body)
-    for position, (var, extent) in enumerate(reversed(list(zip(stmt.vars, stmt.extents, strict=True)))):
-        kind = "vectorized" if plain and position == 0 and int_value(extent) is not None else "serial"
-        dtype = str(var.ty.dtype)
-        zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
-        body = (ir.For(kind, var, zero, as_expr(extent, dtype), one, body, loc=stmt.loc),)
-    return body[0]
+    inner = serial_loop(stmt.vars[-1], stmt.extents[-1], stmt.body, stmt.loc)
+    plain = all(isinstance(each, (ir.Store, ir.Bind)) for each in stmt.body)
+    if plain and int_value(stmt.extents[-1]) is not None:
+        inner = replace(inner, kind="vectorized")
+    return serial_nest(stmt.vars[:-1], stmt.extents[:-1], (inner,), stmt.loc)[0]
 
 
 def fill_in_every_thread(stmt: ir.Parallel, launch: ir.Launch) -> ir.Stmt:
