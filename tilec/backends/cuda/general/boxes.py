@@ -59,6 +59,19 @@ def check_box(
         f"{name} is converted on its way",
         remedy=f"allocate it with the type of {src.buffer.name}",
     )
+    _check_extents(src, tile)
+    _check_bytes(tile, is_operand, is_spaced)
+    need(
+        divides(STRIDE_BYTES // size, start[-1], facts),
+        f"{name} is not known to start at a multiple of {STRIDE_BYTES} bytes of a row of {src.buffer.name}",
+        remedy="start at multiples of the tile's extents",
+    )
+    check_tensor(src.buffer, facts, least=1)
+
+
+def _check_extents(src: Region, tile: Region) -> None:
+    """A tile is a box of the tensor, of two axes or a few more, and no larger than boxes are."""
+    name, size = tile.buffer.name, element_bytes(str(tile.buffer.dtype))
     shape, wide = _wide(tile), [int_value(extent) for extent in src.extent if int_value(extent) != 1]
     need(
         None not in wide and wide == shape and int_value(src.extent[-1]) == static_extents(tile.buffer)[-1],
@@ -71,6 +84,11 @@ def check_box(
         f"a box of {' x '.join(map(str, shape))} is beyond {LARGEST_BOX}",
         remedy=f"choose tiles of up to {LARGEST_BOX} rows",
     )
+
+
+def _check_bytes(tile: Region, is_operand: bool, is_spaced: bool) -> None:
+    """Rows of a tile and the tile itself are as long as boxes in shared memory are."""
+    name, shape, size = tile.buffer.name, _wide(tile), element_bytes(str(tile.buffer.dtype))
     need(
         shape[-1] * size % STRIDE_BYTES == 0,
         f"rows of {shape[-1]} {tile.buffer.dtype} are no multiple of {STRIDE_BYTES} bytes",
@@ -87,12 +105,6 @@ def check_box(
         in_slabs or shape[-1] <= LARGEST_BOX or (len(shape) == 1 and _row(shape[-1], size) != 0),
         f"rows of {shape[-1]} elements are beyond {LARGEST_BOX}",
     )
-    need(
-        divides(STRIDE_BYTES // size, start[-1], facts),
-        f"{name} is not known to start at a multiple of {STRIDE_BYTES} bytes of a row of {src.buffer.name}",
-        remedy="start at multiples of the tile's extents",
-    )
-    check_tensor(src.buffer, facts, least=1)
 
 
 def _wide(tile: Region) -> list[int]:

@@ -268,8 +268,12 @@ def _check_source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> None:
         copy,
         f"allocate {name} with the type of {copy.src.buffer.name}",
     )
-    if isinstance(copy, WindowCopy):
-        return
+    if isinstance(copy, Copy):
+        _check_axes(copy, name)
+
+
+def _check_axes(copy: Copy, name: str) -> None:
+    """The tile is a box of the last two axes of the tensor."""
     lead = copy.src.extent[:-2]
     same = len(copy.src.extent) >= 2 and all(
         int_value(x) == int_value(y) for x, y in zip(copy.src.extent[-2:], copy.dst.extent, strict=True)
@@ -353,7 +357,6 @@ def _adds(stmt: Stmt, loop: Parallel, launch: Launch) -> bool:
 
 
 def _check_tail(found: Match, launch: Launch) -> None:
-    fragments = {alloc.buffer for alloc in found.fragments}
     for alloc in found.fragments:
         plain = alloc.buffer.scope() == "local.fragment" and _shape(alloc.buffer) in found.shapes
         need(
@@ -363,37 +366,41 @@ def _check_tail(found: Match, launch: Launch) -> None:
             f"give it the shape {_spelled(found)}, or read the tensor in the epilogue itself",
         )
     for loop in found.tail:
-        extents = tuple(int_value(extent) for extent in loop.extents)
-        need(
-            extents in found.shapes,
-            f"its epilogue has another shape than its accumulator {_spelled(found)}",
-            loop,
-            "let the epilogue run over the elements of the accumulator",
-        )
-        condition, body = conditioned(loop.body)
-        other = next((buffer for buffer in _read_in(body) & fragments if _shape(buffer) != extents), None)
-        need(
-            other is None,
-            f"its epilogue reads {other.name if other is not None else ''}, which has another shape",
-            loop,
-            "give accumulators that an epilogue reads together the same shape",
-        )
-        with about(loop):
-            for stmt in body:
-                need(
-                    isinstance(stmt, (Store, Bind)) or _adds(stmt, loop, launch),
-                    "its epilogue is no plain arithmetic",
-                    stmt,
-                    "use assignments and T.if_then_else, under one condition around all of them at most",
-                )
-                check_elements(stmt, loop, fragments)
-        reads = condition is not None and any(True for _ in loads(condition))
-        need(
-            not reads,
-            "its epilogue branches on what it reads",
-            loop,
-            "choose values by T.if_then_else instead of branching",
-        )
+        _check_epilogue(loop, found, launch)
+
+
+def _check_epilogue(loop: Parallel, found: Match, launch: Launch) -> None:
+    fragments = {alloc.buffer for alloc in found.fragments}
+    extents = tuple(int_value(extent) for extent in loop.extents)
+    need(
+        extents in found.shapes,
+        f"its epilogue has another shape than its accumulator {_spelled(found)}",
+        loop,
+        "let the epilogue run over the elements of the accumulator",
+    )
+    condition, body = conditioned(loop.body)
+    other = next((buffer for buffer in _read_in(body) & fragments if _shape(buffer) != extents), None)
+    need(
+        other is None,
+        f"its epilogue reads {other.name if other is not None else ''}, which has another shape",
+        loop,
+        "give accumulators that an epilogue reads together the same shape",
+    )
+    with about(loop):
+        for stmt in body:
+            need(
+                isinstance(stmt, (Store, Bind)) or _adds(stmt, loop, launch),
+                "its epilogue is no plain arithmetic",
+                stmt,
+                "use assignments and T.if_then_else, under one condition around all of them at most",
+            )
+            check_elements(stmt, loop, fragments)
+    need(
+        condition is None or not any(True for _ in loads(condition)),
+        "its epilogue branches on what it reads",
+        loop,
+        "choose values by T.if_then_else instead of branching",
+    )
 
 
 def _spelled(found: Match) -> str:

@@ -27,6 +27,8 @@ from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm.ir import Expr, TensorLoad, Var
 
 ROWS = 64
@@ -67,44 +69,17 @@ def match(launch: Launch) -> Match:
     at = launch.body.index(loop)
     before, after = launch.body[:at], launch.body[at + 1 :]
     copies, conversion, gemm = _loop_parts(loop)
-    need(
-        all(isinstance(stmt, (Alloc, Fill)) for stmt in before),
-        "more than allocations stand before its loop",
-        next((stmt for stmt in before if not isinstance(stmt, (Alloc, Fill))), None),
-        "compute it inside of the loop, or in the epilogue",
-    )
-    need(
-        gemm.trans_b and not gemm.trans_a,
-        "its product is not that of (M, K) with (N, K)",
-        gemm,
-        "make weights the first operand and store the second along K: T.gemm(W, X, acc, transpose_B=True)",
-    )
-    need(
-        is_whole(gemm.a) and is_whole(gemm.b) and is_whole(gemm.c),
-        "its product takes parts of tiles",
-        gemm,
-        "give each operand a tile of its own",
-    )
+    other = next((stmt for stmt in before if not isinstance(stmt, (Alloc, Fill))), None)
+    remedy = "compute it inside of the loop, or in the epilogue"
+    need(other is None, "more than allocations stand before its loop", other, remedy)
+    _check_product(gemm)
     sizes = extents(gemm)
     assert sizes is not None
     with about(conversion, "store weights as examples/kernels/quantised_packed.py does"):
         weight = _weight(conversion, gemm)
         packing = packing_of(weight.number, weight.load, weight.column, sizes[2])
         scale, group = _scale(weight, copies, sizes[2])
-    need(
-        len(copies) == (2 if scale is None else 3),
-        "its loop loads more than its operands and their scales",
-        copies[-1],
-        "load the rest behind the loop",
-    )
-    written = written_in(launch.body)
-    for copy in copies:
-        need(
-            copy.src.buffer not in written,
-            "it writes a tensor that it loads",
-            copy,
-            "write to another tensor",
-        )
+    _check_loads(copies, 2 if scale is None else 3, launch)
     return Match(
         loop,
         _source(weight.load.source, copies),
@@ -117,6 +92,40 @@ def match(launch: Launch) -> Match:
         _tail(after, gemm),
         _teams(thread_count(launch), sizes[0]),
     )
+
+
+def _check_product(gemm: Gemm) -> None:
+    """Of rows of weights with rows of the other operand, all of both."""
+    need(
+        gemm.trans_b and not gemm.trans_a,
+        "its product is not that of (M, K) with (N, K)",
+        gemm,
+        "make weights the first operand and store the second along K: T.gemm(W, X, acc, transpose_B=True)",
+    )
+    need(
+        is_whole(gemm.a) and is_whole(gemm.b) and is_whole(gemm.c),
+        "its product takes parts of tiles",
+        gemm,
+        "give each operand a tile of its own",
+    )
+
+
+def _check_loads(copies: Sequence[Copy], count: int, launch: Launch) -> None:
+    """``count`` loads, of tensors that the launch does not write."""
+    need(
+        len(copies) == count,
+        "its loop loads more than its operands and their scales",
+        copies[-1],
+        "load the rest behind the loop",
+    )
+    written = written_in(launch.body)
+    for copy in copies:
+        need(
+            copy.src.buffer not in written,
+            "it writes a tensor that it loads",
+            copy,
+            "write to another tensor",
+        )
 
 
 def _products(loop: Pipelined) -> list[Gemm]:
