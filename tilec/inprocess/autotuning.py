@@ -163,7 +163,9 @@ def expand(configs: Any) -> list[dict[str, Any]]:
     return [dict(config) for config in configs]
 
 
-def autotune(*functions: Any, configs: Any = None, do_not_specialize: Any = None, **profile: Any) -> Any:
+def autotune(
+    *functions: Any, configs: Any = None, do_not_specialize: Any = None, **profile: Any
+) -> Callable[[Any], AutoTuneImpl]:
     """Decorator above `jit`. ``configs``: a list of dicts, a dict of lists (their product), or a function of
     the call's arguments that gives one; the other keywords are those of `ProfileArgs`.
 

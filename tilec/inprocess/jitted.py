@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MethodType
-from typing import Any
+from typing import Any, overload
 
 from tilec.errors import SourceAssertionError, SourceTypeError
 from tilec.inprocess.callers import (
@@ -291,6 +291,32 @@ class JITImpl(JitFunction):
         return found
 
 
+@overload
+def jit(
+    func: Callable[..., Any],
+    *,
+    out_idx: Any = ...,
+    target: Any = ...,
+    target_host: Any = ...,
+    execution_backend: Any = ...,
+    verbose: Any = ...,
+    pass_configs: Any = ...,
+    debug_root_path: Any = ...,
+    compile_flags: Any = ...,
+) -> JITImpl: ...
+@overload
+def jit(
+    func: None = ...,
+    *,
+    out_idx: Any = ...,
+    target: Any = ...,
+    target_host: Any = ...,
+    execution_backend: Any = ...,
+    verbose: Any = ...,
+    pass_configs: Any = ...,
+    debug_root_path: Any = ...,
+    compile_flags: Any = ...,
+) -> Callable[[Callable[..., Any]], JITImpl]: ...
 def jit(
     func: Callable[..., Any] | None = None,
     *,
@@ -302,7 +328,7 @@ def jit(
     pass_configs: Any = None,
     debug_root_path: Any = None,
     compile_flags: Any = None,
-) -> Any:
+) -> JITImpl | Callable[[Callable[..., Any]], JITImpl]:
     """Decorator, with or without parentheses: a factory (inner ``@T.prim_func``) or an eager kernel.
 
     ``out_idx``: parameters that calls allocate and return (factories only). ``target``: see
