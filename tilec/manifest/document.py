@@ -23,6 +23,8 @@ _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _HEADER = re.compile(rf"^\s*(\[\[?)\s*({_DOTTED})\s*\]")
 _ASSIGNMENT = re.compile(rf"^\s*({_DOTTED})\s*=")
+#: What ends a string, or a character of it that may not; what changes where a value ends.
+_STRING_MARKS, _VALUE_MARKS = re.compile(r"""[\\"']"""), re.compile(r"""[#"'\[\]{}]""")
 _ERROR_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -183,7 +185,8 @@ class _OpenValue:
             self._quote = ""
 
     def _inside_string(self, line: str, at: int) -> int:
-        if line[at] == "\\" and self._quote[0] == '"':
+        at = _next(_STRING_MARKS, line, at)
+        if line.startswith("\\", at) and self._quote[0] == '"':
             return at + 2
         if not line.startswith(self._quote, at):
             return at + 1
@@ -191,10 +194,17 @@ class _OpenValue:
         return at + width
 
     def _outside_string(self, line: str, at: int) -> int:
-        if line[at] == "#":
+        at = _next(_VALUE_MARKS, line, at)
+        if line[at : at + 1] in ("", "#"):
             return len(line)
         if line[at] in "\"'":
             self._quote = line[at] * 3 if line.startswith(line[at] * 3, at) else line[at]
             return at + len(self._quote)
-        self._depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(line[at], 0)
+        self._depth += 1 if line[at] in "[{" else -1
         return at + 1
+
+
+def _next(marks: re.Pattern[str], line: str, at: int) -> int:
+    """Where the next mark stands from a place of a line on; the end of the line where there is none."""
+    found = marks.search(line, at)
+    return len(line) if found is None else found.start()

@@ -137,4 +137,4 @@ def _winner(rules: Sequence[Rule]) -> Rule:
     """Of several rules, one at least, the last of those that no other narrows."""
     if len(rules) == 1:
         return rules[0]
-    return [rule for rule in rules if not any(other.narrower_than(rule) for other in rules)][-1]
+    return next(rule for rule in reversed(rules) if not any(other.narrower_than(rule) for other in rules))
