@@ -17,7 +17,7 @@ from construct_cases import CudaCases
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
-from tilec.inprocess.building import build, make_job
+from tilec.inprocess import building
 from tilec.inprocess.request import Request
 from tilec.ir.guards import Guard
 from tilec.ir.interp import interpreter
@@ -81,6 +81,16 @@ def agree(
     return found
 
 
+def build(kernel: PrimFunc) -> Kernel:
+    """The tile IR of a prim_func whose dims are open."""
+    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
+
+
+def numbers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
+    """Whole numbers from -9 to 9."""
+    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
+
+
 def elaborated(
     kernel: Any,
     inputs: Sequence[Any],
@@ -142,7 +152,7 @@ class _Case:
         args = self.fresh()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "kernel.so"
-            build(make_job(self.kernel, native_target().name, (), (), path), self.kernel)
+            building.build(building.make_job(self.kernel, native_target().name, (), (), path), self.kernel)
             function = loader.load(path).kernels[self.kernel.name]
             free = {name: value for name, value in self.dims.items() if name not in args}
             function(**args, **free)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree
+from agree import agree, build
 
 import tilec.language as T
 from tilec.backends.pipeline import lower
 from tilec.errors import InputError, SourceTypeError, SourceValueError, TilecError, UnsupportedError
-from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
 
 
 def through(allocate, dtype="float32"):

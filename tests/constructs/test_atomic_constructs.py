@@ -7,7 +7,7 @@ import ctypes
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import agree, elaborated, roads
+from agree import agree, build, elaborated, roads
 from linked import link
 
 import tilec.language as T
@@ -18,7 +18,6 @@ from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError, SourceValueError
 from tilec.ir.guards import Guard
-from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 
@@ -27,10 +26,6 @@ def numbers(*shape, dtype="float32", seed=0):
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     low = 0 if kind.kind == "u" else -8
     return np.random.default_rng(seed).integers(low, 9, shape).astype(kind)
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
 
 
 def updates(dtype, memory):

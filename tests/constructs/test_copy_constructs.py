@@ -5,12 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import agree
+from agree import agree, build
 from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.errors import SourceValueError
-from tilec.language.frontend.elaborate import elaborate
 
 #: Code of both GPU targets is the same where no launch has warp roles.
 GENERAL = ("cpu", "sm_80")
@@ -22,10 +21,6 @@ def numbers(*shape, dtype="float32", seed=0):
     if kind.kind == "b":
         return np.random.default_rng(seed).integers(0, 2, shape).astype(kind)
     return np.random.default_rng(seed).integers(0 if kind.kind == "u" else -20, 21, shape).astype(kind)
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
 
 
 def moved(first, second, dtype, other):

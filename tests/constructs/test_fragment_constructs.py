@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, roads
+from agree import agree, numbers, roads
 
 import tilec.language as T
-
-
-def numbers(*shape, dtype="float32", seed=0):
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
 
 
 def test_the_last_iteration_that_writes_an_element_wins():

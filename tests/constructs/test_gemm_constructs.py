@@ -5,14 +5,13 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import TARGETS, agree
+from agree import TARGETS, agree, build
 from breadth import parametrized
 
 import tilec.language as T
 from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.pipeline import lower
 from tilec.errors import SourceAssertionError, SourceValueError, UnsupportedError
-from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 #: Code of both GPU targets is the same where no launch has warp roles.
@@ -29,10 +28,6 @@ def operand(*shape, dtype="float16", seed=0):
 
 def wide(array):
     return array.astype(np.float64)
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
 
 
 def product(

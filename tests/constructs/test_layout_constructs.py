@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree
+from agree import agree, build
 
 import tilec
 import tilec.language as T
 from tilec import layout as layouts
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError, UnsupportedError
-from tilec.language.frontend.elaborate import elaborate
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
 
 
 def test_a_layout_maps_indices_and_knows_its_sizes():

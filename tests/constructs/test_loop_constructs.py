@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree
+from agree import agree, build, numbers
 from breadth import diagonal, parametrized
 
 import tilec.language as T
@@ -14,15 +14,6 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.frontend.elaborate import elaborate
 from tilec.manifest.guards import parse_guard
 from tilec.targets import parse_target
-
-
-def numbers(*shape, dtype="float32", seed=0):
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
-
 
 # Sequential loops -------------------------------------------------------------------------------------------
 

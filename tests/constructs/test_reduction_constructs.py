@@ -5,12 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import agree
+from agree import agree, build
 from breadth import diagonal, parametrized
 
 import tilec.language as T
 from tilec.errors import SourceValueError
-from tilec.language.frontend.elaborate import elaborate
 
 #: Code of both GPU targets is the same where no launch has warp roles.
 GENERAL = ("cpu", "sm_80")
@@ -45,10 +44,6 @@ def numbers(*shape, dtype="float32", seed=0):
 
 def exact(array):
     return array if array.dtype.kind in "iu" else array.astype(np.float64)
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
 
 
 def reduction(kinds, shape, out, axis, dtype, memories, clear, threads=64):

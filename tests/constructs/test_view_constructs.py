@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree
+from agree import agree, build
 
 import tilec.language as T
 from tilec.backends.cuda.emit.entry import lower_kernel
@@ -17,10 +17,6 @@ from tilec.targets import parse_target
 
 def numbers(*shape, dtype="float32"):
     return np.random.default_rng(0).integers(0, 99, shape).astype(dtype)
-
-
-def build(kernel):
-    return elaborate(kernel, name="k", dims={}, args={}, config={}, open_dims=True)
 
 
 def test_other_shapes_of_shared_tiles_fragments_tensors_and_threads_arrays():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from compiled import Library
 from hazards import KERNELS
-from test_statements import arguments
+from kernel_arguments import arguments
 
 from tilec.errors import UnsupportedError
 from tilec.ir.interp import interpreter

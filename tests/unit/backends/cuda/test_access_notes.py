@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_cuda_passes import SM80, shipped
+from cuda_kernels import SM80, shipped
 from told import losses, told
 
 from tilec.backends.cuda.nodes import ThreadLoop

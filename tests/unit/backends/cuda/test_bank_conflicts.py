@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_cuda_passes import gemm, tile_kernel
+from cuda_kernels import gemm, tile_kernel
 from told import losses, told
 from tvm import tirx
 

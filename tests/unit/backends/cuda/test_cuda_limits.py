@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_cuda_passes import ATTENTION, gemm, shipped
+from cuda_kernels import ATTENTION, gemm, shipped
 from variant_code import compile_variant
 
 from tilec.backends.cuda.analysis.mma import warp_grid

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from test_cuda_passes import gemm
+from cuda_kernels import gemm
 from tvm import tirx
 
 from tilec.backends.cuda.emit import raster

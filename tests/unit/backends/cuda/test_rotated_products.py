@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_cuda_passes import gemm, kinds
+from cuda_kernels import gemm, kinds
 
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.nodes import AsyncCopy, FirstOperands, RotatedGemm, Sync, WaitGroup, WarpGemm

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from breadth import parametrized
+from cuda_kernels import gemm, kinds, tile_kernel
 from random_programs import Program, elaborated
-from test_cuda_passes import gemm, kinds, tile_kernel
 from told import told
 
 from tilec.backends.cuda.nodes import Sync, ThreadLoop
