@@ -6,10 +6,11 @@ import linecache
 
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, build, elaborated
 
 import tilec
 import tilec.language as T
+from tilec.backends.cuda.nodes import Sync
 from tilec.backends.pipeline import lower
 from tilec.errors import EvalError, SourceValueError, UnsupportedError
 from tilec.ir.interp import interpreter
@@ -738,3 +739,20 @@ def test_loops_of_a_thread_stay_inside():
     made = elaborated(split_k_gemv, (random(150), random(3, 150)), None, {}, {})
     body = lower(made, parse_target("x86-64-v3"), until="threads_to_tiles").launches[0].body
     assert [type(stmt) for stmt in body] == [Alloc, Parallel, For, Parallel]
+
+
+@pytest.mark.parametrize("barrier", [(), (3,), (3, 128)], ids=["all", "named", "counted"])
+def test_a_barrier_of_all_threads_is_the_one_that_copies_need(barrier):
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), "float32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            a, tx = T.alloc_shared((128, 64), "float32"), T.get_thread_binding()
+            T.copy(A, a)
+            own = T.alloc_var("float32", T.cast(tx, "float32"))
+            T.sync_threads(*barrier)
+            B[127 - tx] = a[127 - tx, 3] + own
+
+    a = np.arange(128 * 64, dtype="float32").reshape(128, 64)
+    agree(main, a, expected=a[:, 3] + np.arange(128)[::-1])
+    lowered = lower(build(main), parse_target("sm_80"))
+    assert not any(isinstance(stmt, Sync) for stmt in walk(lowered.body))

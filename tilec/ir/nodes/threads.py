@@ -55,6 +55,10 @@ class Sync(Stmt):
     barrier: int | None = None
     count: int | None = None
 
+    def is_of_all(self, threads: int) -> bool:
+        """Whether all ``threads`` of a block meet there."""
+        return self.kind == "threads" and self.count in (None, threads)
+
 
 @dataclass(frozen=True, eq=False)
 class Return(Stmt):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.loads_ahead import CopyLoad, async_elements, async_width, load_of
 from tilec.backends.cuda.analysis.low_places import is_dense, place_width
+from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import widest
 from tilec.backends.cuda.nodes import AsyncCopy, CommitGroup, WaitGroup
 from tilec.ir.analysis.jumps import jumps
@@ -116,7 +117,7 @@ class _Starter(ScopedRewrite):
         made: list[Stmt] = []
         under_way: list[AsyncCopy] = []
         for index, stmt in enumerate(block):
-            users = _up_to_barrier(block[index:])
+            users = self._up_to_barrier(block[index:])
             met = [
                 number
                 for number, copy in enumerate(under_way)
@@ -137,17 +138,15 @@ class _Starter(ScopedRewrite):
         leaves = any(True for _ in jumps(stmt))
         return leaves or touches(stmt, copy.dst.buffer) or copy.src.buffer in changed
 
+    def _up_to_barrier(self, block: Block) -> Block:
+        """The first statement of a block, with those up to the next barrier of the author's if it is one."""
+        first, *behind = block
+        ahead = takewhile(lambda stmt: not self._is_barrier(stmt), behind) if self._is_barrier(first) else ()
+        return (first, *ahead)
 
-def _up_to_barrier(block: Block) -> Block:
-    """The first statement of a block, with those up to the next barrier of the author's if it is one."""
-    first, *behind = block
-    ahead = takewhile(lambda stmt: not _is_barrier(stmt), behind) if _is_barrier(first) else ()
-    return (first, *ahead)
-
-
-def _is_barrier(stmt: Stmt) -> bool:
-    """Whether all threads of a block meet at a statement, as the author says."""
-    return isinstance(stmt, Sync) and stmt.kind == "threads" and stmt.count is None
+    def _is_barrier(self, stmt: Stmt) -> bool:
+        """Whether all threads of a block meet at a statement, as the author says."""
+        return isinstance(stmt, Sync) and stmt.is_of_all(thread_count(self.launch))
 
 
 def _first(tile: Var, block: Block) -> int:

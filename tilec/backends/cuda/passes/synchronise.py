@@ -166,8 +166,7 @@ class _Walker:
     def _is_barrier(self, stmt: Stmt) -> bool:
         """Whether the threads meet at a statement."""
         if isinstance(stmt, threads.Sync):
-            everyone = stmt.count is None or stmt.count == self.threads
-            return stmt.kind == "threads" and everyone and not self.parted
+            return stmt.is_of_all(self.threads) and not self.parted
         if isinstance(stmt, threads.Lane):
             return stmt.kind in threads.BLOCK_VOTES
         if isinstance(stmt, GridMeet):
