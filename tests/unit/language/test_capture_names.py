@@ -11,6 +11,7 @@ from language_build import build, ran, text
 import tilec.language as T
 from tilec.errors import SourceRuntimeError
 from tilec.ir import nodes as ir
+from tilec.language.frontend import kept_values
 
 n = T.dynamic("n")
 Ints = T.Tensor((8,), "int32")
@@ -556,3 +557,25 @@ def test_objects_change_where_they_were_made():
             B[4], B[5] = held[0], len(seen)
 
     assert ran(main) == [(2 * a + 40) * 7 for a in (0, 10, 20, 30)] + [12, 3, -99, -99]
+
+
+def test_lists_that_grow_evaluate_what_is_new(monkeypatch):
+    seen, evaluate = [], kept_values._item
+
+    def noted(item, *rest):
+        seen.append(item)
+        return evaluate(item, *rest)
+
+    monkeypatch.setattr(kept_values, "_item", noted)
+
+    @T.prim_func
+    def main(B: T.Tensor((64,), "int32")):
+        with T.Kernel(1):
+            rows = []
+            for i in list(range(16)):
+                rows.append([B[i] + 1, B[i + 16] + 2])
+            for i in list(range(16)):
+                B[i] = rows[i][0] + rows[i][1]
+
+    build(main)
+    assert len(seen) == 3 * 16

@@ -56,12 +56,13 @@ class _Itself:
 
 class Objects:
     """The Python objects of one run of a function; ``keep`` is what a list or dict of a name does with what
-    is put into it."""
+    is put into it beside what it has held before."""
 
-    def __init__(self, builder: Builder, keep: Callable[[Any, str], Any]) -> None:
+    def __init__(self, builder: Builder, keep: Callable[[Any, str, tuple[Any, ...]], Any]) -> None:
         self._builder = builder
         self._keep = keep
         self._held: dict[_Itself, _Held] = {}
+        self._changing: list[_Held] = []
 
     def meet(self, name: str, target: Any, frame: Frame, depth: int = 0) -> None:
         """Look after what ``name`` leads to, as made in ``frame`` unless it is known."""
@@ -69,23 +70,27 @@ class Objects:
         state = None if depth > _DEEPEST or key in self._held else _state(target)
         if state is None:
             return
-        self._held[key] = _Held(target, name, frame, depth, state)
+        self._held[key] = held = _Held(target, name, frame, depth, state)
+        if not isinstance(target, tuple):
+            self._changing.append(held)
         for item in state:
             self.meet(name, item, frame, depth + 1)
 
     def settle(self) -> None:
         """A statement is over. Raises `SourceRuntimeError` if it changed in a runtime region what was made
         outside of it."""
-        for held in list(self._held.values()):
+        for held in list(self._changing):
             state = _state(held.target) or ()
             if _are_same(held.state, state):
                 continue
             if self._is_inside(held.frame):
                 raise _changed(held)
-            self._keep(held.target, held.name)
+            self._keep(held.target, held.name, held.state)
+            known = set(map(id, held.state))
             held.state = state = _state(held.target) or ()
             for item in state:
-                self.meet(held.name, item, self._builder.region(), held.depth + 1)
+                if id(item) not in known:
+                    self.meet(held.name, item, self._builder.region(), held.depth + 1)
 
     def _is_inside(self, made: Frame) -> bool:
         """Whether a loop or a branch that is open now does not hold the region ``made``."""

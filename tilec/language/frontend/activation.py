@@ -106,9 +106,10 @@ class Activation:
             )
         return self._held(name, self._kept(self.once(value, name), name))
 
-    def _kept(self, value: Any, name: str) -> Any:
-        """A Python object with what it keeps evaluated; other values as they are."""
-        return value if self._builder.kernel is None else evaluated(value, name, self.once)
+    def _kept(self, value: Any, name: str, before: tuple[Any, ...] = ()) -> Any:
+        """A Python object with what it keeps evaluated, beside what it has held before; other values as they
+        are."""
+        return value if self._builder.kernel is None else evaluated(value, name, self.once, before)
 
     def once(self, value: Any, name: str = "t") -> Any:
         """The value evaluated here: expressions become immutable names, everything else is itself."""

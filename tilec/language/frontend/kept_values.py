@@ -6,7 +6,7 @@ Variables and elements stay what they are: places, which stores, tile operations
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilec.language.tiles.buffers import Element, Slice
@@ -16,12 +16,14 @@ from tilec.language.values.value import Value, Vector
 _Evaluate = Callable[[Any, str], Any]
 
 
-def evaluated(value: Any, name: str, evaluate: _Evaluate) -> Any:
-    """``value``, with what is in it evaluated: lists and dicts are changed, tuples made anew."""
+def evaluated(value: Any, name: str, evaluate: _Evaluate, before: Iterable[Any] = ()) -> Any:
+    """``value``, with what is in it evaluated, but for what it has held ``before``: lists and dicts are
+    changed, tuples made anew."""
     if type(value) not in (list, dict, tuple):
         return value
     held = dict(value) if isinstance(value, dict) else dict(enumerate(value))
-    made = {key: _item(item, name, evaluate) for key, item in held.items()}
+    known = set(map(id, before))
+    made = {key: item if id(item) in known else _item(item, name, evaluate) for key, item in held.items()}
     changed = {key: item for key, item in made.items() if item is not held[key]}
     if changed and isinstance(value, tuple):
         return tuple(made.values())
