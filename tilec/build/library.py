@@ -125,10 +125,7 @@ def build(
     specs = tuple(_package_spec(plan, finished) for plan in plans)
     lost = lost_to_a_part(specs, folder) if targets or kernels else ()
     reports, package_reused = _packages(work, specs, folder, static)
-    newer = (said for plan, spec in zip(plans, specs, strict=True) for said in _newer_glibc(plan, spec))
     others = _no_operators(specs[0], torch=torch, onnxruntime=onnxruntime)
-    said_of_plans = (said for plan in plans for said in plan.warnings)
-    warnings = dict.fromkeys((*said_of_plans, *work.warnings, *newer, *others, *lost))
     return BuildResult(
         plans,
         specs,
@@ -136,7 +133,7 @@ def build(
         compiled=work.compiled,
         reused=len(work.variants) - work.compiled,
         package_reused=package_reused,
-        warnings=tuple(warnings),
+        warnings=tuple(dict.fromkeys((*_warnings(work, plans, specs), *others, *lost))),
         remarks=remarks,
         seconds=time.monotonic() - start,
         wheels=_wheels(specs, reports) if wheel else (),
@@ -147,6 +144,15 @@ def build(
         if sources is None
         else _emitted(plans[0], specs[0], Path(sources), jobs or default_jobs()),
     )
+
+
+def _warnings(work: _Work, plans: Sequence[Plan], specs: Sequence[PackageSpec]) -> Iterator[str]:
+    """What manifests and kernels warn of, and hosts with a newer libc than asked for."""
+    for plan in plans:
+        yield from plan.warnings
+    yield from work.warnings
+    for plan, spec in zip(plans, specs, strict=True):
+        yield from _newer_glibc(plan, spec)
 
 
 def _emitted(plan: Plan, spec: PackageSpec, folder: Path, jobs: int) -> tuple[Path, ...]:
