@@ -109,6 +109,12 @@ FITS = (
         -_LN2, mpf("0.71"), 5,
     ),
     Fit(
+        "exp: exp(t) = 1 + t + t^2 Q(t), with AVX-512",
+        _series(lambda t: (mp.exp(t) - 1 - t) / t**2, mpf(1) / 2),
+        lambda t: t**2 / mp.exp(t) + mpf(10) ** -9,
+        -_LN2 / 2, mpf("0.355"), 4,
+    ),
+    Fit(
         "exp2: 2^t = 1 + t Q(t)",
         _series(lambda t: (2**t - 1) / t, _LN2),
         lambda t: abs(t) / 2**t + mpf(10) ** -9,

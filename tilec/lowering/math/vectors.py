@@ -169,7 +169,11 @@ class Vectors:
         exponential time over nested selections, does not look inside."""
         dtype = self.dtype(element)
         x = tirx.call_llvm_pure_intrin(dtype, "llvm.maximum", x, self.const(low, element))
-        return self.bind(tirx.call_llvm_pure_intrin(dtype, "llvm.minimum", x, self.const(high, element)), "x")
+        return self.bind(self.at_most(x, high, element), "x")
+
+    def at_most(self, x: Expr, high: float, element: str = "float32") -> Expr:
+        """min(x, high) that keeps NaN."""
+        return tirx.call_llvm_pure_intrin(self.dtype(element), "llvm.minimum", x, self.const(high, element))
 
     def polynomial(self, x: Expr, coefficients: Iterable[float], element: str = "float32") -> Expr:
         """sum coefficients[k] x^k in Horner's form; one multiply-add per degree."""

@@ -90,6 +90,7 @@ def test_avx512_takes_powers_apart_by_instructions():
     text = assembly(lowered(elementwise("exp2")), parse_target("x86-64-v4"), "k")
     assert text.count("vscalefps") == text.count("vreduceps") > 0
     assert "vscalefps" not in assembly(lowered(elementwise("exp2", lanes=2)), parse_target("x86-64-v4"), "k")
+    assert "vscalefps" in assembly(lowered(elementwise("exp")), parse_target("x86-64-v4"), "k")
 
 
 def test_tir_text_shows_what_llvm_gets():

@@ -9,6 +9,9 @@ k + 127, an exponent field, in the low bits of the sum.
 
 Arguments far below all results are clamped to where k is -127, whose exponent field is that of zero: a mask's
 -inf then gives 0 without an underflow, which takes some processors more than 100 cycles.
+
+AVX-512 multiplies by a power of two in one instruction, which overflows and underflows by itself: exp is then
+exp(t) 2^k with k = round(x / log 2), whose t is half as long and takes a coefficient less.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 _ROUND = 12582912.0 + 127.0
 #: exp(t) on [-log 2, log 2]; relative error 2^-26.
 _EXP = (1.0, 1.0, 0.500000399, 0.166666241, 0.0416607879, 0.00833525133, 0.00141133614, 0.00019763783)
+#: exp(t) on [-log 2 / 2, 0.355]; relative error 2^-28.1.
+_EXP_HALF = (1.0, 1.0, 0.499999949, 0.166665119, 0.0416677197, 0.0083697564, 0.00138706623)
 #: 2^t on [-1, 1]; relative error 2^-26.4.
 _EXP2 = (
     1.0, 0.693147217, 0.240226729, 0.0555037951, 0.00961671998, 0.00133394903, 0.000156536649, 1.50306085e-5,
@@ -33,7 +38,8 @@ _EXP2 = (
 _EXP2_FRACTION = (
     1.0, 0.693147044, 0.240229306, 0.0554852808, 0.00967545135, 0.00124678478, 0.000216129127,
 )  # fmt: skip
-#: 2 log 2 and log10(4) in two parts: the first has few enough bits that its product with k is exact.
+#: log 2, 2 log 2 and log10(4) in two parts: the first has few enough bits that its product with k is exact.
+_LN2 = (0.693145751953125, 1.42860682e-6)
 _TWO_LN2 = (1.38629150390625, 2.85721364e-6)
 _LOG10_4 = (0.60205078125, 9.21007796e-6)
 #: tanh(x) = x P(x^2) / Q(x^2) on [0, 9.02], where tanh has rounded to 1; relative error 2^-29.5.
@@ -46,6 +52,8 @@ _SINH = (0.166667182, 0.00833021143, 0.000203774055)
 
 def exp(v: Vectors, x: Expr) -> Expr:
     """e^x. Error below 1.5 ULP; exp(-inf) = 0, exp(inf) = inf, NaN stays NaN."""
+    if has_scaling(v):
+        return _scaled_exp(v, x)
     part, scale = _split_exp(v, x)
     return part * scale
 
@@ -74,8 +82,7 @@ def exp10(v: Vectors, x: Expr) -> Expr:
 
 def sigmoid(v: Vectors, x: Expr) -> Expr:
     """1 / (1 + e^-x). Error below 3.5 ULP where the result is normal; 0 and 1 at the infinities."""
-    part, scale = _split_exp(v, v.const(0.0) - x)
-    return v.const(1.0) / (v.const(1.0) + part * scale)
+    return v.const(1.0) / (v.const(1.0) + exp(v, v.const(0.0) - x))
 
 
 def tanh(v: Vectors, x: Expr) -> Expr:
@@ -100,6 +107,15 @@ def cosh(v: Vectors, x: Expr) -> Expr:
     """Error below 3 ULP."""
     part, scale = _split_exp(v, v.abs(v.bind(x, "x")))
     return (v.const(0.5) * part) * scale + v.const(0.5) / (part * scale)
+
+
+def _scaled_exp(v: Vectors, x: Expr) -> Expr:
+    """exp(x) by one product with 2^k, masked where that is 0; x has a limit up to which k is exact."""
+    x = v.bind(v.at_most(x, 200.0), "x")
+    k = v.bind(x * v.const(1 / math.log(2)) + v.const(_ROUND) - v.const(_ROUND), "k")
+    t = v.bind((x - k * v.const(_LN2[0])) - k * v.const(_LN2[1]), "t")
+    power = scaled(v, v.polynomial(t, _EXP_HALF), k)
+    return v.select(x <= v.const(-104.0), v.const(0.0), power)
 
 
 def _split_exp(v: Vectors, x: Expr) -> tuple[Expr, Expr]:

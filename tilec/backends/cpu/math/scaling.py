@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.lowering.math.vectors import literal, spread, with_lanes
+
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
@@ -20,10 +22,11 @@ _CURRENT = 4
 
 
 def has_scaling(v: Vectors) -> bool:
-    """Whether the target that code is made for has them for vectors of so many lanes."""
+    """Whether the target that code is made for has them for vectors of so many lanes. One is the first of
+    four, so that elements that fill no vector get the same bits."""
     from tvm.target.codegen import target_has_features
 
-    return v.lanes in _BITS and bool(target_has_features("avx512dq"))
+    return v.lanes in (1, *_BITS) and bool(target_has_features("avx512dq"))
 
 
 def fraction(v: Vectors, x: Expr) -> Expr:
@@ -38,8 +41,12 @@ def scaled(v: Vectors, x: Expr, power: Expr) -> Expr:
 
 def _masked(v: Vectors, name: str, *args: Expr) -> Expr:
     """An intrinsic whose mask is full, so that what it would keep is any vector."""
-    bits = _BITS[v.lanes]
+    lanes = max(v.lanes, min(_BITS))
+    bits = _BITS[lanes]
     mask = tirx.const(-1, "int16" if bits == 512 else "int8")
     mode = (tirx.const(_CURRENT, "int32"),) if bits == 512 else ()
     intrinsic = f"llvm.x86.avx512.mask.{name}.ps.{bits}"
-    return tirx.call_llvm_pure_intrin(v.dtype("float32"), intrinsic, *args, v.const(0.0), mask, *mode)
+    kept = literal(0.0, "float32", lanes)
+    given = [spread(arg, lanes) if str(arg.ty.dtype) == "float32" else arg for arg in args]
+    result = tirx.call_llvm_pure_intrin(with_lanes("float32", lanes), intrinsic, *given, kept, mask, *mode)
+    return result if v.lanes == lanes else tirx.Shuffle([result], [0])

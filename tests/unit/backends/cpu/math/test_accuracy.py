@@ -128,6 +128,16 @@ def test_any_lane_count_gives_the_same_bits(name, lanes):
     assert (same | (np.isnan(narrow) & np.isnan(wide))).all()
 
 
+@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
+@pytest.mark.parametrize("lanes", [1, 4, 8])
+def test_avx512_scales_any_lane_count_to_the_same_bits(name, lanes):
+    if not runs_here(parse_target("x86-64-v4")):
+        pytest.skip("this machine does not run x86-64-v4")
+    x, some = _samples(-104, 89)[-4800:], ("exp", "exp2", "sigmoid")
+    narrow, wide = (functions("x86-64-v4", some, width)(name, x) for width in (lanes, 16))
+    assert np.array_equal(narrow, wide, equal_nan=True)
+
+
 @pytest.mark.parametrize(
     ("name", "x", "want"),
     [
