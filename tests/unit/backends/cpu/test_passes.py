@@ -78,6 +78,13 @@ def test_loops_that_need_each_others_elements_stay_apart():
     assert text.count("in parallel(16384)") == 3
 
 
+def test_a_copy_joins_loops_of_one_row():
+    one = NORM.replace("4:+4", "1:+1").replace("(4", "(1").replace("0:+4", "0:+1").replace("bx * 4", "bx")
+    text = after(one, "fuse_elementwise")
+    assert text.count("in parallel(96)") == 1
+    assert text.index("ss[0] + sq[0, i]") < text.index("in parallel(1, 96)")
+
+
 def test_a_tile_carried_around_a_loop_is_not_private():
     text = """
 kernel("carried")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ir.exprs import dtype_of
+from tvm import tirx
+
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, Block, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import (
     accesses,
@@ -25,8 +27,8 @@ _MOVABLE = (Parallel, Alloc, Bind, Store)
 class FuseElementwise(BlockPass):
     """In: Parallel loops. Out: loops of equal extents in one block that have a buffer in common are one loop
     where every element that both touch and one writes is the iteration's own, so that each iteration finds
-    what it found before. What stands between them is moved before the first or after the second where it has
-    nothing to do with it."""
+    what it found before; axes of one iteration, which copies leave out, make no difference. What stands
+    between them is moved before the first or after the second where it has nothing to do with it."""
 
     def block(self, block: Block) -> list[Stmt]:
         """The block with loops fused."""
@@ -43,14 +45,34 @@ def _fuse_backwards(done: list[Stmt], loop: Parallel) -> list[Stmt] | None:
         earlier, between = done[position], done[position + 1 :]
         if not isinstance(earlier, _MOVABLE):
             return None
-        if not isinstance(earlier, Parallel) or not _can_fuse(earlier, loop):
+        if not isinstance(earlier, Parallel):
             continue
-        head, fused = done[:position], fuse(earlier, loop)
+        first, second = _in_as_many_axes(earlier, loop)
+        if not _can_fuse(first, second):
+            continue
+        head, fused = done[:position], fuse(first, second)
         if all(commute(stmt, loop) for stmt in between):
             return [*head, fused, *between]
         if all(commute(earlier, stmt) for stmt in between):
             return [*head, *between, fused]
     return None
+
+
+def _in_as_many_axes(first: Parallel, second: Parallel) -> tuple[Parallel, Parallel]:
+    """Both loops, without axes of one iteration where one has more axes: a copy has none of these."""
+    if len(first.vars) == len(second.vars):
+        return first, second
+    return _without_short_axes(first), _without_short_axes(second)
+
+
+def _without_short_axes(loop: Parallel) -> Parallel:
+    kept = long_vars(loop)
+    if not kept:
+        return loop
+    zeros = {var: tirx.const(0, dtype_of(var)) for var in loop.vars if var not in kept}
+    extents = tuple(extent for extent in loop.extents if int_value(extent) != 1)
+    body = rename(loop.body, zeros)
+    return replace(loop, vars=kept, extents=extents, body=body)
 
 
 def _can_fuse(first: Parallel, second: Parallel) -> bool:
