@@ -35,6 +35,7 @@ NATIVE = native_target().name
         ("llvm -mcpu=native -num-cores=4", NATIVE),
         ("llvm -mcpu=skylake", "x86-64-v3"),
         ("llvm -mcpu=x86-64-v4+vnni", "x86-64-v4+vnni"),
+        ("llvm -mcpu=znver5", "x86-64-v4+vnni+avx512bf16+zen4"),
         ({"kind": "llvm", "mcpu": "icelake-server"}, "x86-64-v4+vnni"),
         ({"kind": "c"}, NATIVE),
         ("native", NATIVE),
