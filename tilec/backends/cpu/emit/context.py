@@ -64,7 +64,8 @@ class LaneContext(Context):
     calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
     whether it is, ``streaming`` the stores that are to do so; ``multiples`` the expressions that are known to
     be multiples of a number, ``light`` that little is computed of what is read, ``alone`` the name of whether
-    nothing else updates tensors, or that it is so; None where others may."""
+    nothing else updates tensors, or that it is so; None where others may; ``in_order`` that a tensor which is
+    written may overlap another one."""
 
     processor = "CPU"
 
@@ -86,6 +87,7 @@ class LaneContext(Context):
     streaming: frozenset[Store] = frozenset()
     multiples: tuple[tuple[Expr, int], ...] = ()
     alone: Expr | None = None
+    in_order: bool = False
 
     @property
     def width(self) -> int:

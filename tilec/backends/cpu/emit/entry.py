@@ -26,7 +26,7 @@ from tilec.ir.exprs import as_expr, dtype_of
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.roads import in_order, without
 from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.analysis.uses import changed_in, order_counts
 from tilec.lowering.emission.parameters import (
     EntryParameters,
     grid_texts,
@@ -60,6 +60,7 @@ class _Entry:
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
         ctx = LaneContext(self.target, Facts(self.kernel, changed_in(self.launch), scaled=True))
+        ctx.in_order = order_counts(self.launch)
         params, setup = EntryParameters(self.kernel).open(ctx)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.squares import named, transposed
 from tilec.backends.cpu.emit.statements import emit
-from tilec.backends.cpu.emit.transpose_panels import named, transposed
 from tilec.backends.cpu.nodes import PackWords, element
 from tilec.backends.cpu.products.dot_forms import add_offset
 from tilec.backends.cpu.products.forms import word_form

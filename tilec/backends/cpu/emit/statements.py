@@ -17,6 +17,7 @@ from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.range_splits import split_point
 from tilec.backends.cpu.emit.loops.scans import emit_running, running
+from tilec.backends.cpu.emit.loops.turned_rows import emit_turned
 from tilec.backends.cpu.emit.moves import hardly_computes, moved_bits, moves
 from tilec.backends.cpu.emit.speculate import is_predicable, takes_masks
 from tilec.errors import CompileError
@@ -153,6 +154,9 @@ def _emit_for(stmt: For, ctx: LaneContext) -> tirx.Stmt | None:
     if scan is not None:
         with suppress(NotVectorisable):
             return emit_running(scan, ctx)
+    turned = emit_turned(stmt, ctx)
+    if turned is not None:
+        return turned
     unrolls = stmt.kind == "unroll" and _is_short(stmt) and not is_left_early(stmt.body)
     kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
     return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
