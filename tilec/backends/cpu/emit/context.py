@@ -24,6 +24,7 @@ from tilec.backends.cpu.emit.never_nan import stays_number
 from tilec.backends.cpu.emit.number_of import number_of
 from tilec.backends.cpu.emit.operands import is_operand, rounded_operand
 from tilec.backends.cpu.emit.pieces import read_pieces
+from tilec.backends.cpu.emit.shared_out import Sharing, sharings
 from tilec.backends.cpu.emit.small_tables import with_tables
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
@@ -65,7 +66,7 @@ class LaneContext(Context):
     whether it is, ``streaming`` the stores that are to do so; ``multiples`` the expressions that are known to
     be multiples of a number, ``light`` that little is computed of what is read, ``alone`` the name of whether
     nothing else updates tensors, or that it is so; None where others may; ``in_order`` that a tensor which is
-    written may overlap another one."""
+    written may overlap another one, ``sharings`` holds the stores that are written together."""
 
     processor = "CPU"
 
@@ -88,6 +89,7 @@ class LaneContext(Context):
     multiples: tuple[tuple[Expr, int], ...] = ()
     alone: Expr | None = None
     in_order: bool = False
+    sharings: dict[Store, Sharing] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -109,7 +111,8 @@ class LaneContext(Context):
                 continue
             if isinstance(stmt, Alloc) and is_operand(stmt, stmts[position + 1 :]):
                 self.operands.add(stmt.buffer)
-        return super().block(stmts)
+        with self.sharing_scope(sharings(stmts, self)):
+            return super().block(stmts)
 
     def loop(
         self, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = SERIAL, **annotations: bool
@@ -381,6 +384,16 @@ class LaneContext(Context):
             yield
         finally:
             self.alone = before
+
+    @contextmanager
+    def sharing_scope(self, found: dict[Store, Sharing]) -> Iterator[None]:
+        """Within the context these stores are written together, too."""
+        before = self.sharings
+        self.sharings = {**before, **found} if found else before
+        try:
+            yield
+        finally:
+            self.sharings = before
 
     @contextmanager
     def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:

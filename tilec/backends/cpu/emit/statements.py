@@ -77,14 +77,17 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     call = void_call(stmt, ctx)
     if call is not None:
         return call
+    sharing = ctx.sharings.get(stmt)
     streams = stmt in ctx.streaming
     with ctx.move_scope(moves(stmt), hardly_computes(stmt)):
         bits = moved_bits(stmt)
-        if bits is not None:
-            stored = _as_stored(stmt, ctx.value(bits))
-            return store_element(stmt.buffer, stmt.indices, stored, ctx, raw=True, streams=streams)
-        value = ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
-        return store_element(stmt.buffer, stmt.indices, value, ctx, streams=streams)
+        raw = bits is not None
+        value = (
+            _as_stored(stmt, ctx.value(bits)) if raw else ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
+        )
+        if sharing is not None:
+            return sharing.store(stmt, value if raw else ctx.encode_in(stmt.buffer, value), ctx)
+        return store_element(stmt.buffer, stmt.indices, value, ctx, raw=raw, streams=streams)
 
 
 def _as_stored(stmt: Store, bits: Expr) -> Expr:
