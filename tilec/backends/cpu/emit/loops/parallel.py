@@ -14,6 +14,7 @@ from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vecto
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest, open_conditions
+from tilec.backends.cpu.emit.loops.own_rows import with_own_rows
 from tilec.backends.cpu.emit.loops.range_splits import split_point
 from tilec.backends.cpu.emit.loops.residues import by_residue
 from tilec.backends.cpu.emit.loops.turns import in_turns
@@ -114,6 +115,7 @@ def _emit_nest(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
 def _nest(stmt: Parallel, lane: int, ctx: LaneContext) -> Nest:
     """The loops of a Parallel, of which an axis has the lanes: the innermost one."""
     body = with_named_reads(in_turns(stmt, lane).body, stmt.vars[lane])
+    body = body if ctx.in_order else with_own_rows(body, stmt.vars[lane])
     loops = []
     for axis in [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]:
         var, extent = stmt.vars[axis], as_expr(stmt.extents[axis], dtype_of(stmt.vars[axis]))
