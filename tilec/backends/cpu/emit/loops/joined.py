@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Call
 
-from tilec.backends.cpu.emit.loops.lane_axis import lane_count
+from tilec.backends.cpu.emit.loops.chains import chains_at_a_time
+from tilec.backends.cpu.emit.loops.lane_axis import lane_count, lies_apart
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.analysis.scalar_code import is_scalar_code
@@ -59,9 +60,9 @@ def joined_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tuple[Paralle
     and the conditions that tell lanes apart; None where there are no whole ones."""
     width, extent = lane_count(loop.body, ctx), int_value(loop.extents[lane])
     vectors = 1 if extent is None or extent % width else extent // width
-    most = _most_at_a_time(loop, ctx.target.vector_registers)
+    most = _vectors_at_a_time(loop, lane, ctx)
     count = max(count for count in range(1, most + 1) if vectors % count == 0)
-    if count < 2 or not adds_up(loop, lane, ctx):
+    if count < 2:
         return None
     old, moving = loop.vars[lane], dependents(loop.body, loop.vars[lane])
     names = values_of(walk(loop.body))
@@ -75,6 +76,16 @@ def joined_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tuple[Paralle
         body=_Joined(old).bodies([copied(renamed(loop.body, {old: place})) for place in places]),
     )
     return wide, [inlined(cond, names) for cond in conds if uses(cond, moving)]
+
+
+def _vectors_at_a_time(loop: Parallel, lane: int, ctx: LaneContext) -> int:
+    """How many vectors of lanes may run at a time, and gain by it."""
+    registers = ctx.target.vector_registers
+    if adds_up(loop, lane, ctx):
+        return _most_at_a_time(loop, registers)
+    plain = is_scalar_code(loop.body) and not _calls(loop.body) and _may_join(loop, lane)
+    count = chains_at_a_time(loop, registers) if plain else 1
+    return 1 if count > 1 and lies_apart(loop.body, loop.vars[lane], ctx) else count
 
 
 def adds_up(loop: Parallel, lane: int, ctx: LaneContext) -> bool:

@@ -42,6 +42,11 @@ def _score(stmt: Parallel, axis: int, ctx: LaneContext) -> tuple[bool, int]:
     return extent is None or extent >= _SHORT, points
 
 
+def lies_apart(body: Block, var: Var, ctx: LaneContext) -> bool:
+    """Whether lanes of ``var`` have elements of something in ``body`` apart in memory."""
+    return any(_points(buffer, indices, weight, var, ctx) < 0 for buffer, indices, weight in _accesses(body))
+
+
 def _accesses(body: Block) -> Iterator[tuple[Var, tuple[Expr, ...], int]]:
     for stmt in walk(body):
         if isinstance(stmt, Store):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 #: Lanes below which elements are looked up as fast one by one.
 _FEW = 8
 #: Rows of each lane that are turned at most.
-_MOST = 4
+_MOST = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ def _rows_of(loop: For, ctx: LaneContext) -> list[_Row]:
     found: list[_Row] = []
     for buffer, items in _by_buffer(loop.body):
         indices = [tuple(ctx.facts.inline(index) for index in item.indices) for item in items]
-        if buffer in hidden or (buffer in written and not _is_one_place(buffer, items, indices, loop)):
+        if buffer in hidden or (buffer in written and not _has_places(buffer, items, indices, loop, ctx)):
             continue
         for at in _each_once(indices):
             parts = [load.source for index in at for load in loads(index)]
@@ -100,7 +101,10 @@ def _rows_of(loop: For, ctx: LaneContext) -> list[_Row]:
                 continue
             if _is_row(buffer, at, loop.var, ctx):
                 tile = tirx.decl_buffer((ctx.width,), str(buffer.dtype), str(buffer.name), scope="local")
-                reads = any(not item.is_write for item in items)
+                reads = any(
+                    not item.is_write and same_all(each, at)
+                    for item, each in zip(items, indices, strict=True)
+                )
                 found.append(_Row(tile, buffer, at, reads, buffer in written))
     return found if len(found) <= _MOST else []
 
@@ -120,10 +124,21 @@ def _each_once(places: list[tuple[Expr, ...]]) -> list[tuple[Expr, ...]]:
     return found
 
 
-def _is_one_place(buffer: Var, items: list[Access], places: list[tuple[Expr, ...]], loop: For) -> bool:
-    """Whether a trip touches one element of a buffer alone, and stores it whatever happens in the trip."""
+def _has_places(
+    buffer: Var, items: list[Access], places: list[tuple[Expr, ...]], loop: For, ctx: LaneContext
+) -> bool:
+    """Whether a trip touches one element of each row of a buffer that it stores, whatever happens in it."""
     stores = [stmt for stmt in loop.body if isinstance(stmt, Store) and stmt.buffer.same_as(buffer)]
-    return len(_each_once(places)) == 1 and len(stores) == sum(item.is_write for item in items)
+    once = _each_once(places)
+    return len(stores) == sum(item.is_write for item in items) and all(
+        _are_rows(one, other, ctx) for one, other in combinations(once, 2)
+    )
+
+
+def _are_rows(one: tuple[Expr, ...], other: tuple[Expr, ...], ctx: LaneContext) -> bool:
+    """Whether two elements are the same ones of different rows."""
+    gaps = (int_value(ctx.facts.analyzer.simplify(a - b)) for a, b in zip(one[:-1], other[:-1], strict=True))
+    return same_all(one[-1:], other[-1:]) and any(gap for gap in gaps)
 
 
 def _is_row(buffer: Var, indices: tuple[Expr, ...], var: Var, ctx: LaneContext) -> bool:
