@@ -489,3 +489,44 @@ def test_bits(kind, dtype):
     np.testing.assert_array_equal(Y, wanted & X.dtype.type(1) if kind == "and" else wanted)
     signs = (X < 0).astype(np.uint64) << np.arange(37, dtype=np.uint64)
     np.testing.assert_array_equal(Z, signs.sum(1) | np.uint64(1 << 50))
+
+
+def alone():
+    """A block for each row, whose loops stand outside of any T.Parallel: a sum, one that a later loop reads,
+    and one whose trips go on from each other."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(x: T.Tensor((ROWS, n), "float32"), y: T.Tensor((ROWS,), "float32")):
+        with T.Kernel(ROWS, threads=32) as row:
+            most = T.alloc_var("float32", init=-T.infinity("float32"))
+            for j in T.serial(n):
+                most = T.max(most, x[row, j])
+            total = T.alloc_var("float32", init=0.0)
+            for j in T.serial(n):
+                total += T.exp(x[row, j] - most)
+            last = T.alloc_var("float32", init=0.0)
+            for j in T.serial(n):
+                last = last * 0.5 + x[row, j]
+            y[row] = total + last
+
+    return main
+
+
+def test_loops_of_a_block_itself():
+    kernel = elaborate(alone(), name="kernel", dims={}, args={}, config={}, open_dims=True)
+    target = parse_target("x86-64-v4")
+    loops = [
+        stmt for stmt in walk(VectoriseInside().apply(kernel, target).body) if isinstance(stmt, Parallel)
+    ]
+    assert len(loops) == 2
+
+
+@pytest.mark.parametrize("n", [1, 7, 16, 61, 130])
+def test_loops_of_a_block_itself_are_right(n):
+    x, y = RANDOM.standard_normal((ROWS, n), dtype=np.float32), np.zeros(ROWS, np.float32)
+    tilec.compile(alone(), target="cpu")(x, y)
+    last = np.zeros(ROWS, np.float32)
+    for j in range(n):
+        last = last * np.float32(0.5) + x[:, j]
+    np.testing.assert_allclose(y, np.exp(x - x.max(1, keepdims=True)).sum(1) + last, rtol=1e-4, atol=1e-4)

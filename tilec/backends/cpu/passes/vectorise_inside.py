@@ -67,14 +67,14 @@ _GAIN = 1.5
 
 
 class VectoriseInside(Pass):
-    """In: Parallel loops. Out: those whose lanes would gather what loops inside read and write side by side
-    are serial, and these loops are Parallel."""
+    """In: loops. Out: Parallel loops whose lanes would gather what loops inside read and write side by side
+    are serial, and these loops are Parallel, as are those of a launch itself whose trips may be lanes."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such loops turned."""
         turned = partial(_in_block, registers=target.vector_registers)
         return rewrite_launches(
-            kernel, lambda launch: replace(launch, body=rewrite_blocks(launch.body, turned))
+            kernel, lambda launch: replace(launch, body=_alone(rewrite_blocks(launch.body, turned), {}))
         )
 
 
@@ -84,6 +84,21 @@ def _in_block(block: Block, registers: int) -> list[Stmt]:
         for stmt in block
         for made in (_turned(stmt, registers) if isinstance(stmt, Parallel) else [stmt])
     ]
+
+
+def _alone(block: Block, names: Mapping[Var, Expr]) -> Block:
+    """A block of a launch itself whose loops have lanes where their trips may run in any order and gain."""
+    names = {**names, **values_of(block)}
+    return tuple(stmt if isinstance(stmt, Parallel) else _with_lanes(stmt, names) for stmt in block)
+
+
+def _with_lanes(stmt: Stmt, names: Mapping[Var, Expr]) -> Stmt:
+    if not isinstance(stmt, For) or stmt.kind != "serial" or not is_scalar_code(stmt.body):
+        return with_children(stmt, [_alone(inner, names) for inner in children(stmt)])
+    names = {**names, **values_of(walk(stmt.body))}
+    found = _candidates((stmt,), names)
+    gains = _GAIN * _cost((stmt,), names, _ALONE, found) < _cost((stmt,), names, _ALONE, ())
+    return _replaced((stmt,), found)[0] if gains else stmt
 
 
 def _turned(outer: Parallel, registers: int) -> Sequence[Stmt]:

@@ -11,6 +11,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.access import flat_index, store_element
 from tilec.backends.cpu.emit.byte_products import byte_products
+from tilec.backends.cpu.emit.first_lanes import are_first
 from tilec.backends.cpu.emit.functions import keeping_nan
 from tilec.backends.cpu.products.totals import totals_of
 from tilec.ir.extremes import DROPPING
@@ -85,14 +86,15 @@ class Accumulator:
 
     def _taken_in(self, old: Expr, ctx: LaneContext) -> Expr:
         """``old`` with the terms of the current lanes."""
-        if ctx.mask is None and self.origin.kind == "sum":
+        if ctx.mask is None and ctx.first is None and self.origin.kind == "sum":
             products = byte_products(self.origin.term, ctx, old)
             if products is not None:
                 return products
         term = spread(ctx.value(self.origin.term), ctx.width)
         if ctx.mask is not None:
             term = tirx.Select(ctx.mask, term, spread(self.identity(), ctx.width))
-        return self.combine(term, old)
+        made = self.combine(term, old)
+        return made if ctx.first is None else tirx.Select(are_first(ctx.first, ctx.width), made, old)
 
     def _note(self, ctx: LaneContext) -> None:
         """Keeps what a step uses, but for one of a dry run."""

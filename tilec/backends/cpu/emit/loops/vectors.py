@@ -11,7 +11,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.aligned import is_multiple
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
-from tilec.backends.cpu.emit.loops.last_vector import suits_last_vector
+from tilec.backends.cpu.emit.loops.last_vector import suits_last_terms, suits_last_vector
 from tilec.backends.cpu.emit.loops.rolled import unknown
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, walk
@@ -86,18 +86,29 @@ def _dynamic(
     if suits_last_vector(extent, body, width, ctx):
         with suppress(NotVectorisable):
             return _with_last_vector(var, start, extent, body, width, ctx)
+    if suits_last_terms(body, width, ctx):
+        with suppress(NotVectorisable), ExitStack() as known:
+            return _parts(var, start, extent, body, width, ctx, known, ends=True)
     with ExitStack() as known:
         return _parts(var, start, extent, body, width, ctx, known)
 
 
 def _parts(
-    var: Var, start: Expr, extent: Expr, body: Block, width: int, ctx: LaneContext, known: ExitStack
+    var: Var,
+    start: Expr,
+    extent: Expr,
+    body: Block,
+    width: int,
+    ctx: LaneContext,
+    known: ExitStack,
+    ends: bool = False,
 ) -> tirx.Stmt | None:
     """Vectors of each width, from where the wider ones end: at a multiple of these, which is ``known`` behind
-    them."""
+    them. Those of the widest alone and one of the lanes that are left where it ``ends`` the loop."""
     parts: list[tirx.Stmt] = []
     dtype = dtype_of(var)
-    steps = [(lanes, slots) for lanes in _dynamic_widths(width) for slots in _unrolling(ctx, lanes)]
+    widths = [width] if ends else _dynamic_widths(width)
+    steps = [(lanes, slots) for lanes in widths for slots in _unrolling(ctx, lanes)]
     for lanes, slots in steps:
         size = tirx.const(lanes * slots, dtype)
         trips = ctx.fresh(f"{var.name}_trips", dtype)
@@ -110,7 +121,16 @@ def _parts(
         if is_multiple(start, lanes, ctx):
             known.enter_context(ctx.multiples_scope([next_start], lanes))
         start, extent = next_start, next_extent
+    if ends:
+        parts.append(_last(var, start, extent, body, width, ctx))
     return sequence(parts)
+
+
+def _last(var: Var, start: Expr, left: Expr, body: Block, width: int, ctx: LaneContext) -> tirx.Stmt:
+    """The vector of which ``left`` lanes are left, if any."""
+    with ctx.first_scope(tirx.Cast("int32", left)):
+        last = _one_vector(var, start, width, 0, body, ctx)
+    return tirx.IfThenElse(left > 0, last if last is not None else tirx.Evaluate(tirx.const(0)), None)
 
 
 def _with_last_vector(
