@@ -15,7 +15,8 @@ from linked import link
 from tilec.backends.base import backend_of
 from tilec.backends.hip.chips import CHIPS
 from tilec.backends.hip.codegen import images
-from tilec.backends.hip.codegen.header import INSTRUCTIONS, MATH
+from tilec.backends.hip.codegen.compiler import code_object
+from tilec.backends.hip.codegen.header import INSTRUCTIONS, LANES, MATH, header
 from tilec.backends.hip.codegen.notes import read_notes
 from tilec.backends.hip.codegen.text import amd_text
 from tilec.backends.hip.products.helpers import FNUZ
@@ -132,3 +133,52 @@ def test_8_bit_floats_as_gfx942_reads_them(host: ctypes.CDLL) -> None:
     halves = words.view(ml_dtypes.float8_e4m3fn).astype(np.float32) / 2
     np.testing.assert_array_equal(found.view(ml_dtypes.float8_e4m3fnuz).astype(np.float32), halves)
     assert np.array_equal(FNUZ.meaning(SimpleNamespace(count=1024), words), found)
+
+
+#: A lane of a wave of 64 on the host: which it is, what the wave's lanes hold, vote, and which of them run.
+A_LANE = """
+static unsigned own;
+static const int* held;
+static unsigned long votes, running;
+#define __builtin_amdgcn_fence(order, scope)
+#define __builtin_amdgcn_s_barrier()
+#define __builtin_amdgcn_wave_barrier()
+#define __builtin_amdgcn_wavefrontsize() 64
+#define __builtin_amdgcn_mbcnt_lo(mask, more) 0u
+#define __builtin_amdgcn_mbcnt_hi(mask, more) own
+#define __builtin_amdgcn_ds_swizzle(value, pattern) (value)
+#define __builtin_amdgcn_ds_bpermute(place, value) held[(place) / 4]
+#define __builtin_amdgcn_ballot_w64(vote) ((vote) ? yes() : no())
+static unsigned long yes() { return running & (votes >> own & 1 ? votes : ~votes); }
+static unsigned long no() { return running & (votes >> own & 1 ? ~votes : votes); }
+"""
+VOTING = """
+extern "C" void vote(unsigned lane, const int* values, unsigned long by, unsigned long run, unsigned* out) {
+  own = lane, held = values, votes = by, running = run;
+  bool mine = by >> lane & 1;
+  out[0] = __ballot_sync(~0u, mine), out[1] = __any_sync(~0u, mine), out[2] = __all_sync(~0u, mine);
+  votes = ~0ul, out[3] = __activemask(), out[4] = __match_any_sync(~0u, values[lane]);
+}
+"""
+
+
+def test_votes_are_those_of_a_warp_of_32_lanes(tmp_path: Path) -> None:
+    source, library = tmp_path / "votes.cpp", tmp_path / "votes.so"
+    source.write_text(HOST + A_LANE + LANES + VOTING)
+    link("-O1", "-shared", "-fPIC", "-fno-exceptions", source, "-o", library)
+    votes, running = np.uint64(0x0000FFFF_00F0FFFF), np.uint64(0x0000FFFF_FFFFFFF0)
+    values, out = (np.arange(64) % 5).astype(np.int32), np.zeros(5, np.uint32)
+    vote, word = ctypes.CDLL(str(library)).vote, ctypes.c_uint64
+    for lane in (4, 31, 32, 47):
+        shift = lane // 32 * 32
+        ran, by = (int(each) >> shift & 0xFFFFFFFF for each in (running, votes & running))
+        alike = sum(1 << at for at in range(32) if values[shift + at] == values[lane])
+        vote(lane, values.ctypes, word(int(votes)), word(int(running)), out.ctypes)
+        assert out.tolist() == [by, by != 0, by == ran, ran, ran & alike], lane
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100"])
+def test_votes_are_code(name: str) -> None:
+    calls = "ballot_sync(0xffffffffu, x > 0) + __match_any_sync(0xffffffffu, x) + __all_sync(7u, x > 1)"
+    text = f'extern "C" __global__ void f(int* p) {{ int x = p[threadIdx.x]; p[0] = __{calls}; }}'
+    assert code_object(header(()) + amd_text(text), parse_target(name))

@@ -77,7 +77,7 @@ __forceinline__ double __longlong_as_double(long bits) { return __builtin_bit_ca
 """
 
 #: Barriers and shuffles. Swizzles of LDS know lanes as fives of bits, so that an exchange takes no address.
-_LANES = r"""
+LANES = r"""
 __forceinline__ void __syncthreads() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
@@ -128,6 +128,17 @@ template <typename T> __forceinline__ T __shfl_down_sync(unsigned, T value, int 
 template <typename T> __forceinline__ T __shfl_sync(unsigned, T value, int lane, int width = 32) {
   unsigned first = tilec_lane_of_wave() & ~unsigned(width - 1);
   return tilec_from(value, first + (unsigned(lane) & unsigned(width - 1)));
+}
+__forceinline__ unsigned __ballot_sync(unsigned mask, bool vote) {
+  return unsigned(__builtin_amdgcn_ballot_w64(vote) >> (tilec_lane_of_wave() & 32)) & mask;
+}
+__forceinline__ unsigned __activemask() { return __ballot_sync(~0u, true); }
+__forceinline__ int __any_sync(unsigned mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
+__forceinline__ int __all_sync(unsigned mask, bool vote) { return __ballot_sync(mask, !vote) == 0; }
+template <typename T> __forceinline__ unsigned __match_any_sync(unsigned mask, T value) {
+  unsigned found = 0;
+  for (int lane = 0; lane < 32; lane++) found |= unsigned(__shfl_sync(mask, value, lane) == value) << lane;
+  return found & mask & __activemask();
 }
 """
 
@@ -277,7 +288,7 @@ END = "/* functions of C that are called */\n"
 _BASE = (
     NAMES
     + _LANGUAGE
-    + _LANES
+    + LANES
     + MATH
     + INSTRUCTIONS
     + ATOMICS
