@@ -98,8 +98,11 @@ def _executor(
     try:
         yield executor
     except BaseException:
+        results = executor._result_queue
         executor.shutdown(wait=False, cancel_futures=True)
         _end(set(multiprocessing.active_children()) - others)
+        # its reader would wait for ever for the rest of what a process was sending when it was ended
+        results._writer.close()  # type: ignore[attr-defined]
         raise
     executor.shutdown()
 

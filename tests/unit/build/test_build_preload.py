@@ -88,3 +88,19 @@ def test_no_compile_process_outlives_a_build_that_is_killed(tmp_path: Path) -> N
     assert [build.stdout.readline() for _ in range(2)] == [".\n"] * 2
     build.kill()
     assert build.communicate(timeout=30)[0] == ""  # ends with the last process that may write to it
+
+
+SENDING = """
+import time
+from tilec.build.pool import run_tasks
+if __name__ == "__main__":
+    run_tasks(eval, ["bytes(1 << 30)", "__import__('time').sleep(0.5) or missing"], 2, print)
+"""
+
+
+def test_a_process_that_ends_while_it_sends_is_not_waited_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SENDING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, timeout=150)
+    assert b"'missing' is not defined" in done.stderr
