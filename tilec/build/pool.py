@@ -6,14 +6,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, TypeVar
 
 from tilec.build.orphans import end_with_caller
@@ -89,12 +90,18 @@ def _executor(
     workers: int, kind: type[ProcessPoolExecutor] = ProcessPoolExecutor
 ) -> Iterator[ProcessPoolExecutor]:
     """An executor whose processes are ended when the block is left by an exception."""
+    with tempfile.TemporaryDirectory(prefix="tilec-", ignore_cleanup_errors=True) as folder:
+        yield from _executing(workers, kind, folder)
+
+
+def _executing(workers: int, kind: type[ProcessPoolExecutor], folder: str) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
-    with _interrupts_ignored(), _working_folder_unsearched():
+    resource_tracker.ensure_running()  # it would have Ctrl-C count in what is started after it
+    with _interrupts_held(), _working_folder_unsearched():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
-    executor = kind(workers, mp_context=context, initializer=_start, initargs=(class_names(),))
+    executor = kind(workers, mp_context=context, initializer=_start, initargs=(class_names(), folder))
     try:
         yield executor
     except BaseException:
@@ -107,9 +114,11 @@ def _executor(
     executor.shutdown()
 
 
-def _start(families: Mapping[str, str]) -> None:
-    """The first that a compile process does."""
+def _start(families: Mapping[str, str], folder: str) -> None:
+    """The first that a compile process does. What it and its compilers write aside is in ``folder``, which
+    goes when the process has ended, however that was."""
     end_with_caller()
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
     register_missing(families)
 
 
@@ -148,31 +157,29 @@ def _main_module_hidden() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Programs started in the block, and their children, leave Ctrl-C to this one: they inherit this."""
-    with _on_interrupt(signal.SIG_IGN):
+def _interrupts_held() -> Iterator[None]:
+    """Programs started in the block, and their children, leave Ctrl-C to this one: they inherit that it is
+    held back. One in the block counts at its end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
         yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Ctrl-C in the block counts at its end: a process that is half started could not be ended."""
-    seen: list[int] = []
-    with _on_interrupt(lambda number, _frame: seen.append(number)):
-        yield
-    if seen:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _on_interrupt(handler: signal.Handlers | Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Another handler of Ctrl-C in the block; only the main thread has one. An ignored one stays ignored."""
+    """Ctrl-C in the block counts at its end: a process that is half started could not be ended. Only the
+    main thread has a handler; an ignored one stays ignored."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
-    before = signal.signal(signal.SIGINT, handler)
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+    if seen:
+        raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -100,7 +101,15 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the program; exits."""
+    for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:  # Windows has no other
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
     sys.exit(run(arguments))
+
+
+def _end(number: int, _frame: object) -> None:
+    """Ends as an exception does, so that nothing which the command started or wrote aside is left."""
+    raise SystemExit(128 + number)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -111,8 +120,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments), prog_name="tilec", standalone_mode=False
         )
         return outcome if isinstance(outcome, int) else 0
-    except click.exceptions.Exit as signal:
-        return signal.exit_code
+    except click.exceptions.Exit as wanted:
+        return wanted.exit_code
     except click.ClickException as error:
         error.show()
         return 2

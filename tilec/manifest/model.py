@@ -653,7 +653,9 @@ class Kernel(Table):
 class Manifest(Table):
     """The whole file."""
 
-    edition: Annotated[Literal[1], BeforeValidator(_no_truth)] = Field(description="Version of this format.")
+    edition: Annotated[Literal[1], BeforeValidator(_no_truth)] = Field(
+        description="Version of this format.", examples=["edition = 1"]
+    )
     extends: StrictStr | None = Field(
         default=None,
         description="Another manifest, whose kernels stand in place of `kernel` tables: a package and "

@@ -59,9 +59,9 @@ def manifest_error(document: Document, error: ValidationError) -> ManifestError:
 
 
 def _rank(document: Document, one: ErrorDetails) -> tuple[bool, bool, int]:
-    """The edition first; a misspelt key before the key that it leaves missing; then by line."""
-    path = _key_path(one)
-    return (path != ("edition",), one["type"] == "missing", document.place(*path).line or 0)
+    """Another edition first; a misspelt key before the key that it leaves missing; then by line."""
+    path, missing = _key_path(one), one["type"] == "missing"
+    return (missing or path != ("edition",), missing, document.place(*path).line or 0)
 
 
 def _key_path(one: ErrorDetails) -> KeyPath:
@@ -123,7 +123,9 @@ def _describe(document: Document, one: ErrorDetails) -> ManifestError:
         return ManifestError(f'unknown key "{name}"', place=place, remedy=suggestion(name, known))
     if kind == "missing":
         purpose = _fields_text(path).removesuffix(".")
-        return ManifestError(f'the key "{name}" is missing', place=place, why=purpose, remedy=f'add "{name}"')
+        return ManifestError(
+            f'the key "{name}" is missing', place=place, why=purpose, remedy=_addition(path, name)
+        )
     if path == ("edition",):
         return ManifestError(
             f"unknown edition {one['input']!r}",
@@ -172,6 +174,13 @@ def toml_type(value: object) -> str:
         list: "a list",
     }
     return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _addition(path: KeyPath, name: str) -> str:
+    """What to write for a key that is missing."""
+    field = _field(path)
+    examples = field.examples if field is not None else None
+    return f'add "{name}", for example {examples[0]}' if examples else f'add "{name}"'
 
 
 def _remedy(path: KeyPath, one: ErrorDetails) -> str:

@@ -199,3 +199,33 @@ def test_a_value_that_nothing_takes_warns():
 
     with pytest.warns(UserWarning, match="a value is computed and not used"):
         build(main)
+
+
+def test_print_of_what_runs_warns(capsys):
+    @T.prim_func
+    def plain(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            print("at", bx + 1)
+            B[bx] = A[bx]
+
+    @T.prim_func
+    def formatted(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            print(f"{A[bx]} of {A.shape}")
+            B[bx] = A[bx]
+
+    for kernel in (plain, formatted):
+        with pytest.warns(UserWarning, match="T.print writes its value when the kernel runs"):
+            build(kernel)
+    assert capsys.readouterr().out == "at bx + 1\nA[bx] of (8,)\n"
+
+
+def test_print_of_what_is_known_does_not(recwarn, capsys):
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            print(A.dtype, f"{A.shape}", 8)
+            B[bx] = A[bx]
+
+    build(main)
+    assert (capsys.readouterr().out, list(recwarn)) == ("int32 (8,) 8\n", [])

@@ -356,6 +356,16 @@ class Activation:
         else:
             _check_called(value, "the statement does nothing")
 
+    def shown(self, function: Any, value: Any) -> Any:
+        """What a ``print`` is given: Python's prints while the kernel is built."""
+        runs = self._builder.kernel is not None and isinstance(resolve(value), (Value, Buffer))
+        if runs and function is builtins.print:
+            self._builder.warn_once(
+                "print writes an expression, once and while the kernel is built: "
+                "T.print writes its value when the kernel runs"
+            )
+        return value
+
     def matched(self, subject: Any) -> Any:
         """The subject of a ``match`` with numbers or texts among its patterns."""
         if isinstance(resolve(subject), Value):

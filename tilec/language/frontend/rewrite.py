@@ -221,7 +221,18 @@ class Rewriter(ExpressionRewriter):
         value = self._expr(node.value)
         inert = (ast.Name, ast.Attribute, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Subscript)
         made = self._call(node, "left", value) if isinstance(node.value, inert) else value
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "print":
+            made.args = [self._shown(made.func, each) for each in made.args]
         return ast.copy_location(ast.Expr(made), node)
+
+    def _shown(self, function: ast.Name, value: ast.expr) -> ast.expr:
+        """What a ``print`` is given; of a text with values in it, these."""
+        if not isinstance(value, ast.JoinedStr):
+            return self._call(value, "shown", function, value)
+        for part in value.values:
+            if isinstance(part, ast.FormattedValue):
+                part.value = self._shown(function, part.value)
+        return value
 
     def visit_Match(self, node: ast.Match) -> ast.stmt:
         """``match``: Python's, and so of Python values where patterns compare."""
