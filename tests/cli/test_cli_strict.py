@@ -67,6 +67,17 @@ def test_a_build_says_it_whether_it_compiles_or_not(tilec: Callable, manifest: P
     assert tilec("build", manifest, "-j", "1", "--strict").code == 1, "what is cached is judged, too"
 
 
+def test_what_is_said_while_a_kernel_is_traced_is_a_warning_like_others(
+    tilec: Callable, manifest: Path
+) -> None:
+    stored = 'tile = T.alloc_shared((4,), "uint8"); T.fill(tile, 300)'
+    (manifest.parent / "odd.py").write_text(KERNEL.replace('tile = T.alloc_shared((4,), "float32")', stored))
+    for command in ("check", "build", "build"):
+        said = tilec(command, manifest, "-j", "1")
+        assert (said.code, said.err.count("odd.py:9: T.fill makes 44 of 300")) == (0, 1)
+    assert tilec("build", manifest, "-j", "1", "--strict").code == 1
+
+
 def test_a_kernel_that_writes_nothing_is_refused(tilec: Callable, manifest: Path) -> None:
     source = manifest.parent / "odd.py"
     source.write_text(KERNEL.replace("T.copy(tile, Y[0:4])", "T.copy(X[0:4], tile)"))

@@ -120,7 +120,8 @@ class Traced:
         """The remarks as Python's warnings, at the author's lines."""
         for remark in self.remarks:
             file, line = remark.place.file or self.kernel.name, remark.place.line or 0
-            warnings.warn_explicit(f"{remark.what}; {remark.remedy}", UserWarning, file, line)
+            said = f"{remark.what}; {remark.remedy}" if remark.remedy else remark.what
+            warnings.warn_explicit(said, UserWarning, file, line)
 
 
 def trace(
@@ -159,7 +160,7 @@ def trace(
         with _of_key("compile_flags"):
             flags = merged_flags(flags, config.get("compile_flags"))
     kernel = agreed(with_groups(kernel))
-    remarks = remarks_on(kernel, configs)
+    remarks = (*session.remarks, *remarks_on(kernel, configs))
     debug = debugging(config) if "debug" in own else None
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)

@@ -169,7 +169,7 @@ class Run:
 
     def __call__(self, values: list[Any], out_idx: Any = None) -> ir.Kernel:
         """Run the function with these parameter values; the kernel it describes."""
-        builder = self.session.builder = Builder(self.captured.loc)
+        builder = self.session.builder = Builder(self.captured.loc, self.session.remarks)
         try:
             activation = Activation(builder, self.captured.named_values(), self.annotate)
             returned = self.captured.instantiate()(activation, *values)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceRuntimeError
+from tilec.errors import Place, Remark, SourceRuntimeError
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error
@@ -56,9 +55,10 @@ class Frame:
 class Builder:
     """Collects the body of the kernel that stands at ``loc``. ``frames`` runs from the function to the
     innermost region; ``open_ifs`` are the `T.If` blocks around it, ``unnamed`` the variables that the
-    statements under way made, or names are given for, and that have none yet."""
+    statements under way made, or names are given for, and that have none yet. ``remarks`` takes what the
+    author is to be told."""
 
-    def __init__(self, loc: ir.Loc) -> None:
+    def __init__(self, loc: ir.Loc, remarks: list[Remark]) -> None:
         self.frames: list[Frame] = [Frame("function", None, loc)]
         self.outputs: list[Any] = []
         self.pointed: list[Any] = []
@@ -67,7 +67,7 @@ class Builder:
         self.unnamed: list[Any] = []
         self.open_ifs: list[Any] = []
         self.generators: list[Any] = []
-        self._warned: set[str] = set()
+        self._remarks = remarks
 
     @property
     def top(self) -> Frame:
@@ -145,10 +145,9 @@ class Builder:
     def warn_once(self, what: str, place: ir.Loc | None = None) -> None:
         """Warn, with the author's line (the one that runs, unless ``place`` names another), the first time
         that ``what`` happens in this kernel."""
-        if what not in self._warned:
+        if all(each.what != what for each in self._remarks):
             place = place or loc()
-            warnings.warn_explicit(what, UserWarning, place.file, place.line)
-        self._warned.add(what)
+            self._remarks.append(Remark(what, Place(place.file, place.line)))
 
     def end_region(self, stmt: ir.Stmt, construct: str) -> None:
         """Add a `Break` or `Continue`: what follows it in its region is dead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceError, SourceValueError
+from tilec.errors import Remark, SourceError, SourceValueError
 from tilec.ir.guards import Guard, largest_dim
 from tilec.ir.num_sms import NUM_SMS, REACH
 from tilec.language.values.places import source_error
@@ -31,7 +31,7 @@ class Session:
     (`tilec.language.tiles.pointers`), ``constants`` the names of T.const, ``unnamed`` the nameless dims;
     ``pass_configs`` and ``compile_flags`` are what the kernel's code states; ``is_eager``: T.const is
     allowed; ``is_discovery``: the body ends at its first T.Kernel; ``learned``: constants whose
-    numbers its tensors have shown by then."""
+    numbers its tensors have shown by then; ``remarks`` are what the author is to be told."""
 
     def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
@@ -58,6 +58,7 @@ class Session:
         self.is_discovery = False
         self.learned: set[str] = set()
         self.is_eager = False
+        self.remarks: list[Remark] = []
 
     def num_sms(self) -> Any:
         """The dim that the library fills in at launch (`tilec.ir.num_sms`)."""
