@@ -97,9 +97,10 @@ def check_source_file(source: str, base: Path, place: Place, what: str) -> None:
             remedy='install it, or write a path relative to the manifest: "kernels/file.py:name"',
         )
     folder = (base / where).parent
-    files = [str(path.relative_to(base)) for path in sorted(folder.glob("*.py"))] if folder.is_dir() else []
+    files = [str(path.relative_to(base)) for path in sorted(folder.glob("*.py")) if path.is_file()]
+    state = "is no file" if (base / where).exists() else "does not exist"
     raise ManifestError(
-        f'{what} "{where}" does not exist',
+        f'{what} "{where}" {state}',
         place=place,
         why=f"sources are relative to {base}",
         remedy=suggestion(where, files) if files else "correct the path",

@@ -49,6 +49,14 @@ def test_source_is_needed():
     assert "a file or a notebook cell" in caught.value.remedy
 
 
+def test_source_is_utf_8(tmp_path):
+    text = "import tilec.language as T\n@T.prim_func\ndef main(B: T.Tensor((8,), 'int32')):\n    B[0] = 1\n"
+    (tmp_path / "kernels.py").write_bytes(text.encode() + b"# caf\xe9\n")
+    with pytest.raises(SourceError, match="source text of main cannot be read") as caught:
+        load_entry("kernels.py:main", tmp_path)
+    assert (caught.value.place.line, caught.value.remedy) == (2, "save the file as UTF-8")
+
+
 def test_a_notebook_cell_has_source():
     cell, name = (
         (

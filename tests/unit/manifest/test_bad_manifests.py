@@ -471,6 +471,14 @@ def test_a_missing_function_is_named(project: Callable[..., Path], tmp_path: Pat
         load_manifest(project(f'{KERNEL}{key} = "kernels/gemm.py:x"'))
 
 
+def test_a_folder_in_place_of_a_source_is_told(project: Callable[..., Path], tmp_path: Path) -> None:
+    manifest = project(KERNEL)
+    (tmp_path / "kernels" / "gemm.py").unlink()
+    (tmp_path / "kernels" / "gemm.py").mkdir()
+    error = refused(manifest)
+    assert (error.what, error.remedy) == ('kernel source "kernels/gemm.py" is no file', "correct the path")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert "cannot read" in refused(tmp_path / "nowhere.toml").what
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -210,6 +211,13 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
     found = _definitions("".join(lines)).get((code.co_name, code.co_firstlineno))
     if found is not None:
         return found
+    if not lines and os.path.isfile(code.co_filename):
+        raise SourceError(
+            f"the source text of {function.__name__} cannot be read",
+            place=Place(code.co_filename, code.co_firstlineno),
+            why="its file holds bytes that are no UTF-8",
+            remedy="save the file as UTF-8",
+        )
     raise SourceError(
         f"the source text of {function.__name__} is not available",
         place=Place(code.co_filename, code.co_firstlineno),

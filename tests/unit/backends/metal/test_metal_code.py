@@ -63,6 +63,13 @@ def test_atomics_of_64_bits_are_refused(dtype: str, space: str) -> None:
             written(atomic(kind, dtype, "relaxed"), space)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_atomics_of_16_bits_are_refused(dtype: str) -> None:
+    for kind in ("add", "max", "min"):
+        with pytest.raises(UnsupportedError, match=f"_{dtype} on Apple GPUs(.|\n)*atomics are of 32 bits"):
+            written(atomic(kind, dtype, "relaxed"), "device")
+
+
 def test_names() -> None:
     names = Names()
     assert [names.fresh(each) for each in ("x", "x", "thread", "half", "x.y")] == [

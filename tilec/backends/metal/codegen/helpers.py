@@ -24,6 +24,8 @@ _POINTER = re.compile(
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _WIDE = re.compile(r"\bunsigned long(?: long)?\b|\blong long\b")
 _ATOMIC = re.compile(r"\batomic[A-Z]\w*\(")
+_NARROW = re.compile(r"_atomic_\w+16\b")
+_ATOMICS = "Metal's atomics are of 32 bits"
 #: Coordinates and exchanges that a function has to be told its place for.
 _COORDINATES = {"gridDim": "here.blocks", "blockIdx": "here.block", "threadIdx": "here.item"}
 _EXCHANGES = re.compile(r"\b(__shfl\w*)\(")
@@ -90,7 +92,8 @@ def metal_text(name: str, text: str, spaces: list[str]) -> str:
     what is left of NVIDIA's assembly, or calls what Metal has not."""
     text = computed(_OWN.get(text, text), FUNCTIONS).strip()
     if "asm" in text:
-        raise _refused(name, "its code is of NVIDIA's instructions")
+        why = _ATOMICS if _NARROW.search(name) else "its code is of NVIDIA's instructions"
+        raise _refused(name, why)
     head = _HEAD.match(text)
     if head is None:
         raise _refused(name, "it is no function")
@@ -100,7 +103,7 @@ def metal_text(name: str, text: str, spaces: list[str]) -> str:
     body = _spaced(text[head.end() :], places)
     _require(name, body)
     if _ATOMIC.search(body) and _WIDE.search(text):
-        raise _refused(name, "Metal's atomics are of 32 bits")
+        raise _refused(name, _ATOMICS)
     result = re.sub(r"__\w+__|\bstatic\b|\binline\b", "", head[1]).strip()
     if _EXCHANGES.search(body) or any(word in body for word in _COORDINATES):
         made.insert(0, "tilec_place here")
