@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import platform
+import string
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -372,7 +373,8 @@ def parse_target(text: str, *, place: Place | None = None) -> Target:
     name, *features = text.strip().split("+")
     family = next((each for each in families() if name in each.names()), None)
     if family is None:
-        raise _unknown("target", name, tuple(known for each in families() for known in each.names()), place)
+        every = tuple(known for each in families() for known in each.names())
+        raise _unknown("target", name, _of_kind(name, every) or every, place)
     return family.parse(name, features, place)
 
 
@@ -481,6 +483,12 @@ def _unknown(kind: str, name: str, known: tuple[str, ...], place: Place | None) 
         place=place,
         remedy=f"{hint}known here: {', '.join(known) or 'none'}",
     )
+
+
+def _of_kind(name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that begin with the same letters: `gfx908` has others than `sm_75`."""
+    letters = name[: len(name) - len(name.lstrip(string.ascii_lowercase))]
+    return tuple(each for each in known if letters and each.startswith(letters))
 
 
 def _misplaced(feature: _Feature, level: _Level, place: Place | None) -> InputError:

@@ -94,6 +94,16 @@ def test_unknown_names_suggest_the_nearest(text, hint):
     assert f"did you mean {hint}" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("text", "others"), [("sm_75", "gfx90a"), ("gfx1030", "sm_80"), ("metal2", "aarch64")]
+)
+def test_unknown_names_are_told_what_there_is_of_their_kind(text, others):
+    with pytest.raises(InputError) as caught:
+        parse_target(text)
+    assert text[:2] in caught.value.remedy.partition("known here: ")[2]
+    assert others not in caught.value.remedy
+
+
 def test_feature_of_another_level():
     with pytest.raises(InputError, match="x86-64-v3 cannot have the feature 'vnni'") as caught:
         parse_target("x86-64-v3+vnni")
