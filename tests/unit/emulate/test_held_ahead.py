@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from emulated import Beside, kernel_of, without
 from metal_source import TARGET as METAL
@@ -142,3 +143,28 @@ def test_loads_stay_under_way_while_threads_meet():
 
 def test_barriers_order_global_memory_where_threads_pass_it_on():
     assert re.search(r"s_waitcnt vmcnt\(0\).*\n\ts_barrier", before_products(made(keep=True)))
+
+
+def turned(N, dtype="float32"):
+    """Each 64 elements of a row from the last to the first."""
+
+    @T.prim_func
+    def main(X: T.Tensor((2, N), dtype), Y: T.Tensor((2, N), dtype)):
+        with T.Kernel(2, threads=32) as b:
+            row = T.alloc_shared((64,), dtype)
+            for k in T.serial(T.ceildiv(N, 64)):
+                T.copy(X[b, k * 64], row)
+                for j in T.Parallel(64):
+                    if k * 64 + j < N:
+                        Y[b, k * 64 + j] = row[63 - j]
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_words_that_move_are_the_elements_that_were_loaded(tmp_path: Path, dtype: str) -> None:
+    kernel = elaborate(turned, name="turned", dims={"N": Guard()}, args={"dtype": dtype}, config={})
+    given = np.arange(2 * 192).reshape(2, 192).astype(dtype)
+    found = np.zeros_like(given)
+    OnMetal(kernel, tmp_path)([given, found], {"N": 192})
+    assert (found == given.reshape(2, 3, 64)[:, :, ::-1].reshape(2, 192)).all()

@@ -9,6 +9,10 @@ _LANGUAGE = r"""#include <metal_stdlib>
 #include <metal_simdgroup_matrix>
 using namespace metal;
 
+/* Words of memory that holds elements of other types. */
+typedef uint __attribute__((may_alias)) tilec_any_uint;
+typedef ushort __attribute__((may_alias)) tilec_any_ushort;
+
 /* Where a thread is: what helpers get that ask for it. */
 struct tilec_place { uint3 blocks, block, item; uint lane; };
 """
