@@ -62,9 +62,9 @@ def test_what_threads_tell_each_other(threads: int) -> None:
             V[bx, tx, 2] = T.shfl_down(x, 1)
             V[bx, tx, 3] = T.warp_reduce_max(x - 10)
             V[bx, tx, 4] = T.cast(T.ballot(x > 0), "int32")
-            V[bx, tx, 5] = T.cast(T.all_sync(0xFFFFFFFF, x > -100), "int32")
+            V[bx, tx, 5] = T.cast(T.all_sync(x > -100, 0xFFFFFFFF), "int32")
             V[bx, tx, 6] = T.cast(T.activemask(), "int32")
-            V[bx, tx, 7] = T.cast(T.match_any_sync(0xFFFFFFFF, x), "int32")
+            V[bx, tx, 7] = T.cast(T.match_any_sync(x, 0xFFFFFFFF), "int32")
 
     a = numbers(2, threads)
     found = agree(main, a, np.zeros(2, np.int32), targets=("cpu", "sm_80"))

@@ -89,11 +89,13 @@ def tvm_warp_activemask() -> Value:
 
 def match_any_sync(value: Any, mask: Any = None) -> Value:
     """A bit for each lane of the warp that has the same value; uint32."""
+    _check_order("T.match_any_sync", value, mask)
     return _lane("T.match_any_sync", "match_any", (wrap(value).expr,), mask=mask)
 
 
 def match_all_sync(value: Any, mask: Any = None) -> Value:
     """The bits of all lanes that are here if they have one value, else 0; uint32."""
+    _check_order("T.match_all_sync", value, mask)
     return _lane("T.match_all_sync", "match_all", (wrap(value).expr,), mask=mask)
 
 
@@ -126,7 +128,7 @@ def _warp_reduction(kind: str) -> Callable[[Any], Value]:
     reduce.__name__ = reduce.__qualname__ = word
     reduce.__doc__ = f"The {kind} of ``value`` over the 32 lanes of the warp; every lane gets it."
     if kind in ("max", "min"):
-        reduce.__doc__ += " NaN does not count: T.any_sync(mask, T.isnan(value)) finds it."
+        reduce.__doc__ += " NaN does not count: T.any_sync(T.isnan(value)) finds it."
     return reduce
 
 
@@ -164,7 +166,20 @@ def _vote(construct: str, kind: str, predicate: Any, mask: Any) -> Value:
             construct=construct,
             remedy="compare it: x > 0.0",
         )
+    _check_order(construct, found, mask)
     return _lane(construct, kind, (condition(found, construct),), mask=mask)
+
+
+def _check_order(construct: str, first: Any, mask: Any) -> None:
+    """Raises `SourceTypeError` where a mask stands in front, as CUDA's own functions have it."""
+    if isinstance(resolve(first), int) and isinstance(resolve(mask), Value):
+        raise source_error(
+            SourceTypeError,
+            f"{construct} of a number, by a mask that is computed",
+            construct=construct,
+            why="the mask is the second argument, unlike CUDA's",
+            remedy=f"write {construct}(x, mask), or {construct}(x) for all lanes",
+        )
 
 
 def _lane(
