@@ -549,6 +549,7 @@ def in_parallel(X, tx):
         (lambda X, tx: T.any_sync(X[tx]), SourceTypeError, "condition, not a float"),
         (lambda X, tx: T.syncthreads_or(1.0), SourceTypeError, "condition, not a float"),
         (lambda X, tx: T.any_sync(0xFFFFFFFF, X[tx] > 0), SourceTypeError, "T.any_sync of a number"),
+        (lambda X, tx: T.shfl_down(0xFFFFFFFF, X[tx], 16), SourceTypeError, "T.shfl_down of a number"),
         (lambda X, tx: T.match_any_sync(0xFFFFFFFF, tx), SourceTypeError, "match_any_sync of a number"),
         (lambda X, tx: T.shfl_xor(X[tx], 1, width=5), SourceValueError, "width=5"),
         (lambda X, tx: T.warp_reduce_bitor(X[tx]), SourceTypeError, "float32"),

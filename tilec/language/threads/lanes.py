@@ -153,6 +153,8 @@ def _shuffle(construct: str, kind: str, value: Any, lane: Any, width: int, mask:
             construct=construct,
             remedy=f"a group has a power of two of lanes, {ir.WARP} at most",
         )
+    if mask is None:
+        _check_first(construct, value, lane, "x, lane, mask=mask", "x, lane")
     return _lane(construct, kind, (wrap(value).expr, stored_value(lane, "int32", construct)), width, mask)
 
 
@@ -172,13 +174,17 @@ def _vote(construct: str, kind: str, predicate: Any, mask: Any) -> Value:
 
 def _check_order(construct: str, first: Any, mask: Any) -> None:
     """Raises `SourceTypeError` where a mask stands in front, as CUDA's own functions have it."""
-    if isinstance(resolve(first), int) and isinstance(resolve(mask), Value):
+    _check_first(construct, first, mask, "x, mask", "x")
+
+
+def _check_first(construct: str, first: Any, second: Any, form: str, short: str) -> None:
+    if isinstance(resolve(first), int) and isinstance(resolve(second), Value):
         raise source_error(
             SourceTypeError,
-            f"{construct} of a number, by a mask that is computed",
+            f"{construct} of a number, which all lanes have",
             construct=construct,
-            why="the mask is the second argument, unlike CUDA's",
-            remedy=f"write {construct}(x, mask), or {construct}(x) for all lanes",
+            why="a mask is the last argument, unlike CUDA's",
+            remedy=f"write {construct}({form}), or {construct}({short}) for all lanes",
         )
 
 
