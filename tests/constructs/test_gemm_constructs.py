@@ -377,3 +377,29 @@ def test_columns_that_fill_no_slab_of_an_operand_whose_rows_begin_anywhere(colum
 
     a, b = operand(1, 131, dtype=dtype), operand(131, 115, dtype=dtype, seed=1)
     agree(main, a, b, expected=wide(a) @ wide(b), targets=("sm_90a",))
+
+
+def wide_tiles(columns, dtype, acc):
+    @T.prim_func
+    def main(
+        A: T.Tensor((40, 64), dtype), B: T.Tensor((64, columns), dtype), C: T.Tensor((40, columns), acc)
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 32), dtype), T.alloc_shared((32, 64), dtype)
+            c = T.alloc_fragment((64, 64), acc)
+            T.clear(c)
+            for k in T.serial(2):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[k * 32, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[0, 0])
+
+    return main
+
+
+@pytest.mark.parametrize("columns", [1, 20])
+@pytest.mark.parametrize(("dtype", "acc"), [("int8", "int32"), ("bfloat16", "float32")])
+def test_tiles_of_more_columns_than_a_tensor_whose_products_are_by_words(columns, dtype, acc):
+    """Instructions on words have no vectors as narrow as what is left."""
+    a, b = operand(40, 64, dtype=dtype), operand(64, columns, dtype=dtype, seed=1)
+    agree(wide_tiles(columns, dtype, acc), a, b, expected=wide(a) @ wide(b), targets=("cpu",))

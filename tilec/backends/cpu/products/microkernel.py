@@ -105,10 +105,11 @@ class _Builder:
         return [offsets.fill()]
 
     def _columns(self, part: _Part) -> list[tirx.Stmt]:
-        """``part`` for all blocks of columns, each with its first column."""
+        """``part`` for all blocks of columns, each with its first column. Instructions on words take whole
+        vectors of them."""
         self.whole, self.rest = True, None
-        columns = int_value(self.gemm.columns)
-        if columns is None:
+        columns, block = int_value(self.gemm.columns), self.gemm.block
+        if columns is None or (word_form(block.form) is not None and columns % block.lanes):
             return self._limited_columns(part)
         return [
             _side_by_side(block, start, count, part)
