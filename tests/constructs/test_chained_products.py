@@ -6,6 +6,7 @@ import numpy as np
 from agree import agree, roads
 
 import tilec.language as T
+from tilec.ir.guards import Guard
 
 ROWS, KEYS, HEAD = 64, 128, 64
 
@@ -126,3 +127,48 @@ def test_a_tile_of_a_trip_that_products_read_beyond_its_end():
         road.instruction for road in roads(layers(), x, a, b, target="sm_90a") if "->" in road.statement
     ]
     assert sum(instruction.startswith("wgmma") for instruction in products) == 2
+
+
+def few_queries(heads, keys):
+    """Of which a fragment holds all."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((heads, 32, 64), "float16"),
+        K: T.Tensor((heads, keys, 64), "float16"),
+        V: T.Tensor((heads, keys, 64), "float16"),
+        Out: T.Tensor((heads, 32, 64), "float32"),
+    ):
+        with T.Kernel(heads, threads=128) as b:
+            q = T.alloc_fragment((32, 64), "float16")
+            k, v = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            s, p = T.alloc_fragment((32, 64), "float32"), T.alloc_shared((32, 64), "float16")
+            o = T.alloc_fragment((32, 64), "float32")
+            T.copy(Q[b, 0, 0], q)
+            T.clear(o)
+            for t in T.Pipelined(T.ceildiv(keys, 64), num_stages=2):
+                T.copy(K[b, t * 64, 0], k)
+                T.clear(s)
+                T.gemm(q, k, s, transpose_B=True)
+                for i, j in T.Parallel(32, 64):
+                    s[i, j] = T.max(s[i, j], 0.0)
+                T.copy(s, p)
+                T.copy(V[b, t * 64, 0], v)
+                T.gemm(p, v, o)
+            T.copy(o, Out[b, 0, 0])
+
+    return main
+
+
+def test_a_fragment_that_trips_pass_on_goes_in_front_with_its_tile():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.integers(-2, 3, (1, n, 64)).astype(np.float32) for n in (32, 100, 100))
+    agree(
+        few_queries,
+        q,
+        k,
+        v,
+        dims={"heads": Guard(), "keys": Guard()},
+        expected=np.maximum(q @ k.transpose(0, 2, 1), 0) @ v,
+        targets=("sm_90a",),
+    )

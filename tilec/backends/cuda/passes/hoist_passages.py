@@ -15,7 +15,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import same_all
-from tilec.ir.nodes import Block, For, Launch, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes import Alloc, Block, For, Launch, Stmt, Store, children, walk, with_children
 from tilec.ir.traits import written
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import LaunchPass
@@ -47,14 +47,15 @@ def _block(block: Block, writes: Counter[Var]) -> Block:
 
 
 def _ahead(loop: For, writes: Counter[Var]) -> Block:
-    """What may stand in front of a loop."""
+    """What may stand in front of a loop: passages, behind those of their tiles that the loop has made."""
     changed = written_in(loop.body)
-    found = []
+    found, tiles = [], set()
     for stmt in loop.body:
         passage = _passage(stmt)
         if passage is not None and passage[0] not in changed and writes[passage[1]] == 1:
             found.append(stmt)
-    return tuple(found)
+            tiles.add(passage[1])
+    return (*(stmt for stmt in loop.body if isinstance(stmt, Alloc) and stmt.buffer in tiles), *found)
 
 
 def _passage(stmt: Stmt) -> tuple[Var, Var] | None:
