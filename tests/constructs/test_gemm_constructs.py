@@ -403,3 +403,36 @@ def test_tiles_of_more_columns_than_a_tensor_whose_products_are_by_words(columns
     """Instructions on words have no vectors as narrow as what is left."""
     a, b = operand(40, 64, dtype=dtype), operand(64, columns, dtype=dtype, seed=1)
     agree(wide_tiles(columns, dtype, acc), a, b, expected=wide(a) @ wide(b), targets=("cpu",))
+
+
+def one_trip(depth, dtype, acc, least):
+    @T.prim_func
+    def main(A: T.Tensor((9, depth), dtype), B: T.Tensor((depth, 32), dtype), C: T.Tensor((9, 32), acc)):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((16, 8), dtype), T.alloc_shared((8, 32), dtype)
+            c = T.alloc_fragment((16, 32), acc)
+            T.clear(c)
+            for _ in T.serial(T.ceildiv(depth, 8)):
+                T.copy(A[0, 0], a)
+                T.copy(B[0, 0], b)
+                if least is not None:
+                    for i, k in T.Parallel(16, 8):
+                        a[i, k] = T.max(a[i, k], least)
+                T.gemm(a, b, c)
+            T.copy(c, C[0, 0])
+
+    return main
+
+
+def test_words_of_a_row_end_with_the_row():
+    """Nothing of the next row comes in, not even times zero."""
+    a, b = operand(9, 5, dtype="bfloat16"), operand(5, 32, dtype="bfloat16", seed=1)
+    a[1, 0], a[4, 0] = np.inf, np.nan
+    b = np.maximum(b, np.array(1, b.dtype))
+    agree(one_trip(5, "bfloat16", "float32", None), a, b, expected=wide(a) @ wide(b), targets=("cpu",))
+
+
+def test_what_a_tile_has_behind_k_counts_as_often_as_it_is_taken_off():
+    a, b = operand(9, 6, dtype="int8"), operand(6, 32, dtype="int8", seed=1)
+    wanted = wide(np.maximum(a, 1)) @ wide(b)
+    agree(one_trip(6, "int8", "int32", 1), a, b, expected=wanted, targets=("cpu",))

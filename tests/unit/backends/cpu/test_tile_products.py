@@ -39,11 +39,12 @@ PRODUCTS = {
         dtype="uint8", b_dtype="int8", acc="int32", out="int32", bM=32, bN=32, bK=64, trans_b=True
     ),
     "int8_uint8": Product(dtype="int8", b_dtype="uint8", acc="int32", out="int32", bM=32, bN=32, bK=64),
+    "short_k": Product(dtype="bfloat16", acc="float32", out="float32", bM=32, bN=32, bK=64, K=6),
     "uint8": Product(dtype="uint8", acc="int32", out="int32", bM=32, bN=32, bK=32),
 }
 FAST = (
     "bfloat16", "half_columns", "short_words", "few_rows_epilogue", "few_rows_int8", "panels", "clears",
-    "int8_trans_b", "uint8_int8", "rows_summed",
+    "int8_trans_b", "uint8_int8", "rows_summed", "short_k",
 )  # fmt: skip
 SHAPES = ((1, 64, 32), (5, 67, 33), (16, 16, 64), (37, 96, 96), (64, 130, 70), (97, 64, 64))
 

@@ -197,11 +197,12 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
     side_by_side = moved.side_by_side
     if gemm.block.form == "across":
         return side_by_side and not _is_worth_a_copy(gemm)
-    if gemm.block.form in TILE_FORMS:
-        return side_by_side and int_value(depth) is not None and _suits_tiles(gemm, buffer)
     if (form := word_form(gemm.block.form)) is not None:
-        whole = int_value(depth) is not None and form.holds(str(buffer.dtype))
-        return side_by_side and whole and static(gemm.c.extent[-1]) <= gemm.block.cols
+        known = int_value(depth)
+        if not side_by_side or known is None or not form.ends_at(known) or not form.holds(str(buffer.dtype)):
+            return False
+        in_tiles = gemm.block.form in TILE_FORMS
+        return _suits_tiles(gemm, buffer) if in_tiles else static(gemm.c.extent[-1]) <= gemm.block.cols
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
     asks = gemm.reads_rows and gemm.block.rows > 1
@@ -225,8 +226,6 @@ def _is_worth_a_copy(gemm: MicroGemm) -> bool:
 
 def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:
     """Whether a matrix unit may as well read rows of ``buffer`` as those of a copy: once, or from a cache."""
-    if not TILE_FORMS[gemm.block.form].holds(str(buffer.dtype)):
-        return False
     pitch = int_value(buffer.shape[-1])
     apart = pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING_FAR != 0
     return apart or static(gemm.columns) <= gemm.block.cols

@@ -69,6 +69,10 @@ class DotForm:
             return None
         return replace(vectors, form=self.name)
 
+    def ends_at(self, depth: int) -> bool:
+        """Whether a product over ``depth`` K elements reads none behind them."""
+        return depth % self.group == 0
+
     def panel(self, block: RegisterBlock) -> int:
         """Columns of a panel of ``b``."""
         return block.cols

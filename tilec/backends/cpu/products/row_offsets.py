@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class RowOffsets:
-    """The offsets of all rows of ``gemm``, in ``table``, by vectors of ``lanes`` words of ``form``. Where
-    vectors of the product run along K (``across``) its form takes whole vectors alone."""
+    """The offsets of all rows of ``gemm``, in ``table``, by vectors of ``lanes`` words of ``form``. The last
+    word counts as a whole: it meets zeros of ``b``, to which the offset is added, too. Where vectors of the
+    product run along K (``across``) its form takes whole vectors alone."""
 
     def __init__(self, gemm: MicroGemm, memory: Memory, form: DotForm, lanes: int, across: bool) -> None:
         self.gemm = gemm
@@ -40,8 +41,10 @@ class RowOffsets:
         return sequence(tirx.AllocBuffer(self.table), loop(trips_of(self.gemm.rows), self._row))
 
     def _row(self, r: Expr) -> tirx.Stmt:
-        """Whole vectors of a row, then its other elements one by one."""
-        wide, depth = self.lanes * self.form.group, trips_of(self.gemm.depth)
+        """Whole vectors of a row, then the elements of its other words one by one."""
+        group = self.form.group
+        wide = self.lanes * group
+        depth = tirx.truncdiv(trips_of(self.gemm.depth) + (group - 1), index(group)) * group
         sums = tirx.decl_buffer((self.lanes,), "int32", "offsets", scope="local")
         trips, zero = tirx.truncdiv(depth, index(wide)), index(0)
 

@@ -43,6 +43,10 @@ class TileForm(DotForm):
             return None
         return RegisterBlock(2 * TILE, min(2 * TILE, columns), lanes=TILE, unroll=1, form=self.name)
 
+    def ends_at(self, depth: int) -> bool:
+        """As many as `steps` has whole ones for."""
+        return self.steps(depth) is not None
+
     def panel(self, block: RegisterBlock) -> int:
         """One tile, whose rows then lie side by side."""
         return TILE
