@@ -148,3 +148,42 @@ def test_a_total_that_ends_a_loop_is_of_its_trips():
 
     x = np.ones((TRIPS * ROWS, COLUMNS), np.int32)
     agree(kernel, x, expected=np.array([3 * ROWS * COLUMNS], np.int32))
+
+
+def extremes(trips):
+    @T.prim_func
+    def kernel(
+        X: T.Tensor((4, trips * 64), "float32"),
+        N: T.Tensor((4, trips * 64), "int32"),
+        low: T.Tensor((4,), "float32"),
+        high: T.Tensor((4,), "float32"),
+        bits: T.Tensor((4,), "int32"),
+    ):
+        with T.Kernel(1, threads=32):
+            x, n = T.alloc_fragment((4, 64), "float32"), T.alloc_fragment((4, 64), "int32")
+            least, most = T.alloc_fragment((4,), "float32"), T.alloc_fragment((4,), "float32")
+            common = T.alloc_fragment((4,), "int32")
+            T.fill(least, T.infinity("float32"))
+            T.fill(most, -T.infinity("float32"))
+            T.fill(common, -1)
+            for k in T.serial(trips):
+                T.copy(X[0, k * 64], x)
+                T.copy(N[0, k * 64], n)
+                T.reduce_min(x, least, dim=1, clear=False)
+                for i, j in T.Parallel(4, 64):
+                    x[i, j] = -x[i, j]
+                T.reduce_max(x, most, dim=1, clear=False)
+                T.reduce_bitand(n, common, dim=1, clear=False)
+            T.copy(least, low)
+            T.copy(most, high)
+            T.copy(common, bits)
+
+    return kernel
+
+
+def test_parts_begin_with_what_changes_no_result():
+    """Zero would be the least of positive numbers, the largest of negative ones, and have no bit."""
+    x = np.random.default_rng(0).uniform(1, 2, (4, 128)).astype(np.float32)
+    n = np.random.default_rng(1).integers(0, 99, (4, 128)).astype(np.int32) | 5
+    wanted = [x.min(1), (-x).max(1), np.bitwise_and.reduce(n, 1)]
+    agree(extremes(2), x, n, expected=wanted, targets=("sm_80",))

@@ -139,13 +139,18 @@ def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
         ctx.take(stmt, "registers", how, loss)
     if stmt.init is None:
         return tirx.AllocBuffer(data)
-    return tirx.SeqStmt([tirx.AllocBuffer(data), zeroed(data, tirx.const(0, "int32"), registers, ctx)])
+    begun = _filled(data, tirx.const(0, "int32"), registers, ctx.value(stmt.init), ctx)
+    return tirx.SeqStmt([tirx.AllocBuffer(data), begun])
 
 
 def zeroed(data: Var, first: Expr, count: int, ctx: DeviceContext) -> tirx.Stmt:
     """``data[first : first + count]`` = 0, unrolled."""
+    return _filled(data, first, count, tirx.const(0, str(data.dtype)), ctx)
+
+
+def _filled(data: Var, first: Expr, count: int, value: Expr, ctx: DeviceContext) -> tirx.Stmt:
     var = ctx.fresh("r", "int32")
-    store = tirx.BufferStore(data, tirx.const(0, str(data.dtype)), [first + var])
+    store = tirx.BufferStore(data, value, [first + var])
     return tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, store)
 
 
