@@ -139,7 +139,10 @@ def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
         ctx.take(stmt, "registers", how, loss)
     if stmt.init is None:
         return tirx.AllocBuffer(data)
-    begun = _filled(data, tirx.const(0, "int32"), registers, ctx.value(stmt.init), ctx)
+    start = tirx.const(0, "int32")
+    if getattr(stmt.init, "value", None) == 0:
+        return tirx.SeqStmt([tirx.AllocBuffer(data), zeroed(data, start, registers, ctx)])
+    begun = _filled(data, start, registers, ctx.stored(stmt.init, str(stmt.buffer.dtype)), ctx)
     return tirx.SeqStmt([tirx.AllocBuffer(data), begun])
 
 
