@@ -17,6 +17,7 @@ from typing import Any
 from tilec.errors import SourceError, SourceRuntimeError
 from tilec.language.control.bindings import is_same
 from tilec.language.values.builder import LOOPS, Builder, Frame
+from tilec.language.values.itself import Itself
 from tilec.language.values.places import source_error
 
 _CONTAINERS = (list, dict, set, deque, tuple)
@@ -39,21 +40,6 @@ class _Held:
         self.state = state
 
 
-class _Itself:
-    """A key that stands for an object, which may have no hash and be equal to others."""
-
-    __slots__ = ("target",)
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.target is other.target
-
-    def __hash__(self) -> int:
-        return object.__hash__(self.target)
-
-
 class Objects:
     """The Python objects of one run of a function; ``keep`` is what a list or dict of a name does with what
     is put into it beside what it has held before."""
@@ -61,12 +47,12 @@ class Objects:
     def __init__(self, builder: Builder, keep: Callable[[Any, str, tuple[Any, ...]], Any]) -> None:
         self._builder = builder
         self._keep = keep
-        self._held: dict[_Itself, _Held] = {}
+        self._held: dict[Itself, _Held] = {}
         self._changing: list[_Held] = []
 
     def meet(self, name: str, target: Any, frame: Frame, depth: int = 0) -> None:
         """Look after what ``name`` leads to, as made in ``frame`` unless it is known."""
-        key = _Itself(target)
+        key = Itself(target)
         state = None if depth > _DEEPEST or key in self._held else _state(target)
         if state is None:
             return
@@ -86,10 +72,10 @@ class Objects:
             if self._is_inside(held.frame):
                 raise _changed(held)
             self._keep(held.target, held.name, held.state)
-            known = set(map(id, held.state))
+            known = set(map(Itself, held.state))
             held.state = state = _state(held.target) or ()
             for item in state:
-                if id(item) not in known:
+                if Itself(item) not in known:
                     self.meet(held.name, item, self._builder.region(), held.depth + 1)
 
     def _is_inside(self, made: Frame) -> bool:

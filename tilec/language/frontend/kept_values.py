@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilec.language.tiles.buffers import Element, Slice
+from tilec.language.values.itself import Itself
 from tilec.language.values.value import Value, Vector
 
 #: Evaluates a value here, under a name.
@@ -22,8 +23,8 @@ def evaluated(value: Any, name: str, evaluate: _Evaluate, before: Iterable[Any] 
     if type(value) not in (list, dict, tuple):
         return value
     held = dict(value) if isinstance(value, dict) else dict(enumerate(value))
-    known = set(map(id, before))
-    made = {key: item if id(item) in known else _item(item, name, evaluate) for key, item in held.items()}
+    known = set(map(Itself, before))
+    made = {key: item if Itself(item) in known else _item(item, name, evaluate) for key, item in held.items()}
     changed = {key: item for key, item in made.items() if item is not held[key]}
     if changed and isinstance(value, tuple):
         return tuple(made.values())
