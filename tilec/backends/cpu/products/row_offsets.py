@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 class RowOffsets:
     """The offsets of all rows of ``gemm``, in ``table``, by vectors of ``lanes`` words of ``form``. The last
-    word counts as a whole: it meets zeros of ``b``, to which the offset is added, too. Where vectors of the
-    product run along K (``across``) its form takes whole vectors alone."""
+    word counts as a whole: it meets zeros of ``b``, to which the offset is added, too; not that of a band,
+    which has zeros behind K. Where vectors of the product run along K (``across``) its form takes whole
+    vectors alone."""
 
     def __init__(self, gemm: MicroGemm, memory: Memory, form: DotForm, lanes: int, across: bool) -> None:
         self.gemm = gemm
@@ -44,7 +45,9 @@ class RowOffsets:
         """Whole vectors of a row, then the elements of its other words one by one."""
         group = self.form.group
         wide = self.lanes * group
-        depth = tirx.truncdiv(trips_of(self.gemm.depth) + (group - 1), index(group)) * group
+        depth = trips_of(self.gemm.depth)
+        if self.gemm.band is None:
+            depth = tirx.truncdiv(depth + (group - 1), index(group)) * group
         sums = tirx.decl_buffer((self.lanes,), "int32", "offsets", scope="local")
         trips, zero = tirx.truncdiv(depth, index(wide)), index(0)
 
