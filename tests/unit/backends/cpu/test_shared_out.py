@@ -34,7 +34,7 @@ CASES = {
     "colours": ("uint8", 3, COLOURS, True),
     "four": ("int32", 4, FOUR, True),
     "rotated": ("float32", 2, "a = X[i, 0]\n        X[i, 0] = X[i, 1]\n        X[i, 1] = a", True),
-    "read": ("float32", 2, "X[i, 0] = X[i, 1] * 2.0\n        X[i, 1] = X[i, 0] + 1.0", False),
+    "read": ("float32", 2, "X[i, 0] = X[i, 1] * 2.0\n        X[i, 1] = X[i, 0] + 1.0", True),
     "own": (
         "float32",
         2,
