@@ -16,11 +16,10 @@ from tilec.settings import read_settings
 from tilec.targets import Target
 
 #: ROCm loads code objects of version 5 from 5.3 on. Loops that are to be unrolled say so; clang would unroll
-#: a dot product of 64 trips, too, whose operands no registers hold. Words are read where elements of other
-#: types were written.
+#: a dot product of 64 trips, too, whose operands no registers hold.
 _FLAGS = (
     *("-O2", "-nogpulib", "-ffreestanding", "-std=c++20", "-mcode-object-version=5", "-Wno-everything"),
-    *("-fno-strict-aliasing", "-mllvm", "-unroll-full-max-count=16"),
+    *("-mllvm", "-unroll-full-max-count=16"),
 )
 _ERROR_LINES = 12
 

@@ -14,10 +14,7 @@ from pathlib import Path
 from tilec.errors import CompileError, EnvironmentError_
 
 #: As ziglang's clang is told and as that fuses products and sums: within an expression.
-_OPTIONS = (
-    *("-O2", "-std=c++20", "-ffp-contract=on", "-fno-strict-aliasing", "-w"),
-    *("-mllvm", "-unroll-full-max-count=16"),
-)
+_OPTIONS = ("-O2", "-std=c++20", "-ffp-contract=on", "-w", "-mllvm", "-unroll-full-max-count=16")
 _PROCESS = Path(__file__).with_name("hiprtc_process.py")
 _ERROR_LINES = 12
 _REMEDY = "name a libhiprtc.so of ROCm that loads, or unset TILEC_HIPRTC: ziglang's clang serves, too"
