@@ -30,6 +30,8 @@ Result = TypeVar("Result")
 _PRELOAD = "tilec.build.preload"
 #: Seconds to wait for a process that was told to end.
 _PATIENCE = 5.0
+#: Characters that the path of a socket has at most (macOS; Linux has 107), and those behind TMPDIR.
+_SOCKET, _BEHIND_FOLDER = 103, len("/pymp-01234567/listener-01234567")
 
 
 def default_jobs() -> int:
@@ -98,7 +100,7 @@ def _executing(workers: int, kind: type[ProcessPoolExecutor], folder: str) -> It
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
     resource_tracker.ensure_running()  # it would have Ctrl-C count in what is started after it
-    with _interrupts_held(), _working_folder_unsearched():
+    with _interrupts_held(), _working_folder_unsearched(), _short_paths():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
     executor = kind(workers, mp_context=context, initializer=_start, initargs=(class_names(), folder))
@@ -154,6 +156,18 @@ def _main_module_hidden() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _short_paths() -> Iterator[None]:
+    """Sockets made in the block are in /tmp where the path of TMPDIR leaves their own no room."""
+    before = tempfile.gettempdir()
+    if len(os.fsencode(before)) + _BEHIND_FOLDER > _SOCKET and os.access("/tmp", os.W_OK):
+        tempfile.tempdir = "/tmp"
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager
