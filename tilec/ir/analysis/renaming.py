@@ -13,6 +13,7 @@ from tilec.ir.stmt import walk
 from tilec.ir.traits import Rewriter, defined
 
 if TYPE_CHECKING:
+    from tilec.ir.nodes import For
     from tilec.ir.stmt import Block
 
 
@@ -57,6 +58,11 @@ class Renaming(Rewriter):
 def copied(block: Block) -> Block:
     """``block`` with new variables and buffers for all that it defines, to stand beside itself."""
     return renamed(block, {var: _like(var) for stmt in walk(block) for var in defined(stmt)})
+
+
+def in_trip(loop: For, trip: int) -> Block:
+    """A copy of the body of ``loop`` where its variable is ``trip``."""
+    return renamed(copied(loop.body), {loop.var: tirx.const(trip, dtype_of(loop.var))})
 
 
 def _like(var: Var) -> Var:

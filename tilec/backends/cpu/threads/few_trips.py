@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import sym
 
 from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.analysis.renaming import copied, renamed
-from tilec.ir.exprs import dtype_of, int_value, uses
+from tilec.ir.analysis.renaming import in_trip
+from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Break, Continue, For, children, walk, with_children
 from tilec.ir.nodes.threads import SHUFFLES, Lane
 from tilec.lowering.rewrite import map_block
@@ -53,8 +53,7 @@ def _shuffles_by(loop: For) -> bool:
 
 
 def _trip(loop: For, trip: int) -> Block:
-    body = renamed(copied(loop.body), {loop.var: tirx.const(trip, dtype_of(loop.var))})
-    return map_block(body, _number)
+    return map_block(in_trip(loop, trip), _number)
 
 
 def _number(expr: Expr) -> Expr:

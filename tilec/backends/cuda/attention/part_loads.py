@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import sym
 
 from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS
 from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.analysis.renaming import copied, renamed
-from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.analysis.renaming import in_trip
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Bind, Block, Copy, For, Stmt
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def _written_out(stmt: Stmt) -> Block:
 
 def _trip(loop: For, trip: int) -> Block:
     """The statements of one trip, whose places in tiles are numbers."""
-    body = renamed(copied(loop.body), {loop.var: tirx.const(trip, dtype_of(loop.var))})
-    return tuple(_with_numbers(stmt) if isinstance(stmt, Copy) else stmt for stmt in body)
+    return tuple(_with_numbers(stmt) if isinstance(stmt, Copy) else stmt for stmt in in_trip(loop, trip))
 
 
 def _with_numbers(copy: Copy) -> Copy:

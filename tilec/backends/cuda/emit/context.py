@@ -388,7 +388,7 @@ class DeviceContext(Context):
         ends = [max((part.weight * part.size for part in parts), default=1) for parts in own]
         goes_on = all(end <= by for end, (by, _) in zip(ends, turns[1:], strict=False))
         offset = start % ends[-1]
-        if not goes_on or start < 0 or not 0 <= offset < turns[0][0]:
+        if not goes_on or start < 0 or offset >= turns[0][0]:
             return (), 0
         parts = (part for each in own for part in each)
         return (Part(1, turns[0][0], _int(offset), True), *parts), start - offset

@@ -20,7 +20,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.pieces import WIDEST_GAP
 from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.analysis.renaming import copied, renamed
+from tilec.ir.analysis.renaming import in_trip
 from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same_all, transform, uses
 from tilec.ir.nodes import Alloc, Block, For, Stmt, Store, walk
@@ -60,10 +60,7 @@ def _written_out(stmt: Stmt) -> Block:
         return (stmt,)
     if not any(_is_short(buffer) for buffer in written_in(stmt.body)):
         return (stmt,)
-    kind = dtype_of(stmt.var)
-    return tuple(
-        made for trip in trips for made in copied(renamed(stmt.body, {stmt.var: tirx.const(trip, kind)}))
-    )
+    return tuple(made for trip in trips for made in in_trip(stmt, trip))
 
 
 class _Held(Rewriter):
