@@ -173,7 +173,10 @@ class EmulationError(TilecError):
 
 
 class CompileError(TilecError):
-    """Lowering or code generation failed."""
+    """Lowering or code generation failed. ``for_rings``: bytes of shared memory that all stages of rings may
+    take at most where it would not; None where it is not for them."""
+
+    for_rings: int | None = None
 
 
 class StrictError(TilecError):

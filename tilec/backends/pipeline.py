@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import inf
 from operator import is_
 from typing import TYPE_CHECKING
 
 from tilec.backends.base import backend_of
-from tilec.errors import InputError
+from tilec.errors import CompileError, InputError
 from tilec.ir.nodes import Block, Kernel, Launch, Stmt
 from tilec.ir.rules.verifier import verify
 from tilec.lowering.analysis.places import explained
@@ -43,7 +45,30 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
     if until == "tile":
         return kernel
     with explained(kernel):
-        return _lowered(kernel, target, until)
+        return _with_room(kernel, target, until)
+
+
+def _with_room(kernel: Kernel, target: Target, until: str | None) -> Kernel:
+    """Lowered, again with fewer stages of rings as long as they leave too little for what later passes make.
+    Raises what the first attempt did where that does not help."""
+    first: CompileError | None = None
+    for_rings: int | None = None
+    while True:
+        try:
+            return _lowered(_with_rings(kernel, for_rings), target, until)
+        except CompileError as error:
+            first = first or error
+            if error.for_rings is None or not 0 < error.for_rings < (for_rings or inf):
+                raise first from None
+            for_rings = error.for_rings
+
+
+def _with_rings(kernel: Kernel, most: int | None) -> Kernel:
+    """With rings of so many bytes at most in each launch."""
+    if most is None:
+        return kernel
+    body = [replace(stmt, for_rings=most) if isinstance(stmt, Launch) else stmt for stmt in kernel.body]
+    return replace(kernel, body=tuple(body))
 
 
 def _lowered(kernel: Kernel, target: Target, until: str | None) -> Kernel:

@@ -33,7 +33,8 @@ class Launch(Stmt):
 
     ``roads`` and ``notes`` are what lowering has decided and says of it so far, ``strategy`` the way that it
     has chosen, None for the common one, and ``asked`` then the statements that have hints or layouts of their
-    author; no printed text has them."""
+    author; ``for_rings`` are the bytes of shared memory that rings may take where what later passes make had
+    no room beside them, None before. No printed text has them."""
 
     syntax = "launch(*grid, threads=!, hints=schedule)"
 
@@ -47,6 +48,7 @@ class Launch(Stmt):
     notes: Aside[tuple[str, ...]] = ()
     strategy: Aside[Strategy | None] = None
     asked: Aside[tuple[Stmt, ...]] = ()
+    for_rings: Aside[int | None] = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -198,3 +198,72 @@ def test_small_stages_leave_room_for_what_passes_through_shared_memory_later():
                 C[i, j] = sums[i, j] + shifted[i, j]
 
     lower(elaborate(kernel, name="kernel", dims={}, args={}, config={}), HOPPER)
+
+
+def pooled(columns, stages):
+    """The larger of two neighbouring rows of a product, which other threads hold."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((4096, 1024), "float16"),
+        B: T.Tensor((4096, 1024), "float16"),
+        Y: T.Tensor((2048, 4096), "float16"),
+    ):
+        with T.Kernel(4096 // columns, 4096 // 128, threads=256) as (bx, by):
+            As, Bs = T.alloc_shared((128, 64), "float16"), T.alloc_shared((columns, 64), "float16")
+            acc = T.alloc_fragment((128, columns), "float32")
+            pairs = T.alloc_fragment((64, columns), "float16")
+            T.clear(acc)
+            for k in T.Pipelined(1024 // 64, num_stages=stages):
+                T.copy(A[by * 128, k * 64], As)
+                T.copy(B[bx * columns, k * 64], Bs)
+                T.gemm(As, Bs, acc, transpose_B=True)
+            for i, j in T.Parallel(64, columns):
+                pairs[i, j] = T.max(acc[2 * i, j], acc[2 * i + 1, j])
+            T.copy(pairs, Y[by * 64, bx * columns])
+
+    return elaborate(kernel, name="kernel", dims={}, args={}, config={})
+
+
+@pytest.mark.parametrize(("columns", "asked", "left"), [(256, 3, 2), (256, 4, 2), (128, 4, 4)])
+def test_rings_leave_sums_room_to_pass_to_other_threads(columns, asked, left):
+    stmts = list(walk(lower(pooled(columns, asked), HOPPER).body))
+    rings = {tile for stmt in stmts if isinstance(stmt, GiveBack) for tile in stmt.tiles}
+    assert {int(tile.shape[0]) for tile in rings} == {left}
+
+
+def dequantised(turned):
+    """Weights of four bits, stored (K, N), or (N, K) where they are ``turned``, that threads convert for the
+    second operand of each trip's product."""
+    shape, part = ((4096, 2048), (128, 32)) if turned else ((4096, 2048), (64, 64))
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((4096, 4096), "float16"),
+        W: T.Tensor(shape, "uint8"),
+        Y: T.Tensor((4096, 4096), "float16"),
+    ):
+        with T.Kernel(4096 // 128, 4096 // 128, threads=256) as (bx, by):
+            As, Ws = T.alloc_shared((128, 64), "float16"), T.alloc_shared(part, "uint8")
+            Bs = T.alloc_shared((128, 64) if turned else (64, 128), "float16")
+            acc = T.alloc_fragment((128, 128), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(4096 // 64, num_stages=4):
+                T.copy(A[by * 128, k * 64], As)
+                if turned:
+                    T.copy(W[bx * 128, k * 32], Ws)
+                else:
+                    T.copy(W[k * 64, bx * 64], Ws)
+                for i, j in T.Parallel(*Bs.shape):
+                    Bs[i, j] = T.cast((Ws[i, j // 2] >> (j % 2 * 4)) & 15, "float16")
+                T.gemm(As, Bs, acc, transpose_B=turned)
+            T.copy(acc, Y[by * 128, bx * 128])
+
+    return elaborate(kernel, name="kernel", dims={}, args={}, config={})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_operands_that_cannot_stay_in_registers_have_room_for_two_versions(turned):
+    (launch,) = lower(dequantised(turned), HOPPER).launches
+    assert any("Bs has two versions" in note for note in launch.notes) != turned
+    assert any("Bs stays in registers" in note for note in launch.notes) == turned

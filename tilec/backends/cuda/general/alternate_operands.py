@@ -20,7 +20,19 @@ from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.ring_room import free_bytes
 from tilec.backends.cuda.nodes import BoxLoad, TurnTile
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Copy,
+    For,
+    Gemm,
+    Kernel,
+    Launch,
+    Parallel,
+    Pipelined,
+    Stmt,
+    walk,
+)
 from tilec.ir.nodes.barriers import WARP, Group
 from tilec.ir.traits import written
 from tilec.lowering.analysis.roads import with_notes
@@ -29,6 +41,8 @@ from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tvm.ir import Var
 
     from tilec.targets import Target
@@ -69,12 +83,16 @@ def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[V
     """The tiles that a loop fills in each trip for its products, and that nothing else uses."""
     if loop.kind != "serial" or int_value(loop.step) != 1:
         return []
-    wide = [stmt for stmt in loop.body if chooser.takes(stmt, group.count // WARP)]
-    read = dict.fromkeys(region.buffer for stmt in wide for region in (stmt.a, stmt.b))
+    return made_for([stmt for stmt in loop.body if chooser.takes(stmt, group.count // WARP)], loop, launch)
+
+
+def made_for(products: Iterable[Gemm], loop: For | Pipelined, launch: Launch) -> list[Var]:
+    """`made_in` for these products of wgmma."""
+    read = dict.fromkeys(region.buffer for stmt in products for region in (stmt.a, stmt.b))
     return [tile for tile in read if tile.scope() == "shared.dyn" and _is_made(tile, loop, launch)]
 
 
-def _is_made(tile: Var, loop: For, launch: Launch) -> bool:
+def _is_made(tile: Var, loop: For | Pipelined, launch: Launch) -> bool:
     """Whether a trip begins with all of a tile's elements being written, and no other statement uses it."""
     inside = [stmt for stmt in loop.body if touches(stmt, tile)]
     alone = count_uses(launch.body, tile) == count_uses(tuple(inside), tile)

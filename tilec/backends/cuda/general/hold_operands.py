@@ -18,7 +18,7 @@ from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.alternate_operands import made_in
 from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.nodes import BoxLoad
-from tilec.ir.nodes import Alloc, Block, For, Gemm, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, For, Gemm, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.storage import element_bytes
@@ -54,7 +54,7 @@ class HoldOperands(LaunchPass):
         return with_notes(launch, notes) if notes else launch
 
 
-def is_first(tile: Var, loop: For) -> bool:
+def is_first(tile: Var, loop: For | Pipelined) -> bool:
     """Whether a tile is the first operand of one product as it stands."""
     users = [stmt for stmt in loop.body if isinstance(stmt, Gemm) and tile in (stmt.a.buffer, stmt.b.buffer)]
     return (

@@ -55,9 +55,11 @@ def with_stages(
     program: Program,
     target: Target,
     taken: int,
+    made: int,
 ) -> tuple[Ring, ...]:
-    """The rings with the stages that there is room for. ``taken``: bytes that the producer needs beside them.
-    Unfit where there is no room for one each."""
+    """The rings with the stages that there is room for. ``taken``: bytes that the producer needs beside them,
+    ``made``: those of operands that threads make in each trip, which two versions of them take more.
+    Unfit where there is no room for one stage each."""
     tiles = {tile for ring in rings for tile in ring.tiles}
     stays = order_of(launch, program, list(found), thread_count(launch)) is not None
     most = {
@@ -67,9 +69,10 @@ def with_stages(
     rings = [replace(ring, stages=int(min(ring.stages, most[ring.tiles]))) for ring in rings]
     behind = set() if stays else used_behind(launch.body, tiles)
     room = _room({*tiles, *behind}, launch, target) - taken
+    room = room if launch.for_rings is None else min(room, launch.for_rings)
     results = [_aligned(tile_bytes(Alloc(tile))) for tile in behind]
-    fitted = _fitted(rings, launch, room, results, stays)
-    left = room - _staged_bytes(launch) - _beyond(fitted, results)
+    fitted = _fitted(rings, launch, room, results, stays, made)
+    left = room - _staged_bytes(launch) - made - _beyond(fitted, results)
     return deepened(fitted, found, launch, program, target, left, most)
 
 
@@ -88,19 +91,23 @@ def _room(tiles: Set[Var], launch: Launch, target: Target) -> int:
 
 
 def _fitted(
-    rings: list[Ring], launch: Launch, room: int, results: Sequence[int], stays: bool
+    rings: list[Ring], launch: Launch, room: int, results: Sequence[int], stays: bool, made: int
 ) -> tuple[Ring, ...]:
-    """The rings with as many stages as there is ``room`` for; the largest one loses them first. Results that
-    leave through shared memory are given room where that keeps `_ENOUGH` stages: room of their own if loads
-    of a block's next tile run ahead (``stays``), else that of the rings, as ``results`` of so many bytes."""
+    """The rings with as many stages as there is ``room`` for; the largest one loses them first. Where that
+    keeps `_ENOUGH` stages, operands that threads make have room for the versions that are ``made``, and
+    results that leave through shared memory: room of their own if loads of a block's next tile run ahead
+    (``stays``), else that of the rings, as ``results`` of so many bytes."""
     whole = _cut(rings, room, results)
     if whole is None:
         raise Unfit("its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles")
     staged = _staged_bytes(launch)
-    beside = _cut(rings, room - staged, results) if stays else _cut(rings, room, [*results, staged])
-    pairs = zip(whole, beside or (), strict=False)
-    fits = beside is not None and all(few.stages >= min(many.stages, _ENOUGH) for many, few in pairs)
-    return beside if fits and beside is not None else whole
+    for more in dict.fromkeys((made, 0)):
+        left = room - more
+        beside = _cut(rings, left - staged, results) if stays else _cut(rings, left, [*results, staged])
+        pairs = zip(whole, beside or (), strict=False)
+        if beside is not None and all(few.stages >= min(many.stages, _ENOUGH) for many, few in pairs):
+            return beside
+    return whole
 
 
 def warps_bytes(launch: Launch, wide: Set[Stmt], target: Target) -> int:

@@ -16,6 +16,7 @@ from tilec.backends.cuda.analysis.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.units import ALIGNMENT
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
 from tilec.backends.cuda.general.loads import Load, Loads, by_tile, filled, is_loop
+from tilec.backends.cuda.general.made_bytes import made_bytes
 from tilec.backends.cuda.general.ring_room import warps_bytes, with_stages
 from tilec.backends.cuda.general.slices import Program, all_needed
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -101,7 +102,8 @@ def plan_rings(
     tables = program.tables(all_needed(program, found))
     taken = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
     taken += warps_bytes(launch, wide, target)
-    return Plan(with_stages(rings, found, launch, program, target, taken), found, kept, tables)
+    made = made_bytes(launch, wide, {tile for ring in rings for tile in ring.tiles})
+    return Plan(with_stages(rings, found, launch, program, target, taken, made), found, kept, tables)
 
 
 # ---- loads ----

@@ -118,6 +118,7 @@ class _Parts(ScopedRewrite):
         filled, brought = _store(fill), _store(bring)
         tile, tensor, source = filled.buffer, brought.buffer, brought.value
         need(isinstance(source, TensorLoad) and source.source.same_as(tile), "a tile is brought to a tensor")
+        need(tile.scope() == "shared.dyn", f"{tile.name} is no shared tile")
         need(_names(filled.indices, fill) and _names(source.indices, bring), "a tile is filled as it lies")
         need(_alone(tile, (fill, bring), self._stmts), f"{tile.name} is used elsewhere")
         need(_alone(tensor, (bring,), self._stmts) and tensor not in self._kept, f"{tensor.name} is, too")

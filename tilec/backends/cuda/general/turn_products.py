@@ -12,7 +12,7 @@ from tilec.backends.cuda.analysis.turned_sums import turned_product, with_transp
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.alternate_operands import made_in
 from tilec.backends.cuda.nodes import BoxLoad
-from tilec.ir.nodes import Alloc, Copy, Fill, For, Gemm, Launch, Parallel, walk
+from tilec.ir.nodes import Alloc, Copy, Fill, For, Gemm, Launch, Parallel, Pipelined, walk
 from tilec.ir.nodes.barriers import WARP, Group
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import with_notes
@@ -44,7 +44,7 @@ class TurnProducts(LaunchPass):
             for loop in walk(group.body)
             if isinstance(loop, For)
             for tile in made_in(loop, group, launch, chooser)
-            for gemm in _second_of(tile, loop)
+            for gemm in second_of(tile, loop)
             if can_turn(gemm, launch, chooser, group.count // WARP)
         ]
         for gemm in found:
@@ -52,7 +52,7 @@ class TurnProducts(LaunchPass):
         return with_notes(launch, [NOTE.format(gemm.b.buffer.name) for gemm in found]) if found else launch
 
 
-def _second_of(tile: Var, loop: For) -> list[Gemm]:
+def second_of(tile: Var, loop: For | Pipelined) -> list[Gemm]:
     """The product whose second operand a tile is, as it stands; none where others take it, too."""
     users = [stmt for stmt in loop.body if isinstance(stmt, Gemm) and tile in (stmt.a.buffer, stmt.b.buffer)]
     alone = len(users) == 1 and users[0].b.buffer.same_as(tile) and not users[0].a.buffer.same_as(tile)

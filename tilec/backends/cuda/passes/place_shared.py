@@ -146,10 +146,15 @@ def _check(launch: Launch, total: int, target: Target) -> None:
         return
     tiles = sorted(shared_tiles(launch.body), key=tile_bytes, reverse=True)[:3]
     largest = ", ".join(f"{tile.buffer.name} {tile_bytes(tile)}" for tile in tiles)
-    raise CompileError(
+    error = CompileError(
         f"the shared tiles take {total} bytes, a block of {target.name} has {target.gpu.shared_bytes}",
         place=place_of(launch),
         why=f"the largest: {largest}",
         remedy="use smaller tiles or fewer stages",
         kind=Kind.SHARED_MEMORY,
     )
+    rings = rings_of(launch)
+    if rings:
+        stages = sum(tile_bytes(alloc) for alloc in shared_tiles(launch.body) if alloc.buffer in rings)
+        error.for_rings = stages - (total - target.gpu.shared_bytes)
+    raise error
