@@ -148,7 +148,7 @@ class Facts:
         end = self.inline(high)
         if isinstance(end, tirx.Min):
             self._lesser[var] = tuple(self._proof_form(part - 1) for part in (end.a, end.b))
-        first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
+        first, last = self._number(low, False), self._number(high, True)
         lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
         self._bind_interval(var, lowest, max(highest - 1, lowest))
 
@@ -334,6 +334,15 @@ class Facts:
         """Whether ``left`` is positive if it is compared with so many times what is 1 at least."""
         number = int_value(self.analyzer.simplify(left - known * times))
         return number is not None and number + times > 0
+
+    def _number(self, expr: Expr, largest: bool) -> int | None:
+        """The number that `_extreme` comes to, else a bound of it; None where nothing is known."""
+        end = self._extreme(expr, largest)
+        dtype = dtype_of(end)
+        if isinstance(end, tirx.IntImm) or dtype not in SHORT:
+            return int_value(end)
+        found = bounds(end, self.analyzer)[largest]
+        return None if found == limits(dtype)[largest] else found
 
     def _extreme(self, expr: Expr, largest: bool, number: int | None = None) -> Expr:
         """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in. Of ends

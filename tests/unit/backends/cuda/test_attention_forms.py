@@ -157,6 +157,19 @@ def test_a_mask_of_what_tensors_hold_stays_with_its_condition() -> None:
     assert not any(isinstance(stmt, RowMask) for stmt in walk(roles(attention(scores=scores)).consumer))
 
 
+@pytest.mark.parametrize(("place", "masks"), [("bx * 128, bx % 8", [False, True]), ("bx * 128, bx", [False])])
+def test_a_scale_of_all_elements_is_read_in_front_of_the_mask_where_it_is_there(
+    place: str, masks: list[bool]
+) -> None:
+    scores = (
+        *SLOPE[:2],
+        f'    S[i, j] = if_then_else(seen, S[i, j] * cast(float32, B[{place}]), float32("-inf"))',
+    )
+    found = roles(attention(scores=scores), until="split_masks")
+    masked = [any(isinstance(stmt, RowMask) for stmt in loop.body) for loop in trips(found)]
+    assert masked == masks
+
+
 BIAS = ("for i, j in parallel(128, 64):", "    S[i, j] = S[i, j] + cast(float32, Bs[i, j])")
 BROUGHT = ["number = table[k]", "copy(B[bx * 128:+128, k * 64:+64], Bs[0:+128, 0:+64])", *WHOLE]
 

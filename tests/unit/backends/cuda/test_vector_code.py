@@ -147,6 +147,22 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     assert text.rsplit("__global__", 1)[1].count("(float)(") == parts
 
 
+@pytest.mark.parametrize(("number", "parts"), [("n % 4096", 2), ("n % 8388608", 1)])
+def test_numbers_that_float32_holds_exactly_are_parted_without_fast_math(number, parts):
+    kernel = parse_kernel(f"""
+kernel("small")
+n = scalar(int32)
+Y = tensor(float32, (64, 64), ("64", "64"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    acc = alloc(float32, (64, 64), "local.fragment")
+    for i, j in parallel(64, 64):
+        acc[i, j] = cast(float32, {number} - i - j)
+    copy(acc[0:+64, 0:+64], Y[0:+64, 0:+64])
+""")
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel")
+    assert text.rsplit("__global__", 1)[1].count("(float)(") == parts
+
+
 @pytest.mark.parametrize("options", ['{"fast_math": True}', "{}"], ids=["fast", "exact"])
 def test_a_factor_on_such_a_number_is_one_product_for_all_registers(options):
     """What unrolled loops add is a multiply-add with a constant."""

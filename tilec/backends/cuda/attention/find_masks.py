@@ -4,7 +4,7 @@
 
 One comparison of a column with its row's limit takes the place of all conditions, and one with where its
 row begins (a window). What such a loop computes of elements on chip (a scale, a slope, a bias) is a loop of
-its own in front of the mask.
+its own in front of the mask, and so is what it computes with elements of tensors that are one for all.
 """
 
 from __future__ import annotations
@@ -18,37 +18,51 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.cuts import conditions
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
-from tilec.backends.cuda.attention.rewriting import AttentionPass
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
+from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, substitute, uses
 from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store
 from tilec.lowering.analysis.facts import gap, opposite
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.emission.access import bounds_to_test
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tvm.ir import Expr, Var
 
-    from tilec.ir.nodes import Launch
+    from tilec.ir.nodes import Kernel, Launch
+    from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
 
 
-class FindMasks(AttentionPass):
+class FindMasks(Pass):
     """In: AttentionRoles with a Pipelined loop in its consumers. Out: RowMask in it for what loops mask of
     columns."""
 
-    def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
-        """The roles with their masks."""
-        return replace(roles, consumer=tuple(_in_loop(stmt) for stmt in roles.consumer))
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with the masks of its roles."""
+
+        def masked(launch: Launch, roles: AttentionRoles) -> Launch:
+            consumer = _Masks(kernel, launch).block(roles.consumer)
+            return with_roles(launch, replace(roles, consumer=consumer))
+
+        return rewrite_roles(kernel, AttentionRoles, masked)
 
 
-def _in_loop(stmt: Stmt) -> Stmt:
-    if not isinstance(stmt, Pipelined):
-        return stmt
-    return replace(stmt, body=tuple(new for inner in stmt.body for new in _parted(inner)))
+class _Masks(ScopedRewrite):
+    """Finds the masks of a consumer's loop."""
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """A statement; a loop over trips with its masks."""
+        if not isinstance(stmt, Pipelined):
+            return super().stmt(stmt)
+        return [replace(stmt, body=tuple(new for inner in stmt.body for new in _parted(inner, self.facts)))]
 
 
-def _parted(stmt: Stmt) -> Block:
+def _parted(stmt: Stmt, facts: Facts) -> Block:
     """What a loop over a whole fragment computes, and the mask behind it; any other statement as it is."""
     if not isinstance(stmt, ThreadLoop) or len(stmt.vars) != 2:
         return (stmt,)
@@ -60,19 +74,26 @@ def _parted(stmt: Stmt) -> Block:
         return (stmt,)
     cond, first, second = value.args
     sides = ((cond, first, second), (opposite(cond), second, first))
-    found = [made for holds, kept, other in sides if (made := _masked(stmt, store, holds, kept, other))]
+    found = [
+        made for holds, kept, other in sides if (made := _masked(stmt, store, holds, kept, other, facts))
+    ]
     found.sort(key=lambda made: made[0].begin is not None)
     return found[0][1] if found else (stmt,)
 
 
 def _masked(
-    loop: ThreadLoop, store: Store, holds: Expr, kept: Expr, other: Expr
+    loop: ThreadLoop, store: Store, holds: Expr, kept: Expr, other: Expr, facts: Facts
 ) -> tuple[RowMask, Block] | None:
     """The mask that puts ``other`` where ``holds`` fails, and it behind a loop that stores ``kept``, or alone
     where that is what is there."""
     bounds = _bounds(holds, loop)
     read = [load.source for load in loads(holds)]
-    if bounds is None or store.buffer in read or uses(other, loop.vars) or not _is_on_chip(kept):
+    if (
+        bounds is None
+        or store.buffer in read
+        or uses(other, loop.vars)
+        or not _may_be_read(kept, loop, facts)
+    ):
         return None
     names = zip(("limit", "begin"), bounds, strict=True)
     binds = tuple(Bind(tirx.Var(name, dtype_of(at)), at) for name, at in names if at is not None)
@@ -82,9 +103,16 @@ def _masked(
     return mask, (replace(loop, body=(replace(store, value=kept),)), mask)
 
 
-def _is_on_chip(value: Expr) -> bool:
-    """Whether a value may as well be computed where a mask hides it: it reads no tensor."""
-    return not any(load.source.scope().startswith("global") for load in loads(value))
+def _may_be_read(value: Expr, loop: ThreadLoop, facts: Facts) -> bool:
+    """Whether a value may as well be computed where a mask hides it: it reads no tensor, or an element that
+    is one for all of the loop and is there."""
+    read = [load for load in loads(value) if load.source.scope().startswith("global")]
+    return all(not uses(load, loop.vars) and _is_there(load, facts) for load in read)
+
+
+def _is_there(load: TensorLoad, facts: Facts) -> bool:
+    """Whether an element is known to be inside of its tensor."""
+    return bounds_to_test(tuple(load.indices), tuple(load.source.shape), facts) == []
 
 
 def _only_store(body: Block) -> Store | None:

@@ -185,15 +185,15 @@ class DeviceContext(Context):
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
 
     def as_float(self, expr: Expr, value: Expr) -> Expr:
-        """``value``, that of an expression, as float32: a small integer by arithmetic on its bits, under fast
-        math one for all registers and what each adds, which `combined` multiplies apart: a product for all
-        registers and a multiply-add for each."""
-        share = self._share(expr) if self.fast_math and dtype_of(value) == "int32" else None
-        if share is not None:
-            return convert(value - share, "float32") + convert(share, "float32")
+        """``value``, that of an expression, as float32: one for all registers and what each adds, where no
+        number is rounded or fast math lets it be, which `combined` then multiplies apart: a product for all
+        registers and a multiply-add for each. Another small integer is one by arithmetic on its bits."""
         if scalar_dtype(value) not in SHORT:
             return super().as_float(expr, value)
-        low, high = bounds(expr, self.facts.analyzer)
+        low, high = bounds(self.facts.inline(expr), self.facts.analyzer)
+        share = self._share(expr) if dtype_of(value) == "int32" else None
+        if share is not None and (self.fast_math or (low >= -FEW and high < FEW)):
+            return convert(value - share, "float32") + convert(share, "float32")
         if low >= 0 and high < 2 * FEW:
             return FROM_NATURAL.call(convert(value, "uint32"))
         if low >= -FEW and high < FEW:

@@ -1,5 +1,7 @@
 """Quotients and remainders of ``q * n + r`` by a run-time ``n``, with r known to lie below it, are q and r:
-views of a tensor in another shape count its elements through, and those of a row are neighbours again."""
+views of a tensor in another shape count its elements through, and those of a row are neighbours again.
+Those by a number that lose a variable, as of ``k * 64 + i`` by 128, are one for all rows of a tile: scales of
+groups are read and converted once."""
 
 from __future__ import annotations
 
@@ -7,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.tirx.analysis import undefined_vars
 
-from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, operands, rebuild, same, summands
-from tilec.ir.nodes import If, Kernel, Launch, Stmt, Store
+from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, operands, rebuild, same, summands
+from tilec.ir.nodes import Bind, If, Kernel, Launch, Stmt, Store
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -38,7 +41,9 @@ class _Parting(ScopedRewrite):
     """Rewrites the stores of one launch."""
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """Stores over simpler places; branches without the tests that these need no more."""
+        """Stores and names over simpler places; branches without the tests that these need no more."""
+        if isinstance(stmt, Bind):
+            stmt = replace(stmt, value=self._parted(stmt.value))
         if isinstance(stmt, Store):
             indices = tuple(map(self._parted, stmt.indices))
             return [replace(stmt, indices=indices, value=self._parted(stmt.value))]
@@ -50,10 +55,20 @@ class _Parting(ScopedRewrite):
         new = tuple(map(self._parted, old))
         if any(not a.same_as(b) for a, b in zip(old, new, strict=True)):
             expr = rebuild(expr, new)
-        if not isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)) or int_value(expr.b) is not None:
+        if not isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)):
             return expr
+        if int_value(expr.b) is not None:
+            return self._of_fewer(expr)
         outcome = self._outcome(expr.a, expr.b, isinstance(expr, tirx.FloorDiv))
         return expr if outcome is None else outcome
+
+    def _of_fewer(self, expr: Expr) -> Expr:
+        """An expression without some of its variables, where these change nothing."""
+        used = set(undefined_vars(expr))
+        if len(used) == 1 or next(loads(expr), None) is not None:
+            return expr
+        made = self.facts.simplify(expr)
+        return made if set(undefined_vars(made)) < used else expr
 
     def _outcome(self, value: Expr, by: Expr, is_quotient: bool) -> Expr | None:
         """The quotient or the remainder; None where the rest is not known to be one."""
