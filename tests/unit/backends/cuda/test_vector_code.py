@@ -182,6 +182,23 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     assert products == (2 if "fast" in options else 0)
 
 
+@pytest.mark.parametrize(("group", "once"), [(128, True), (48, False)])
+def test_groups_that_hold_all_rows_of_a_trip_are_told_by_the_trip(group, once):
+    kernel = parse_kernel(f"""
+kernel("small")
+S = tensor(float32, (64, 64), ("64", "64"), access="in")
+Y = tensor(float32, (4096, 64), ("4096", "64"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    for k in serial(0, 64, 1):
+        for i, j in parallel(64, 64):
+            g = (k * 64 + i) // {group}
+            Y[k * 64 + i, j] = S[g, j]
+""")
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel").rsplit("__global__", 1)[1]
+    assert ("(k / 2)" in text) == once
+    assert (f"/ {group})" in text) != once
+
+
 ROWS = {"M": Guard(), "N": Guard(), "ldx": Guard()}
 
 
