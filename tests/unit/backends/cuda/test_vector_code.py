@@ -199,6 +199,24 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     assert (f"/ {group})" in text) != once
 
 
+@pytest.mark.parametrize(("threads", "shuffles"), [(256, 5), (512, 9), (1024, 10)])
+def test_lanes_join_the_shares_of_many_warps(threads, shuffles):
+    """Five exchanges in each warp; where 16 warps or more have shares, a lane reads each."""
+    kernel = parse_kernel(f"""
+kernel("small")
+X = tensor(float32, (4096,), ("4096",), access="in")
+Y = tensor(float32, (1,), ("1",), access="out")
+with launch(1, threads=({threads}, 1, 1)) as (bx,):
+    x = alloc(float32, (4096,), "local.fragment")
+    s = alloc(float32, (1,), "local.fragment")
+    copy(X[0:+4096], x[0:+4096])
+    reduce_sum(x[0:+4096], s[0:+1], axis=0, clear=True)
+    copy(s[0:+1], Y[0:+1])
+""")
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel").rsplit("__global__", 1)[1]
+    assert text.count("tilec_shuffle_xor_float32(") == shuffles
+
+
 ROWS = {"M": Guard(), "N": Guard(), "ldx": Guard()}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -28,9 +30,13 @@ from tilec.lowering.emission.storage import compute_type, convert
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.lowering.emission.storage import Storage
+
 #: A result that many registers of a thread add to takes them in two chains: the next instruction of one need
 #: not wait for the last of the other.
 _CHAINS, _LONG = 2, 16
+#: So many shares of warps are joined by lanes.
+_BY_LANES = 16
 _MAGNITUDES = {"absmax": "max", "abssum": "sum"}
 _BITS = {"bitand": tirx.BitwiseAnd, "bitor": tirx.BitwiseOr, "bitxor": tirx.BitwiseXor}
 
@@ -196,7 +202,7 @@ class _Steps(ABC):
         return [tirx.Bind(name, other), self._put(first, self._combine(self._get(first), name))]
 
     def _warps(self) -> list[tirx.Stmt]:
-        """Each warp along the axis writes its share; all threads read all shares."""
+        """Each warp along the axis writes its share; all threads join all shares."""
         ctx = self.ctx
         storage = ctx.storage(self.stmt.scratch)
         own: Expr = tirx.const(0, "int32")
@@ -225,15 +231,32 @@ class _Steps(ABC):
             return tirx.BufferStore(storage.data, stored, [storage.offset([own, flat])])
 
         def read(place: Expr, flat: Expr) -> tirx.Stmt:
-            first = self._chain(place, 0)
-            parts = [self._put(first, self._identity())]
-            for warp in range(count):
-                share = tirx.BufferLoad(storage.data, [storage.offset([tirx.const(warp, "int32"), flat])])
-                value = self._combine(self._get(first), self._decoded(share, storage.dtype))
-                parts.append(self._put(first, value))
-            return sequence(parts)
+            join = self._by_lanes if self._is_for_lanes(count) else self._in_turn
+            return join(partial(self._share, storage, flat), self._chain(place, 0), count)
 
         return [over(write), block_barrier(ctx), over(read)]
+
+    def _share(self, storage: Storage, flat: Expr, warp: Expr) -> Expr:
+        """What a warp has of an element."""
+        return self._decoded(tirx.BufferLoad(storage.data, [storage.offset([warp, flat])]), storage.dtype)
+
+    def _is_for_lanes(self, count: int) -> bool:
+        """Whether lanes read one of so many shares each: all lanes want the same results."""
+        alone = extent_of(self.result, "lane") == 1
+        return alone and count >= _BY_LANES and count & (count - 1) == 0
+
+    def _by_lanes(self, share: Callable[[Expr], Expr], first: Expr, count: int) -> tirx.Stmt:
+        masks = (1 << bit for bit in range(count.bit_length() - 1))
+        steps = [part for mask in masks for part in self._exchange(first, mask)]
+        own = tirx.truncmod(self.ctx.lane, tirx.const(count, "int32"))
+        return sequence([self._put(first, share(own)), *steps])
+
+    def _in_turn(self, share: Callable[[Expr], Expr], first: Expr, count: int) -> tirx.Stmt:
+        parts = [self._put(first, self._identity())]
+        for warp in range(count):
+            joined = self._combine(self._get(first), share(tirx.const(warp, "int32")))
+            parts.append(self._put(first, joined))
+        return sequence(parts)
 
     def _finish(self) -> tirx.Stmt:
         """The result, combined with what was there where the reduction continues."""
