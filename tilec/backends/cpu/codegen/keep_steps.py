@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Call, Var
 
-from tilec.backends.cpu.math import expanded
+from tilec.backends.cpu.math import expanded, is_expanded
 from tilec.ir.exprs import operands, rebuild
 from tilec.lowering.analysis.facts import has_quotient
 from tilec.lowering.emission.long_names import in_array
@@ -41,7 +41,7 @@ def keep_steps() -> Any:
 
 def _bind(stmt: tirx.Bind) -> tirx.Stmt:
     steps = _Steps()
-    value = steps.value(stmt.value)
+    value = steps.value(stmt.value) if _has_steps(stmt.value) else stmt.value
     if not steps.made and not has_quotient(value):
         return stmt
     return steps.before(tirx.Bind(stmt.var, steps.held(stmt.var, value)))
@@ -58,9 +58,27 @@ def _evaluate(stmt: tirx.Evaluate) -> tirx.Stmt:
 def _behind(stmt: Any, over: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
     """A statement, which ``over`` makes of a value, behind the steps of its value; itself where it has
     none."""
+    if not _has_steps(stmt.value):
+        return stmt
     steps = _Steps()
     value = steps.value(stmt.value)
     return steps.before(over(value)) if steps.made else stmt
+
+
+def _has_steps(value: Expr) -> bool:
+    """Whether a value has names of its own or functions that become arithmetic: TVM looks sooner than Python
+    walks through the many values that have none."""
+    import tvm_ffi
+
+    found: list[Expr] = []
+
+    def visit(node: Expr) -> Expr:
+        if not isinstance(node, Call) or is_expanded(node):
+            found.append(node)
+        return node
+
+    tvm_ffi.structural_map(value, [((Call, tirx.Let), visit)])
+    return bool(found)
 
 
 class _Steps:

@@ -71,8 +71,17 @@ def register() -> None:
 
 def expanded(call: Call) -> Expr | None:
     """A call of a function of this package as plain arithmetic; None for any other call."""
-    name = _names().get(str(getattr(call.op, "name", "")))
+    name = _name_of(call)
     return None if name is None else _lower(name, call)
+
+
+def is_expanded(call: Call) -> bool:
+    """Whether `expanded` has arithmetic for a call."""
+    return _name_of(call) is not None
+
+
+def _name_of(call: Call) -> str | None:
+    return _names().get(str(getattr(call.op, "name", "")))
 
 
 @lru_cache(maxsize=1)
