@@ -11,10 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from example_modules import importable
 
 from tilec.targets import native_host
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 #: A command block, or a block that the line above it has written to a file.
 BLOCK = re.compile(r"(?:^(Write|Append to) `([^`]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -26,7 +28,18 @@ def script(page: str) -> str:
         assert file or language == "sh", f"nothing says what the block is for:\n{text}"
         arrow = ">>" if verb == "Append to" else ">"
         lines.append(f"cat {arrow} {file} <<'END'\n{text}END" if file else text)
-    return "\n".join(lines)
+    return with_one_libcxx("\n".join(lines))
+
+
+def with_one_libcxx(text: str) -> str:
+    """C++ as programs of the examples for other machines are compiled: zig makes a libc++, which takes it the
+    better part of a minute, for each target, and another for programs that keep their symbols."""
+    if native_host().arch != "x86_64":
+        return text
+    with importable(ROOT / "examples" / "cpp", ["native"]):
+        from native import portable_compiler
+
+        return text.replace("python -m ziglang c++", " ".join(["python", *portable_compiler()[1:]]))
 
 
 @pytest.fixture(scope="module")
