@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.ir.analysis.jumps import jumps
-from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import dtype_of, int_value, reads, substitute
+from tilec.ir.analysis.renaming import in_trip
+from tilec.ir.exprs import dtype_of, int_value, reads
 from tilec.ir.nodes import Block, For, If, Stmt
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -35,19 +34,14 @@ def in_pairs(loop: For, first: Block, second: Block) -> list[Stmt]:
     zero = tirx.const(0, dtype_of(var))
     count = sym.Analyzer().simplify(tirx.max(loop.stop - loop.start, zero))
     place = loop.start + var * two
-    body = (*_trip(loop, first, place), *_trip(loop, second, place + one))
+    body = (*in_trip(replace(loop, body=first), place), *in_trip(replace(loop, body=second), place + one))
     pairs = replace(loop, var=var, start=zero, stop=tirx.floordiv(count, two), body=body)
     return [pairs, *_rest(loop, sym.Analyzer().simplify(count % two))]
 
 
 def _rest(loop: For, left: Expr) -> Block:
     """The last trip, where ``left`` is 1."""
-    last = _trip(loop, loop.body, loop.stop - tirx.const(1, dtype_of(loop.var)))
+    last = in_trip(loop, loop.stop - tirx.const(1, dtype_of(loop.var)))
     if int_value(left) is None:
         return (If(tirx.NE(left, tirx.const(0, dtype_of(left))), last, loc=loop.loc),)
     return last if int_value(left) else ()
-
-
-def _trip(loop: For, body: Block, number: Expr) -> Block:
-    """A body at the trip of a number."""
-    return copied(map_block(body, lambda value: substitute(value, {loop.var: number})))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad, Var
 
-from tilec.ir.exprs import dtype_of, transform
+from tilec.ir.exprs import as_expr, dtype_of, transform
 from tilec.ir.stmt import walk
 from tilec.ir.traits import Rewriter, defined
 
@@ -60,9 +60,9 @@ def copied(block: Block) -> Block:
     return renamed(block, {var: _like(var) for stmt in walk(block) for var in defined(stmt)})
 
 
-def in_trip(loop: For, trip: int) -> Block:
+def in_trip(loop: For, trip: Expr | int) -> Block:
     """A copy of the body of ``loop`` where its variable is ``trip``."""
-    return renamed(copied(loop.body), {loop.var: tirx.const(trip, dtype_of(loop.var))})
+    return renamed(copied(loop.body), {loop.var: as_expr(trip, dtype_of(loop.var))})
 
 
 def _like(var: Var) -> Var:
