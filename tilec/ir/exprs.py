@@ -116,11 +116,11 @@ def as_expr(value: Expr | int, dtype: str = "int32") -> Expr:
 def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """``expr`` over other subexpressions (in the order of `operands`)."""
     kind = type(expr)
-    if isinstance(expr, TensorLoad):
+    if kind is TensorLoad:
         return tirx.BufferLoad(expr.source, list(new))
-    if isinstance(expr, Call):
+    if kind is Call:
         return Call(expr.op, list(new), ret_ty=expr.ty)
-    if isinstance(expr, tirx.Shuffle):
+    if kind is tirx.Shuffle:
         count = len(expr.vectors)
         return tirx.Shuffle(list(new[:count]), list(new[count:]))
     if kind is tirx.Cast:
@@ -136,6 +136,8 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     if replacement is not None:
         return replacement
     old = operands(expr)
+    if not old:
+        return expr
     new = tuple([transform(part, visit) for part in old])
     if all(a is b or a.same_as(b) for a, b in zip(old, new, strict=True)):
         return expr

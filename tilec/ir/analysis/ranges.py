@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
     from tvm.sym import Analyzer
 
+    #: Whether a variable, or a buffer's elements, are whole numbers to the author.
+    Counts = Callable[[Var], bool]
+    #: What was found of an expression before, else what a function finds.
+    Kept = Callable[[Expr, Callable[[Expr], Expr]], Expr]
+
 #: The operations whose range the analyzer gives before it is cut to the type.
 _UNCUT = (tirx.Add, tirx.Sub, tirx.Mul)
 #: The operations that wrap around where they are unsigned.
@@ -93,8 +98,19 @@ def as_types_have_it(expr: Expr, analyzer: Analyzer) -> Expr:
     return transform(bare, lambda node: _opaque(node, analyzer) if _is_suspect(node) else None)
 
 
-def as_data_has_it(cond: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None = None) -> Expr:
-    """`as_types_have_it` of a condition, of signed arithmetic on data, too (`wraps_around`)."""
+def as_data_has_it(
+    cond: Expr, analyzer: Analyzer, counts: Counts | None = None, kept: Kept | None = None
+) -> Expr:
+    """`as_types_have_it` of a condition, of signed arithmetic on data, too (`wraps_around`). ``kept`` has
+    what was found of parts, which sums of sums ask for again and again."""
+
+    def find(expr: Expr) -> Expr:
+        return _as_data_has_it(expr, analyzer, counts, kept)
+
+    return find(cond) if kept is None else kept(cond, find)
+
+
+def _as_data_has_it(cond: Expr, analyzer: Analyzer, counts: Counts | None, kept: Kept | None) -> Expr:
     bare = as_types_have_it(cond, analyzer)
     if not any(_is_signed(node) for node in walk(bare)):
         return bare
@@ -106,19 +122,19 @@ def as_data_has_it(cond: Expr, analyzer: Analyzer, counts: Callable[[Var], bool]
             return tirx.FloorMod(whole(node.a), node.b)
         if not _is_signed(node) or not has_data(node, analyzer, counts):
             return None
-        made = _of_data(node, analyzer, counts)
+        made = _of_data(node, analyzer, counts, kept)
         return made if _holds(scalar_dtype(made), made, analyzer) else _hidden(made)
 
     def whole(part: Expr) -> Expr:
         """What wraps around by a multiple of the divisor, which makes no difference."""
         if not _is_signed(part):
-            return as_data_has_it(part, analyzer, counts)
+            return as_data_has_it(part, analyzer, counts, kept)
         return rebuild(part, tuple(map(whole, operands(part))))
 
     return transform(bare, visit)
 
 
-def _meets_place(node: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+def _meets_place(node: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
     """Whether an index or a dim is added to data, or compared with it: the data is a place, too."""
     if not _is_signed(node) and not isinstance(node, COMPARE):
         return False
@@ -126,19 +142,19 @@ def _meets_place(node: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] |
     return any(not has_data(name, analyzer, counts) for name in names)
 
 
-def _of_data(expr: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> Expr:
-    return rebuild(expr, tuple(as_data_has_it(part, analyzer, counts) for part in operands(expr)))
+def _of_data(expr: Expr, analyzer: Analyzer, counts: Counts | None, kept: Kept | None) -> Expr:
+    return rebuild(expr, tuple(as_data_has_it(part, analyzer, counts, kept) for part in operands(expr)))
 
 
-def wraps_around(expr: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+def wraps_around(expr: Expr, analyzer: Analyzer, counts: Counts | None, kept: Kept | None = None) -> bool:
     """Whether signed arithmetic may wrap around: that on data (`has_data`) does. Indices, dims, counters of
-    loops, and what leads to them are whole numbers to the author."""
+    loops, and what leads to them are whole numbers to the author. ``kept`` as of `as_data_has_it`."""
     if not _is_signed(expr) or not has_data(expr, analyzer, counts):
         return False
-    return not _holds(scalar_dtype(expr), _of_data(expr, analyzer, counts), analyzer)
+    return not _holds(scalar_dtype(expr), _of_data(expr, analyzer, counts, kept), analyzer)
 
 
-def has_data(expr: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+def has_data(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
     """Whether data takes part in a value. ``counts`` says of a variable, or of a buffer's elements, that they
     are none; without it, data are elements and variables of which nothing is known."""
     return any(_is_data(leaf, analyzer, counts) for leaf in _leaves(expr))
@@ -155,7 +171,7 @@ def _leaves(expr: Expr) -> Iterator[Expr]:
             left.extend(operands(node))
 
 
-def _is_data(leaf: Expr, analyzer: Analyzer, counts: Callable[[Var], bool] | None) -> bool:
+def _is_data(leaf: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
     if isinstance(leaf, TensorLoad):
         return counts is None or not counts(leaf.source)
     if isinstance(leaf, Var) and "int" in scalar_dtype(leaf):

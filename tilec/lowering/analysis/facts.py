@@ -100,6 +100,7 @@ class Facts:
         self._verdicts: _Answers[bool | None] = _Answers()
         self._forms: _Answers[Expr] = _Answers()
         self._inlined: _Answers[Expr] = _Answers()
+        self._of_data: _Answers[Expr] = _Answers()
         if self.analyzer.is_z3_enabled:
             self.analyzer.set_z3_rlimit(1)
         self._dims = {dim.var for dim in kernel.dims if dim.var is not None}
@@ -240,7 +241,11 @@ class Facts:
 
     def _faithful(self, expr: Expr) -> Expr:
         """`inline`, with arithmetic on data that may wrap around made opaque."""
-        return as_data_has_it(self.inline(expr), self.analyzer, self._counts)
+        return as_data_has_it(self.inline(expr), self.analyzer, self._counts, self._kept)
+
+    def _kept(self, expr: Expr, find: Callable[[Expr], Expr]) -> Expr:
+        """What `ranges.as_data_has_it` finds of an expression, remembered."""
+        return self._of_data.of(self._state, expr, find)
 
     def prove(self, cond: Expr) -> bool | None:
         """True or False where ``cond`` always is, None where it may be either."""
@@ -378,7 +383,7 @@ class Facts:
 
     def wraps_around(self, expr: Expr) -> bool:
         """Whether signed arithmetic on data (`ranges.has_data`) may leave its type."""
-        return wraps_around(self.inline(expr), self.analyzer, self._counts)
+        return wraps_around(self.inline(expr), self.analyzer, self._counts, self._kept)
 
     def is_stable(self, expr: Expr) -> bool:
         """Whether ``expr`` keeps its value: it reads nothing that statements write."""

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from tvm import tirx
 
+from tilec.ir.analysis import ranges
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Dim, Kernel
+from tilec.ir.nodes import Dim, Kernel, ScalarParam
 from tilec.lowering.analysis.facts import Facts
 
 
@@ -201,3 +202,27 @@ def test_an_end_at_the_limit_of_a_type_says_nothing():
     assert facts.prove(count > 1) is None
     assert facts.prove(count * 3 > 0) is None
     assert facts.prove(count < 14) is True
+
+
+def test_arithmetic_on_data_wraps_around_where_nothing_says_that_it_does_not() -> None:
+    (x,) = variables("x")
+    facts = Facts(Kernel("k", (ScalarParam("x", x),), (), ()))
+    product = x * 1000 + 1
+    assert facts.wraps_around(product)
+    with facts.assume(tirx.And(x >= 0, x < 10)):
+        assert not facts.wraps_around(product)
+    assert facts.wraps_around(product)
+
+
+def test_what_wraps_around_of_a_long_sum_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of a sum is asked for, from the first on, as code is made of it."""
+    asked = []
+    holds = ranges._holds
+    monkeypatch.setattr(ranges, "_holds", lambda *given: asked.append(0) or holds(*given))
+    parts = variables(*(f"x{number}" for number in range(40)))
+    facts = Facts(Kernel("k", tuple(ScalarParam(str(part.name), part) for part in parts), (), ()))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+        assert facts.wraps_around(total)
+    assert len(asked) < 4 * len(parts)
