@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from types import ModuleType
 
 import pytest
 from cuda_samples import scale_spec
+from example_modules import module_of
 
 from tilec.manifest import load_manifest
 from tilec.package.write import write_package
@@ -27,12 +27,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "bundle.py
 
 @pytest.fixture(scope="module")
 def bundle() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_bundle_script", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(SCRIPT, "gpu_bundle_script")
 
 
 def write(bundle: ModuleType, folder: Path, *kernels: str) -> Path:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from example_modules import importable, module_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "dispatch"
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_dispatch", FOLDER / "bench.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(FOLDER))
-    return module
+    with importable(FOLDER, ()):
+        return module_of(FOLDER / "bench.py", "bench_dispatch")
 
 
 def test_warm_calls_of_every_class_keep_their_contract(bench: ModuleType, tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from example_modules import module_of
 from variant_code import compile_variant
 
 from tilec.ir.nodes import Kernel
@@ -29,7 +28,7 @@ class CudaCases:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._bundle = _script()
+        self._bundle = module_of(SCRIPT, "gpu_bundle_script")
         self._blobs = self._bundle.Blobs()
         self._records: list[Any] = []
         self._entries: list[dict[str, Any]] = []
@@ -55,12 +54,3 @@ class CudaCases:
         spec = PackageSpec("constructs", "0", native_host(), tuple(self._records))
         library = write_package(spec, self._folder.with_suffix(".library")).library
         self._bundle.write_folder(library, self._folder, self._entries, self._blobs)
-
-
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_bundle_script", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import textwrap
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from breadth import diagonal, parametrized
+from example_modules import module_of
 
 import tilec.language as T
 from tilec.backends.pipeline import lower
@@ -72,7 +72,7 @@ class Kernels:
     def _module(self, name: str, text: str) -> ModuleType:
         file = self._folder / f"{name}.py"
         file.write_text(_HEAD + text)
-        return load(file)
+        return module_of(file, "construct_kernels")
 
     def entry(self, name: str) -> Any:
         """The decorated function."""
@@ -82,16 +82,6 @@ class Kernels:
 
 def _is_whole(name: str) -> bool:
     return f"def of_{name}(" in SNIPPETS[name]
-
-
-def load(file: Path) -> ModuleType:
-    """The module of a file."""
-    spec = importlib.util.spec_from_file_location("construct_kernels", file)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def outcome(kernels: Kernels, name: str, target: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
+from example_modules import module_of
 
 from tilec.capacity import CAPACITY
 from tilec.manifest import load_manifest
@@ -65,9 +65,7 @@ def test_torch_has_a_row_for_every_drawn_shape() -> None:
 
 @pytest.mark.slow
 def test_more_schedules_than_a_library_chooses_among_are_those_of_several_kernels(tmp_path: Path) -> None:
-    spec = spec_from_file_location("times_of_schedules", BENCHMARKS / "schedules.py")
-    schedules = module_from_spec(spec)
-    spec.loader.exec_module(schedules)
+    schedules = module_of(BENCHMARKS / "schedules.py", "times_of_schedules")
     whole = load_manifest(schedules.MANIFEST).kernels
     split = load_manifest(schedules.write_split(tmp_path / "split.toml")).kernels
     configs: dict[str, list[dict[str, Any]]] = {}
