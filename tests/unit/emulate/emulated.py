@@ -16,6 +16,8 @@ from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
@@ -34,6 +36,13 @@ SM80, SM90A = parse_target("sm_80"), parse_target("sm_90a")
 def kernel_of(entry: str, dims: Mapping[str, Guard], args: Mapping[str, Any], **config: Any) -> Kernel:
     """A kernel of examples/kernels."""
     return elaborate(load_entry(entry, KERNELS), name="kernel", dims=dims, args=args, config=config)
+
+
+def elaborated(entry: Any) -> Kernel:
+    """The kernel of an entry without dims, arguments and config; its text parses back."""
+    kernel = elaborate(entry, name="kernel", dims={}, args={}, config={})
+    assert format_kernel(parse_kernel(format_kernel(kernel))) == format_kernel(kernel)
+    return kernel
 
 
 def lowered(kernel: Kernel, name: str = "sm_100a") -> LoweredKernel:

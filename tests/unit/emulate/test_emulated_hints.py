@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emulated import SM80, SM90A, Beside
+from emulated import SM80, SM90A, Beside, elaborated
 
 import tilec.language as T
 from tilec.backends.base import backend_of
@@ -13,9 +13,7 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.nodes import Kernel
 from tilec.ir.roads import Road
-from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.language.frontend.elaborate import elaborate
 
 
 def product(load: dict[str, Any], store: dict[str, Any]) -> Kernel:
@@ -36,7 +34,7 @@ def product(load: dict[str, Any], store: dict[str, Any]) -> Kernel:
                 T.gemm(a, b, acc)
             T.copy(acc, C, **store)
 
-    return checked(main)
+    return elaborated(main)
 
 
 def scaled(loop: dict[str, Any]) -> Kernel:
@@ -46,7 +44,7 @@ def scaled(loop: dict[str, Any]) -> Kernel:
             for i, j in T.Parallel(32, 64, **loop):
                 B[i, j] = A[i, j] * 2
 
-    return checked(main)
+    return elaborated(main)
 
 
 def gathered(loop: dict[str, Any]) -> Kernel:
@@ -71,13 +69,7 @@ def gathered(loop: dict[str, Any]) -> Kernel:
                 T.gemm(a, b, acc)
             T.copy(acc, C)
 
-    return checked(main)
-
-
-def checked(entry: Any) -> Kernel:
-    kernel = elaborate(entry, name="kernel", dims={}, args={}, config={})
-    assert format_kernel(parse_kernel(format_kernel(kernel))) == format_kernel(kernel)
-    return kernel
+    return elaborated(main)
 
 
 def compiled(kernel: Kernel, target: Any) -> tuple[str, list[Road]]:

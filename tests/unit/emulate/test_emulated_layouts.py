@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from emulated import SM80, SM90A, Beside
+from emulated import SM80, SM90A, Beside, elaborated
 
 import tilec.language as T
 from tilec.backends.base import backend_of
@@ -17,8 +17,7 @@ from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Alloc, Kernel, walk
 from tilec.ir.roads import Road
-from tilec.ir.text.parser import parse_kernel
-from tilec.ir.text.printer import format_kernel, format_layout
+from tilec.ir.text.printer import format_layout
 from tilec.language.frontend.elaborate import elaborate
 from tilec.layout import make_swizzled_layout
 
@@ -67,12 +66,6 @@ def product(
             T.copy(acc, C)
 
     return elaborated(main)
-
-
-def elaborated(entry: Any) -> Kernel:
-    kernel = elaborate(entry, name="kernel", dims={}, args={}, config={})
-    assert format_kernel(parse_kernel(format_kernel(kernel))) == format_kernel(kernel)
-    return kernel
 
 
 def compiled(kernel: Kernel, target: Any) -> tuple[str, list[Road]]:
