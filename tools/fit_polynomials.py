@@ -197,8 +197,26 @@ RATIONALS = (
 )
 
 
+#: name, target of |x|, pieces for each unit of |x|, degree: polynomials in the distance from the middle of a
+#: piece, as a part of its length. The error is relative.
+PIECES = (
+    ("erf: erf(x) = x Q(|x|), with AVX-512", _series(lambda t: mp.erf(t) / t, 2 / mp.sqrt(_PI)), 4.08, 4),
+)
+COUNT = 16
+
+
+def piece(target: Function, rate: float, degree: int, number: int) -> Fit:
+    """The fit of one piece."""
+
+    def inside(t: mpf) -> mpf:
+        return target(abs(number + mpf(1) / 2 + t) / rate)
+
+    return Fit(f"piece {number}", inside, lambda t: 1 / inside(t), -mpf(1) / 2, mpf(1) / 2, degree)
+
+
 def report() -> list[str]:
-    """Two lines per fit: what it is; its largest error and the coefficients, constant first."""
+    """Two lines per fit: what it is; its largest error and the coefficients, constant first. Of pieces a line
+    for the coefficients of each degree."""
     lines = []
     for fit in FITS:
         coefficients, error = remez(fit)
@@ -209,6 +227,10 @@ def report() -> list[str]:
         p, q, worst = rational(target, high, top, bottom)
         parts = " / ".join(", ".join(f"{c:.9g}" for c in side) for side in (p, q))
         lines += [name, f"  2^{np.log2(worst):.1f}: {parts}"]
+    for name, target, rate, degree in PIECES:
+        fits = [remez(piece(target, rate, degree, number)) for number in range(COUNT)]
+        lines += [name, f"  2^{float(mp.log(max(error for _, error in fits), 2)):.1f}:"]
+        lines += ["  " + ", ".join(mp.nstr(c[k], 9) for c, _ in fits) for k in range(degree + 1)]
     return lines
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.math.pieces import ERF, has_pieces, piecewise_odd
 from tilec.lowering.math.erf import ERF_LIMIT, ERF_P, ERF_Q
 from tilec.lowering.math.vectors import Vectors
 
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def erf(v: Vectors, x: Expr) -> Expr:
-    """Error below 6 ULP (3.5e-7 near 1, 3 ULP for |x| < 1); odd, in [-1, 1], +-1 beyond +-3.92."""
+    """Error below 6 ULP (3.5e-7 near 1, 3 ULP for |x| < 1); odd, in [-1, 1], +-1 beyond +-3.92. By pieces
+    below 3 ULP."""
+    if has_pieces(v):
+        return piecewise_odd(v, x, ERF)
     x = v.clamp(x, -ERF_LIMIT, ERF_LIMIT)
     square = v.bind(x * x, "square")
     return v.clamp(x * v.polynomial(square, ERF_P) / v.polynomial(square, ERF_Q), -1.0, 1.0)

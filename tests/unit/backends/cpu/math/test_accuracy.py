@@ -128,14 +128,21 @@ def test_any_lane_count_gives_the_same_bits(name, lanes):
     assert (same | (np.isnan(narrow) & np.isnan(wide))).all()
 
 
-@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
+@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid", "erf"])
 @pytest.mark.parametrize("lanes", [1, 4, 8])
-def test_avx512_scales_any_lane_count_to_the_same_bits(name, lanes):
+def test_avx512_has_ways_of_its_own_with_the_same_bits_for_any_lane_count(name, lanes):
     if not runs_here(parse_target("x86-64-v4")):
         pytest.skip("this machine does not run x86-64-v4")
-    x, some = _samples(-104, 89)[-4800:], ("exp", "exp2", "sigmoid")
+    x, some = _samples(-104, 89)[-4800:], ("exp", "exp2", "sigmoid", "erf")
     narrow, wide = (functions("x86-64-v4", some, width)(name, x) for width in (lanes, 16))
     assert np.array_equal(narrow, wide, equal_nan=True)
+
+
+def test_erf_by_pieces_is_closer_than_its_quotient():
+    if not runs_here(parse_target("x86-64-v4")):
+        pytest.skip("this machine does not run x86-64-v4")
+    x = np.nan_to_num(_samples(-5, 5))
+    assert np.nanmax(ulp_error(functions("x86-64-v4", NAMES)("erf", x), _erf(x.astype(np.float64)))) <= 3.0
 
 
 @pytest.mark.parametrize(
