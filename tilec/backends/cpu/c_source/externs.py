@@ -221,6 +221,22 @@ def _bfloat16_pairs(name: str, result: CType, helpers: Helpers) -> str:
     )
 
 
+def _nearest_bfloat16(name: str, result: CType, helpers: Helpers) -> str:
+    """float32 lanes rounded to bfloat16, ties to even; NaN stays a quiet NaN."""
+    floats, words = (c_type(f"{element}x{result.lanes}") for element in ("float32", "uint32"))
+    for kind in (result, floats, words):
+        helpers.type(kind)
+    near = "a[i] != a[i] ? bits[i] >> 16 | 0x40 : (bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16"
+    return helpers.function(
+        name,
+        lambda: (
+            f"{result.name} {name}({floats.name} a) {{\n  {words.name} bits = ({words.name})a;\n"
+            f"  {result.name} r;\n  for (int i = 0; i < {result.lanes}; i++) r[i] = (uint16_t)({near});\n"
+            "  return r;\n}"
+        ),
+    )
+
+
 def intrinsic_call(expr: Any, result: CType, helpers: Helpers) -> tuple[str, list[Any]]:
     """The C function for an intrinsic of LLVM, and its arguments. Raises UnsupportedError for one that has
     none."""
@@ -368,4 +384,5 @@ _BY_RESULTS: tuple[tuple[str, Callable[[str, re.Match[str], CType, Helpers], str
         r"tilec_vdpbf16ps|tilec_bfdot",
         lambda name, _, result, helpers: _bfloat16_pairs(name, result, helpers),
     ),
+    (r"tilec_bfloat16_\d+", lambda name, _, result, helpers: _nearest_bfloat16(name, result, helpers)),
 )

@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import flat_index, read_existing, read_first
 from tilec.backends.cpu.emit.aligned import aligned_value
+from tilec.backends.cpu.emit.bfloat16 import nearest_bfloat16
 from tilec.backends.cpu.emit.byte_products import byte_products
 from tilec.backends.cpu.emit.digits import digits
 from tilec.backends.cpu.emit.first_lanes import are_first
@@ -229,12 +230,15 @@ class LaneContext(Context):
 
     def encode(self, value: Expr, dtype: str) -> Expr:
         """Stored elements of compute values."""
-        by_integers = dtype == "float16" and not self.target.has_half_conversions
-        return encode_half(value) if by_integers else super().encode(value, dtype)
+        if dtype == "float16" and not self.target.has_half_conversions:
+            return encode_half(value)
+        rounds = dtype == "bfloat16" and self.target.has("avx512bf16")
+        bits = nearest_bfloat16(value, self.functions) if rounds else None
+        return super().encode(value, dtype) if bits is None else bits
 
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""
-        if dtype == "float16":
+        if dtype in ("float16", "bfloat16"):
             return self.decode(self.encode(value, dtype), dtype)
         return super().rounded(value, dtype)
 

@@ -1,9 +1,8 @@
 """Rounding to bfloat16 what only products read, by one instruction; of what lanes look up the table is
 rounded, and looked up by words of 16 bits (`vpermw`).
 
-`vcvtneps2bf16` rounds to nearest even whatever the modes of a thread are, keeps NaN quiet, and takes denormal
-numbers as zeros (Intel SDM, VCVTNEPS2BF16), which bfloat16 otherwise keeps. The instructions that multiply
-pairs of bfloat16 on x86-64 take them as zeros themselves.
+`vcvtneps2bf16` takes denormal numbers as zeros, which bfloat16 otherwise keeps. The instructions that
+multiply pairs of bfloat16 on x86-64 take them as zeros themselves.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.bfloat16 import nearest_bfloat16
 from tilec.backends.cpu.emit.small_tables import looked_up
 from tilec.backends.cpu.nodes import MicroGemm, PackWords
 from tilec.backends.cpu.products.forms import word_form
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Block, Stmt
 
 _LOOK_UP = "llvm.x86.avx512.permvar.hi.256"
-#: Lanes to the intrinsic of as many.
-_ROUNDS = {16: "llvm.x86.avx512bf16.cvtneps2bf16.512", 8: "llvm.x86.avx512bf16.cvtneps2bf16.256"}
 
 
 def is_operand(alloc: Alloc, rest: Block) -> bool:
@@ -50,11 +48,7 @@ def rounded_operand(value: Expr, functions: dict[str, str]) -> Expr | None:
         table, at = found
         words = (rounded_operand(table, functions), convert(at, "int16"))
         return tirx.call_llvm_pure_intrin(f"uint16x{lanes}", _LOOK_UP, *words)
-    if lanes not in _ROUNDS:
-        return None
-    name = f"tilec_vcvtneps2bf16_{lanes}"
-    functions[name] = _text(name, lanes)
-    return tirx.call_pure_extern(f"uint16x{lanes}", name, value)
+    return nearest_bfloat16(value, functions, zeros=True)
 
 
 def _only_writes(stmt: Stmt, tile: Var) -> bool:
@@ -71,15 +65,3 @@ def _takes_zeros(stmt: Stmt, tile: Var) -> bool:
     else:
         return False
     return form is not None and form.takes_denormals_as_zeros
-
-
-def _text(name: str, lanes: int) -> str:
-    """bfloat16 vectors do not survive TVM's legalisation, so that they stay inside of the function."""
-    floats, halves = f"<{lanes} x float>", f"<{lanes} x bfloat>"
-    return f"""declare {halves} @{_ROUNDS[lanes]}({floats})
-define linkonce_odr hidden <{lanes} x i16> @{name}({floats} %value)
-    alwaysinline nounwind memory(none) {{
-  %near = call {halves} @{_ROUNDS[lanes]}({floats} %value)
-  %bits = bitcast {halves} %near to <{lanes} x i16>
-  ret <{lanes} x i16> %bits
-}}"""
