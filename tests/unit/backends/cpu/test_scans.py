@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from compiled import LEVELS, Library
 
+from tilec.backends.cpu.codegen.objects import assembly
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target, runs_here
 
 TEXT = """
@@ -56,6 +60,14 @@ def test_every_element_has_all_before_it(library, number):
     step = -1 if reverse else 1
     along = (np.cumsum if kind == "sum" else np.maximum.accumulate)(x[:, ::step], axis=1)
     np.testing.assert_array_equal(found, along[:, ::step].astype(dtype))
+
+
+def test_lanes_are_not_moved_by_what_zen4_takes_long_for():
+    target = parse_target("x86-64-v4")
+    lowered = to_tir(lower(parse_kernel(text("sum", "float32", 77, False)), target), target)
+    code = assembly(lowered, target, "k")
+    assert "vaddps" in code
+    assert "vexpand" not in code
 
 
 def test_maxima_drop_what_is_no_number(library):

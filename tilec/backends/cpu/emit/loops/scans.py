@@ -97,7 +97,7 @@ def _vectors(scan: Running, low: Expr, trips: Expr, size: Expr, ctx: LaneContext
 def _one_vector(scan: Running, carry: Var, width: int, ctx: LaneContext) -> tirx.Stmt:
     """Takes in the terms of the current lanes and stores what each then comes to."""
     total, stored = scan.total, scan.target
-    nothing = identity(total.kind, total.dtype)
+    nothing = _nothing(total)
     held = tirx.decl_buffer((width,), total.dtype, name=ctx.fresh("lanes", "int32").name)
     own, so_far = (get(buffer, index(0), width) for buffer in (held, carry))
     steps = [tirx.AllocBuffer(held), put(held, index(0), _numbers(total, ctx, width))]
@@ -108,6 +108,12 @@ def _one_vector(scan: Running, carry: Var, width: int, ctx: LaneContext) -> tirx
     last = tirx.Shuffle([own], [index(width - 1)] * width)
     steps += [write] if write is not None else []
     return tirx.SeqStmt([*steps, put(carry, index(0), total.combined(so_far, last))])
+
+
+def _nothing(total: Accumulation) -> Expr:
+    """What changes no lane. Of sums it is -0, which keeps -0, too; and LLVM moves lanes up to zeros by
+    `vexpandps`, which takes Zen 4 longer than the sums."""
+    return tirx.const(-0.0, total.dtype) if total.kind == "sum" else identity(total.kind, total.dtype)
 
 
 def _numbers(total: Accumulation, ctx: LaneContext, width: int) -> Expr:
