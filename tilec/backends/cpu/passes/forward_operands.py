@@ -24,15 +24,15 @@ from tilec.backends.cpu.products.staged_operands import (
     other_axes,
     rows_of_a_step,
     suits_vectors_along_k,
+    without_unread,
 )
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.backends.cpu.products.tir import trips_of
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, Fill, If, Kernel, Launch, Region, Stmt, walk
+from tilec.ir.nodes import Block, Fill, If, Kernel, Launch, Region, Stmt
 from tilec.lowering.analysis.regions import static
-from tilec.lowering.analysis.uses import users
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -76,7 +76,7 @@ class _Forward(StagedOperands):
     def result(self) -> Launch:
         """The launch with products rewritten, then without what nobody reads."""
         launch = self.launch_with(self.block(self.launch.body))
-        return replace(launch, body=_without_unread(launch.body))
+        return replace(launch, body=without_unread(launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Rewrites products."""
@@ -265,25 +265,3 @@ def _left_out(gemm: MicroGemm) -> Region | None:
     start = (*gemm.c.start[:axis], gemm.c.start[axis] + first, gemm.c.start[-1])
     extent = (*gemm.c.extent[:axis], gemm.c.extent[axis] - first, gemm.c.extent[-1])
     return Region(gemm.c.buffer, start, extent)
-
-
-def _without_unread(body: Block) -> Block:
-    """``body`` without tiles that are written by copies alone, and those copies."""
-    used = users(body)
-    unread = {
-        stmt.buffer
-        for stmt in walk(body)
-        if isinstance(stmt, Alloc)
-        and used.get(stmt.buffer)
-        and all(isinstance(user, Copy) and user.dst.buffer.same_as(stmt.buffer) for user in used[stmt.buffer])
-    }
-    return _drop(body, unread)
-
-
-def _drop(body: Block, unread: set[Var]) -> Block:
-    def needed(stmt: Stmt) -> bool:
-        if isinstance(stmt, Alloc):
-            return stmt.buffer not in unread
-        return not (isinstance(stmt, Copy) and stmt.dst.buffer in unread)
-
-    return rewrite_blocks(body, lambda block: [stmt for stmt in block if needed(stmt)])

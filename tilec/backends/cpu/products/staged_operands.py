@@ -12,11 +12,12 @@ from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.packing import has_unit_stride
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Block, Copy, Kernel, Launch, Region, Stmt
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import is_whole, static
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in, users
 from tilec.lowering.emission.storage import compute_type
+from tilec.lowering.passes.base import rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -60,18 +61,22 @@ class StagedOperands(ScopedRewrite):
             return False
         if tile.scope().startswith("global") or str(tile.dtype) != str(source.dtype):
             return False
-        if not all(_only_reads(user, tile) for user in self.users[tile] if user is not copy):
+        if not all(self.reads(user, tile) for user in self.users[tile] if user is not copy):
             return False
         if any(True for start in copy.src.start for _ in loads(start)):
             return False
         return is_whole(copy.dst)
+
+    def reads(self, user: Stmt, tile: Var) -> bool:
+        """Whether ``user`` is a product that has ``tile`` as an operand alone, not as its accumulator."""
+        return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
 
     def source_of(self, matrix: Matrix) -> Matrix | None:
         """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
         copy = self.sources.get(matrix.region.buffer)
         if copy is None:
             return None
-        axes = _pairs(copy)
+        axes = axis_pairs(copy)
         if axes is None or matrix.row not in axes or matrix.col not in axes:
             return None
         start, extent = list(copy.src.start), [1] * len(copy.src.start)
@@ -140,13 +145,30 @@ def other_axes(matrix: Matrix) -> list[int]:
     return [axis for axis in range(len(matrix.region.start)) if axis not in (matrix.row, matrix.col)]
 
 
-def _only_reads(user: Stmt, tile: Var) -> bool:
-    """Whether ``user`` is a product that has ``tile`` as an operand alone, not as its accumulator."""
-    return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
-
-
-def _pairs(copy: Copy) -> dict[int, int] | None:
+def axis_pairs(copy: Copy) -> dict[int, int] | None:
     """Axis of the source by axis of the tile, for axes longer than 1; None where they do not pair up."""
     tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
     source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
     return dict(zip(tile, source, strict=True)) if len(tile) == len(source) else None
+
+
+def without_unread(body: Block) -> Block:
+    """``body`` without tiles that are written by copies alone, and those copies."""
+    used = users(body)
+    unread = {
+        stmt.buffer
+        for stmt in walk(body)
+        if isinstance(stmt, Alloc)
+        and used.get(stmt.buffer)
+        and all(isinstance(user, Copy) and user.dst.buffer.same_as(stmt.buffer) for user in used[stmt.buffer])
+    }
+    return _drop(body, unread)
+
+
+def _drop(body: Block, unread: set[Var]) -> Block:
+    def needed(stmt: Stmt) -> bool:
+        if isinstance(stmt, Alloc):
+            return stmt.buffer not in unread
+        return not (isinstance(stmt, Copy) and stmt.dst.buffer in unread)
+
+    return rewrite_blocks(body, lambda block: [stmt for stmt in block if needed(stmt)])
