@@ -14,7 +14,6 @@ registers have room for stay copied: their loops are written out, and have them 
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class ReadInPlace(Pass):
-    """In: Copy, and loops of Store. Out: tiles of more than all vector registers that one Copy fills with
-    what lies in one piece of a tensor are gone; loops that read each element once read the tensor."""
+    """In: Copy, and loops of Store. Out: tiles that one Copy fills with what lies in one piece of a tensor,
+    in rows of more than all vector registers, are gone; loops that read each element once read that."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without such tiles."""
@@ -84,9 +83,9 @@ class _InPlace(StagedOperands):
         return isinstance(user, (Bind, If, Store)) and tile not in written(user)
 
     def _suits(self, copy: Copy) -> bool:
-        """Whether a copy brings more than registers hold, which lies in one piece in the tensor."""
-        elements = math.prod(static(extent) for extent in copy.dst.extent)
-        if elements * element_bytes(str(copy.dst.buffer.dtype)) <= self.room or not _is_one_piece(copy):
+        """Whether a copy brings rows that registers do not hold, which lie in one piece in the tensor."""
+        row = static(copy.dst.extent[-1]) * element_bytes(str(copy.dst.buffer.dtype))
+        if row <= self.room or not _is_one_piece(copy):
             return False
         sizes = zip(copy.src.start, copy.src.extent, copy.src.buffer.shape, strict=True)
         inside = (tirx.And(start >= 0, start + extent <= size) for start, extent, size in sizes)
