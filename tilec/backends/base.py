@@ -59,6 +59,10 @@ class Backend(PackageFamily):
     def passes(self, target: Target) -> tuple[Pass, ...]:
         """From the tile IR of authors to the form that `lower_kernel` reads."""
 
+    def refuse(self, kernel: Kernel, target: Target) -> None:
+        """UnsupportedError, at its line, for a statement of tile IR that no device of ``target`` carries out;
+        `check` asks it, and lowering before the first pass."""
+
     @abstractmethod
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """One function for each launch of a kernel that all passes have run over."""

@@ -34,8 +34,8 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
     """``kernel`` after the passes of ``target``; ``until`` names the last one.
 
     Verified before the first and after the last one, between them too where TILEC_VERIFY is set, after those
-    that changed something. InputError for an ``until`` that is no stage; IRError when a pass breaks the rules
-    of the IR."""
+    that changed something. InputError for an ``until`` that is no stage; UnsupportedError for what the target
+    has nothing for; IRError when a pass breaks the rules of the IR."""
     if until is not None and until not in stages(target):
         raise InputError(
             f"lowering to {target.name} has no stage {until!r}",
@@ -44,6 +44,7 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
     verify(kernel)
     if until == "tile":
         return kernel
+    refuse(kernel, target)
     with explained(kernel):
         return _with_room(kernel, target, until)
 
@@ -69,6 +70,12 @@ def _with_rings(kernel: Kernel, most: int | None) -> Kernel:
         return kernel
     body = [replace(stmt, for_rings=most) if isinstance(stmt, Launch) else stmt for stmt in kernel.body]
     return replace(kernel, body=tuple(body))
+
+
+def refuse(kernel: Kernel, target: Target) -> None:
+    """Raises UnsupportedError for a statement of tile IR that no device of ``target`` carries out."""
+    with explained(kernel):
+        backend_of(target).refuse(kernel, target)
 
 
 def _lowered(kernel: Kernel, target: Target, until: str | None) -> Kernel:

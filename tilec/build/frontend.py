@@ -137,8 +137,17 @@ def _check_one(task: _Task) -> tuple[Remark, ...]:
     if task.cpus_alone:
         remarks = (*remarks, *remarks_on_cpus(kernel, choice.variant))
     check_limits(kernel, choice.targets, choice.variant)
+    for variant in choice.variants:
+        _check_statements(kernel, variant)
     asking = [variant for variant in choice.variants if asked_roads(kernel, variant)]
     return (*remarks, *(remark for variant in asking for remark in _roads(kernel, variant)))
+
+
+def _check_statements(kernel: Kernel, variant: Variant) -> None:
+    from tilec.backends.pipeline import refuse
+
+    with naming(variant):
+        refuse(kernel, variant.target)
 
 
 def _roads(kernel: Kernel, variant: Variant) -> Iterator[Remark]:

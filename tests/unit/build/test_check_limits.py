@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec.build.frontend import check_sources
+from tilec.backends.pipeline import lower
+from tilec.build.frontend import check_sources, elaborate_variant
 from tilec.build.sampling import MOST_ELABORATED, distinct, sampled
 from tilec.errors import InputError, ManifestError, Place, UnsupportedError
 from tilec.manifest import Plan, load_manifest
@@ -40,6 +41,17 @@ def product(M, N, block=64):
             T.copy(c, C[bx * block, 0])
 
     return main
+"""
+ALONE = """\
+import tilec.language as T
+
+
+@T.prim_func
+def rows(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32"), W: T.Tensor((1,), "int64"),
+         H: T.Tensor((1,), "float16")):
+    with T.Kernel(1, threads=64) as bx:
+        i = T.get_thread_binding()
+        {}
 """
 HEAD = '[package]\nname = "demo"\n[targets]\ncpu = ["x86-64-v2"]\ncuda = ["sm_90a", "sm_86"]\n'
 ENTRY = '[[kernel]]\nname = "rows{}"\nsource = "kernels.py:rows"\n'
@@ -207,3 +219,45 @@ def test_conditions_on_unknown_names_are_told(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match='the condition "blok > 3" reads "blok"') as caught:
         check_sources(made, 1)
     assert caught.value.remedy == 'did you mean "block"? known here: block, N, target'
+
+
+@pytest.mark.parametrize(
+    ("statement", "metal", "hip"),
+    [
+        ("B[i] = T.cast(T.cast(A[i], 'float64') * 0.1, 'int32')", "float64 on Apple GPUs", ""),
+        ("T.atomic_add(W[0], T.cast(A[i], 'int64'))", "atomics of int64 on Apple GPUs", ""),
+        ("T.atomic_add(H[0], T.cast(A[i], 'float16'))", "atomics of float16 on Apple GPUs", ""),
+        (
+            "T.atomic_add(B[0], A[i], memory_order='acq_rel')",
+            'atomics of the order "acq_rel" on Apple GPUs',
+            "",
+        ),
+        ("B[i] = T.match_any_sync(A[i])", "T.match_any_sync on Apple GPUs", ""),
+        (
+            "T.sync_grid()",
+            "blocks that wait for each other, on an Apple GPU",
+            "blocks that wait for each other, on an AMD GPU",
+        ),
+        ("T.atomic_add(B[0], A[i])", "", ""),
+    ],
+)
+def test_what_no_device_of_a_target_does_is_told_before_the_build(
+    tmp_path: Path, statement: str, metal: str, hip: str
+) -> None:
+    head = HEAD.replace("[targets]", '[targets]\nhost = "aarch64-macos.12"\nmetal = ["metal3"]')
+    head = head.replace("x86-64-v2", "aarch64").replace('cuda = ["sm_90a", "sm_86"]', "")
+    for family, name, told in (("metal", head, metal), ("hip", HEAD.replace("cuda", "hip"), hip)):
+        name = name.replace('["sm_90a", "sm_86"]', '["gfx942"]')
+        (tmp_path / "kernels.py").write_text(ALONE.format(statement))
+        path = tmp_path / f"{family}.toml"
+        path.write_text(f"edition = 1\n{name}{ENTRY.format('')}targets = ['{family}']\n")
+        made = load_manifest(path)
+        if not told:
+            check_sources(made, 1)
+            continue
+        with pytest.raises(UnsupportedError) as caught:
+            check_sources(made, 1)
+        assert (caught.value.what, caught.value.place.line) == (told, 9)
+        with pytest.raises(UnsupportedError) as lowered:
+            lower(elaborate_variant(made.variants[0]).kernel, made.variants[0].target)
+        assert (lowered.value.what, lowered.value.remedy) == (told, caught.value.remedy)

@@ -101,12 +101,16 @@ class HipBackend(Backend):
 
         return HIP_PASSES
 
+    def refuse(self, kernel: Kernel, target: Target) -> None:
+        """Lines, checks and barriers of the grid."""
+        from tilec.backends.cuda.without import refuse_nvidia_alone
+
+        refuse_nvidia_alone(kernel, self.word)
+
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""
         from tilec.backends.cuda.emit.entry import lower_kernel
-        from tilec.backends.cuda.emit.lines import refuse_lines
 
-        refuse_lines(kernel, self.word)
         return lower_kernel(kernel, target)
 
     def generator(self) -> CodeGenerator:

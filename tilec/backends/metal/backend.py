@@ -99,12 +99,18 @@ class MetalBackend(Backend):
 
         return METAL_PASSES
 
+    def refuse(self, kernel: Kernel, target: Target) -> None:
+        """Also what Metal has nothing for."""
+        from tilec.backends.cuda.without import refuse_nvidia_alone
+        from tilec.backends.metal.unfit import refuse_unfit
+
+        refuse_nvidia_alone(kernel, self.word)
+        refuse_unfit(kernel)
+
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""
         from tilec.backends.cuda.emit.entry import lower_kernel
-        from tilec.backends.cuda.emit.lines import refuse_lines
 
-        refuse_lines(kernel, self.word)
         return lower_kernel(kernel, target)
 
     def generator(self) -> CodeGenerator:

@@ -9,17 +9,13 @@ from tvm import tirx
 from tilec.backends.cuda.device.says import FORMATS, escaped, printed, trapped
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import call, emit
-from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Check, Print, walk
-from tilec.ir.places import place_of
+from tilec.ir.nodes import Check, Print
 from tilec.lowering.emission.lines import pieces
 from tilec.lowering.emission.statements import guarded, sequence
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
-
-    from tilec.ir.nodes import Kernel
 
 
 @emit.register(Print)
@@ -36,19 +32,6 @@ def _emit_print(stmt: Print, ctx: DeviceContext) -> tirx.Stmt | None:
 def _emit_check(stmt: Check, ctx: DeviceContext) -> tirx.Stmt | None:
     fails = call(trapped(stmt.text).call())
     return sequence([tirx.IfThenElse(tirx.Not(ctx.value(stmt.cond)), fails, None)])
-
-
-def refuse_lines(kernel: Kernel, gpu: str) -> None:
-    """UnsupportedError for a line or a check, on GPUs whose code has no printf."""
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, (Print, Check)):
-            name = "T.print" if isinstance(stmt, Print) else "T.device_assert"
-            raise UnsupportedError(
-                f"{name} on an {gpu}",
-                place=place_of(stmt, name),
-                why="its code has nothing that writes a line",
-                remedy="look into the kernel on a CPU or with CUDA; libraries drop it unless `debug` is true",
-            )
 
 
 def _own(ctx: DeviceContext) -> list[Expr]:

@@ -18,7 +18,6 @@ from tilec.backends.hip.codegen.notes import KernelNote, read_notes
 from tilec.backends.hip.codegen.text import amd_text
 from tilec.backends.hip.launch import HipLaunch
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
-from tilec.errors import UnsupportedError
 from tilec.ir.roads import encode, in_order, multipliers, road_at
 
 if TYPE_CHECKING:
@@ -50,11 +49,6 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The C++ of all launches."""
-    if any(launch.cooperative for launch in launches_of(lowered)):
-        raise UnsupportedError(
-            f"{lowered.name}: blocks that wait for each other, on AMD GPUs",
-            remedy="split the kernel at T.sync_grid into two T.Kernel",
-        )
     return amd_text(device_source(lowered, target, _tvm_target(), symbol_prefix, header))
 
 

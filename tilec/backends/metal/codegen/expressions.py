@@ -11,8 +11,7 @@ from tvm.ir import Call, StringImm, TensorLoad, Var
 
 from tilec.backends.metal.codegen.header import FUNCTIONS
 from tilec.backends.metal.codegen.helpers import Helpers
-from tilec.backends.metal.codegen.words import Pointer, type_of
-from tilec.errors import UnsupportedError
+from tilec.backends.metal.codegen.words import Pointer, refused, type_of
 from tilec.ir.exprs import dtype_of
 
 if TYPE_CHECKING:
@@ -32,15 +31,6 @@ _SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 LEAVES = {"tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
 _NOTHING = ("tirx.ptx.cp_async_commit_group", "tirx.ptx.cp_async_wait_group", "tirx.ptx.cp_async_wait_all")
 _FUNC_CALL = "tirx.cuda.func_call"
-
-
-def refused(what: str) -> UnsupportedError:
-    """What generated source has no words for."""
-    return UnsupportedError(
-        f"{what} on Apple GPUs",
-        why="Metal has nothing that tilec makes it of",
-        remedy="leave the target out of the kernel's `targets`, or write it in other operations",
-    )
 
 
 class Expressions:

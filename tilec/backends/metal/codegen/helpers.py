@@ -12,7 +12,7 @@ from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
 from tilec.backends.cuda.device.helper import find
 from tilec.backends.metal.codegen.header import FUNCTIONS
-from tilec.errors import UnsupportedError
+from tilec.backends.metal.codegen.words import ATOMICS, refused
 
 #: The head of a helper: what stands before its name, its name, its parameters.
 _HEAD = re.compile(r"^\s*([\w ]*?)\s*\b(\w+)\(([^)]*)\)\s*\{", re.DOTALL)
@@ -26,7 +26,6 @@ _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _WIDE = re.compile(r"\bunsigned long(?: long)?\b|\blong long\b")
 _ATOMIC = re.compile(r"\batomic[A-Z]\w*\(")
 _NARROW = re.compile(r"_atomic_\w+16\b")
-_ATOMICS = "Metal's atomics are of 32 bits"
 #: Coordinates and exchanges that a function has to be told its place for.
 _COORDINATES = {"gridDim": "here.blocks", "blockIdx": "here.block", "threadIdx": "here.item"}
 _EXCHANGES = re.compile(r"\b(__shfl\w*)\(")
@@ -76,7 +75,7 @@ class Helpers:
         """Which parameters of a helper are pointers. UnsupportedError for a function of an author."""
         known = find(name, text)
         if known is None:
-            raise _refused(name, "it is CUDA C++ of its author")
+            raise refused(name, "it is CUDA C++ of its author")
         return [param == "pointer" for param in known.params]
 
     def call(self, name: str, text: str, args: list[str], spaces: list[str]) -> str:
@@ -93,18 +92,18 @@ def metal_text(name: str, text: str, spaces: list[str]) -> str:
     what is left of NVIDIA's assembly, or calls what Metal has not."""
     text = computed(_OWN.get(text, text), FUNCTIONS).strip()
     if "asm" in text:
-        why = _ATOMICS if _NARROW.search(name) else "its code is of NVIDIA's instructions"
-        raise _refused(name, why)
+        why = ATOMICS if _NARROW.search(name) else "its code is of NVIDIA's instructions"
+        raise refused(name, why)
     head = _HEAD.match(text)
     if head is None:
-        raise _refused(name, "it is no function")
+        raise refused(name, "it is no function")
     params = [each.strip() for each in head[3].split(",")] if head[3].strip() else []
     places = dict(zip([_word(each) for each in params if "*" in each], spaces, strict=True))
     made = [f"{places[_word(each)]} {each}" if "*" in each else each for each in params]
     body = _spaced(text[head.end() :], places)
     _require(name, body)
     if _ATOMIC.search(body) and _WIDE.search(text):
-        raise _refused(name, _ATOMICS)
+        raise refused(name, ATOMICS)
     result = re.sub(r"__\w+__|\bstatic\b|\binline\b", "", head[1]).strip()
     if _EXCHANGES.search(body) or any(word in body for word in _COORDINATES):
         made.insert(0, "tilec_place here")
@@ -140,12 +139,4 @@ def _require(name: str, body: str) -> None:
     """Raises UnsupportedError where a body calls what nothing defines."""
     unknown = set(_CALLED.findall(body)) - FUNCTIONS - _LANGUAGE
     if unknown:
-        raise _refused(name, f"Metal has no {min(unknown)}")
-
-
-def _refused(name: str, why: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{name} on Apple GPUs",
-        why=why,
-        remedy="leave the target out of the kernel's `targets`, or write it in other operations",
-    )
+        raise refused(name, f"Metal has no {min(unknown)}")

@@ -17,7 +17,6 @@ from tilec.backends.metal.codegen.header import header
 from tilec.backends.metal.codegen.helpers import Helpers
 from tilec.backends.metal.codegen.writer import FunctionWriter
 from tilec.codegen.image import Image, LaunchCode, PersistentLaunch, WorkspaceSlice
-from tilec.errors import UnsupportedError
 from tilec.ir.roads import encode, multipliers
 
 if TYPE_CHECKING:
@@ -48,11 +47,6 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The source of all launches."""
-    if any(launch.cooperative for launch in launches_of(lowered)):
-        raise UnsupportedError(
-            f"{lowered.name}: blocks that wait for each other, on Apple GPUs",
-            remedy="split the kernel at T.sync_grid into two T.Kernel",
-        )
     helpers = Helpers()
     functions = [
         FunctionWriter(f"{symbol_prefix}_{index}", func, math.prod(launch.threads), helpers).text()

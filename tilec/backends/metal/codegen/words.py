@@ -15,6 +15,7 @@ TYPES = {
     "uint32": "uint", "int64": "long", "uint64": "ulong", "float16": "half", "float32": "float",
     "bfloat16": "ushort", "float8_e4m3fn": "uchar", "float8_e5m2": "uchar",
 }  # fmt: skip
+ATOMICS = "Metal's atomics are of 32 bits"
 DEVICE, THREADGROUP, THREAD = "device", "threadgroup", "thread"
 #: Words of Metal's language beside those of C and C++, functions that are called by plain names, and what
 #: functions have beside their own.
@@ -60,8 +61,17 @@ def type_of(dtype: str) -> str:
     """What Metal calls a dtype. UnsupportedError for what it has not."""
     if dtype in TYPES:
         return TYPES[dtype]
-    raise UnsupportedError(
-        f"{dtype} on Apple GPUs",
-        why="Metal has no such type",
-        remedy="leave the target out of the kernel's `targets`, or use another type",
+    raise refused(dtype, "Metal has no such type", "use another type")
+
+
+def refused(
+    what: str,
+    why: str = "Metal has nothing that tilec makes it of",
+    instead: str = "write it in other operations",
+) -> UnsupportedError:
+    """The error for what Metal's language has no words for."""
+    return UnsupportedError(
+        f"{what} on Apple GPUs",
+        why=why,
+        remedy=f"leave the target out of the kernel's `targets`, or {instead}",
     )

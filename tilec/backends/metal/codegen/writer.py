@@ -11,9 +11,9 @@ from tvm import tirx
 from tvm.ir import Call, PointerType, Var
 
 from tilec.backends.cuda.emit.marks import PLACE
-from tilec.backends.metal.codegen.expressions import LEAVES, Expressions, operator, refused
+from tilec.backends.metal.codegen.expressions import LEAVES, Expressions, operator
 from tilec.backends.metal.codegen.helpers import Helpers
-from tilec.backends.metal.codegen.words import DEVICE, THREAD, THREADGROUP, Names, Pointer, type_of
+from tilec.backends.metal.codegen.words import DEVICE, THREAD, THREADGROUP, Names, Pointer, refused, type_of
 from tilec.backends.metal.devices import BUFFERS
 from tilec.errors import CompileError
 from tilec.ir.exprs import dtype_of, int_value

@@ -1,0 +1,54 @@
+"""Statements of tile IR that Metal has nothing for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm.ir import StringImm
+
+from tilec.backends.metal.codegen.words import ATOMICS, refused, type_of
+from tilec.dtypes import lookup
+from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.nodes import Atomic, Kernel, Stmt, walk
+from tilec.ir.nodes.threads import Lane
+from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.places import located
+
+#: Types that no pass makes others of; those of less than a byte become bytes.
+_WITHOUT = ("float64",)
+
+
+def refuse_unfit(kernel: Kernel) -> None:
+    """UnsupportedError at the first statement with float64, an atomic of other than 32 bits or of an order
+    beyond relaxed, or a vote on masks."""
+    for stmt in walk(kernel.body):
+        with located(stmt):
+            _refuse(stmt)
+
+
+def _refuse(stmt: Stmt) -> None:
+    if isinstance(stmt, Lane) and stmt.kind.startswith("match"):
+        raise refused(f"T.{stmt.kind}_sync", "Metal has no votes on masks")
+    if isinstance(stmt, Atomic):
+        _refuse_atomic(stmt)
+    for dtype in _types(stmt):
+        if dtype in _WITHOUT:
+            type_of(dtype)
+
+
+def _refuse_atomic(stmt: Atomic) -> None:
+    dtype = str(stmt.buffer.dtype)
+    if lookup(dtype).bits != 32:
+        raise refused(f"atomics of {dtype}", ATOMICS)
+    if stmt.order != "relaxed":
+        raise refused(
+            f'atomics of the order "{stmt.order}"', "Metal's atomics are relaxed", "leave the order out"
+        )
+
+
+def _types(stmt: Stmt) -> Iterator[str]:
+    """Of all that a statement itself names and computes."""
+    yield from (str(buffer.dtype) for buffer in buffers(stmt))
+    nodes = (node for expr in expressions(stmt) for node in walk_expr(expr))
+    yield from (dtype_of(node) for node in nodes if not isinstance(node, StringImm))
