@@ -10,6 +10,7 @@ from breadth import diagonal, parametrized
 import tilec.language as T
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.frontend.elaborate import elaborate
 from tilec.manifest.guards import parse_guard
@@ -125,6 +126,28 @@ def test_run_time_extents():
     d = np.where((np.arange(8)[:, None] < 5) & (np.arange(8) < 3), a.reshape(8, 8), 0)
     agree(main, a, 37, 5, expected=[np.r_[a[:37] * 2, a[37:]], np.r_[a[:37] + 1, np.zeros(27)], d,
                                     [a[:37].sum()]])  # fmt: skip
+
+
+def test_more_iterations_than_32_bits_count():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(T.ceildiv(64, 10**11), threads=32) as bx:
+            for i in T.Parallel(10**11):
+                if bx * 10**11 + i < 64:
+                    B[bx * 10**11 + i] = A[bx * 10**11 + i] * 2
+
+    for name in ("x86-64-v3", "sm_80"):
+        to_tir(lower(build(main), parse_target(name)), parse_target(name))
+
+
+def test_tiles_of_more_elements_than_32_bits_count_are_refused():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.copy(A, T.alloc_shared((10**5, 10**5), "float32"))
+
+    with pytest.raises(SourceValueError, match=r"T\.alloc_shared of 100000 x 100000 elements"):
+        build(main)
 
 
 def test_extents_of_one_a_prime_more_than_threads_and_none():

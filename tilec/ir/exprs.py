@@ -109,8 +109,10 @@ def int_value(expr: Expr | int) -> int | None:
 
 
 def as_expr(value: Expr | int, dtype: str = "int32") -> Expr:
-    """A value; a number as one of ``dtype``."""
-    return tirx.const(value, dtype) if isinstance(value, int) else value
+    """A value; a number as one of ``dtype``, or of int64 where 32 bits do not hold it."""
+    if not isinstance(value, int):
+        return value
+    return tirx.const(value, dtype if dtype != "int32" or -(2**31) <= value < 2**31 else "int64")
 
 
 def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:

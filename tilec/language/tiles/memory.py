@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
@@ -19,6 +20,8 @@ from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Deferred, Value, as_int
 
 _SHARED = ("shared", "shared.dyn")
+#: Elements of a tile are counted in 32 bits.
+_MOST_ELEMENTS = 2**31 - 1
 
 
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Buffer:
@@ -131,6 +134,7 @@ def allocate(extents: Any, dtype: Any, scope: str = "global", **others: Any) -> 
 
 def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
     extents = tuple(_fixed(construct, entry) for entry in entries_of(shape))
+    _check_size(construct, extents)
     kind = make_dtype(dtype)
     inner = memory_shape(extents, kind, construct)
     builder = sessions.builder(construct)
@@ -140,6 +144,17 @@ def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
         whole = ir.Region(var, tuple(expression(0) for _ in inner), inner)
         builder.emit(ir.Fill(whole, stored_value(0, memory_type(kind)), loc=loc()), construct)
     return of_kind(Buffer(var, inner, frame=builder.region()), extents, kind)
+
+
+def _check_size(construct: str, extents: tuple[int, ...]) -> None:
+    if math.prod(extents) > _MOST_ELEMENTS:
+        raise source_error(
+            SourceValueError,
+            f"{construct} of {' x '.join(map(str, extents))} elements",
+            construct=construct,
+            why=f"a tile has {_MOST_ELEMENTS} at most",
+            remedy="make the tile smaller; where its size is from the config, correct that",
+        )
 
 
 def _fixed(construct: str, entry: Any) -> int:
