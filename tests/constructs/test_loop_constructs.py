@@ -150,6 +150,19 @@ def test_tiles_of_more_elements_than_32_bits_count_are_refused():
         build(main)
 
 
+def test_chains_of_names_that_double_build_in_time():
+    @T.prim_func
+    def main(B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                x = i
+                for _ in [0] * 30:
+                    x = (x * 3 + x // 7) % 1003
+                B[i] = x
+
+    build(main)
+
+
 def test_extents_of_one_a_prime_more_than_threads_and_none():
     @T.prim_func
     def main(A: T.Tensor((1000,), "float32"), B: T.Tensor((1000,), "float32")):

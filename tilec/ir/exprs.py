@@ -148,9 +148,13 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``expr`` with variables replaced."""
-    if not values or not any(var in values for var in undefined_vars(expr)):
+    if not _names_some(expr, values):
         return expr
     return transform(expr, lambda node: values.get(node) if isinstance(node, Var) else None)
+
+
+def _names_some(expr: Expr, values: Mapping[Var, Expr]) -> bool:
+    return bool(values) and any(var in values for var in undefined_vars(expr))
 
 
 def cast_to(value: Expr, dtype: str) -> Expr:
@@ -186,10 +190,18 @@ def all_of(conds: list[Expr]) -> Expr:
 
 
 def inlined(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """``expr`` with variables replaced, those that the replacements mention too."""
-    for _ in values:
-        expr = substitute(expr, values)
-    return expr
+    """``expr`` with variables replaced, those that the replacements mention too; each replacement is made
+    once."""
+    whole: dict[Var, Expr] = {}
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, Var) or node not in values:
+            return None
+        if node not in whole:
+            whole[node] = transform(values[node], visit)
+        return whole[node]
+
+    return transform(expr, visit) if _names_some(expr, values) else expr
 
 
 def uses(expr: Expr, variables: object) -> bool:

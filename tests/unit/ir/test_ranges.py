@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tvm import sym, tirx
 
-from tilec.ir.analysis.ranges import bounds
+from tilec.ir.analysis.ranges import as_data_has_it, as_written, bounds
+from tilec.ir.exprs import same
 
 BYTE, WORD = tirx.Var("byte", "uint8"), tirx.Var("word", "int32")
 
@@ -27,3 +28,14 @@ def number(value: int, dtype: str = "int32"):
 )
 def test_bounds_hold_for_arithmetic_of_the_type(expr, least, most):
     assert bounds(expr, sym.Analyzer()) == (least, most)
+
+
+def test_a_chain_of_sums_is_asked_for_data_once():
+    asked: list[object] = []
+    chain = WORD
+    for _ in range(40):
+        chain = chain * 3 + 7
+    made = as_data_has_it(chain, sym.Analyzer(), asked.append)
+    assert [name.same_as(WORD) for name in asked] == [True]
+    assert as_written(made).same_as(made) is False
+    assert same(as_written(made), chain)

@@ -3,7 +3,7 @@ which TVM's analyzer, which takes all arithmetic for that of whole numbers, draw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import tvm
 from tvm import tirx
@@ -105,45 +105,67 @@ def as_data_has_it(
     what was found of parts, which sums of sums ask for again and again."""
 
     def find(expr: Expr) -> Expr:
-        return _as_data_has_it(expr, analyzer, counts, kept)
+        bare = as_types_have_it(expr, analyzer)
+        if not any(_is_signed(node) for node in walk(bare)):
+            return bare
+        return _Wrapping(analyzer, kept).made(bare, _origin(bare, analyzer, counts))
 
     return find(cond) if kept is None else kept(cond, find)
 
 
-def _as_data_has_it(cond: Expr, analyzer: Analyzer, counts: Counts | None, kept: Kept | None) -> Expr:
-    bare = as_types_have_it(cond, analyzer)
-    if not any(_is_signed(node) for node in walk(bare)):
-        return bare
+class _Origin(NamedTuple):
+    """Whether data, and whether an index or a dim, takes part in a value, and the same of its operands: told
+    once for all of an expression."""
 
-    def visit(node: Expr) -> Expr | None:
-        if _is_hidden(node) or _meets_place(node, analyzer, counts):
+    data: bool
+    place: bool
+    parts: tuple[_Origin, ...]
+
+
+def _origin(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> _Origin:
+    parts = tuple(_origin(part, analyzer, counts) for part in operands(expr))
+    if not _is_leaf(expr):
+        return _Origin(any(part.data for part in parts), any(part.place for part in parts), parts)
+    data = _is_data(expr, analyzer, counts)
+    return _Origin(data, isinstance(expr, Var) and not data, parts)
+
+
+class _Wrapping:
+    """Makes signed arithmetic on data opaque that may wrap around."""
+
+    def __init__(self, analyzer: Analyzer, kept: Kept | None) -> None:
+        self._analyzer, self._kept = analyzer, kept
+
+    def made(self, node: Expr, origin: _Origin) -> Expr:
+        """A value, of which parts are known by now."""
+        if self._kept is None or not _is_signed(node):
+            return self._made(node, origin)
+        return self._kept(node, lambda it: self._made(it, origin))
+
+    def _made(self, node: Expr, origin: _Origin) -> Expr:
+        if _is_hidden(node) or _meets_place(node, origin):
             return node
         if isinstance(node, tirx.FloorMod) and (int_value(node.b) or 0).bit_count() == 1:
-            return tirx.FloorMod(whole(node.a), node.b)
-        if not _is_signed(node) or not has_data(node, analyzer, counts):
-            return None
-        made = _of_data(node, analyzer, counts, kept)
-        return made if _holds(scalar_dtype(made), made, analyzer) else _hidden(made)
+            return tirx.FloorMod(self._whole(node.a, origin.parts[0]), node.b)
+        made = _over_parts(node, origin, self.made)
+        wraps = origin.data and _is_signed(node) and not _holds(scalar_dtype(made), made, self._analyzer)
+        return _hidden(made) if wraps else made
 
-    def whole(part: Expr) -> Expr:
+    def _whole(self, part: Expr, origin: _Origin) -> Expr:
         """What wraps around by a multiple of the divisor, which makes no difference."""
-        if not _is_signed(part):
-            return as_data_has_it(part, analyzer, counts, kept)
-        return rebuild(part, tuple(map(whole, operands(part))))
-
-    return transform(bare, visit)
+        return _over_parts(part, origin, self._whole) if _is_signed(part) else self.made(part, origin)
 
 
-def _meets_place(node: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
+def _over_parts(node: Expr, origin: _Origin, made: Callable[[Expr, _Origin], Expr]) -> Expr:
+    old = operands(node)
+    new = tuple(made(part, its) for part, its in zip(old, origin.parts, strict=True))
+    unchanged = all(a.same_as(b) for a, b in zip(old, new, strict=True))
+    return node if unchanged else rebuild(node, new)
+
+
+def _meets_place(node: Expr, origin: _Origin) -> bool:
     """Whether an index or a dim is added to data, or compared with it: the data is a place, too."""
-    if not _is_signed(node) and not isinstance(node, COMPARE):
-        return False
-    names = (leaf for leaf in _leaves(node) if isinstance(leaf, Var))
-    return any(not has_data(name, analyzer, counts) for name in names)
-
-
-def _of_data(expr: Expr, analyzer: Analyzer, counts: Counts | None, kept: Kept | None) -> Expr:
-    return rebuild(expr, tuple(as_data_has_it(part, analyzer, counts, kept) for part in operands(expr)))
+    return origin.place and (_is_signed(node) or isinstance(node, COMPARE))
 
 
 def wraps_around(expr: Expr, analyzer: Analyzer, counts: Counts | None, kept: Kept | None = None) -> bool:
@@ -151,7 +173,8 @@ def wraps_around(expr: Expr, analyzer: Analyzer, counts: Counts | None, kept: Ke
     loops, and what leads to them are whole numbers to the author. ``kept`` as of `as_data_has_it`."""
     if not _is_signed(expr) or not has_data(expr, analyzer, counts):
         return False
-    return not _holds(scalar_dtype(expr), _of_data(expr, analyzer, counts, kept), analyzer)
+    made = rebuild(expr, tuple(as_data_has_it(part, analyzer, counts, kept) for part in operands(expr)))
+    return not _holds(scalar_dtype(expr), made, analyzer)
 
 
 def has_data(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
@@ -165,10 +188,14 @@ def _leaves(expr: Expr) -> Iterator[Expr]:
     left = [expr]
     while left:
         node = left.pop()
-        if type(node) in (TensorLoad, Var) or "float" in scalar_dtype(node):
+        if _is_leaf(node):
             yield node
         else:
             left.extend(operands(node))
+
+
+def _is_leaf(node: Expr) -> bool:
+    return type(node) in (TensorLoad, Var) or "float" in scalar_dtype(node)
 
 
 def _is_data(leaf: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:

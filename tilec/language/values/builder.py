@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark, SourceRuntimeError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tvm.ir import Expr, Var
+
+    from tilec.ir.analysis.long_names import LongNames
 
 #: Regions that a runtime `break` or `continue` may leave or go on with.
 LOOPS = ("serial", "unroll", "vectorized", "pipelined", "while", "parallel")
@@ -179,9 +182,18 @@ class Builder:
         self._learn(var, expr)
         return Value(var, frame=self.region())
 
+    @cached_property
+    def _long_names(self) -> LongNames:
+        from tilec.ir.analysis.long_names import LongNames
+
+        return LongNames()
+
     def _learn(self, var: Var, expr: Expr) -> None:
-        """Integer names over indices alone are transparent to the analyzer; loads are not: memory changes."""
-        if str(expr.ty.dtype) in ("int32", "int64") and is_index_arithmetic(expr):
+        """Integer names over indices alone are transparent to the analyzer, unless they are long; loads are
+        not: memory changes."""
+        if str(expr.ty.dtype) not in ("int32", "int64") or not is_index_arithmetic(expr):
+            return
+        if not self._long_names.has(var, expr):
             sessions.current("a name").analyzer.bind(var, expr)
 
     def wish(self, default: str) -> str:

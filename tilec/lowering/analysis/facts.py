@@ -35,6 +35,7 @@ from tilec.ir.exprs import (
     choice_of,
     conjuncts,
     dtype_of,
+    inlined,
     int_value,
     linear_in,
     loads,
@@ -213,12 +214,7 @@ class Facts:
         return self._with_values(expr, plain)
 
     def _with_values(self, expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-        for _ in range(len(values)):
-            replaced = substitute(expr, values)
-            if replaced.same_as(expr):
-                break
-            expr = replaced
-        return as_types_have_it(expr, self.analyzer)
+        return as_types_have_it(inlined(expr, values), self.analyzer)
 
     def simplify(self, expr: Expr) -> Expr:
         """``expr`` simplified, over the variables of the kernel."""
