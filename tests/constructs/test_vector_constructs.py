@@ -5,9 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, build, elaborated
 
 import tilec.language as T
+from tilec.errors import UnsupportedError
 from tilec.ir.interp.values import numpy_dtype
 
 
@@ -89,6 +90,35 @@ def test_functions_take_slices_as_vectors():
         for b in (a[:4], a[16:20])
     ]
     agree(main, a, expected=np.concatenate(c))
+
+
+def test_comparisons_of_vectors_choose_lane_by_lane():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "float32"), C: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(2):
+                b = A[i * 16 : i * 16 + 4] + 0
+                C[i * 16 : i * 16 + 4] = T.if_then_else(A[i * 16 : i * 16 + 4] > 0, b, 1)
+                C[i * 16 + 4 : i * 16 + 8] = b if b <= A[4:8] else -b
+                C[i * 16 + 8 : i * 16 + 16] = A[0:8]
+
+    a = np.linspace(-4, 3, 32, dtype=np.float32)
+    c = [
+        np.concatenate([np.where(b > 0, b, 1), np.where(b <= a[4:8], b, -b), a[:8]])
+        for b in (a[:4], a[16:20])
+    ]
+    agree(main, a, expected=np.concatenate(c))
+
+
+def test_elements_of_slices_are_refused():
+    def main(A: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            row = A[0:4]
+            row[1] = 0
+
+    with pytest.raises(UnsupportedError, match="indexing a slice") as caught:
+        build(T.prim_func(main))
+    assert caught.value.remedy == "index A itself"
 
 
 def test_vector_dtypes_pack_cast_and_broadcast():

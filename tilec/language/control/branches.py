@@ -12,7 +12,7 @@ from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.conversions import condition
 from tilec.language.values.intrinsics import if_then_else
 from tilec.language.values.places import loc, source_error
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, Vector, resolve
 from tilec.language.values.vectors import lanewise
 
 
@@ -60,12 +60,20 @@ class Branch:
 
 
 def ternary(builder: Builder, cond: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
-    """``then() if cond else orelse()``; with an expression only the taken side is evaluated at run time."""
-    known = sessions.prove(cond.expr) if isinstance(cond, Value) else bool(cond)
+    """``then() if cond else orelse()``; with an expression only the taken side is evaluated at run time. A
+    vector chooses lane by lane."""
+    known = _truth(cond)
     if known is not None:
         return then() if known else orelse()
     taken = _quiet(builder, then, "a conditional expression")
     return lanewise(if_then_else)(cond, taken, _quiet(builder, orelse, "a conditional expression"))
+
+
+def _truth(cond: Any) -> bool | None:
+    """Of a condition while building; None where the run time knows."""
+    if isinstance(cond, Vector):
+        return None
+    return sessions.prove(cond.expr) if isinstance(cond, Value) else bool(cond)
 
 
 def conjunction(builder: Builder, symbol: str, first: Any, rest: Sequence[Callable[[], Any]]) -> Any:

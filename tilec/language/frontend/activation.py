@@ -331,6 +331,9 @@ class Activation:
 
     def compare(self, left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
         """``a < b < c``: every operand once, Python's short-circuit for Python values."""
+        if len(links) == 1:
+            symbol, operand = links[0]
+            return resolve(_compare(symbol, left, operand()))
         result: Any = True
         for symbol, operand in links:
             right = operand()

@@ -491,6 +491,9 @@ class Slice(Arithmetic):
     def __getitem__(self, indices: Any) -> Any:
         raise unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")
 
+    def __setitem__(self, indices: Any, value: Any) -> None:
+        self[indices]
+
     def __bool__(self) -> bool:
         raise _no_truth(f"a slice of {self.buffer.name}", self.buffer.name, len(self.starts))
 
