@@ -37,7 +37,7 @@ static uint64_t wanted_features(void) {
 /* The features of the machine that TILEC_CPU names, none where this one lacks some. */
 static uint64_t limited_features(const char* asked, uint64_t wanted) {
   uint64_t named = cpu_named(asked), missing = named & ~cpu_detect(wanted | named);
-  const char* why = !named    ? "names no CPU target"
+  const char* why = !named    ? "names no CPU target of this architecture"
                     : missing ? "needs what this CPU lacks"
                               : "has less than any of its code needs";
   size_t used = 0, size = sizeof(host_archs.reason);

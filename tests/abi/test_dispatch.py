@@ -167,6 +167,7 @@ def test_tilec_cpu_may_name_a_target_that_the_library_lacks(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "name",
     [
+        "aarch64+nothing",
         "x86-64-v3+",
         "x86-64-v3+nothing",
         "avxvnni",
@@ -178,12 +179,13 @@ def test_tilec_cpu_may_name_a_target_that_the_library_lacks(tmp_path: Path) -> N
 )
 def test_tilec_cpu_names_a_whole_target(sample: BuildReport, name: str) -> None:
     status, text = probe(sample, TILEC_CPU=name)
-    assert (status, f"TILEC_CPU={name} names no CPU target" in text) == ("TILEC_ERR_NO_ARCH", True)
+    assert status == "TILEC_ERR_NO_ARCH"
+    assert f"TILEC_CPU={name} names no CPU target of this architecture" in text
 
 
 def test_tilec_cpu_of_no_architecture_is_an_error(sample: BuildReport) -> None:
     name, text = probe(sample, TILEC_CPU="x86-64-v9")
-    assert (name, "x86-64-v9 names no CPU target" in text) == ("TILEC_ERR_NO_ARCH", True)
+    assert (name, "x86-64-v9 names no CPU target of this architecture" in text) == ("TILEC_ERR_NO_ARCH", True)
     assert all(level in text for level in levels(load(sample.out_dir)))
 
 

@@ -151,7 +151,7 @@ def _this_cpu(info: LibraryInfo, limit: str | None) -> str:
     is_level = limit.partition("+")[0] in CPU_LEVELS
     if is_level and runs_here(parse_target(limit)):
         return limit
-    why = "this CPU lacks what it needs" if is_level else "it names no CPU target"
+    why = "this CPU lacks what it needs" if is_level else "it names no CPU target of this architecture"
     raise InputError(
         f"every call would be refused: TILEC_CPU is {limit}",
         place=Place(str(info.path)),
