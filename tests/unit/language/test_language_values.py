@@ -340,3 +340,8 @@ def test_symbols_made_at_import_wait_for_a_kernel():
     half = T.dynamic("q") // 2
     with pytest.raises(SourceRuntimeError, match="no value outside a kernel"):
         bool(half > 3)
+
+
+def test_powers_write_no_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    result, _ = evaluate(lambda a, b: T.pow(a, 3.0), a=np.array([-2.0], np.float32))
+    assert (result, capfd.readouterr().err) == (-8.0, "")
