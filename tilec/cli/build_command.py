@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     "-o", "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder. [default: dist/<name>]"
 )
 @click.option(
-    "--target", "targets", multiple=True, metavar="T", help="Build for this target only; repeatable."
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="T",
+    help="Build for this target only, listed or not; repeatable.",
 )
 @click.option(
     "--kernel", "kernels", multiple=True, metavar="GLOB", help="Build these kernels only; repeatable."

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option("--target", "targets", multiple=True, metavar="T", help="Check this target only; repeatable.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="T",
+    help="Check this target only, listed or not; repeatable.",
+)
 @click.option(
     "--kernel", "kernels", multiple=True, metavar="GLOB", help="Check these kernels only; repeatable."
 )
