@@ -1,4 +1,4 @@
-"""Sums of products of bytes along a row, written as a loop: words where they may be, and the same numbers."""
+"""Sums of bytes and of products of bytes along a row: words where they may be, and the same numbers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ with launch(1, threads=(32, 1, 1)) as (r,):
         Y[i, j] = s[0]
 """
 LEFT, RIGHT = "cast(int32, A[i, k])", "cast(int32, B[j, k])"
+APART = f"select({LEFT} - {RIGHT} >= 0, {LEFT} - {RIGHT}, 0 - ({LEFT} - {RIGHT}))"
 PLAIN = {"a": "int8", "b": "int8", "k": 256, "names": "", "sum": f"s[0] + {LEFT} * {RIGHT}"}
 #: Name to what its kernel has, and whether it is one of words.
 CASES = {
@@ -42,7 +43,21 @@ CASES = {
     "nibbles": (PLAIN | {"a": "uint8", "b": "uint8", "sum": f"s[0] + ({LEFT} & 15) * ({RIGHT} >> 4)"}, True),
     "moved": (PLAIN | {"a": "uint8", "sum": f"s[0] + ({LEFT} - 128) * {RIGHT}"}, True),
     "wide": (PLAIN | {"a": "uint8", "sum": f"s[0] + ({LEFT} - 3) * {RIGHT}"}, False),
+    "apart": (PLAIN | {"a": "uint8", "b": "uint8", "k": 333, "sum": f"s[0] + {APART}"}, True),
+    "apart_signed": (PLAIN | {"sum": f"s[0] + {APART}"}, True),
+    "apart_mixed": (PLAIN | {"a": "uint8", "sum": f"s[0] + {APART}"}, False),
 }
+SUM = """
+kernel("k")
+A = tensor({dtype}, (4, 333), ("4", "333"), access="in")
+Y = tensor(int32, (4,), ("4",), access="inout")
+with launch(1, threads=(32, 1, 1)) as (r,):
+    for i in parallel(4):
+        s = alloc(int32, (1,), "local.var")
+        for k in serial(0, 333, 1):
+            s[0] = s[0] + cast(int32, A[i, k])
+        Y[i] = s[0]
+"""
 TARGETS = ("x86-64-v3", "x86-64-v4+vnni")
 
 
@@ -70,7 +85,8 @@ def test_numbers_are_the_same(target: str, name: str) -> None:
     made = {"nibbles": (left & 15, right >> 4), "moved": (left - 128, right), "wide": (left - 3, right)}
     library(target).run(name, [a, b, y], {})
     left, right = made.get(name, (left, right))
-    np.testing.assert_array_equal(y, 7 + left @ right.T)
+    total = np.abs(left[:, None] - right).sum(axis=2) if name.startswith("apart") else left @ right.T
+    np.testing.assert_array_equal(y, 7 + total)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -78,3 +94,14 @@ def test_words_take_one_instruction(name: str) -> None:
     target = parse_target("x86-64-v4+vnni")
     code = tir_text(to_tir(lower(parse_kernel(text(name)), target), target), target, "k")
     assert ("vpdpbusd.512" in code) == CASES[name][1]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_bytes_are_added_up_as_words(dtype: str) -> None:
+    target = parse_target("x86-64-v4+vnni")
+    a = np.random.default_rng(0).integers(-128, 256, (4, 333)).astype(dtype)
+    y, made = np.zeros(4, np.int32), Library({"k": SUM.format(dtype=dtype)}, target)
+    made.run("k", [a, y], {})
+    np.testing.assert_array_equal(y, a.sum(axis=1, dtype=np.int32))
+    code = tir_text(to_tir(lower(made.kernels["k"], target), target), target, "k")
+    assert "vpdpbusd.512" in code

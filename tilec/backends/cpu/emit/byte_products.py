@@ -12,7 +12,17 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.emit.digits import in_first_lane
 from tilec.backends.cpu.emit.pieces import places_of
 from tilec.backends.cpu.emit.windows import has_windows, words_of_two
-from tilec.backends.cpu.products.byte_words import BYTES, Bytes, add_products, byte_form, byte_range, named
+from tilec.backends.cpu.products.byte_words import (
+    BYTES,
+    Bytes,
+    add_products,
+    byte_form,
+    byte_range,
+    in_bytes,
+    named,
+    names_of,
+    ones,
+)
 from tilec.backends.cpu.products.tir import index, span
 from tilec.ir.exprs import dtype_of, loads, same, summands, uses
 from tilec.lowering.emission.neighbours import are_neighbours
@@ -31,6 +41,8 @@ if TYPE_CHECKING:
 _WORD = 4
 #: Pieces of a vector that are joined by more instructions than two vectors are.
 _PIECES = 3
+#: What terms are that are not multiplied: bytes, and what is chosen of them, such as absolute values.
+_BYTES = (tirx.Cast, tirx.Select)
 
 
 def byte_products(expr: Expr, ctx: LaneContext, first: Expr | None = None) -> Expr | None:
@@ -85,12 +97,17 @@ def _may_be(expr: Expr, ctx: LaneContext) -> bool:
     """Whether a word of products may be among the terms of a sum."""
     if ctx.lanes is None or ctx.first is not None or dtype_of(expr) != "int32":
         return False
-    return sum(isinstance(term, tirx.Mul) for term in summands(expr)) >= _WORD
+    return sum(isinstance(term, (tirx.Mul, *_BYTES)) for term in summands(expr)) >= _WORD
 
 
 def _word(terms: Sequence[Expr], ctx: LaneContext) -> tuple[Bytes, Bytes] | None:
-    """Both operands of four products of neighbours."""
-    if len(terms) < _WORD or not all(isinstance(term, tirx.Mul) for term in terms):
+    """Both operands of four products of neighbours; of bytes themselves these and ones."""
+    if len(terms) < _WORD or not all(isinstance(term, type(terms[0])) for term in terms):
+        return None
+    if isinstance(terms[0], _BYTES):
+        numbers = _bytes(terms, ctx)
+        return None if numbers is None else (numbers, ones(ctx.width))
+    if not isinstance(terms[0], tirx.Mul):
         return None
     left = _bytes([term.a for term in terms], ctx)
     right = None if left is None else _bytes([term.b for term in terms], ctx)
@@ -103,7 +120,7 @@ def _bytes(factors: Sequence[Expr], ctx: LaneContext) -> Bytes | None:
     first = reads[0]
     if not first or not all(str(load.source.dtype) in BYTES for load in first):
         return None
-    names = [tirx.Var("byte", str(load.source.dtype)) for load in first]
+    names = names_of(first)
     forms = [named(factor, names) for factor in factors]
     assert ctx.lanes is not None
     if uses(forms[0], (ctx.lanes.var,)) or not all(same(form, forms[0]) for form in forms):
@@ -127,7 +144,7 @@ def _words(form: Expr, elements: dict[Expr, TensorLoad], ctx: LaneContext) -> Ex
             if found is None:
                 return None
             ctx.env[name] = found
-        made = spread(convert(ctx.value(form), "int8"), count)
+        made = spread(convert(ctx.value(in_bytes(form)), "int8"), count)
     return tirx.reinterpret(f"int32x{ctx.width}", made)
 
 

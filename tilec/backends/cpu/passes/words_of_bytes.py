@@ -1,4 +1,4 @@
-"""Sums of products of bytes along the lanes' axis, four neighbours a lane.
+"""Sums of products of bytes, and of bytes, along the lanes' axis, four neighbours a lane.
 
 for k in parallel(n): s[0] = s[0] + cast(int32, A[i, k]) * cast(int32, B[j, k])
 ->
@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.backends.cpu.products.byte_words import BYTES, are_multiplied, byte_form, byte_range, named
+from tilec.backends.cpu.products.byte_words import (
+    BYTES,
+    are_multiplied,
+    byte_form,
+    byte_range,
+    named,
+    names_of,
+)
 from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.exprs import (
     as_expr,
@@ -46,8 +53,8 @@ _WORD = 4
 
 
 class WordsOfBytes(Pass):
-    """In: Parallel loops. Out: those that do nothing but add up products of bytes that lie side by side along
-    their last axis have the words of full vectors first, then the bytes that are left."""
+    """In: Parallel loops. Out: those that do nothing but add up bytes, or products of them, that lie side by
+    side along their last axis have the words of full vectors first, then the bytes that are left."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such loops parted, where the target multiplies words."""
@@ -117,12 +124,16 @@ def _sums(loop: Parallel) -> list[Accumulation] | None:
     found = find_accumulations(tuple(stores), loop.vars[-1])
     if not found or len(found) < len(stores):
         return None
-    return found if all(item.kind == "sum" and _is_product(item.term, loop) for item in found) else None
+    return found if all(item.kind == "sum" and _is_of_bytes(item.term, loop) for item in found) else None
 
 
-def _is_product(term: Expr, loop: Parallel) -> bool:
-    """Whether a term is the product of two bytes that words may have."""
-    if not isinstance(term, tirx.Mul) or dtype_of(term) != "int32":
+def _is_of_bytes(term: Expr, loop: Parallel) -> bool:
+    """Whether a term is the product of two bytes that words may have, or a byte itself."""
+    if dtype_of(term) != "int32":
+        return False
+    if isinstance(term, (tirx.Cast, tirx.Select)):
+        return _range(term, loop) is not None
+    if not isinstance(term, tirx.Mul):
         return False
     left, right = _range(term.a, loop), _range(term.b, loop)
     return left is not None and right is not None and are_multiplied(left, right)
@@ -134,7 +145,7 @@ def _range(factor: Expr, loop: Parallel) -> tuple[int, int] | None:
     read = list(loads(factor))
     if not read or not all(_is_along(load, loop.vars[-1]) for load in read):
         return None
-    form = named(factor, [tirx.Var("byte", str(load.source.dtype)) for load in read])
+    form = named(factor, names_of(read))
     return None if uses(form, loop.vars[-1:]) else byte_range(form, sym.Analyzer())
 
 

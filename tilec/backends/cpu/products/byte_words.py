@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, add_offset, dot, dot_form, offset_word
 from tilec.ir.analysis.ranges import bounds, limits
-from tilec.ir.exprs import transform
+from tilec.ir.exprs import choice_of, dtype_of, int_value, same, transform
 from tilec.lowering.math.vectors import literal, spread
 
 if TYPE_CHECKING:
@@ -54,6 +54,16 @@ def _is_unsigned(low: int, high: int) -> bool:
     return low >= 0 and high > _HALF
 
 
+def names_of(read: Sequence[TensorLoad]) -> list[Var]:
+    """Names for elements, one for those that are the same."""
+    names: list[Var] = []
+    for number, load in enumerate(read):
+        known = (name for name, other in zip(names, read[:number], strict=False) if same(load, other))
+        found = next(known, None)
+        names.append(tirx.Var("byte", str(load.source.dtype)) if found is None else found)
+    return names
+
+
 def named(factor: Expr, names: Sequence[Var]) -> Expr:
     """A factor that has names in place of the elements that it reads, in their order."""
     left = iter(names)
@@ -63,9 +73,40 @@ def named(factor: Expr, names: Sequence[Var]) -> Expr:
 def byte_range(factor: Expr, analyzer: Analyzer) -> tuple[int, int] | None:
     """The least and the largest number that a factor may be; None where bytes, with a sign or without, do not
     hold all of them."""
-    low, high = bounds(factor, analyzer)
+    signed = _signed_of(factor)
+    low, high = bounds(factor if signed is None else signed, analyzer)
+    if signed is not None:
+        low, high = 0, max(-low, high)
     held = any(limits(kind)[0] <= low and high <= limits(kind)[1] for kind in BYTES)
     return (low, high) if held else None
+
+
+def _signed_of(factor: Expr) -> Expr | None:
+    """The number of which a factor is the absolute value, written as a choice; None for another factor."""
+    choice = choice_of(factor)
+    if choice is None:
+        return None
+    cond, value, other = choice
+    tests = isinstance(cond, tirx.GE) and same(cond.a, value) and int_value(cond.b) == 0
+    turned = isinstance(other, tirx.Sub) and int_value(other.a) == 0 and same(other.b, value)
+    return value if tests and turned else None
+
+
+def in_bytes(factor: Expr) -> Expr:
+    """The bits of a factor, computed in bytes where it is how far two bytes lie apart."""
+    signed = _signed_of(factor)
+    if not isinstance(signed, tirx.Sub):
+        return factor
+    sides = (signed.a, signed.b)
+    left, right = (side.value if isinstance(side, tirx.Cast) else side for side in sides)
+    if dtype_of(left) not in BYTES or dtype_of(left) != dtype_of(right):
+        return factor
+    return tirx.Sub(tirx.Max(left, right), tirx.Min(left, right))
+
+
+def ones(lanes: int) -> Bytes:
+    """Words of bytes that are 1."""
+    return Bytes(literal(0x01010101, "int32", lanes), 1, 1)
 
 
 def are_multiplied(left: tuple[int, int], right: tuple[int, int]) -> bool:
