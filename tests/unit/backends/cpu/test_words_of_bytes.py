@@ -35,7 +35,7 @@ CASES = {
     "signed": (PLAIN, True),
     "unsigned_left": (PLAIN | {"a": "uint8"}, True),
     "unsigned_right": (PLAIN | {"b": "uint8", "k": 128}, True),
-    "unsigned": (PLAIN | {"a": "uint8", "b": "uint8"}, False),
+    "unsigned": (PLAIN | {"a": "uint8", "b": "uint8"}, True),
     "rest": (PLAIN | {"k": 333}, True),
     "few": (PLAIN | {"k": 15}, False),
     "old_behind": (PLAIN | {"sum": f"{LEFT} * {RIGHT} + s[0]"}, True),

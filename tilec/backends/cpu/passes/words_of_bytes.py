@@ -44,6 +44,7 @@ from tilec.lowering.rewrite import map_block
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
+    from tilec.backends.cpu.products.dot_forms import DotForm
     from tilec.ir.nodes import Kernel
     from tilec.lowering.analysis.accumulations import Accumulation
     from tilec.targets import Target
@@ -59,21 +60,24 @@ class WordsOfBytes(Pass):
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such loops parted, where the target multiplies words."""
         lanes = target.vector_bits // 32
-        if byte_form(target, lanes) is None:
+        form = byte_form(target, lanes)
+        if form is None:
             return kernel
-        return rewrite_launch_blocks(kernel, partial(_in_block, lanes=lanes))
+        return rewrite_launch_blocks(kernel, partial(_in_block, lanes=lanes, form=form))
 
 
-def _in_block(block: Block, lanes: int) -> list[Stmt]:
+def _in_block(block: Block, lanes: int, form: DotForm) -> list[Stmt]:
     return [
-        made for stmt in block for made in (_parted(stmt, lanes) if isinstance(stmt, Parallel) else [stmt])
+        made
+        for stmt in block
+        for made in (_parted(stmt, lanes, form) if isinstance(stmt, Parallel) else [stmt])
     ]
 
 
-def _parted(loop: Parallel, lanes: int) -> Sequence[Stmt]:
+def _parted(loop: Parallel, lanes: int, form: DotForm) -> Sequence[Stmt]:
     extent = loop.extents[-1]
     known, part = int_value(extent), lanes * _WORD
-    found = None if loop.hints.given or (known is not None and known < part) else _sums(loop)
+    found = None if loop.hints.given or (known is not None and known < part) else _sums(loop, form)
     if found is None:
         return [loop]
     var, dtype = loop.vars[-1], dtype_of(loop.vars[-1])
@@ -109,7 +113,7 @@ def _extent(value: Expr) -> int | Expr:
     return value if known is None else known
 
 
-def _sums(loop: Parallel) -> list[Accumulation] | None:
+def _sums(loop: Parallel, form: DotForm) -> list[Accumulation] | None:
     """The sums of products of bytes that a loop is, names written out; None where it is anything else."""
     names: dict[Var, Expr] = {}
     stores: list[Stmt] = []
@@ -124,10 +128,12 @@ def _sums(loop: Parallel) -> list[Accumulation] | None:
     found = find_accumulations(tuple(stores), loop.vars[-1])
     if not found or len(found) < len(stores):
         return None
-    return found if all(item.kind == "sum" and _is_of_bytes(item.term, loop) for item in found) else None
+    return (
+        found if all(item.kind == "sum" and _is_of_bytes(item.term, loop, form) for item in found) else None
+    )
 
 
-def _is_of_bytes(term: Expr, loop: Parallel) -> bool:
+def _is_of_bytes(term: Expr, loop: Parallel, form: DotForm) -> bool:
     """Whether a term is the product of two bytes that words may have, or a byte itself."""
     if dtype_of(term) != "int32":
         return False
@@ -136,7 +142,7 @@ def _is_of_bytes(term: Expr, loop: Parallel) -> bool:
     if not isinstance(term, tirx.Mul):
         return False
     left, right = _range(term.a, loop), _range(term.b, loop)
-    return left is not None and right is not None and are_multiplied(left, right)
+    return left is not None and right is not None and are_multiplied(form, left, right)
 
 
 def _range(factor: Expr, loop: Parallel) -> tuple[int, int] | None:

@@ -109,9 +109,10 @@ def ones(lanes: int) -> Bytes:
     return Bytes(literal(0x01010101, "int32", lanes), 1, 1)
 
 
-def are_multiplied(left: tuple[int, int], right: tuple[int, int]) -> bool:
-    """Whether `add_products` takes words of bytes in these ranges: not two that need all 8 bits."""
-    return not (_is_unsigned(*left) and _is_unsigned(*right))
+def are_multiplied(form: DotForm, left: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Whether `add_products` takes words of bytes in these ranges: not two that need all 8 bits, where an
+    instruction multiplies signed ones alone."""
+    return form.name != "sdot" or not (_is_unsigned(*left) and _is_unsigned(*right))
 
 
 def byte_form(target: Target, lanes: int) -> DotForm | None:
@@ -125,10 +126,10 @@ def add_products(form: DotForm, left: Bytes, right: Bytes, total: Expr, lanes: i
     is not."""
     if right.is_unsigned or (left.low < 0 <= right.low):
         left, right = right, left
-    if right.is_unsigned:
-        return None
     if form.name == "pmaddwd":
         return total + _by_pairs(left, right, lanes)
+    if right.is_unsigned:
+        return _unsigned(form, left.words, right.words, total, lanes) if form.name == "vpdpbusd" else None
     if form.name == "sdot":
         return _signed(form, left, right, total, lanes)
     if left.low >= 0:
@@ -141,6 +142,15 @@ def add_products(form: DotForm, left: Bytes, right: Bytes, total: Expr, lanes: i
 
 def _unsigned_by_signed(form: DotForm, left: Expr, right: Expr, total: Expr, lanes: int) -> Expr:
     return dot(form, right, left, total, lanes)
+
+
+def _unsigned(form: DotForm, left: Expr, right: Expr, total: Expr, lanes: int) -> Expr:
+    """By products with signed bytes, 128 less than one operand's, and twice those with 64."""
+    moved = tirx.bitwise_xor(right, spread(offset_word(form), lanes))
+    halves = literal(0x40404040, "int32", lanes)
+    half = _unsigned_by_signed(form, left, halves, literal(0, "int32", lanes), lanes)
+    made = _unsigned_by_signed(form, left, moved, total, lanes)
+    return made + half * literal(2, "int32", lanes)
 
 
 def _signed(form: DotForm, left: Bytes, right: Bytes, total: Expr, lanes: int) -> Expr:
