@@ -13,6 +13,7 @@ from variant_code import compile_variant
 
 import tilec.language as T
 from tilec.errors import UnsupportedError
+from tilec.ir.guards import Guard
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.targets import parse_target
 
@@ -533,3 +534,57 @@ def test_functions_of_float64_keep_its_digits():
     expected = np.stack([function(values) for function in wanted])
     kernel = applied(found, "float64", "float64", len(values))
     agree(kernel, values, expected=expected, targets=("cpu", "sm_80"), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_products_and_quotients_of_a_masked_zero_keep_nan(kind):
+    def convolution(L):
+        @T.prim_func
+        def main(x: T.Tensor((L, 32), kind), w: T.Tensor((32,), kind), y: T.Tensor((L, 32), "float32")):
+            with T.Kernel(T.ceildiv(L, 8), threads=32) as b:
+                acc = T.alloc_fragment((8, 32), "float32")
+                T.clear(acc)
+                for k in T.serial(2):
+                    for i, j in T.Parallel(8, 32):
+                        acc[i, j] += T.if_then_else(b * 8 + i + k >= 3, x[b * 8 + i + k - 3, j], 0.0) * w[j]
+                for i, j in T.Parallel(8, 32):
+                    acc[i, j] += T.if_then_else(b * 8 + i >= 9, x[b * 8 + i, j], 0.0) / w[j]
+                T.copy(acc, y[b * 8, 0])
+
+        return main
+
+    w = np.repeat([0, np.inf, -np.inf, np.nan, 1.5, -2, 4, np.inf], 4).astype(numpy_dtype(kind))
+    x, i, wide = np.ones((12, 32), w.dtype), np.arange(12)[:, None], w.astype("float32")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = (i >= 3) * wide + (i >= 2) * wide + (i >= 9) / wide
+    agree(convolution, x, w, dims={"L": Guard()}, expected=[expected.astype("float32")], targets=FEW)
+
+
+EQUAL_PRODUCTS = {
+    "in one expression": lambda s, m, scaled, c: T.exp2(s * c - m * c),
+    "with a negative term": lambda s, m, scaled, c: T.exp(-(c * m) + s * c),
+    "of one that is stored": lambda s, m, scaled, c: T.exp2(s * c - scaled),
+    "in front of the exponent": lambda s, m, scaled, c: s * c - m * c,
+}
+
+
+@pytest.mark.parametrize("form", EQUAL_PRODUCTS)
+def test_equal_products_have_no_difference_on_cpus(form):
+    difference = EQUAL_PRODUCTS[form]
+
+    @T.prim_func
+    def main(x: T.Tensor((4, 24), "float32"), y: T.Tensor((4, 24), "float32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_fragment((4, 24), "float32")
+            m, scaled = T.alloc_fragment((4,), "float32"), T.alloc_fragment((4,), "float32")
+            T.copy(x, s)
+            T.reduce_max(s, m, dim=1)
+            for i in T.Parallel(4):
+                scaled[i] = m[i] * 0.180337
+            for i, j in T.Parallel(4, 24):
+                s[i, j] = difference(s[i, j], m[i], scaled[i], 0.180337)
+            T.copy(s, y)
+
+    x = np.full((4, 24), -1.3e30, "float32")
+    expected = np.zeros_like(x) if "front" in form else np.ones_like(x)
+    agree(main, x, expected=[expected], targets=("cpu",))

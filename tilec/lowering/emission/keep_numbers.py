@@ -1,8 +1,9 @@
-"""Comparisons, differences and bits of floats, comparisons, differences and casts to unsigned integers: kept
-from TVM's simplifier, whose rules are those of whole numbers.
+"""Comparisons, differences, products with zero and bits of floats, comparisons, differences and casts to
+unsigned integers: kept from TVM's simplifier, whose rules are those of whole numbers.
 
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
+    0 * x, 0 / x      is not    0         where x is infinite, or 0
     reinterpret(0)    is not    a pointer to nothing
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
     uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number
@@ -34,12 +35,15 @@ _PREFIX = "tilec_numbers_"
 _BITS, _CAST = f"{_PREFIX}bits", f"{_PREFIX}cast"
 _REINTERPRET = ("tirx.reinterpret", "prim.reinterpret")
 _KINDS = {kind.__name__: kind for kind in (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Sub)}
+_OF_ZERO = {kind.__name__: kind for kind in (tirx.Mul, tirx.Div)}
 
 
 def hide_numbers() -> Any:
     """The pass of functions of TVM in front of a simplifier."""
     arithmetic = [(kind, _hidden) for kind in _KINDS.values()]
-    return _pass([*arithmetic, (Call, _hidden_bits), (tirx.Cast, _hidden_cast)], "tilec.HideNumbers")
+    of_zero = [(kind, _hidden_zero) for kind in _OF_ZERO.values()]
+    rest = [(Call, _hidden_bits), (tirx.Cast, _hidden_cast)]
+    return _pass([*arithmetic, *of_zero, *rest], "tilec.HideNumbers")
 
 
 def show_numbers() -> Any:
@@ -64,6 +68,22 @@ def _pass(rewritten: Sequence[tuple[Any, Callable[[Any], Expr]]], name: str) -> 
 def _hidden(expr: Expr) -> Expr:
     if not dtype_of(expr.a).startswith(("float", "uint")):
         return expr
+    return _kept_operation(expr)
+
+
+def _hidden_zero(expr: Expr) -> Expr:
+    """Where zero meets what is no number yet."""
+    a, b = (_float_value(side) for side in (expr.a, expr.b))
+    return _kept_operation(expr) if (a == 0 and b is None) or (b == 0 and a is None) else expr
+
+
+def _float_value(expr: Expr) -> float | None:
+    """The number that a literal has in all lanes; None for anything else."""
+    literal_of = expr.value if isinstance(expr, tirx.Broadcast) else expr
+    return float(literal_of.value) if isinstance(literal_of, tirx.FloatImm) else None
+
+
+def _kept_operation(expr: Expr) -> Expr:
     return tirx.call_pure_extern(dtype_of(expr), _PREFIX + type(expr).__name__, expr.a, expr.b)
 
 
@@ -97,7 +117,7 @@ def _shown(call: Call) -> Expr:
         return _shown_cast(call)
     if name == _BITS:
         return reinterpreted(dtype_of(call), call.args[1])
-    kind = _KINDS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+    kind = {**_KINDS, **_OF_ZERO}.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     if kind is None:
         return call
     folded = wrapped(kind, *call.args[1:])  # operands whose names were written out

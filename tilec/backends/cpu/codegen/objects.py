@@ -188,6 +188,7 @@ def _passes() -> list[Any]:
     from tvm import s_tir, tirx
 
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
+    from tilec.backends.cpu.codegen.round_alike import round_alike
     from tilec.lowering.emission.keep_numbers import hide_numbers, part_unequal, show_numbers
 
     return [
@@ -199,6 +200,7 @@ def _passes() -> list[Any]:
         hide_numbers(),
         tirx.transform.StmtSimplify(),
         show_numbers(),
+        round_alike(),
         tirx.transform.BF16StorageLegalize(),
         keep_steps(),
         tirx.transform.LowerIntrin(),

@@ -1,0 +1,87 @@
+"""Products whose difference decides a result are rounded before they meet, as they are written.
+
+    exp2(s * c - m)  ->  exp2(fence(s * c) - fence(m))       x * c - y * c  ->  fence(x * c) - fence(y * c)
+
+LLVM makes one instruction of a product and a sum, and then one of two equal products has more digits than
+the other: of two masked scores, -1e30 both, the difference is 1e22 instead of 0, and its power infinity or 0
+instead of 1. So terms of an exponent, and products with a common factor, are not contracted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+from tilec.ir.exprs import dtype_of, rebuild, same
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
+
+_EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
+_FENCE = "llvm.arithmetic.fence"
+
+
+def round_alike() -> Any:
+    """The pass of functions of TVM that does so."""
+    import tvm_ffi
+
+    def mapped(function: Any, _module: Any, _context: Any) -> Any:
+        named: dict[Var, Expr] = {}
+
+        def name(stmt: tirx.Bind) -> tirx.Bind:
+            named[stmt.var] = stmt.value
+            return stmt
+
+        def store(stmt: tirx.BufferStore) -> tirx.BufferStore:
+            named[stmt.buffer] = stmt.value
+            return stmt
+
+        def difference(expr: tirx.Sub) -> Expr:
+            alike = dtype_of(expr).startswith("float") and _have_common_factor(expr.a, expr.b, named)
+            return tirx.Sub(_fenced(expr.a), _fenced(expr.b)) if alike else expr
+
+        kinds = [(tirx.Bind, name), (tirx.BufferStore, store), (Call, _exponential), (tirx.Sub, difference)]
+        return function.with_body(tvm_ffi.structural_map(function.body, kinds))
+
+    return tirx.transform.prim_func_pass(mapped, opt_level=0, name="tilec.RoundAlike")
+
+
+def _exponential(call: Call) -> Call:
+    if getattr(call.op, "name", "") not in _EXPONENTIALS:
+        return call
+    return rebuild(call, tuple(map(_terms_fenced, call.args)))
+
+
+def _terms_fenced(expr: Expr) -> Expr:
+    if not isinstance(expr, (tirx.Add, tirx.Sub)):
+        return expr
+    return type(expr)(*(_fenced(_terms_fenced(term)) for term in (expr.a, expr.b)))
+
+
+def _fenced(expr: Expr) -> Expr:
+    """The value, rounded; numbers and results of functions are."""
+    if isinstance(_lane(expr), (tirx.FloatImm, Call)):
+        return expr
+    return tirx.call_llvm_pure_intrin(dtype_of(expr), _FENCE, expr)
+
+
+def _have_common_factor(a: Expr, b: Expr, named: Mapping[Var, Expr]) -> bool:
+    left, right = _factors(a, named), _factors(b, named)
+    return any(same(x, y) for x in left for y in right)
+
+
+def _factors(expr: Expr, named: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+    """What a product, or what was last stored where it is read, multiplies; nothing for others."""
+    read = _lane(expr)
+    name = read.source if isinstance(read, TensorLoad) else read
+    made = _lane(named.get(name, read))
+    return (_lane(made.a), _lane(made.b)) if isinstance(made, tirx.Mul) else ()
+
+
+def _lane(expr: Expr) -> Expr:
+    """One of lanes that are alike."""
+    return expr.value if isinstance(expr, tirx.Broadcast) else expr
