@@ -1,8 +1,9 @@
-"""Loops of which a condition that never holds leaves nothing."""
+"""Loops of which a condition that never holds leaves nothing, and launches of no blocks."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
@@ -45,3 +46,18 @@ def test_loops_without_statements_are_none():
     assert sum(isinstance(stmt, Fill) for stmt in walk(made.launches[0].body)) == 1
     expected = a.astype(np.float32) @ b.astype(np.float32)
     agree(product, a, b, expected=expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(("M", "N"), [(0, 0), (0, 5), (5, 0)])
+def test_a_tensor_known_to_be_empty_leaves_no_blocks(M, N):
+    def plus_one(M, N):
+        @T.prim_func
+        def main(A: T.Tensor((M, N), "float32"), B: T.Tensor((M, N), "float32")):
+            with T.Kernel(T.ceildiv(N, 32), T.ceildiv(M, 32), threads=64) as (bx, by):
+                for i, j in T.Parallel(32, 32):
+                    B[by * 32 + i, bx * 32 + j] = A[by * 32 + i, bx * 32 + j] + 1.0
+
+        return main
+
+    empty = np.zeros((M, N), "float32")
+    agree(plus_one, empty, dims={"M": M, "N": N}, expected=[empty], targets=("cpu", "sm_80"))

@@ -22,7 +22,7 @@ from tilec.backends.cpu.emit.loops.updates import open_updates
 from tilec.backends.cpu.emit.streams import close_streams, open_streams
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
-from tilec.ir.exprs import as_expr, dtype_of
+from tilec.ir.exprs import as_expr, dtype_of, int_value
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.roads import in_order, without
 from tilec.lowering.analysis.facts import Facts
@@ -78,7 +78,9 @@ class _Entry:
         return LoweredLaunch(func, grid, self.launch.threads, size, notes, roads)
 
     def _blocks(self, ctx: LaneContext, begin: Var, end: Var) -> tirx.Stmt:
-        """The loop over the blocks of this call."""
+        """The loop over the blocks of this call; nothing where an axis of the grid is known to have none."""
+        if any(int_value(extent) == 0 for extent in self.launch.grid):
+            return tirx.Evaluate(tirx.const(0))
         linear = tirx.Var("block", "int64")
         parts, rest = [], linear
         extents = [in_64_bits(ctx.value(as_expr(extent))) for extent in self.launch.grid]
