@@ -158,6 +158,17 @@ def test_pow_with_a_python_integer_multiplies():
     agree(applied(functions[:3], "int32", "int32", 4), i, expected=np.stack([i**0, i, i**3]))
 
 
+def test_pow_with_a_half_is_no_square_root():
+    @T.prim_func
+    def main(A: T.Tensor((4,), "float32"), B: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                B[i] = T.pow(A[i], 0.5)
+
+    a = np.array([-np.inf, 2.25, np.inf, -1], "float32")
+    agree(main, a, expected=np.array([np.inf, 1.5, np.inf, np.nan], "float32"), targets=FEW)
+
+
 def test_fused_and_plain_products():
     a = np.linspace(-2, 2, 8, dtype=np.float32)
     functions = [lambda x: T.fma(x, x, 1.0), lambda x: T.fmul(x, 3.0), lambda x: T.clamp(x, -1.0, 1.0)]

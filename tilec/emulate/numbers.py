@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilec.dtypes import DTYPES
+from tilec.ir.interp.intrinsics import power
 from tilec.ir.interp.values import numpy_dtype
 
 #: dtype as TVM names it -> NumPy type. 8-bit floats reach code generation as their bits.
@@ -293,7 +294,7 @@ MATH: dict[str, Callable[[Any], Any]] = {
 MATH2: dict[str, Callable[[Any, Any], Any]] = {
     name: function
     for names, function in (
-        (("powf", "__powf", "pow"), np.power),
+        (("powf", "__powf", "pow"), power),
         (("fmodf", "fmod"), np.fmod),
         (("atan2f", "atan2"), np.arctan2),
         (("hypotf", "hypot"), np.hypot),

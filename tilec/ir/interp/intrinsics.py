@@ -38,6 +38,11 @@ def exp10(x: Any) -> Any:
     return np.power(10.0, x)
 
 
+def power(x: Any, y: Any) -> Any:
+    """x to the y, as C has it: NumPy takes the square root for an exponent of 0.5, NaN of minus infinity."""
+    return np.power(np.where((y == 0.5) & np.isneginf(x), np.inf, x), y)
+
+
 def round_away(x: Any) -> Any:
     """To the nearest integer, ties away from zero."""
     whole = np.trunc(x)
@@ -56,7 +61,7 @@ WIDE: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "fabs", "hypot", "fmod", "copysign")},
     **{name: getattr(np, f"arc{name[1:]}") for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     "atan2": np.arctan2,
-    "pow": np.power,
+    "pow": power,
     "nearbyint": np.rint,
     "round": round_away,
     "erf": erf,
