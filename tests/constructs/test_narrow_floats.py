@@ -119,3 +119,13 @@ def stepped(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     found = np.where(x == y, y, moved)
     found = np.where((found == 0) & (x != y), np.copysign(0.0, x), found)
     return np.where(np.isnan(x) | np.isnan(y), np.nan, found).astype(np.float32).astype(kind)
+
+
+def test_a_zero_of_one_type_is_rounded_to_another():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "bfloat16")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                A[i] = T.cast(T.cast(0, "int8"), "float16")
+
+    agree(main, expected=np.zeros(32, numpy_dtype("bfloat16")), targets=("cpu", "sm_80"))

@@ -59,10 +59,12 @@ def without_range(value: Expr) -> Expr:
 
 
 def _has_range(expr: Expr) -> bool:
-    """Whether a float comes from an integer's variable, or from a truth; the analyzer knows nothing of loads
-    and calls."""
+    """Whether a float comes from an integer's variable, from a truth, or from another type's number; the
+    analyzer knows nothing of loads and calls."""
     if isinstance(expr, (TensorLoad, tvm_ir.Call)):
         return False
+    if isinstance(expr, tirx.Cast) and isinstance(expr.value, (tirx.FloatImm, tirx.IntImm)):
+        return True
     if isinstance(expr, tirx.Cast) and "bool" in str(expr.value.ty.dtype):
         return True
     if isinstance(expr, tirx.Cast) and "int" in str(expr.value.ty.dtype):
