@@ -92,6 +92,7 @@ def test_weights_are_multiplied_as_exactly_as_the_manifest_says(name: str, rows:
     dtypes = (str(param.buffer.ty.dtype) for param in kernel.params)
     tolerance = replace(default_tolerance(dtypes), **variant.tolerance)
     for m, n, k in SHAPES:
+        m = min(m, next(dim.guard.max for dim in kernel.dims if dim.name == "M") or m)  # that it is built for
         dims = {"M": m, "N": n, "K": k}
         types = [numpy_dtype(str(param.buffer.ty.dtype)) for param in kernel.params]
         given = [value.astype(kind) for value, kind in zip(inputs(dims, rng), types, strict=False)]
