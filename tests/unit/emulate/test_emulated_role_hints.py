@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emulated import SM80, SM90A
-from test_emulated_hints import checked, compiled
+from emulated import SM80, SM90A, elaborated
+from test_emulated_hints import compiled
 
 import tilec.language as T
 from tilec.backends.base import backend_of
@@ -40,7 +40,7 @@ def stored(dtype: str, store: dict[str, Any]) -> Kernel:
                 T.gemm(a, b, acc)
             T.copy(acc, C, **store)
 
-    return checked(main)
+    return elaborated(main)
 
 
 def ring(load: dict[str, Any]) -> Kernel:
@@ -69,7 +69,7 @@ def ring(load: dict[str, Any]) -> Kernel:
                     T.mbarrier_arrive(empty)
                 T.copy(acc, C)
 
-    return checked(main)
+    return elaborated(main)
 
 
 def attention(store: dict[str, Any], dtype: str = "float16") -> Kernel:
@@ -97,7 +97,7 @@ def attention(store: dict[str, Any], dtype: str = "float16") -> Kernel:
                 T.gemm(p, v, o)
             T.copy(o, out, **store)
 
-    return checked(main)
+    return elaborated(main)
 
 
 def text(kernel: Kernel) -> str:
@@ -149,7 +149,7 @@ def test_hints_of_copies_in_a_cluster_are_said():
             T.cluster_sync()
             T.copy(t, B[bx, 0:16, 0:64])
 
-    kernel = checked(main)
+    kernel = elaborated(main)
     masked, unaligned = (str(road) for road in losses(kernel, SM90A))
     assert "each block of cluster_mask" in masked
     assert "coalesced_width asks for 8" in unaligned
@@ -171,7 +171,7 @@ def test_hints_of_single_threads_are_said(target):
             for i in T.serial(8):
                 B[tx, i] = own[i]
 
-    found = losses(checked(main), target)
+    found = losses(elaborated(main), target)
     assert [str(road.loss).partition(" ")[0] for road in found] == ["coalesced_width"] * 2
     assert len({road.line for road in found}) == 2
 
@@ -185,7 +185,7 @@ def test_hints_of_a_tile_that_each_thread_has_whole_are_said():
             T.copy(own, B)
             T.copy(A[0:1, 0:1], B[1:2, 1:2], coalesced_width=4)
 
-    first, second = losses(checked(main), SM80)
+    first, second = losses(elaborated(main), SM80)
     assert "eviction_policy" in str(first)
     assert "coalesced_width" in str(second)
 
@@ -204,7 +204,7 @@ def test_results_that_leave_through_shared_memory_keep_their_hints():
             T.gemm(a, b, acc, clear_accum=True)
             T.copy(acc, C, coalesced_width=4)
 
-    kernel = checked(main)
+    kernel = elaborated(main)
     assert losses(kernel, SM80) == []
     roads = to_tir(lower(kernel, SM80), SM80).launches[0].roads
     assert "vectors of 8 bytes" in {road.instruction for road in roads}
