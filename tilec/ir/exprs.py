@@ -132,6 +132,13 @@ def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     return kind(*new)
 
 
+def over(expr: Expr, old: tuple[Expr, ...], new: tuple[Expr, ...]) -> Expr:
+    """As `rebuild`; ``expr`` itself where these are its ``old`` subexpressions."""
+    if all(a is b or a.same_as(b) for a, b in zip(old, new, strict=True)):
+        return expr
+    return rebuild(expr, new)
+
+
 def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     """``expr`` with every subexpression for which ``visit`` gives one replaced, outermost first."""
     replacement = visit(expr)
@@ -140,10 +147,7 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     old = operands(expr)
     if not old:
         return expr
-    new = tuple([transform(part, visit) for part in old])
-    if all(a is b or a.same_as(b) for a, b in zip(old, new, strict=True)):
-        return expr
-    return rebuild(expr, new)
+    return over(expr, old, tuple([transform(part, visit) for part in old]))
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
@@ -155,6 +159,11 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
 
 def _names_some(expr: Expr, values: Mapping[Var, Expr]) -> bool:
     return bool(values) and any(var in values for var in undefined_vars(expr))
+
+
+def lane_of(expr: Expr) -> Expr:
+    """What every lane of a value has where all have the same; other values as they are."""
+    return expr.value if isinstance(expr, tirx.Broadcast) else expr
 
 
 def cast_to(value: Expr, dtype: str) -> Expr:

@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import COMPARE, int_value, operands, rebuild, scalar_dtype, transform, walk
+from tilec.ir.exprs import COMPARE, int_value, operands, over, rebuild, scalar_dtype, transform, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,9 +158,7 @@ class _Wrapping:
 
 def _over_parts(node: Expr, origin: _Origin, made: Callable[[Expr, _Origin], Expr]) -> Expr:
     old = operands(node)
-    new = tuple(made(part, its) for part, its in zip(old, origin.parts, strict=True))
-    unchanged = all(a.same_as(b) for a, b in zip(old, new, strict=True))
-    return node if unchanged else rebuild(node, new)
+    return over(node, old, tuple(made(part, its) for part, its in zip(old, origin.parts, strict=True)))
 
 
 def _meets_place(node: Expr, origin: _Origin) -> bool:

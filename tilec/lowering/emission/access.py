@@ -38,6 +38,11 @@ def bounds_to_test(indices: Sequence[Expr], shape: Sequence[Expr], facts: Facts)
     return conds
 
 
+def exists(load: TensorLoad, facts: Facts) -> bool:
+    """Whether an element is known to be inside of its buffer."""
+    return bounds_to_test(tuple(load.indices), tuple(load.source.shape), facts) == []
+
+
 def _bounds(index: Expr, extent: Expr) -> tuple[Expr, ...]:
     wide = "int64" if "int64" in (dtype_of(index), dtype_of(extent)) else "int32"
     index, extent = convert_index(index, wide), convert_index(extent, wide)

@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.ir import Call, PrimType
 
 from tilec.ir.analysis.ranges import cut
-from tilec.ir.exprs import dtype_of, int_value, loads, scalar_dtype
+from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype
 from tilec.lowering.emission.values import wrapped
 from tilec.lowering.math.vectors import lanes_of, literal, reinterpreted
 
@@ -79,8 +79,8 @@ def _hidden_zero(expr: Expr) -> Expr:
 
 def _float_value(expr: Expr) -> float | None:
     """The number that a literal has in all lanes; None for anything else."""
-    literal_of = expr.value if isinstance(expr, tirx.Broadcast) else expr
-    return float(literal_of.value) if isinstance(literal_of, tirx.FloatImm) else None
+    lane = lane_of(expr)
+    return float(lane.value) if isinstance(lane, tirx.FloatImm) else None
 
 
 def _kept_operation(expr: Expr) -> Expr:
@@ -105,7 +105,7 @@ def _hidden_cast(cast: tirx.Cast) -> Expr:
 
 def _shown_cast(call: Call) -> Expr:
     value, kind = call.args[1], scalar_dtype(call)
-    number = int_value(value.value if isinstance(value, tirx.Broadcast) else value)
+    number = int_value(lane_of(value))
     if number is None:
         return tirx.Cast(dtype_of(call), value)
     return literal(cut(number, kind), kind, lanes_of(call))

@@ -17,7 +17,7 @@ from tvm import tirx
 from tilec.dtypes import DTYPES, DType
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import cut
-from tilec.ir.exprs import dtype_of, int_value, walk
+from tilec.ir.exprs import dtype_of, int_value, lane_of, walk
 from tilec.ir.layout import Layout
 from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
 from tilec.lowering.math.vectors import Vectors, lanes_of, literal, with_lanes
@@ -69,7 +69,7 @@ def convert(value: Expr, dtype: str) -> Expr:
     source = dtype_of(value).partition("x")[0]
     if source == dtype:
         return value
-    number = int_value(value.value if isinstance(value, tirx.Broadcast) else value)
+    number = int_value(lane_of(value))
     if number is not None and dtype.startswith(("int", "uint")):
         return literal(cut(number, dtype), dtype, lanes)
     if dtype == "bool":

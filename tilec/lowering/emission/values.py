@@ -13,7 +13,7 @@ from tvm import tirx
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds, cut
-from tilec.ir.exprs import BINARY, COMPARE, DIVISIONS, LOGIC, dtype_of, int_value, same, scalar_dtype
+from tilec.ir.exprs import BINARY, COMPARE, DIVISIONS, LOGIC, dtype_of, int_value, lane_of, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
 from tilec.lowering.emission.divisions import division
@@ -102,7 +102,7 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
 def wrapped(kind: type, left: Expr, right: Expr) -> Expr | None:
     """A sum, a difference or a product of two integer literals that is beyond their type, of which TVM has
     no number, wrapped around; None for anything else."""
-    a, b = (int_value(side.value if isinstance(side, tirx.Broadcast) else side) for side in (left, right))
+    a, b = (int_value(lane_of(side)) for side in (left, right))
     if kind not in _SUMS or a is None or b is None:
         return None
     number, dtype = _SUMS[kind](a, b), scalar_dtype(left)

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.analysis.long_names import is_long
-from tilec.ir.exprs import int_value, loads, operands
+from tilec.ir.exprs import int_value, lane_of, loads, operands
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -43,8 +43,7 @@ def literal(value: float, dtype: str, lanes: int = 1) -> Expr:
 
 def reinterpreted(dtype: str, bits: Expr) -> Expr:
     """Bits as numbers of another type; of a 0, which TVM would take for a null pointer, the 0 of that."""
-    lane = bits.value if isinstance(bits, tirx.Broadcast) else bits
-    return tirx.const(0, dtype) if int_value(lane) == 0 else tirx.reinterpret(dtype, bits)
+    return tirx.const(0, dtype) if int_value(lane_of(bits)) == 0 else tirx.reinterpret(dtype, bits)
 
 
 def without_range(value: Expr) -> Expr:
@@ -115,8 +114,8 @@ class Vectors:
 
     def name(self, value: Expr, name: str = "t") -> Expr:
         """As `bind`; numbers, variables and loads, which cost nothing twice, stay as they are."""
-        lane = value.value if isinstance(value, tirx.Broadcast) else value
-        return value if isinstance(lane, (Var, TensorLoad, tirx.FloatImm)) else self.bind(value, name)
+        is_known = isinstance(lane_of(value), (Var, TensorLoad, tirx.FloatImm))
+        return value if is_known else self.bind(value, name)
 
     def name_long(self, value: Expr) -> Expr:
         """As `bind` for a long value; others stay as they are. TVM keeps no name of what reads nothing."""

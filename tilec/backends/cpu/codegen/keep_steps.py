@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import Call, Var
 
 from tilec.backends.cpu.math import expanded, is_expanded
-from tilec.ir.exprs import operands, rebuild
+from tilec.ir.exprs import operands, over
 from tilec.lowering.analysis.facts import has_quotient
 from tilec.lowering.emission.long_names import in_array
 
@@ -100,7 +100,7 @@ class _Steps:
             self._held[expr.var] = self.held(expr.var, self.value(expr.value))
             return self.value(expr.body)
         lazy = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in _LAZY
-        made = _over(expr, self._inside if lazy else self.value)
+        made = _mapped(expr, self._inside if lazy else self.value)
         arithmetic = expanded(made) if isinstance(made, Call) else None
         return made if arithmetic is None else self.value(arithmetic)
 
@@ -110,7 +110,7 @@ class _Steps:
             return self._held.get(expr, expr)
         if isinstance(expr, tirx.Let):
             return tirx.Let(expr.var, self._inside(expr.value), self._inside(expr.body))
-        return _over(expr, self._inside)
+        return _mapped(expr, self._inside)
 
     def held(self, var: Var, value: Expr) -> Expr:
         """What has the value of ``var`` from here on."""
@@ -119,8 +119,7 @@ class _Steps:
         return read
 
 
-def _over(expr: Expr, make: Callable[[Expr], Expr]) -> Expr:
+def _mapped(expr: Expr, make: Callable[[Expr], Expr]) -> Expr:
     """An expression over what ``make`` makes of its operands."""
     old = operands(expr)
-    new = tuple(map(make, old))
-    return expr if all(a.same_as(b) for a, b in zip(old, new, strict=True)) else rebuild(expr, new)
+    return over(expr, old, tuple(map(make, old)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
-from tilec.ir.exprs import dtype_of, rebuild, same
+from tilec.ir.exprs import dtype_of, lane_of, rebuild, same
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ def _terms_fenced(expr: Expr) -> Expr:
 
 def _fenced(expr: Expr) -> Expr:
     """The value, rounded; numbers and results of functions are."""
-    if isinstance(_lane(expr), (tirx.FloatImm, Call)):
+    if isinstance(lane_of(expr), (tirx.FloatImm, Call)):
         return expr
     return tirx.call_llvm_pure_intrin(dtype_of(expr), _FENCE, expr)
 
@@ -76,12 +76,7 @@ def _have_common_factor(a: Expr, b: Expr, named: Mapping[Var, Expr]) -> bool:
 
 def _factors(expr: Expr, named: Mapping[Var, Expr]) -> tuple[Expr, ...]:
     """What a product, or what was last stored where it is read, multiplies; nothing for others."""
-    read = _lane(expr)
+    read = lane_of(expr)
     name = read.source if isinstance(read, TensorLoad) else read
-    made = _lane(named.get(name, read))
-    return (_lane(made.a), _lane(made.b)) if isinstance(made, tirx.Mul) else ()
-
-
-def _lane(expr: Expr) -> Expr:
-    """One of lanes that are alike."""
-    return expr.value if isinstance(expr, tirx.Broadcast) else expr
+    made = lane_of(named.get(name, read))
+    return (lane_of(made.a), lane_of(made.b)) if isinstance(made, tirx.Mul) else ()

@@ -17,7 +17,7 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.target import codegen
 
 from tilec.ir.analysis.ranges import SHORT, as_written, bounds
-from tilec.ir.exprs import dtype_of, int_value, loads, operands, rebuild, same, transform, walk
+from tilec.ir.exprs import dtype_of, int_value, loads, operands, over, rebuild, same, transform, walk
 from tilec.lowering.emission.storage import compute_type, convert
 from tilec.lowering.math.vectors import lanes_of, spread
 
@@ -70,8 +70,7 @@ def _replaced(expr: Expr, fused: bool, ctx: LaneContext) -> Expr:
         return name
     sums = isinstance(expr, (tirx.Add, tirx.Sub))
     old = operands(expr)
-    new = tuple(_replaced(part, sums and isinstance(part, tirx.Mul), ctx) for part in old)
-    return expr if all(a.same_as(b) for a, b in zip(old, new, strict=True)) else rebuild(expr, new)
+    return over(expr, old, tuple(_replaced(part, sums and isinstance(part, tirx.Mul), ctx) for part in old))
 
 
 def _looked_up(expr: Expr, ctx: LaneContext) -> Expr | None:

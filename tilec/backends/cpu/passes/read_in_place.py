@@ -25,8 +25,10 @@ from tilec.ir.nodes import Bind, Copy, For, If, Parallel, Pipelined, Stmt, Store
 from tilec.ir.traits import expressions, written
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.uses import addressed_in
+from tilec.lowering.emission.access import exists
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
+from tilec.lowering.passes.bound_products import is_inside
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
@@ -87,9 +89,7 @@ class _InPlace(StagedOperands):
         row = static(copy.dst.extent[-1]) * element_bytes(str(copy.dst.buffer.dtype))
         if row <= self.room or not _is_one_piece(copy):
             return False
-        sizes = zip(copy.src.start, copy.src.extent, copy.src.buffer.shape, strict=True)
-        inside = (tirx.And(start >= 0, start + extent <= size) for start, extent, size in sizes)
-        return all(self.facts.prove(condition) is True for condition in inside)
+        return is_inside(copy.src, self.facts)
 
     def _once(self, load: TensorLoad) -> bool:
         """Whether what is read is an element that a copy has brought, and in none of the loops behind that
@@ -98,13 +98,11 @@ class _InPlace(StagedOperands):
         if tile not in self.sources or tile not in self.copies:
             return False
         _, depth = self.copies[tile]
-        if not all(
+        moves = (
             var is not None and any(uses(index, (var,)) for index in load.indices)
             for var in self.loops[depth:]
-        ):
-            return False
-        places = zip(load.indices, tile.shape, strict=True)
-        return all(self.facts.prove(tirx.And(index >= 0, index < size)) is True for index, size in places)
+        )
+        return all(moves) and exists(load, self.facts)
 
     def _in_place(self, node: Expr) -> Expr | None:
         if not isinstance(node, TensorLoad) or node.source in self.kept or node.source not in self.copies:

@@ -21,11 +21,12 @@ from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, substitute, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import gap, opposite
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.emission.access import bounds_to_test
+from tilec.lowering.emission.access import exists
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _parted(stmt: Stmt, facts: Facts) -> Block:
     store = _only_store(stmt.body)
     if store is None or not same_all(store.indices, stmt.vars):
         return (stmt,)
-    value = _inlined(store.value, stmt.body)
+    value = inlined(store.value, values_of(stmt.body))
     if call_name(value) != "if_then_else":
         return (stmt,)
     cond, first, second = value.args
@@ -107,12 +108,7 @@ def _may_be_read(value: Expr, loop: ThreadLoop, facts: Facts) -> bool:
     """Whether a value may as well be computed where a mask hides it: it reads no tensor, or an element that
     is one for all of the loop and is there."""
     read = [load for load in loads(value) if load.source.scope().startswith("global")]
-    return all(not uses(load, loop.vars) and _is_there(load, facts) for load in read)
-
-
-def _is_there(load: TensorLoad, facts: Facts) -> bool:
-    """Whether an element is known to be inside of its tensor."""
-    return bounds_to_test(tuple(load.indices), tuple(load.source.shape), facts) == []
+    return all(not uses(load, loop.vars) and exists(load, facts) for load in read)
 
 
 def _only_store(body: Block) -> Store | None:
@@ -120,13 +116,6 @@ def _only_store(body: Block) -> Store | None:
     *names, last = body
     plain = isinstance(last, Store) and all(isinstance(stmt, Bind) for stmt in names)
     return last if plain else None  # type: ignore[return-value]
-
-
-def _inlined(expr: Expr, body: Block) -> Expr:
-    for stmt in reversed(body):
-        if isinstance(stmt, Bind):
-            expr = substitute(expr, {stmt.var: stmt.value})
-    return expr
 
 
 def _is_own(value: Expr, store: Store) -> bool:

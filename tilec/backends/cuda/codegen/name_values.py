@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.exprs import LOGIC, choice_of, operands, rebuild, substitute
+from tilec.ir.exprs import LOGIC, choice_of, operands, over, substitute
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -69,7 +69,7 @@ def _bare(expr: Expr, known: dict[Var, Var], names: list[tirx.Stmt]) -> Expr:
     always = 1 if _may_skip(expr) else len(old)
     new = [_bare(part, known, names) for part in old[:always]]
     new += [substitute(part, known) for part in old[always:]]
-    return expr if all(a.same_as(b) for a, b in zip(old, new, strict=True)) else rebuild(expr, tuple(new))
+    return over(expr, old, tuple(new))
 
 
 def _may_skip(expr: Expr) -> bool:

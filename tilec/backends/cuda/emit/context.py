@@ -191,8 +191,9 @@ class DeviceContext(Context):
         if scalar_dtype(value) not in SHORT:
             return super().as_float(expr, value)
         low, high = bounds(self.facts.inline(expr), self.facts.analyzer)
-        share = self._share(expr) if dtype_of(value) == "int32" else None
-        if share is not None and (self.fast_math or (low >= -FEW and high < FEW)):
+        parted = dtype_of(value) == "int32" and (self.fast_math or (low >= -FEW and high < FEW))
+        share = self._share(expr) if parted else None
+        if share is not None:
             return convert(value - share, "float32") + convert(share, "float32")
         if low >= 0 and high < 2 * FEW:
             return FROM_NATURAL.call(convert(value, "uint32"))

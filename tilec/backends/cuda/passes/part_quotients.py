@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, operands, rebuild, same, summands
+from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, operands, over, same, summands
 from tilec.ir.nodes import Bind, If, Kernel, Launch, Stmt, Store
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -52,9 +52,7 @@ class _Parting(ScopedRewrite):
     def _parted(self, expr: Expr) -> Expr:
         """An expression, innermost quotients first."""
         old = operands(expr)
-        new = tuple(map(self._parted, old))
-        if any(not a.same_as(b) for a, b in zip(old, new, strict=True)):
-            expr = rebuild(expr, new)
+        expr = over(expr, old, tuple(map(self._parted, old)))
         if not isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)):
             return expr
         if int_value(expr.b) is not None:
