@@ -41,6 +41,29 @@ def behind_rings(launch: Launch) -> set[Var]:
     return set().union(*found) - ahead - others
 
 
+def turns_of(launch: Launch) -> dict[Var, tuple[int, int | None]]:
+    """For the rings that a producer fills, in launches in which it waits for some to be given back for good:
+    the place of the first statement of the producer that names them, and of that wait, None where there is
+    none. It tells of the first phase of a ring's only stage (`later_tiles`)."""
+    returns = {stmt.barrier: stmt.tiles for stmt in walk(launch.body) if isinstance(stmt, GiveBack)}
+    found: dict[Var, tuple[int, int | None]] = {}
+    for group in (stmt for stmt in launch.body if isinstance(stmt, Group) and not _gives_back(stmt)):
+        ends = {
+            tile: place
+            for place, stmt in enumerate(group.body)
+            if isinstance(stmt, WaitPhase) and int_value(stmt.parity) == 0
+            for tile in returns.get(stmt.barrier, ())
+        }
+        named = [used((stmt,)) for stmt in group.body]
+        tiles = set().union(*named) & rings_of(launch) if ends else set()
+        found |= {tile: (_first(tile, named), ends.get(tile)) for tile in tiles}
+    return found
+
+
+def _first(tile: Var, named: list[set[Var]]) -> int:
+    return next(place for place, tiles in enumerate(named) if tile in tiles)
+
+
 def _meets(group: Group, launch: Launch, count: int, rings: Set[Var]) -> bool:
     """Whether a group comes to a barrier of ``count`` threads between its last use of rings and its next one
     of shared memory."""

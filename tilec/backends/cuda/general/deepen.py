@@ -62,7 +62,7 @@ def deepened(
     """``rings`` with the stages that their loops want, smaller ones first, as far as ``room`` bytes of shared
     memory go, divided by the blocks that a multiprocessor holds as it is; ``most``: as many as are filled."""
     assert target.gpu is not None
-    used = target.gpu.shared_bytes - room + sum(ring.stages * ring.bytes for ring in rings)
+    used = target.gpu.shared_bytes - room + sum(ring.taken for ring in rings)
     blocks = _blocks(launch, loads, used, target)
     free, passages = target.gpu.shared_bytes // blocks - used, _passages(launch)
     shifted = _shifted(launch)

@@ -17,6 +17,7 @@ from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.units import ALIGNMENT
 from tilec.backends.cuda.general.deepen import deepened
 from tilec.backends.cuda.general.fills import fills
+from tilec.backends.cuda.general.later_tiles import laid_over
 from tilec.backends.cuda.general.order import order_of
 from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.passes.place_shared import SMALL
@@ -67,12 +68,15 @@ def with_stages(
         for ring in rings
     }
     rings = [replace(ring, stages=int(min(ring.stages, most[ring.tiles]))) for ring in rings]
+    rings = rings if stays else laid_over(rings, found, launch.body)
     behind = set() if stays else used_behind(launch.body, tiles)
     room = _room({*tiles, *behind}, launch, target) - taken
     room = room if launch.for_rings is None else min(room, launch.for_rings)
     results = [_aligned(tile_bytes(Alloc(tile))) for tile in behind]
     fitted = _fitted(rings, launch, room, results, stays, made)
-    left = room - _staged_bytes(launch) - made - _beyond(fitted, results)
+    staged = _staged_bytes(launch)
+    beside = staged + _beyond(fitted, results) if stays else _beyond(fitted, [*results, staged])
+    left = room - made - beside
     return deepened(fitted, found, launch, program, target, left, most)
 
 
@@ -154,7 +158,7 @@ def _cut(rings: Sequence[Ring], room: int, results: Sequence[int]) -> tuple[Ring
     """The rings with stages taken away until they fit, beside those of the ``results`` of so many bytes that
     their own bytes do not hold; None where they do not with one each."""
     made = list(rings)
-    while sum(ring.stages * ring.bytes for ring in made) + _beyond(made, results) > room:
+    while sum(ring.taken for ring in made) + _beyond(made, results) > room:
         several = [ring for ring in made if ring.stages > 1]
         if not several:
             return None
@@ -165,7 +169,7 @@ def _cut(rings: Sequence[Ring], room: int, results: Sequence[int]) -> tuple[Ring
 
 def _beyond(rings: Sequence[Ring], results: Sequence[int]) -> int:
     """Bytes of results that do not lie where rings were, one behind the other."""
-    left = sum(ring.stages * ring.bytes for ring in rings if ring.bytes > SMALL)
+    left = sum(ring.taken for ring in rings if ring.bytes > SMALL)
     total = 0
     for size in results:
         total += size if size > left else 0

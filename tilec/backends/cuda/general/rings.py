@@ -54,7 +54,8 @@ _STAGES = 2
 class Ring:
     """Tiles that are loaded together: ``bytes`` of one stage, of which loads bring ``brought``, and
     ``stages`` of them. ``by_products``: nothing but products uses them; ``by_threads``: threads load them,
-    not TMA; ``is_fenced``: those who wait make what cp.async brings visible to wgmma."""
+    not TMA; ``is_fenced``: those who wait make what cp.async brings visible to wgmma. ``over``: the tiles of
+    another ring, where it lies once they are given back."""
 
     tiles: tuple[Var, ...]
     stages: int
@@ -63,6 +64,12 @@ class Ring:
     by_products: bool
     by_threads: bool
     is_fenced: bool
+    over: tuple[Var, ...] = ()
+
+    @property
+    def taken(self) -> int:
+        """Bytes of all stages that no other ring has."""
+        return 0 if self.over else self.stages * self.bytes
 
     @property
     def name(self) -> str:

@@ -381,12 +381,19 @@ class _Roles:
         made: Block = (
             *names,
             *ahead,
+            *self._under(ring),
             WaitPhase(self.empty[ring], stage, tirx.bitwise_xor(parity, one)),
             *brought,
             *behind,
         )
         alone = not ring.by_threads and self.loading > _WARP
         return (Group(self.threads, _WARP, made),) if alone else made
+
+    def _under(self, ring: Ring) -> Block:
+        """Waits for the tiles where a ring will lie, which are filled once."""
+        zero = tirx.const(0, "int32")
+        under = [each for each in self.rings if ring.over and each.tiles == ring.over]
+        return tuple(WaitPhase(self.empty[each], zero, zero) for each in under)
 
     def _threads(self, load: Load, ring: Ring, stage: Var, ahead: list[Stmt]) -> Block:
         """A load by all threads, each of which arrives when its part is there. What it looks up goes

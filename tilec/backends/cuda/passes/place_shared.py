@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.behind_rings import behind_rings, rings_of
+from tilec.backends.cuda.analysis.behind_rings import behind_rings, rings_of, turns_of
 from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.analysis.units import ALIGNMENT, alignment_of, tiles_of_units
@@ -73,10 +73,15 @@ def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
 
 
 def _with_rings(launch: Launch) -> dict[Var, Lifetime]:
-    """The lifetimes of rings and of the tiles behind them, where there are both."""
-    behind = behind_rings(launch)
-    rings = rings_of(launch) if behind else set()
-    return dict.fromkeys(rings, Lifetime(0, 0)) | dict.fromkeys(behind, Lifetime(1, 1))
+    """The lifetimes of rings, of those that lie over others, and of the tiles behind them."""
+    behind, turns = behind_rings(launch), turns_of(launch)
+    if not behind and not turns:
+        return {}
+    last = 1 + max((place for _, place in turns.values() if place is not None), default=0)
+    lives = dict.fromkeys(rings_of(launch), Lifetime(0, last))
+    for tile, (first, end) in turns.items():
+        lives[tile] = Lifetime(first, last if end is None else end)
+    return lives | dict.fromkeys(behind, Lifetime(last + 1, last + 1))
 
 
 def _in_turn(launch: Launch, brief: bool, on_rings: bool) -> list[Alloc]:
