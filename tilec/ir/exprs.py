@@ -40,9 +40,18 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
 }
 
 
+#: Names of types by their addresses: TVM has one object for each type, which is kept here, so that no other
+#: gets its address. It takes four times as long to spell one.
+_NAMES: dict[int, tuple[Any, str]] = {}
+
+
 def dtype_of(expr: Expr) -> str:
     """The dtype of an expression as TVM names it, lanes included."""
-    return str(expr.ty.dtype)
+    ty = expr.ty
+    known = _NAMES.get(ty.__chandle__())
+    if known is None:
+        known = _NAMES[ty.__chandle__()] = (ty, str(ty.dtype))
+    return known[1]
 
 
 def scalar_dtype(expr: Expr) -> str:
