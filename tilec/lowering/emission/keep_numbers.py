@@ -23,12 +23,11 @@ from tvm.ir import Call, PrimType
 
 from tilec.ir.analysis.ranges import cut
 from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype
+from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.values import wrapped
 from tilec.lowering.math.vectors import lanes_of, literal, reinterpreted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from tvm.ir import Expr
 
 _PREFIX = "tilec_numbers_"
@@ -43,26 +42,18 @@ def hide_numbers() -> Any:
     arithmetic = [(kind, _hidden) for kind in _KINDS.values()]
     of_zero = [(kind, _hidden_zero) for kind in _OF_ZERO.values()]
     rest = [(Call, _hidden_bits), (tirx.Cast, _hidden_cast)]
-    return _pass([*arithmetic, *of_zero, *rest], "tilec.HideNumbers")
+    rewritten = [*arithmetic, *of_zero, *rest]
+    return body_pass("HideNumbers", lambda _function: rewritten)
 
 
 def show_numbers() -> Any:
     """The pass behind it."""
-    return _pass([(Call, _shown)], "tilec.ShowNumbers")
+    return body_pass("ShowNumbers", lambda _function: [(Call, _shown)])
 
 
 def part_unequal() -> Any:
     """The last pass: every `!=` of floats as LLVM is to have it."""
-    return _pass([(tirx.NE, _unequal)], "tilec.PartUnequal")
-
-
-def _pass(rewritten: Sequence[tuple[Any, Callable[[Any], Expr]]], name: str) -> Any:
-    import tvm_ffi
-
-    def mapped(function: Any, _module: Any, _context: Any) -> Any:
-        return function.with_body(tvm_ffi.structural_map(function.body, rewritten))
-
-    return tirx.transform.prim_func_pass(mapped, opt_level=0, name=name)
+    return body_pass("PartUnequal", lambda _function: [(tirx.NE, _unequal)])
 
 
 def _hidden(expr: Expr) -> Expr:

@@ -20,6 +20,7 @@ from tvm import tirx
 from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.analysis.ranges import BEYOND_TYPE
 from tilec.ir.exprs import dtype_of, loads
+from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.keep_numbers import hide_numbers, show_numbers
 from tilec.lowering.math.vectors import lanes_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import tvm
     from tvm.ir import Expr, Var
 
+    from tilec.lowering.emission.body_passes import Rewrite
 
 #: What TVM says of a number that does not fit its type.
 _OVERFLOW = re.compile("exceeds range|exceeds maximum|negative uint")
@@ -47,9 +49,8 @@ def with_names_kept(run: Callable[[Any], tvm.IRModule]) -> tvm.IRModule:
 
 def _keep_names(*, conditions: bool = False) -> Any:
     """The pass of functions of TVM that keeps long names, and those of ``conditions``."""
-    import tvm_ffi
 
-    def kept(function: Any, _module: Any, _context: Any) -> Any:
+    def rewrites(_function: tirx.PrimFunc) -> list[Rewrite]:
         names = LongNames()
 
         def bind(stmt: tirx.Bind) -> tirx.Stmt:
@@ -58,9 +59,9 @@ def _keep_names(*, conditions: bool = False) -> Any:
             long = names.has(stmt.var, stmt.value) or (conditions and dtype_of(stmt.value) == "bool")
             return _kept(stmt) if long else stmt
 
-        return function.with_body(tvm_ffi.structural_map(function.body, [(tirx.Bind, bind)]))
+        return [(tirx.Bind, bind)]
 
-    return tirx.transform.prim_func_pass(kept, opt_level=0, name="tilec.KeepLongNames")
+    return body_pass("KeepLongNames", rewrites)
 
 
 def in_array(var: Var, value: Expr, scope: str = "global") -> tuple[list[tirx.Stmt], Expr]:

@@ -17,6 +17,7 @@ from tvm.ir import Call, Var
 from tilec.backends.cpu.math import expanded, is_expanded
 from tilec.ir.exprs import operands, over
 from tilec.lowering.analysis.facts import has_quotient
+from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.long_names import in_array
 
 if TYPE_CHECKING:
@@ -30,13 +31,8 @@ _LAZY = ("tirx.if_then_else", "prim.if_then_else")
 
 def keep_steps() -> Any:
     """The pass of functions of TVM that does so."""
-    import tvm_ffi
-
-    def kept(function: Any, _module: Any, _context: Any) -> Any:
-        rewritten = [(tirx.Bind, _bind), (tirx.BufferStore, _store), (tirx.Evaluate, _evaluate)]
-        return function.with_body(tvm_ffi.structural_map(function.body, rewritten))
-
-    return tirx.transform.prim_func_pass(kept, opt_level=0, name="tilec.KeepSteps")
+    rewritten = [(tirx.Bind, _bind), (tirx.BufferStore, _store), (tirx.Evaluate, _evaluate)]
+    return body_pass("KeepSteps", lambda _function: rewritten)
 
 
 def _bind(stmt: tirx.Bind) -> tirx.Stmt:

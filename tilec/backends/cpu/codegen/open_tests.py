@@ -16,11 +16,14 @@ from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, same, substitute
+from tilec.lowering.emission.body_passes import body_pass
 
 if TYPE_CHECKING:
     from collections.abc import Set
 
     from tvm.ir import Expr, Var
+
+    from tilec.lowering.emission.body_passes import Rewrite
 
 #: Bits of what a wider vector may be narrowed to.
 NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
@@ -28,12 +31,11 @@ NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 def open_tests() -> Any:
     """The pass of functions of TVM that does so."""
-    import tvm_ffi
 
-    def mapped(function: Any, _module: Any, _context: Any) -> Any:
+    def rewrites(function: tirx.PrimFunc) -> list[Rewrite]:
         counters = {loop.loop_var for loop in _found(function.body, tirx.For) if _is_counted(loop)}
         if not counters:
-            return function
+            return []
         *_, begin, _end = function.params
         zero = tirx.min(begin, tirx.const(0, "int64"))
 
@@ -44,9 +46,9 @@ def open_tests() -> Any:
                 return stmt
             return tirx.IfThenElse(all_of(new), stmt.then_case, stmt.else_case)
 
-        return function.with_body(tvm_ffi.structural_map(function.body, [(tirx.IfThenElse, opened)]))
+        return [(tirx.IfThenElse, opened)]
 
-    return tirx.transform.prim_func_pass(mapped, opt_level=0, name="tilec.OpenTests")
+    return body_pass("OpenTests", rewrites)
 
 
 def _found(body: Any, kind: type) -> list[Any]:

@@ -15,11 +15,14 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from tilec.ir.exprs import dtype_of, lane_of, rebuild, same
+from tilec.lowering.emission.body_passes import body_pass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tvm.ir import Expr, Var
+
+    from tilec.lowering.emission.body_passes import Rewrite
 
 _EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
 _FENCE = "llvm.arithmetic.fence"
@@ -27,9 +30,8 @@ _FENCE = "llvm.arithmetic.fence"
 
 def round_alike() -> Any:
     """The pass of functions of TVM that does so."""
-    import tvm_ffi
 
-    def mapped(function: Any, _module: Any, _context: Any) -> Any:
+    def rewrites(_function: tirx.PrimFunc) -> list[Rewrite]:
         named: dict[Var, Expr] = {}
 
         def name(stmt: tirx.Bind) -> tirx.Bind:
@@ -44,10 +46,9 @@ def round_alike() -> Any:
             alike = dtype_of(expr).startswith("float") and _have_common_factor(expr.a, expr.b, named)
             return tirx.Sub(_fenced(expr.a), _fenced(expr.b)) if alike else expr
 
-        kinds = [(tirx.Bind, name), (tirx.BufferStore, store), (Call, _exponential), (tirx.Sub, difference)]
-        return function.with_body(tvm_ffi.structural_map(function.body, kinds))
+        return [(tirx.Bind, name), (tirx.BufferStore, store), (Call, _exponential), (tirx.Sub, difference)]
 
-    return tirx.transform.prim_func_pass(mapped, opt_level=0, name="tilec.RoundAlike")
+    return body_pass("RoundAlike", rewrites)
 
 
 def _exponential(call: Call) -> Call:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.exprs import LOGIC, choice_of, operands, over, substitute
+from tilec.ir.exprs import LOGIC, choice_of, operands, over, substitute, walk
+from tilec.lowering.emission.body_passes import body_pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -22,19 +23,13 @@ if TYPE_CHECKING:
 
 def name_values() -> Any:
     """The pass of functions of TVM that does so."""
-    import tvm_ffi
-
     rewritten = [
         (tirx.BufferStore, _store),
         (tirx.Bind, lambda stmt: _with_names(stmt, stmt.value, lambda value: tirx.Bind(stmt.var, value))),
         (tirx.Evaluate, lambda stmt: _with_names(stmt, stmt.value, tirx.Evaluate)),
         (tirx.IfThenElse, _branch),
     ]
-
-    def named(function: Any, _module: Any, _context: Any) -> Any:
-        return function.with_body(tvm_ffi.structural_map(function.body, rewritten))
-
-    return tirx.transform.prim_func_pass(named, opt_level=0, name="tilec.NameValues")
+    return body_pass("NameValues", lambda _function: rewritten)
 
 
 def _store(stmt: tirx.BufferStore) -> tirx.Stmt:
@@ -51,6 +46,8 @@ def _branch(stmt: tirx.IfThenElse) -> tirx.Stmt:
 
 def _with_names(stmt: tirx.Stmt, value: Expr, made: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
     """``stmt``, of which ``value`` is a part, with the names of that in front; ``made`` of another value."""
+    if not any(type(node) is tirx.Let for node in walk(value)):
+        return stmt
     names: list[tirx.Stmt] = []
     bare = _bare(value, {}, names)
     return tirx.SeqStmt([*names, made(bare)]) if names else stmt
