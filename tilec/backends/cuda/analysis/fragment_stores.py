@@ -157,9 +157,9 @@ def _by_pairs(store: Store, fragment: Var, places: np.ndarray) -> FragmentStore 
     for lane_bit, pair_bit in bits if pairs & (pairs - 1) == 0 else bits[:1]:
         moved = numbers[None, :] ^ np.where(lanes & lane_bit, pair_bit, 0)[:, None]
         chosen = np.take_along_axis(places, np.broadcast_to(moved, places.shape), axis=2)
-        ways = max(bank_conflicts(chosen[0, :, pair].tolist(), 4, 2) for pair in range(pairs))
-        steps = _steps(chosen) if ways == 1 else None
-        if steps is not None:
+        steps = _steps(chosen)
+        ways = (bank_conflicts(chosen[0, :, pair].tolist(), 4, 2) for pair in range(pairs))
+        if steps is not None and all(each == 1 for each in ways):
             return FragmentStore(store, fragment, steps, False, lane_bit, pair_bit)
     return None
 
