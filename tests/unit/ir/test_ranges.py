@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm import sym, tirx
 
-from tilec.ir.analysis.ranges import as_data_has_it, as_written, bounds
+from tilec.ir.analysis.ranges import as_data_has_it, as_types_have_it, as_written, bounds
 from tilec.ir.exprs import same
 
 BYTE, WORD = tirx.Var("byte", "uint8"), tirx.Var("word", "int32")
@@ -28,6 +28,14 @@ def number(value: int, dtype: str = "int32"):
 )
 def test_bounds_hold_for_arithmetic_of_the_type(expr, least, most):
     assert bounds(expr, sym.Analyzer()) == (least, most)
+
+
+def test_casts_that_hold_every_value_stay_what_they_are():
+    x, analyzer = tirx.Var("x", "int32"), sym.Analyzer()
+    wide = tirx.Cast("int64", x + 1) * tirx.const(3, "int64")
+    assert as_types_have_it(wide, analyzer).same_as(wide)
+    narrow = tirx.Cast("int64", tirx.Cast("int8", x))
+    assert not same(as_types_have_it(narrow, analyzer), narrow)
 
 
 def test_a_chain_of_sums_is_asked_for_data_once():

@@ -3,6 +3,7 @@ which TVM's analyzer, which takes all arithmetic for that of whole numbers, draw
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import tvm
@@ -35,6 +36,7 @@ BEYOND_TYPE = (ValueError, tvm.error.InternalError)
 SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 
 
+@cache
 def limits(dtype: str) -> tuple[int, int]:
     """The lowest and the highest number of an integer type."""
     bits = int(dtype.lstrip("uint"))
@@ -47,6 +49,7 @@ def cut(number: int, dtype: str) -> int:
     return (number - low) % (high - low + 1) + low
 
 
+@cache
 def has_all(dtype: str, other: str) -> bool:
     """Whether an integer type has all numbers of another one."""
     (low, high), (least, most) = limits(dtype), limits(other)
@@ -259,7 +262,8 @@ def with_bits(expr: Expr, analyzer: Analyzer) -> Expr:
             return made
         return tirx.BitwiseAnd(made, tirx.const((1 << most.bit_length()) - 1, scalar_dtype(node)))
 
-    return transform(expr, visit)
+    joined = any(type(node) in (tirx.BitwiseXor, tirx.BitwiseOr) for node in walk(expr))
+    return transform(expr, visit) if joined else expr
 
 
 def _is_hidden(node: Expr) -> bool:
@@ -269,7 +273,8 @@ def _is_hidden(node: Expr) -> bool:
 def _is_suspect(node: Expr) -> bool:
     kind = type(node)
     if kind is tirx.Cast:
-        return "int" in scalar_dtype(node) and "int" in scalar_dtype(node.value)
+        made, given = scalar_dtype(node), scalar_dtype(node.value)
+        return "int" in made and "int" in given and not has_all(made, given)
     return kind in _WRAPPING and scalar_dtype(node).startswith("uint")
 
 
@@ -278,9 +283,7 @@ def _opaque(node: Expr, analyzer: Analyzer) -> Expr:
     if isinstance(node, tirx.Cast):
         inner = as_types_have_it(node.value, analyzer)
         made = tirx.Cast(node.ty, inner)
-        return (
-            made if has_all(dtype, scalar_dtype(inner)) or _holds(dtype, inner, analyzer) else _hidden(made)
-        )
+        return made if _holds(dtype, inner, analyzer) else _hidden(made)
     made = type(node)(as_types_have_it(node.a, analyzer), as_types_have_it(node.b, analyzer))
     return made if stays_inside(made, analyzer) else _hidden(made)
 

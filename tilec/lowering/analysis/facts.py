@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -56,14 +56,14 @@ Answer = TypeVar("Answer")
 
 
 class _Answers(Generic[Answer]):
-    """What was found out about expressions, each remembered as long as nothing new is known."""
+    """What was found out about expressions, remembered."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], list[tuple[Expr, Answer]]] = {}
+        self._found: dict[tuple[Hashable, int], list[tuple[Expr, Answer]]] = {}
 
-    def of(self, state: int, expr: Expr, find: Callable[[Expr], Answer]) -> Answer:
-        """The answer of ``find`` in a ``state`` of knowledge."""
-        found = self._found.setdefault((state, tvm_ffi.structural_hash(expr)), [])
+    def of(self, about: Hashable, expr: Expr, find: Callable[[Expr], Answer]) -> Answer:
+        """The answer of ``find``, which depends on nothing but ``about``, such as a state of knowledge."""
+        found = self._found.setdefault((about, tvm_ffi.structural_hash(expr)), [])
         for earlier, answer in found:
             if same(earlier, expr):
                 return answer
@@ -102,6 +102,8 @@ class Facts:
         self._forms: _Answers[Expr] = _Answers()
         self._inlined: _Answers[Expr] = _Answers()
         self._of_data: _Answers[Expr] = _Answers()
+        self._linear_forms: _Answers[list[Expr]] = _Answers()
+        self._assumed: _Answers[int] = _Answers()
         if self.analyzer.is_z3_enabled:
             self.analyzer.set_z3_rlimit(1)
         self._dims = {dim.var for dim in kernel.dims if dim.var is not None}
@@ -299,17 +301,21 @@ class Facts:
     def _is_at_least_known(self, left: Expr) -> bool:
         """`_follows`; an error of `BEYOND_TYPE` where a number is. Each form of ``left`` is compared once:
         most ranges are of variables that it does not mention."""
-        found = self._exceeds_known(left)
+        found, mentioned = self._exceeds_known(left), set(undefined_vars(left))
         for var, low, high in self._latest():
-            if found or var not in set(undefined_vars(left)):
+            if found or var not in mentioned:
                 continue
-            linear = linear_in(left, [var])
+            linear = self._linear_in(left, var)
             factor = int_value(linear[0]) if linear else None
             end = None if factor is None else _at(linear, low if factor > 0 else high)
             if end is not None:
                 left = self._proof_form(end)
-                found = self._exceeds_known(left)
+                found, mentioned = self._exceeds_known(left), set(undefined_vars(left))
         return found
+
+    def _linear_in(self, expr: Expr, var: Var) -> list[Expr]:
+        """`linear_in`, which proofs ask again and again."""
+        return self._linear_forms.of(var, expr, lambda it: linear_in(it, [var]))
 
     def _latest(self) -> list[tuple[Var, Expr, Expr]]:
         """The ranges, the last ones first; in scaled proofs first those of what nothing known mentions."""
@@ -328,8 +334,22 @@ class Facts:
         return any(
             self._exceeds(left, known, times)
             for known in self._gaps
-            for times in (_times(left, known) if self._scaled else (1,))
+            for times in (self._times(left, known) if self._scaled else (1,))
         )
+
+    def _times(self, left: Expr, known: Expr) -> tuple[int, ...]:
+        """1, and how many times ``left`` has a variable of ``known``, where that is whole and fits the
+        type."""
+        var = next((var for var in undefined_vars(known) if not tirx.is_buffer_var(var)), None)
+        if var is None:
+            return (1,)
+        ours, theirs = (self._linear_in(expr, var) for expr in (left, known))
+        wanted, given = (int_value(linear[0]) if linear else None for linear in (ours, theirs))
+        times = wanted // given if wanted and given and wanted % given == 0 else 1
+        if times <= 1:
+            return (1,)
+        most = max((abs(node.value) for node in walk(known) if isinstance(node, tirx.IntImm)), default=0)
+        return (1, times) if times <= limits(dtype_of(known))[1] // max(most, 1) else (1,)
 
     def _exceeds(self, left: Expr, known: Expr, times: int) -> bool:
         """Whether ``left`` is positive if it is compared with so many times what is 1 at least."""
@@ -353,7 +373,7 @@ class Facts:
         for var, low, high in reversed(self._ranges):
             if var not in left:
                 continue
-            linear = linear_in(expr, [var])
+            linear = self._linear_in(expr, var)
             factor = int_value(linear[0]) if linear else None
             if factor is None:
                 continue
@@ -397,11 +417,12 @@ class Facts:
 
     @contextmanager
     def assume(self, cond: Expr, value: bool = True) -> Iterator[None]:
-        """Within the context ``cond`` is ``value``. A false conjunction of several parts tells nothing."""
+        """Within the context ``cond`` is ``value``. A false conjunction of several parts tells nothing. Who
+        assumes the same in the same state of knowledge comes to the same one."""
         cond = self._faithful(cond)
         parts = conjuncts(cond)
         before, gaps, state = len(self._known), len(self._gaps), self._state
-        inside = self._state = next(self._states)
+        inside = self._state = self._assumed.of((state, value), cond, lambda _: next(self._states))
         if value or len(parts) == 1:
             self._known += [(as_written(part), value) for part in parts]
         opaque = _is_opaque(cond)
@@ -480,18 +501,6 @@ def _at(linear: Sequence[Expr], end: Expr) -> Expr | None:
         if abs(times * number) + beside > limits(dtype_of(rest))[1]:
             return None
     return rest + factor * end
-
-
-def _times(left: Expr, known: Expr) -> tuple[int, ...]:
-    """1, and how many times ``left`` has a variable of ``known``, where that is whole and fits the type."""
-    var = next((var for var in undefined_vars(known) if not tirx.is_buffer_var(var)), None)
-    if var is None:
-        return (1,)
-    ours, theirs = (linear_in(expr, [var]) for expr in (left, known))
-    wanted, given = (int_value(linear[0]) if linear else None for linear in (ours, theirs))
-    times = wanted // given if wanted and given and wanted % given == 0 else 1
-    most = max((abs(node.value) for node in walk(known) if isinstance(node, tirx.IntImm)), default=0)
-    return (1, times) if 1 < times <= limits(dtype_of(known))[1] // max(most, 1) else (1,)
 
 
 def gap(cond: Expr) -> Expr | None:
