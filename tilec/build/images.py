@@ -26,23 +26,25 @@ def image_of(kernel: Kernel, target: Target, made: Store | None) -> Image:
     from tilec.backends.to_tir import to_tir
 
     lowered = to_tir(lower(kernel, target), target)
+    text = _code_text(lowered, target)
+    prefix = _prefix(lowered, text)
     if made is None:
-        return _compiled(lowered, target)
+        return _compiled(lowered, target, prefix)
     told = [repr((launch.notes, launch.roads, launch.place)) for launch in lowered.launches]
-    key = digest(_code_text(lowered, target), *told)
+    key = digest(text, *told)
     found = made.get(_KIND, key)
     if found is None:
-        image = _compiled(lowered, target)
+        image = _compiled(lowered, target, prefix)
         made.put(_KIND, key, _encoded(image))
         return image
     head, _, code = found.partition(b"\n")
     return read_image(json.loads(head), code)
 
 
-def _compiled(lowered: LoweredKernel, target: Target) -> Image:
+def _compiled(lowered: LoweredKernel, target: Target, prefix: str) -> Image:
     from tilec.backends.base import backend_of
 
-    return backend_of(target).generator().compile_kernel(lowered, target, symbol_prefix(lowered, target))
+    return backend_of(target).generator().compile_kernel(lowered, target, prefix)
 
 
 def _encoded(image: Image) -> bytes:
@@ -53,7 +55,11 @@ def _encoded(image: Image) -> bytes:
 def symbol_prefix(lowered: LoweredKernel, target: Target) -> str:
     """A name for the functions of a variant: those with the same name are the same, and adding variants to a
     manifest renames none."""
-    return f"{lowered.name}_{digest(_code_text(lowered, target))[:12]}"
+    return _prefix(lowered, _code_text(lowered, target))
+
+
+def _prefix(lowered: LoweredKernel, text: str) -> str:
+    return f"{lowered.name}_{digest(text)[:12]}"
 
 
 def _code_text(lowered: LoweredKernel, target: Target) -> str:
