@@ -13,7 +13,7 @@ from memory_ends import at_the_end
 import tilec
 import tilec.language as T
 from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
-from tilec.ir.nodes import Alloc, Parallel, walk
+from tilec.ir.nodes import Alloc, For, Parallel, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
@@ -62,6 +62,26 @@ def strided(length, step=2):
     return main
 
 
+def of_channels(length):
+    """Windows of a row times the weights of several channels, under a test of whether there is a window."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((2 * length + 5,), "float32"),
+        W: T.Tensor((8, 5), "float32"),
+        Y: T.Tensor((8, length), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(length, 64), threads=32) as bx:
+            for o, i in T.Parallel(8, 64):
+                if bx * 64 + i < length:
+                    total = T.alloc_var("float32", init=0.0)
+                    for k in T.serial(5):
+                        total += X[(bx * 64 + i) * 2 + k] * W[o, k]
+                    Y[o, bx * 64 + i] = total
+
+    return main
+
+
 def rows(kind):
     """Sums of rows times a tile, whose loops are as long as the iteration says by its number, a variable or a
     tensor; or all alike."""
@@ -86,15 +106,23 @@ def rows(kind):
     return main
 
 
-def joined(function: Any, target: str = "x86-64-v4") -> list[int]:
-    """How many variables for sums each loop of the first Parallel has."""
+def parts_of(function: Any, target: str) -> list[Parallel]:
+    """The loops that do together what the first Parallel does, on a target."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
     (loop,) = [stmt for stmt in walk(kernel.body) if isinstance(stmt, Parallel)]
-    ctx: Any = SimpleNamespace(target=parse_target(target))
-    lane = len(loop.vars) - 1
+    return joined_iterations(loop, len(loop.vars) - 1, context(target))
+
+
+def context(target: str) -> Any:
+    """What of a context the number of iterations depends on."""
+    return SimpleNamespace(target=parse_target(target))
+
+
+def joined(function: Any, target: str = "x86-64-v4") -> list[int]:
+    """How many variables for sums each loop of the first Parallel has."""
     found = []
-    for part in joined_iterations(loop, lane, ctx):
-        wide, _ = joined_vectors(part, lane, ctx) or (part, [])
+    for part in parts_of(function, target):
+        wide, _ = joined_vectors(part, len(part.vars) - 1, context(target)) or (part, [])
         sums = [stmt for stmt in walk(wide.body) if isinstance(stmt, Alloc)]
         found.append(sum(str(stmt.buffer.dtype) == "float32" for stmt in sums))
     return found
@@ -115,6 +143,21 @@ def joined(function: Any, target: str = "x86-64-v4") -> list[int]:
 )
 def test_how_many_run_at_a_time(function, target, found):
     assert joined(function, target) == found
+
+
+def test_a_branch_of_all_iterations_has_one_loop():
+    (part,) = parts_of(of_channels(100), "x86-64-v3")
+    assert sum(isinstance(stmt, For) for stmt in walk(part.body)) == 1
+    assert sum(isinstance(stmt, Alloc) for stmt in walk(part.body)) == 8
+
+
+@pytest.mark.parametrize("length", [64, 101])
+def test_windows_of_channels_behind_a_test(length):
+    X, W = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((2 * length + 5,), (8, 5)))
+    Y = at_the_end(np.zeros((8, length), np.float32))
+    tilec.compile(of_channels(length), target="cpu")(X, W, Y)
+    windows = np.lib.stride_tricks.sliding_window_view(X, 5)[: 2 * length : 2]
+    np.testing.assert_allclose(Y, W @ windows.T, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("size", "channels"), [(13, 32), (16, 20)])

@@ -262,9 +262,11 @@ class _Joined:
         them hold. Nothing in front of the last one changes what they read."""
         branches = [stmt for stmt in row if isinstance(stmt, If)]
         conds = [branch.cond for branch in branches]
-        if any(uses(cond, (self.lane,)) or next(loads(cond), None) is not None for cond in conds):
+        alike = all(same(cond, conds[0]) for cond in conds)
+        parted = not alike and any(uses(cond, (self.lane,)) for cond in conds)
+        if parted or any(next(loads(cond), None) is not None for cond in conds):
             return row
         inner = [self.bodies(blocks) for blocks in zip(*map(children, branches), strict=True)]
-        if all(same(cond, conds[0]) for cond in conds):
+        if alike:
             return [replace(first, then=inner[0], orelse=inner[1])]
         return [replace(first, cond=all_of(conds), then=inner[0], orelse=copied(tuple(row)))]
