@@ -237,11 +237,12 @@ def linear_in(expr: Expr, variables: Sequence[Var]) -> list[Expr]:
     linear. Casts of indices to 64 bits do not count."""
     if not any(isinstance(node, tirx.Cast) for node in walk(expr)):
         return list(sym.detect_linear_equation(expr, list(variables)))
-    twins = {var: tirx.Var(str(var.name), "int64") for var in variables}
+    narrow = [var for var in variables if dtype_of(var) != "int64"]
+    twins = {var: tirx.Var(str(var.name), "int64") for var in narrow}
     expr = transform(expr, lambda node: _spread(node, twins))
     if uses(expr, twins):
         return []
-    return list(sym.detect_linear_equation(expr, list(twins.values())))
+    return list(sym.detect_linear_equation(expr, [twins.get(var, var) for var in variables]))
 
 
 def _spread(node: Expr, twins: Mapping[Var, Expr]) -> Expr | None:
