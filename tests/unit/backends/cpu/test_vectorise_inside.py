@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -257,6 +258,34 @@ def bits(kind, dtype):
     return main
 
 
+def ragged():
+    """Rows from one offset to the next: quotients by their largest element, and a sum that looks up."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(
+        ends: T.Tensor((ROWS + 1,), "int32"),
+        x: T.Tensor((n,), "float32"),
+        at: T.Tensor((n,), "int32"),
+        w: T.Tensor((50,), "float32"),
+        y: T.Tensor((n,), "float32"),
+        z: T.Tensor((ROWS,), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(ROWS):
+                most = T.alloc_var("float32", init=0.0)
+                total = T.alloc_var("float32", init=0.0)
+                for k in T.serial(ends[i], ends[i + 1]):
+                    most = T.max(most, x[k])
+                for k in T.serial(ends[i], ends[i + 1]):
+                    total += x[k] * w[at[k]]
+                for k in T.serial(ends[i], ends[i + 1]):
+                    y[k] = x[k] / most
+                z[i] = total
+
+    return main
+
+
 def lanes(function: Any) -> list[str]:
     """The variables of the Parallel loops that the pass leaves."""
     kernel = elaborate(function, name="kernel", dims={}, args={}, config={}, open_dims=True)
@@ -287,10 +316,35 @@ def lanes(function: Any) -> list[str]:
         (bits("or", "int32"), ["j"]),
         (classes(24, 9, found=True), ["i"]),
         (classes(24, 9, writes=True), ["d"]),
+        (ragged(), ["k_trip", "k_trip", "k_trip"]),
     ],
 )
 def test_which_loops_take_the_lanes(function, found):
     assert lanes(function) == found
+
+
+@pytest.mark.parametrize(("shift", "back"), [(0, 0), (-3, 0), (3, 0), (0, 50)])
+def test_rows_from_one_offset_to_the_next(shift, back):
+    """Of any length; where offsets lie outside of the tensor there are zeros, and rows that end in front of
+    where they begin are empty (the next ones share elements with others, so that sums alone are compared)."""
+    lengths = RANDOM.integers(0, 40, ROWS)
+    ends = np.append(np.zeros(1), lengths.cumsum()).astype(np.int32)
+    size = int(ends[-1])
+    ends[1:-1:5] -= back
+    ends += shift
+    x = RANDOM.random(size, dtype=np.float32) + 1
+    at, w = RANDOM.integers(-9, 60, size, dtype=np.int32), RANDOM.random(50, dtype=np.float32)
+    y, z = np.zeros(size, np.float32), np.zeros(ROWS, np.float32)
+    tilec.compile(ragged(), target="cpu")(ends, x, at, w, y, z)
+    wanted, sums = np.zeros(size, np.float32), np.zeros(ROWS, np.float32)
+    for row, (first, last) in enumerate(pairwise(ends)):
+        there = np.arange(max(first, 0), min(last, size))
+        found = np.where((at[there] >= 0) & (at[there] < 50), w[np.clip(at[there], 0, 49)], 0)
+        sums[row] = x[there] @ found
+        wanted[there] = x[there] / x[there].max(initial=0)
+    np.testing.assert_allclose(z, sums, rtol=1e-4, atol=1e-4)
+    if not back:
+        np.testing.assert_allclose(y, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [T.serial, T.unroll])

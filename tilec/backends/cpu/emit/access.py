@@ -174,7 +174,7 @@ def read_existing(storage: Storage, indices: Sequence[Expr], exists: Expr, ctx: 
     if ctx.moving:
         return None
     if has_first_lanes(ctx.target, storage.dtype):
-        return lanes_that_exist(base, index, exists, storage.dtype, ctx.functions)
+        return lanes_that_exist(base, index, exists, storage.dtype, ctx.target, ctx.functions)
     converts = storage.dtype != "float16" or ctx.target.has_half_conversions
     return None if ctx.light and converts else _read_by_lane(storage, index, exists, ctx)
 

@@ -57,6 +57,26 @@ define linkonce_odr hidden {vector} @{name}(ptr %base, <{lanes} x {index}> %at,
 }}
 """
 
+#: LLVM takes a masked gather of AVX2 for one load behind a branch for each lane: those that have no element
+#: read a zero instead.
+_LOOKUP = """
+@tilec_nothing = linkonce_odr hidden constant i64 0
+define linkonce_odr hidden {vector} @{name}(ptr %base, <{lanes} x {index}> %at,
+                                            <{lanes} x i32> %there) alwaysinline nounwind {{
+  %mask = icmp ne <{lanes} x i32> %there, zeroinitializer
+  %places = getelementptr {element}, ptr %base, <{lanes} x {index}> %at
+  %nothing = insertelement <{lanes} x ptr> poison, ptr @tilec_nothing, i64 0
+  %nothings = shufflevector <{lanes} x ptr> %nothing, <{lanes} x ptr> poison, <{lanes} x i32> zeroinitializer
+  %read = select <{lanes} x i1> %mask, <{lanes} x ptr> %places, <{lanes} x ptr> %nothings
+{loads}
+  ret {vector} %found{lanes}
+}}
+"""
+
+_LOAD_LANE = """  %place{lane} = extractelement <{lanes} x ptr> %read, i64 {lane}
+  %loaded{lane} = load {element}, ptr %place{lane}, align {bytes}
+  %found{next} = insertelement {vector} {found}, {element} %loaded{lane}, i64 {lane}"""
+
 _MASK = """  %first = insertelement <{lanes} x i32> poison, i32 %count, i64 0
   %counts = shufflevector <{lanes} x i32> %first, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer
   %mask = icmp sgt <{lanes} x i32> %counts, <{numbers}>"""
@@ -82,12 +102,15 @@ def are_first(count: Expr, lanes: int) -> Expr:
     return tirx.Ramp(zero, one, lanes) < tirx.Broadcast(count, lanes)
 
 
-def lanes_that_exist(base: Expr, at: Expr, exists: Expr, dtype: str, functions: dict[str, str]) -> Expr:
+def lanes_that_exist(
+    base: Expr, at: Expr, exists: Expr, dtype: str, target: Target, functions: dict[str, str]
+) -> Expr:
     """The elements of ``dtype`` that lie ``at`` so many behind an address, in the lanes where one ``exists``;
-    zeros in the others, which read nothing."""
+    zeros in the others, which read nothing of it."""
     lanes, index = lanes_of(at), dtype_of(at).partition("x")[0]
     name = f"tilec_gather_{index}_{dtype}x{lanes}"
-    add_function(functions, _GATHER, name, dtype, lanes, index=_ELEMENTS[index])
+    form = _GATHER if target.vector_bits >= 512 else _LOOKUP
+    add_function(functions, form, name, dtype, lanes, index=_ELEMENTS[index])
     return tirx.call_extern(f"{dtype}x{lanes}", name, base, at, as_words(exists))
 
 
@@ -117,7 +140,17 @@ def add_function(
     mask = _MASK.format(lanes=lanes, numbers=", ".join(f"i32 {number}" for number in range(lanes)))
     vector, suffix = f"<{lanes} x {element}>", f"v{lanes}{kind}{8 * size}"
     words |= {"vector": vector, "element": element, "suffix": suffix, "name": name, "mask": mask}
+    words["loads"] = _loads(lanes, size, element, vector)
     text = form.format(lanes=lanes, bytes=size, **words)
     declared, definition, body = text.partition("define")
     functions[declared] = declared
     functions[name] = definition + body
+
+
+def _loads(lanes: int, size: int, element: str, vector: str) -> str:
+    """One load for each lane of a vector, from where `_LOOKUP` says."""
+    found = ["poison", *(f"%found{lane}" for lane in range(1, lanes))]
+    words = {"lanes": lanes, "bytes": size, "element": element, "vector": vector}
+    return "\n".join(
+        _LOAD_LANE.format(lane=lane, next=lane + 1, found=found[lane], **words) for lane in range(lanes)
+    )

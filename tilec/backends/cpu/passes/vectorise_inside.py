@@ -22,11 +22,13 @@ from tvm.ir import Call, TensorLoad
 from tilec.backends.cpu.emit.loops.joined import joined_rows
 from tilec.backends.cpu.passes.held_reads import with_held_reads
 from tilec.backends.cpu.passes.joined_sums import with_joined_sums
-from tilec.ir.analysis.known_trips import counts_from_zero
+from tilec.ir.analysis.known_trips import counts_from_zero, known_trips
+from tilec.ir.analysis.renaming import renamed
 from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, same, transform, uses
 from tilec.ir.nodes import (
     Alloc,
+    Bind,
     Block,
     For,
     Parallel,
@@ -89,16 +91,20 @@ def _in_block(block: Block, registers: int) -> list[Stmt]:
 def _alone(block: Block, names: Mapping[Var, Expr]) -> Block:
     """A block of a launch itself whose loops have lanes where their trips may run in any order and gain."""
     names = {**names, **values_of(block)}
-    return tuple(stmt if isinstance(stmt, Parallel) else _with_lanes(stmt, names) for stmt in block)
+    return tuple(
+        made
+        for stmt in block
+        for made in ((stmt,) if isinstance(stmt, Parallel) else _with_lanes(stmt, names))
+    )
 
 
-def _with_lanes(stmt: Stmt, names: Mapping[Var, Expr]) -> Stmt:
+def _with_lanes(stmt: Stmt, names: Mapping[Var, Expr]) -> Block:
     if not isinstance(stmt, For) or stmt.kind != "serial" or not is_scalar_code(stmt.body):
-        return with_children(stmt, [_alone(inner, names) for inner in children(stmt)])
+        return (with_children(stmt, [_alone(inner, names) for inner in children(stmt)]),)
     names = {**names, **values_of(walk(stmt.body))}
     found = _candidates((stmt,), names)
     gains = _GAIN * _cost((stmt,), names, _ALONE, found) < _cost((stmt,), names, _ALONE, ())
-    return _replaced((stmt,), found)[0] if gains else stmt
+    return _replaced((stmt,), found) if gains else (stmt,)
 
 
 def _turned(outer: Parallel, registers: int) -> Sequence[Stmt]:
@@ -142,13 +148,29 @@ def _one_by_one(outer: Parallel) -> Stmt:
 def _replaced(block: Block, found: Sequence[For]) -> Block:
     """A block with the loops found as Parallel, together with those around that are nothing else."""
 
-    def made(stmt: Stmt) -> Stmt:
+    def made(stmt: Stmt) -> Block:
         if isinstance(stmt, For) and stmt in found:
-            return Parallel((stmt.var,), (_trips(stmt) or stmt.stop,), stmt.body, loc=stmt.loc)
+            return _over_trips(stmt)
         inside = with_children(stmt, [_replaced(inner, found) for inner in children(stmt)])
-        return (_merged(inside) or inside) if isinstance(inside, For) else inside
+        return ((_merged(inside) or inside) if isinstance(inside, For) else inside,)
 
-    return tuple(map(made, block))
+    return tuple(new for stmt in block for new in made(stmt))
+
+
+def _over_trips(loop: For) -> Block:
+    """A loop as a Parallel over the numbers of its trips, behind names for where it starts and how many there
+    are where it does not count from zero: what says so is read once."""
+    if counts_from_zero(loop):
+        return (Parallel((loop.var,), (_trips(loop) or loop.stop,), loop.body, loc=loop.loc),)
+    dtype = dtype_of(loop.var)
+    first, count, trip = (tirx.Var(f"{loop.var.name}_{part}", dtype) for part in ("first", "count", "trip"))
+    length = tirx.max(loop.stop - first, tirx.const(0, dtype))
+    body = renamed(loop.body, {loop.var: first + trip})
+    return (
+        Bind(first, loop.start, loc=loop.loc),
+        Bind(count, length, loc=loop.loc),
+        Parallel((trip,), (_trips(loop) or count,), body, loc=loop.loc),
+    )
 
 
 def _merged(loop: For) -> Parallel | None:
@@ -166,7 +188,8 @@ def _merged(loop: For) -> Parallel | None:
 
 
 def _trips(loop: For) -> int | None:
-    return int_value(loop.stop)
+    known = known_trips(loop)
+    return None if known is None else len(known)
 
 
 # ---- which loops may ----
@@ -187,7 +210,7 @@ def _candidates(block: Block, names: Mapping[Var, Expr]) -> list[For]:
 
 def _is_long(loop: For) -> bool:
     trips = _trips(loop)
-    return counts_from_zero(loop) and (trips is None or trips >= _SHORT)
+    return int_value(loop.step) == 1 and (trips is None or trips >= _SHORT)
 
 
 def _is_free(loop: For, names: Mapping[Var, Expr]) -> bool:
@@ -238,12 +261,18 @@ def _cost(block: Block, names: Mapping[Var, Expr], axis: _Axis, turned: Sequence
     for stmt in block:
         if isinstance(stmt, For):
             sums = len(find_accumulations(stmt.body, stmt.var)) if stmt in turned else 0
-            own = _Axis(stmt.var, _sharing(_trips(stmt), sums)) if stmt in turned else axis
+            around = _ALONE if axis.var is not None and _differs(stmt, axis.var, names) else axis
+            own = _Axis(stmt.var, _sharing(_trips(stmt), sums)) if stmt in turned else around
             total += (_trips(stmt) or _UNKNOWN) * _cost(stmt.body, names, own, turned) + _END * sums
             continue
         total += _own_cost(stmt, names, axis)
         total += sum(_cost(inner, names, axis, turned) for inner in children(stmt))
     return total
+
+
+def _differs(loop: For, var: Var, names: Mapping[Var, Expr]) -> bool:
+    """Whether lanes along ``var`` have other trips of a loop than each other, so that they run one by one."""
+    return any(uses(_in_lanes(inlined(end, names), var), (var,)) for end in (loop.start, loop.stop))
 
 
 def _sharing(trips: int | None, sums: int) -> float:
