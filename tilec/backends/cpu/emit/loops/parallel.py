@@ -10,6 +10,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.alignments import emit_aligned
+from tilec.backends.cpu.emit.loops.colours import of_one_colour
 from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
@@ -48,7 +49,7 @@ def _emit_loops(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
                                remedy="use a serial loop, or an if around the rest of the body")  # fmt: skip
     lane = lane_axis(stmt, ctx)
-    parts = by_residue(replace(stmt, body=body), lane, ctx)
+    parts = by_residue(of_one_colour(replace(stmt, body=body), lane), lane, ctx)
     loops = [loop for part in parts for loop in joined_iterations(part, lane, ctx)]
     emitted = [_emit_vectors(loop, lane, ctx) for loop in loops]
     return sequence([part for part in emitted if part is not None])

@@ -152,8 +152,8 @@ class _Strides:
     def _residues(self, loop: For) -> Iterator[_Residue]:
         """Those of conditions of ``loop`` that are the same in all trips and lanes."""
         inside = {var for stmt in walk(loop.body) for var in defined(stmt)}
-        for cond in _needed(loop.body, self.names):
-            found = _residue_of(cond, loop.var)
+        for cond in needed(loop.body, self.names):
+            found = residue_of(cond, loop.var)
             if found is not None and not uses(found.first, inside) and self._is_alike(found):
                 yield found
 
@@ -181,18 +181,18 @@ class _Digits(Rewriter):
         return None if any(isinstance(part, DIVISIONS) for part in walk_expr(made)) else made
 
 
-def _needed(block: Block, names: Mapping[Var, Expr]) -> list[Expr]:
+def needed(block: Block, names: Mapping[Var, Expr]) -> list[Expr]:
     """What has to hold, over no names, where a block does something."""
     stmts = [stmt for stmt in block if not isinstance(stmt, _HARMLESS)]
     only = stmts[0] if len(stmts) == 1 else None
     if isinstance(only, For):
-        return _needed(only.body, names)
+        return needed(only.body, names)
     if not isinstance(only, If) or only.orelse:
         return []
-    return [*conjuncts(inlined(only.cond, names)), *_needed(only.then, names)]
+    return [*conjuncts(inlined(only.cond, names)), *needed(only.then, names)]
 
 
-def _residue_of(cond: Expr, var: Var) -> _Residue | None:
+def residue_of(cond: Expr, var: Var) -> _Residue | None:
     """Which numbers of ``var`` a condition holds for, ``(var + rest) % number == place`` or that of a
     difference; None of any other one."""
     if not isinstance(cond, tirx.EQ) or not isinstance(cond.a, tirx.FloorMod):
