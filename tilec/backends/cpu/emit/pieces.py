@@ -10,8 +10,9 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.digits import distances, has_digits, in_first_lane
 from tilec.backends.cpu.products.tir import span
-from tilec.ir.exprs import int_value, linear_in, uses
+from tilec.ir.exprs import int_value, linear_in, scalar_dtype, uses
 from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.math.vectors import lanes_of, literal, reinterpreted, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Elements between two that lanes read that are read along with them rather than apart.
 WIDEST_GAP = 4
+#: Bytes of words of which elements are parts that one instruction takes out.
+_WORDS = (2, 4)
 #: Bytes of elements of which a vector has so many that those between are read along at any even distance.
 _NARROW = 4
 
@@ -46,6 +49,8 @@ def read_pieces(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> 
             return None
         runs = [(place, 1) for place in own]
     vectors = [tirx.BufferLoad(storage.data, [span(first + start, count)]) for start, count in runs]
+    if ctx.target.arch == "x86_64" and _are_parts_of_words(vectors, places):
+        return _parts_of_words(vectors, [start for start, _ in runs], places)
     return elements_of(vectors, [start + number for start, count in runs for number in range(count)], places)
 
 
@@ -64,6 +69,34 @@ def elements_of(vectors: Sequence[Expr], held: Sequence[int], places: Sequence[i
     """The elements at ``places``, one a lane, of ``vectors``, which have those at ``held`` side by side."""
     copies = -(-len(places) // len(held))  # a shuffle has no more lanes than it takes
     return tirx.Shuffle([*vectors] * copies, [held.index(place) for place in places])
+
+
+def _are_parts_of_words(vectors: Sequence[Expr], places: Sequence[int]) -> bool:
+    """Whether lanes have every second or fourth integer, a step of two bytes or four, of vectors of whole
+    words of so many."""
+    dtype = scalar_dtype(vectors[0])
+    step = places[1] if len(places) > 1 else 0
+    return (
+        "int" in dtype
+        and element_bytes(dtype) * step in _WORDS
+        and step > 1
+        and _is_even(list(places))
+        and all(lanes_of(vector) % step == 0 for vector in vectors)
+    )
+
+
+def _parts_of_words(vectors: Sequence[Expr], starts: Sequence[int], places: Sequence[int]) -> Expr:
+    """The elements at ``places`` as the low parts of words, shifted: elements that change places across a
+    vector take three instructions and more, and are widened anew."""
+    dtype, step = scalar_dtype(vectors[0]), places[1]
+    bits = 8 * element_bytes(dtype)
+    kind, words, held = f"uint{bits * step}", [], []
+    for vector, start in zip(vectors, starts, strict=True):
+        part, count = -start % step, lanes_of(vector) // step
+        word = reinterpreted(with_lanes(kind, count), vector)
+        words.append(tirx.shift_right(word, literal(bits * part, kind, count)))
+        held += [start + part + number * step for number in range(count)]
+    return tirx.Cast(with_lanes(dtype, len(places)), elements_of(words, held, places))
 
 
 def _are_spread(storage: Storage, indices: Sequence[Expr], ctx: LaneContext) -> bool:
