@@ -26,6 +26,7 @@ from tilec.backends.cpu.passes.read_in_place import ReadInPlace
 from tilec.backends.cpu.passes.run_in_order import RunInOrder
 from tilec.backends.cpu.passes.select_microkernel import SelectMicrokernel
 from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
+from tilec.backends.cpu.passes.split_padding import SplitPadding
 from tilec.backends.cpu.passes.split_rims import SplitRims
 from tilec.backends.cpu.passes.spread_depth import SpreadDepth
 from tilec.backends.cpu.passes.turn_few_rows import TurnFewRows
@@ -61,6 +62,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     UnlessOverlapping(OwnUpdates()),
     EvenTrips(),
     CarrySums(),
+    SplitPadding(),
     UnlessOverlapping(VectoriseInside()),
     WordsOfBytes(),
     SplitRims(),

@@ -69,7 +69,7 @@ def _in_block(block: Block, names: Mapping[Var, Expr]) -> list[Stmt]:
 def _split(loop: Parallel, names: Mapping[Var, Expr]) -> Sequence[Stmt]:
     """A loop as loops, where ``names`` are those of what is around it."""
     extent = loop.extents[-1]
-    lane = _Lane(loop.vars[-1], {**names, **_short_names(loop.body)}, tuple(_trips(loop.body)))
+    lane = _Lane(loop.vars[-1], {**names, **short_names(loop.body)}, tuple(inner_trips(loop.body)))
     inside = {var for stmt in walk(loop.body) for var in defined(stmt)}
     found = [need for need in lane.needs(loop.body) if not uses(need.rest, inside)]
     if not found or not isinstance(extent, int) or loop.hints.given:
@@ -80,23 +80,23 @@ def _split(loop: Parallel, names: Mapping[Var, Expr]) -> Sequence[Stmt]:
     if last - first < _FEW:
         return [loop]
     between = _Between(lane, [need.distance for need in found]).block(loop.body)
-    middle: Stmt = _part(replace(loop, body=between), first, last)
+    middle: Stmt = part_of(replace(loop, body=between), first, last)
     conds = each_once(need.holds(first, last) for need in found if int_value(need.rest) is None)
     if conds:
-        middle = If(all_of(conds), (middle,), (_part(loop, first, last),), loc=loop.loc)
+        middle = If(all_of(conds), (middle,), (part_of(loop, first, last),), loc=loop.loc)
     rims = [
-        _part(loop, start, stop) if start < stop else None for start, stop in ((0, first), (last, extent))
+        part_of(loop, start, stop) if start < stop else None for start, stop in ((0, first), (last, extent))
     ]
     return [part for part in (rims[0], middle, rims[1]) if part is not None]
 
 
-def _short_names(body: Block) -> dict[Var, Expr]:
+def short_names(body: Block) -> dict[Var, Expr]:
     """What the names of a body stand for, but for those whose values grow as names in them are replaced."""
     names = LongNames()
     return {var: value for var, value in values_of(walk(body)).items() if not names.has(var, value)}
 
 
-def _trips(body: Block) -> Iterator[tuple[Var, range]]:
+def inner_trips(body: Block) -> Iterator[tuple[Var, range]]:
     """The loops of a body whose trips are known."""
     for stmt in walk(body):
         trips = known_trips(stmt) if isinstance(stmt, For) else None
@@ -104,12 +104,18 @@ def _trips(body: Block) -> Iterator[tuple[Var, range]]:
             yield stmt.var, trips
 
 
-def _part(loop: Parallel, first: int, last: int) -> Parallel:
-    """The iterations from ``first`` to ``last`` along the last axis, with names of their own."""
-    old = loop.vars[-1]
+def part_of(loop: Parallel, first: int, last: int, axis: int = -1) -> Parallel:
+    """The iterations from ``first`` to ``last`` along an axis, with names of their own."""
+    axis %= len(loop.vars)
+    old = loop.vars[axis]
     var = tirx.Var(str(old.name), dtype_of(old))
     body = copied(renamed(loop.body, {old: var + first if first else var}))
-    return replace(loop, vars=(*loop.vars[:-1], var), extents=(*loop.extents[:-1], last - first), body=body)
+    return replace(
+        loop,
+        vars=(*loop.vars[:axis], var, *loop.vars[axis + 1 :]),
+        extents=(*loop.extents[:axis], last - first, *loop.extents[axis + 1 :]),
+        body=body,
+    )
 
 
 @dataclass(frozen=True, eq=False)
