@@ -99,6 +99,27 @@ def test_a_change_in_an_imported_file_counts(tilec: Callable, project: Path) -> 
     assert np.array_equal(load(project / "out").saxpy(x, x, 2.0), 7 * x)
 
 
+def roads_of(tilec: Callable, project: Path) -> str:
+    outcome = tilec("inspect", project / "out", "--roads")
+    assert outcome.code == 0
+    return outcome.out
+
+
+def test_lines_and_words_about_a_kernel_compile_nothing(tilec: Callable, project: Path) -> None:
+    build(tilec, project)
+    source = project / "kernels" / "saxpy.py"
+    before = source.read_text().splitlines()
+    line = next(number for number, text in enumerate(before, 1) if "out[b * block + i]" in text)
+    assert f"saxpy.py:{line} " in roads_of(tilec, project)
+    replace(source, "out = a * x + y over n elements", "another word of it")
+    replace(source, '"""out = a * x + y."""', '"""The same, said anew."""')
+    replace(source, LOOP, f"            # a comment{chr(10)}{LOOP}")
+    changed = build(tilec, project)
+    assert (changed["compiled"], changed["reused"], changed["package_reused"]) == (0, 1, False)
+    assert f"saxpy.py:{line + 1} " in roads_of(tilec, project)
+    assert "The same, said anew." in (project / "out" / "include" / "proj.h").read_text()
+
+
 def test_nothing_is_imported_when_nothing_changed(tilec: Callable, project: Path, tmp_path: Path) -> None:
     build(tilec, project)
     script = f"""

@@ -35,10 +35,9 @@ def image_of(kernel: Kernel, target: Target, made: Store | None) -> Image:
     found = made.get(_KIND, key)
     if found is None:
         image = _compiled(lowered, target, prefix)
-        made.put(_KIND, key, _encoded(image))
+        made.put(_KIND, key, encoded(image))
         return image
-    head, _, code = found.partition(b"\n")
-    return read_image(json.loads(head), code)
+    return decoded(found)
 
 
 def _compiled(lowered: LoweredKernel, target: Target, prefix: str) -> Image:
@@ -47,9 +46,16 @@ def _compiled(lowered: LoweredKernel, target: Target, prefix: str) -> Image:
     return backend_of(target).generator().compile_kernel(lowered, target, prefix)
 
 
-def _encoded(image: Image) -> bytes:
+def encoded(image: Image) -> bytes:
+    """An image as bytes: a line of JSON, then the machine code."""
     head = asdict(replace(image, code=b"")) | {"code": ""}
     return json.dumps(head).encode() + b"\n" + image.code
+
+
+def decoded(data: bytes) -> Image:
+    """The inverse."""
+    head, _, code = data.partition(b"\n")
+    return read_image(json.loads(head), code)
 
 
 def symbol_prefix(lowered: LoweredKernel, target: Target) -> str:

@@ -24,7 +24,7 @@ from tilec.cache import Store
 from tilec.codegen.toolchain import find_toolchain, tool_versions
 from tilec.disk import require_writable
 from tilec.errors import Remark, StrictError
-from tilec.manifest import KernelPlan, Plan
+from tilec.manifest import KernelPlan, Plan, Variant
 from tilec.package.model import PackageSpec, kernel_record
 from tilec.settings import read_settings
 
@@ -238,7 +238,7 @@ class _Work:
             self._made(missing[number], made, others[missing[number]])
 
         with TemporaryDirectory() as folder:
-            work = partial(compile_one, made=Store(Path(folder)))
+            work = partial(compile_one, made=Store(Path(folder)), kept=self.store)
             run_tasks(work, [self.variants[at] for at in missing], jobs, done)
 
     def remarks(self) -> tuple[Remark, ...]:
@@ -247,11 +247,11 @@ class _Work:
         return tuple(dict.fromkeys(found))
 
     def _made(self, at: int, made: CompiledVariant, others: Sequence[int]) -> None:
-        self.compiled += 1
-        self._finish(at, made, reused=False)
+        self.compiled += made.origin is not None
+        self._finish(at, made, reused=made.origin is None)
         for other in others:
             self._finish(other, as_listed(made, self.variants[other]), reused=True)
-        self.store_safely(lambda store: keep(store, self.variants[at], made))
+        self.store_safely(lambda store: _keep(store, self.variants[at], made))
 
     def store_safely(self, action: Callable[[Store], None]) -> None:
         """A cache that cannot be written costs time later, not this build; it is said once."""
@@ -269,6 +269,15 @@ class _Work:
         self.finished[at] = made
         if self.progress is not None:
             self.progress(len(self.finished), len(self.variants), self.variants[at].title, reused)
+
+
+def _keep(store: Store, variant: Variant, made: CompiledVariant) -> None:
+    """Stores a variant, and its code by what that was made from. Raises OSError."""
+    from tilec.build.kept_code import keep_code
+
+    keep(store, variant, made)
+    if made.origin is not None:
+        keep_code(store, made.origin, made.record.image)
 
 
 def _spread(numbers: Sequence[int], jobs: int) -> list[int]:

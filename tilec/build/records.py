@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
@@ -23,40 +23,49 @@ from tilec.package.family import package_family
 from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
 from tilec.targets import parse_target
 
+if TYPE_CHECKING:
+    from tilec.build.kept_code import Origin
+
 
 @dataclass(frozen=True)
 class CompiledVariant:
     """A variant with its kernel's signature. ``files`` are the Python files that it was made from; empty when
-    it came out of the cache. ``remarks`` are what its author is to be told."""
+    it came out of the cache. ``remarks`` are what its author is to be told. ``origin``: what its code was
+    compiled from; None where the code is from the cache."""
 
     signature: Signature
     record: VariantRecord
     files: tuple[Path, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    origin: Origin | None = None
 
 
-def compile_one(variant: Variant, made: Store | None = None) -> CompiledVariant:
+def compile_one(variant: Variant, made: Store | None = None, kept: Store | None = None) -> CompiledVariant:
     """Elaborates, lowers and compiles one variant; runs in a compile process. ``made``: where other variants
-    of the same build find its code."""
+    of the same build find its code; ``kept``: the cache, which may have that of its tile IR."""
     from tilec.build.images import image_of
+    from tilec.build.kept_code import find_code, origin_of
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 
     kernel, files, remarks, _ = elaborate_variant(variant)
     with naming(variant):
-        image = image_of(kernel, variant.target, made)
+        ir_text = format_kernel(kernel)
+        origin = origin_of(kernel, ir_text, variant.target)
+        found = None if kept is None else find_code(kept, origin)
+        image = found or image_of(kernel, variant.target, made)
         record = VariantRecord(
             target=variant.target.name,
             guards=restricted(variant),
             image=image,
-            ir_text=format_kernel(kernel),
+            ir_text=ir_text,
             source_sha256=source_sha256(variant.source, variant.base),
             takes_num_sms=takes_num_sms(kernel),
             **_listing(variant),
         )
         roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
         remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))
-        return CompiledVariant(signature(kernel), record, files, remarks)
+        return CompiledVariant(signature(kernel), record, files, remarks, None if found else origin)
 
 
 def as_listed(compiled: CompiledVariant, variant: Variant) -> CompiledVariant:

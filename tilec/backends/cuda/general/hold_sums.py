@@ -55,7 +55,7 @@ from tilec.ir.nodes.barriers import AllocBarrier, Group, WaitPhase
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.roads import Road
 from tilec.ir.traits import buffers, written
-from tilec.lowering.analysis.roads import road_of, with_notes, with_roads
+from tilec.lowering.analysis.roads import described, road_of, with_notes, with_roads
 from tilec.lowering.analysis.uses import sets_variable
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -91,13 +91,12 @@ def held(launch: Launch, target: Target) -> Launch:
     try:
         return _Sums(launch, consumers[0], target).made()
     except Unfit as unfit:
-        return with_notes(launch, [_NOTE.format(_line(unfit), unfit)])
+        return with_notes(launch, [_NOTE.format(_statement(unfit), unfit)])
 
 
-def _line(unfit: Unfit) -> str:
-    """Where the statement stands that is to blame, if one is."""
-    loc = None if unfit.stmt is None else unfit.stmt.loc
-    return "" if loc is None else f"line {loc.line}: "
+def _statement(unfit: Unfit) -> str:
+    """The statement that is to blame, if one is. Notes name no lines, which move while code stays."""
+    return "" if unfit.stmt is None else f"{described((unfit.stmt,))}: "
 
 
 class _Sums:
