@@ -222,6 +222,32 @@ def test_conditions_on_unknown_names_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("T.cluster_sync()", "barriers of clusters on {}: blocks form clusters from sm_90 on"),
+        ("b = T.alloc_cluster_barrier(1)", "barriers of clusters on {}: blocks form clusters from sm_90 on"),
+        (
+            "b = T.alloc_barrier(1); T.mbarrier_expect_tx(b[0], 64)",
+            "T.mbarrier_expect_tx on {}: barriers count bytes from sm_90 on",
+        ),
+    ],
+)
+@pytest.mark.parametrize(("family", "target"), [("cuda", "sm_86"), ("hip", "gfx942")])
+def test_what_begins_with_sm_90_is_told_before_the_build(
+    tmp_path: Path, statement: str, told: str, family: str, target: str
+) -> None:
+    (tmp_path / "kernels.py").write_text(ALONE.format(statement + "; B[i] = A[i]"))
+    manifest = tmp_path / "demo.toml"
+    targets = f'[package]\nname = "demo"\nversion = "1"\n[targets]\n{family} = ["{target}"]\n'
+    manifest.write_text(f"edition = 1\n{targets}{ENTRY.format('')}")
+    with pytest.raises(UnsupportedError) as caught:
+        check_sources(load_manifest(manifest), 1)
+    assert caught.value.what == told.format(target)
+    assert caught.value.place is not None
+    assert caught.value.place.line == 9
+
+
+@pytest.mark.parametrize(
     ("statement", "metal", "hip"),
     [
         ("B[i] = T.cast(T.cast(A[i], 'float64') * 0.1, 'int32')", "float64 on Apple GPUs", ""),

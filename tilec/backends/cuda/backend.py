@@ -126,6 +126,12 @@ class CudaBackend(Backend):
             return HOPPER_PASSES
         return TMA_PASSES if has_tma(target) else PLAIN_PASSES
 
+    def refuse(self, kernel: Kernel, target: Target) -> None:
+        """What begins with sm_90."""
+        from tilec.backends.cuda.without import refuse_newer
+
+        refuse_newer(kernel, target)
+
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""
         from tilec.backends.cuda.emit.entry import lower_kernel

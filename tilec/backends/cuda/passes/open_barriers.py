@@ -10,7 +10,6 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.threads import has_groups
-from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.backends.cuda.passes.split_loops import serial_loops
 from tilec.errors import UnsupportedError
@@ -35,16 +34,14 @@ class OpenBarriers(Pass):
     """In: AllocBarrier anywhere, and BulkLoads that TMA does not carry out. Out: at the start of the launch
     the memory of all barriers, their initial counts and a Sync. A BulkLoad is a Copy, and behind it
     CompleteBytes where the author announces bytes: its threads arrive, or wait, after they have written.
-    Loops of launches with groups or barriers are not pipelined: their author has done it. UnsupportedError
-    for byte counts where the target
-    has none."""
+    Loops of launches with groups or barriers are not pipelined: their author has done it."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its barriers open."""
-        return rewrite_launches(kernel, lambda launch: _opened(launch, target))
+        return rewrite_launches(kernel, _opened)
 
 
-def _opened(launch: Launch, target: Target) -> Launch:
+def _opened(launch: Launch) -> Launch:
     found = [stmt for stmt in walk(launch.body) if isinstance(stmt, AllocBarrier)]
     copies = any(isinstance(stmt, ClusterCopy) for stmt in walk(launch.body))
     if not found and not has_groups(launch) and not in_clusters(launch) and not copies:
@@ -54,7 +51,7 @@ def _opened(launch: Launch, target: Target) -> Launch:
     roads: list[Road] = []
 
     def rewrite(block: Block) -> list[Stmt]:
-        return [new for stmt in block for new in _stmt(stmt, announced, target, roads)]
+        return [new for stmt in block for new in _stmt(stmt, announced, roads)]
 
     body = rewrite_blocks(launch.body, rewrite)
     head: list[Stmt] = [Alloc(stmt.buffer, loc=stmt.loc) for stmt in found]
@@ -128,21 +125,15 @@ def _check_remote(body: Block, announced: set[Var], of_clusters: set[Var]) -> No
             )
 
 
-def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) -> list[Stmt]:
+def _stmt(stmt: Stmt, announced: set[Var], roads: list[Road]) -> list[Stmt]:
     if isinstance(stmt, AllocBarrier):
         return []
     if isinstance(stmt, Pipelined):
         return [serial(stmt, stmt.body)]
-    if isinstance(stmt, (ExpectBytes, BulkLoad, ClusterBarrier, ClusterCopy)):
-        _check(stmt, target)
     if isinstance(stmt, ClusterCopy):
         return _cluster_copy(stmt, roads)
-    if isinstance(stmt, Arrive) and (stmt.expect is not None or stmt.block is not None):
-        _check(stmt, target)
     if not isinstance(stmt, BulkLoad):
         return [stmt]
-    if not has_tma(target):
-        roads.append(by_threads(stmt, f"{target.name} is no target with TMA", "build for sm_90a"))
     whole = Copy(stmt.src, stmt.dst, stmt.hints, loc=stmt.loc)
     if stmt.alone:
         roads += said(stmt, stmt.hints, "threads", 1)
@@ -209,25 +200,6 @@ def _remote(stmt: Stmt, copy: ClusterCopy, counted: bool) -> Stmt:
     barrier, index = (copy.barrier, copy.index) if counted else (None, None)
     store = RemoteStore("store", stmt.buffer, stmt.indices, stmt.value, loc=stmt.loc, block=copy.block)
     return replace(store, barrier=barrier, index=index)
-
-
-def _check(stmt: Stmt, target: Target) -> None:
-    if has_tma(target):
-        return
-    remote = isinstance(stmt, Arrive) and stmt.block is not None
-    if remote or isinstance(stmt, (ClusterBarrier, ClusterCopy)):
-        what = "T.copy_cluster" if isinstance(stmt, ClusterCopy) else "barriers of clusters"
-        raise UnsupportedError(
-            f"{what} on {target.name}: blocks form clusters from sm_90 on",
-            place=place_of(stmt),
-            remedy="build for sm_90a, or let each block work for itself",
-        )
-    construct = "T.tma_copy" if isinstance(stmt, BulkLoad) else "T.mbarrier_expect_tx"
-    raise UnsupportedError(
-        f"{construct} on {target.name}: barriers count bytes from sm_90 on",
-        place=place_of(stmt, construct),
-        remedy="use T.copy, which is complete when it ends, and arrive behind it",
-    )
 
 
 def _bytes(stmt: BulkLoad | ClusterCopy) -> int:
