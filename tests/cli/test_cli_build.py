@@ -382,7 +382,9 @@ def test_emitted_sources_compile_on_their_own(tilec: Callable, project: Path) ->
         "build", project / "proj.toml", "-o", project / "out", "--emit-source", project / "file" / "x"
     )
     assert outcome.code == 1
-    assert "the sources cannot be written" in outcome.err
+    assert "cannot be written" in outcome.err
+    assert "what to do: choose another with --emit-source" in outcome.err
+    assert "/1 saxpy" not in outcome.err, "asked before work begins"
 
 
 def test_check_takes_the_kernels_and_targets_of_build(tilec: Callable, project: Path) -> None:

@@ -116,6 +116,8 @@ def build(
         _require_compilers(plan)
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plans[0].name
     require_writable(folder, " with -o")
+    if sources is not None:
+        require_writable(Path(sources), " with --emit-source")
     work = _Work(plans, Store(settings.cache_dir) if settings.cache else None, progress)
     work.run(jobs or default_jobs())
     remarks = work.remarks()

@@ -364,6 +364,7 @@ def test_declarations_that_are_missing():
         ("raise RuntimeError('no')", RuntimeError),
         ("{}['x']", SourceError),
         ("raise SystemExit(3)", SourceError),
+        ("raise MemoryError('no')", SourceError),
     ],
 )
 def test_exceptions_in_a_factory_keep_their_class_and_line(tmp_path, statement, builtin):

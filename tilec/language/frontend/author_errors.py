@@ -158,6 +158,8 @@ def _class_for(kind: type[BaseException]) -> type[SourceError]:
     if kind in _NAMED:
         return _NAMED[kind]
     nearest = next((own for builtin, own in _NAMED.items() if issubclass(kind, builtin)), SourceError)
+    if issubclass(kind, MemoryError):  # Python makes no object of what derives from it and others
+        return nearest
 
     def reduce(self: SourceError) -> tuple[Any, ...]:
         return (_rebuilt, (kind, self.args, vars(self)))
