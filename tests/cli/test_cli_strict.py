@@ -87,3 +87,29 @@ def test_a_kernel_that_writes_nothing_is_refused(tilec: Callable, manifest: Path
     clean = tilec("check", manifest, "-j", "1", "--strict")
     assert (clean.code, clean.err) == (0, "")
     assert tilec("build", manifest, "-j", "1", "--strict").code == 0
+
+
+PRODUCT = """
+import tilec.language as T
+
+n = T.dynamic("n")
+
+@T.prim_func
+def odd(X: T.Tensor((n, 16), "float32"), Y: T.Tensor((n, 16), "float32")):
+    with T.Kernel(T.ceildiv(n, 16)) as b:
+        tile, sums = T.alloc_shared((16, 16), "float32"), T.alloc_fragment((16, 16), "float32")
+        T.copy(X[b * 16, 0], tile)
+        T.gemm(tile, tile, sums, clear_accum=True)
+        T.copy(sums, Y[b * 16, 0])
+"""
+
+
+def test_a_build_names_keys_that_cpus_do_not_obey(tilec: Callable, manifest: Path) -> None:
+    manifest.with_name("odd.py").write_text(PRODUCT)
+    manifest.write_text(MANIFEST.replace('["1..8", "dynamic"]', '"dynamic"') + "config = { split_k = 4 }\n")
+    told = "odd.toml:11: kernel[0].config.split_k: split_k = 4 has no effect on CPUs, and there are no other"
+    assert told in tilec("check", manifest, "-j", "1").err
+    for _ in ("compiled", "from the cache"):
+        built = tilec("build", manifest, "-j", "1")
+        assert (built.code, built.err.count(told)) == (0, 1)
+    assert tilec("build", manifest, "-j", "1", "--strict").code == 1

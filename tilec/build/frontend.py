@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilec.build.asked import asked_roads, remarks_on_roads
 from tilec.build.device_limits import check_limits
-from tilec.build.idle_keys import remarks_on_cpus, remarks_on_keys
+from tilec.build.idle_keys import idle_on_cpus, remarks_on_cpus, remarks_on_keys
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
 from tilec.build.sampling import Choice, distinct, sampled
@@ -107,13 +107,13 @@ def check_sources(
         progress(len(found), len(chosen), chosen[at].variant.title)
 
     tables = {kernel.name: kernel.entry.tune for kernel in plan.kernels}
-    alone = _has_cpus_alone(plan)
+    alone = has_cpus_alone(plan)
     run_tasks(_check_one, [_Task(one, tables[one.variant.kernel], alone) for one in chosen], jobs, done)
     remarks = tuple(dict.fromkeys(remark for at in sorted(found) for remark in found[at]))
     return Checked(remarks, len(chosen), len(choices))
 
 
-def _has_cpus_alone(plan: Plan) -> bool:
+def has_cpus_alone(plan: Plan) -> bool:
     """Whether a manifest with kernels of its own is for CPUs alone, whatever was chosen of its targets."""
     others = (plan.manifest.targets.of(family.name) for family in families() if not family.on_host)
     return plan.manifest.extends is None and not any(others)
@@ -135,7 +135,8 @@ def _check_one(task: _Task) -> tuple[Remark, ...]:
         tune = task.tune and task.tune.for_target(variant.target)
         remarks = (*remarks, *(remarks_on_space(variant, tune, usual) if tune else ()))
     if task.cpus_alone:
-        remarks = (*remarks, *remarks_on_cpus(kernel, choice.variant))
+        idle = idle_on_cpus(kernel, choice.variant)
+        remarks = (*remarks, *remarks_on_cpus(idle, choice.variant))
     check_limits(kernel, choice.targets, choice.variant)
     for variant in choice.variants:
         _check_statements(kernel, variant)

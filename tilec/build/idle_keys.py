@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tilec.errors import Remark
@@ -25,13 +25,17 @@ def remarks_on_keys(kernel: Kernel, variant: Variant) -> Iterator[Remark]:
             yield _remark(name, variant, f"{variant.kernel}, which has no product")
 
 
-def remarks_on_cpus(kernel: Kernel, variant: Variant) -> Iterator[Remark]:
-    """The keys of a kernel with a product that launches on CPUs do not obey, at the line of each."""
-    if not _has_product(kernel):  # `remarks_on_keys`
-        return
-    for name in _asked(kernel, variant):
-        if name not in OF_CPUS:
-            yield _remark(name, variant, "CPUs, and there are no other targets")
+def idle_on_cpus(kernel: Kernel, variant: Variant) -> tuple[str, ...]:
+    """The keys of a kernel with a product that CPUs do not obey; `remarks_on_keys` has those of others."""
+    if not _has_product(kernel):
+        return ()
+    return tuple(name for name in _asked(kernel, variant) if name not in OF_CPUS)
+
+
+def remarks_on_cpus(idle: Iterable[str], variant: Variant) -> Iterator[Remark]:
+    """Those keys, at the line of each, of a manifest that is for CPUs alone."""
+    for name in idle:
+        yield _remark(name, variant, "CPUs, and there are no other targets")
 
 
 def _has_product(kernel: Kernel) -> bool:

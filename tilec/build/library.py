@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
 from tilec.build.alike import alike
+from tilec.build.frontend import has_cpus_alone
+from tilec.build.idle_keys import remarks_on_cpus
 from tilec.build.plans import load_plans
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package
@@ -219,6 +221,7 @@ class _Work:
 
     def __init__(self, plans: Sequence[Plan], store: Store | None, progress: Progress | None) -> None:
         self.variants = tuple(variant for plan in plans for variant in plan.variants)
+        self.cpus_alone = tuple(has_cpus_alone(plan) for plan in plans for _ in plan.variants)
         self.store = store
         self.progress = progress
         self.finished: dict[int, CompiledVariant] = {}
@@ -245,8 +248,13 @@ class _Work:
 
     def remarks(self) -> tuple[Remark, ...]:
         """What is said of the kernels, each once, in the order of the plans."""
-        found = (remark for at in range(len(self.variants)) for remark in self.finished[at].remarks)
+        found = (remark for at in range(len(self.variants)) for remark in self._remarks_on(at))
         return tuple(dict.fromkeys(found))
+
+    def _remarks_on(self, at: int) -> Iterator[Remark]:
+        yield from self.finished[at].remarks
+        if self.cpus_alone[at]:
+            yield from remarks_on_cpus(self.finished[at].idle, self.variants[at])
 
     def _made(self, at: int, made: CompiledVariant, others: Sequence[int]) -> None:
         self.compiled += made.origin is not None

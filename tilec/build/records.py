@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
+from tilec.build.idle_keys import idle_on_cpus
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Place, Remark
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
 class CompiledVariant:
     """A variant with its kernel's signature. ``files`` are the Python files that it was made from; empty when
     it came out of the cache. ``remarks`` are what its author is to be told. ``origin``: what its code was
-    compiled from; None where the code is from the cache."""
+    compiled from; None where the code is from the cache. ``idle``: the schedule keys of its config that CPUs
+    do not obey."""
 
     signature: Signature
     record: VariantRecord
     files: tuple[Path, ...] = ()
     remarks: tuple[Remark, ...] = ()
     origin: Origin | None = None
+    idle: tuple[str, ...] = ()
 
 
 def compile_one(variant: Variant, made: Store | None = None, kept: Store | None = None) -> CompiledVariant:
@@ -65,7 +68,8 @@ def compile_one(variant: Variant, made: Store | None = None, kept: Store | None 
         )
         roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
         remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))
-        return CompiledVariant(signature(kernel), record, files, remarks, None if found else origin)
+        made_from, idle = None if found else origin, idle_on_cpus(kernel, variant)
+        return CompiledVariant(signature(kernel), record, files, remarks, made_from, idle)
 
 
 def as_listed(compiled: CompiledVariant, variant: Variant) -> CompiledVariant:
@@ -129,6 +133,7 @@ def encode(compiled: CompiledVariant, variant: Variant) -> bytes:
     head: dict[str, Any] = {"signature": asdict(compiled.signature), "record": asdict(bare)}
     head["record"]["image"]["code"] = ""
     head["remarks"] = [_remark_fields(remark, variant) for remark in compiled.remarks]
+    head["idle"] = compiled.idle
     return json.dumps(head).encode() + b"\n" + compiled.record.image.code
 
 
@@ -146,7 +151,8 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
         }
     )
     remarks = tuple(_remark(one, variant) for one in fields["remarks"])
-    return CompiledVariant(_signature(fields["signature"]), record, (), remarks)
+    signature = _signature(fields["signature"])
+    return CompiledVariant(signature, record, (), remarks, idle=tuple(fields["idle"]))
 
 
 def relative(path: Path, base: Path) -> str:

@@ -72,6 +72,8 @@ def test_records_survive_the_cache(tmp_path: Path) -> None:
     one = variant(tmp_path, {"bM": 64, "names": ["a", "b"]}, M="1..64", N=4096, K="dynamic")
     made = compiled(one)
     assert decode(encode(made, one), one) == made
+    idle = replace(made, idle=("split_k",))
+    assert decode(encode(idle, one), one) == idle
 
 
 def test_remarks_on_keys_of_the_manifest_follow_their_lines(tmp_path: Path) -> None:
