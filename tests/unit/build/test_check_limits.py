@@ -258,6 +258,11 @@ def test_what_begins_with_sm_90_is_told_before_the_build(
             'atomics of the order "acq_rel" on Apple GPUs',
             "",
         ),
+        (
+            "T.import_source('int twice(int x);'); B[i] = T.call_extern('int32', 'twice', A[i])",
+            "twice on Apple GPUs",
+            "",
+        ),
         ("B[i] = T.match_any_sync(A[i])", "T.match_any_sync on Apple GPUs", ""),
         (
             "T.sync_grid()",

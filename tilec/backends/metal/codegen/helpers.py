@@ -12,7 +12,7 @@ from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
 from tilec.backends.cuda.device.helper import find
 from tilec.backends.metal.codegen.header import FUNCTIONS
-from tilec.backends.metal.codegen.words import ATOMICS, refused
+from tilec.backends.metal.codegen.words import ATOMICS, OF_AUTHOR, refused
 
 #: The head of a helper: what stands before its name, its name, its parameters.
 _HEAD = re.compile(r"^\s*([\w ]*?)\s*\b(\w+)\(([^)]*)\)\s*\{", re.DOTALL)
@@ -75,7 +75,7 @@ class Helpers:
         """Which parameters of a helper are pointers. UnsupportedError for a function of an author."""
         known = find(name, text)
         if known is None:
-            raise refused(name, "it is CUDA C++ of its author")
+            raise refused(name, OF_AUTHOR)
         return [param == "pointer" for param in known.params]
 
     def call(self, name: str, text: str, args: list[str], spaces: list[str]) -> str:

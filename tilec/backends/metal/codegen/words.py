@@ -16,6 +16,7 @@ TYPES = {
     "bfloat16": "ushort", "float8_e4m3fn": "uchar", "float8_e5m2": "uchar",
 }  # fmt: skip
 ATOMICS = "Metal's atomics are of 32 bits"
+OF_AUTHOR = "it is CUDA C++ of its author"
 DEVICE, THREADGROUP, THREAD = "device", "threadgroup", "thread"
 #: Words of Metal's language beside those of C and C++, functions that are called by plain names, and what
 #: functions have beside their own.
