@@ -119,10 +119,11 @@ class _Forward(StagedOperands):
         inside = depth is not None and all(self._inside(moved.region, axis) for axis in other_axes(moved))
         dot = dot_of(gemm, moved, self.target)
         across = inside and self._is_across(gemm, moved)
+        as_bytes = element_bytes(str(moved.region.buffer.dtype)) == 1 and _converts_once(gemm)
         if columns is None or not (_same_count(columns, gemm.columns) or self._may_end(gemm, across)):
-            return _less_deep(gemm, depth)
+            return self._in_tile(gemm) if as_bytes else _less_deep(gemm, depth)
         if depth is None or not inside or not (across or _is_worth_columns(gemm, moved)):
-            return _less_deep(_narrower(gemm, columns), depth)
+            return self._in_tile(gemm) if as_bytes else _less_deep(_narrower(gemm, columns), depth)
         rows = static(gemm.a.region.extent[gemm.a.row])
         block = across_block(self.target, dot, rows) if across else self._low_block(gemm)
         return replace(gemm, b=moved, columns=columns, depth=depth, block=block)
@@ -234,13 +235,20 @@ def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:
 def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
     """Whether reading ``b`` in place beats packing it."""
     region = moved.region
-    if str(region.buffer.dtype) != str(gemm.c.buffer.dtype):
+    if str(region.buffer.dtype) != str(gemm.c.buffer.dtype) and not _converts_once(gemm):
         return False
     if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
         return False
     is_wide = static(gemm.c.extent[-1]) >= MANY_BLOCKS * gemm.block.cols
     few = MANY_ROWS if is_wide else _FEW_ROWS
     return static(gemm.a.region.extent[gemm.a.row]) <= few or is_panel(region.buffer)
+
+
+def _converts_once(gemm: MicroGemm) -> bool:
+    """Whether multiply-adds of float32 convert each element of a narrower ``b`` once: for the rows of one
+    register block."""
+    rows = static(gemm.a.region.extent[gemm.a.row])
+    return gemm.block.form == "fma" and gemm.computed == "float32" and rows <= gemm.block.rows
 
 
 def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:

@@ -23,6 +23,7 @@ from tilec.backends.cpu.passes.pack_operands import PackOperands
 from tilec.backends.cpu.passes.place_tiles import PlaceTiles
 from tilec.backends.cpu.passes.privatise_tiles import PrivatiseTiles
 from tilec.backends.cpu.passes.read_in_place import ReadInPlace
+from tilec.backends.cpu.passes.read_stored import ReadStored
 from tilec.backends.cpu.passes.run_in_order import RunInOrder
 from tilec.backends.cpu.passes.select_microkernel import SelectMicrokernel
 from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
@@ -70,6 +71,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     BoundProducts(),
     TurnFewRows(),
     SelectMicrokernel(),
+    ReadStored(),
     BranchFewRows(),
     ForwardOperands(),
     MergePanels(),

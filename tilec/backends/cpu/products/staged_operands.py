@@ -134,10 +134,17 @@ def suits_vectors_along_k(gemm: MicroGemm, moved: Matrix, target: Target) -> boo
     """Whether ``gemm`` on ``moved`` as ``b`` may have its vectors along K, if it has few rows: K lies side by
     side in both operands; floats are summed in float32, or an instruction multiplies words."""
     a, b = gemm.a.region, moved.region.buffer
-    floats = str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
+    floats = str(gemm.c.buffer.dtype) == "float32" and has_floats(gemm, moved)
     known = floats or dot_of(gemm, moved, target) is not None
     side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
     return known and side_by_side and has_unit_stride(b)
+
+
+def has_floats(gemm: MicroGemm, moved: Matrix) -> bool:
+    """Whether ``gemm`` on ``moved`` as ``b`` computes in float32: its elements are floats, or bytes that it
+    makes floats of, beside an ``a`` of floats."""
+    a, b = (str(matrix.region.buffer.dtype) for matrix in (gemm.a, moved))
+    return compute_type(a) == "float32" and (compute_type(b) == "float32" or b in ("int8", "uint8"))
 
 
 def other_axes(matrix: Matrix) -> list[int]:

@@ -1,0 +1,93 @@
+"""Products of few rows read bytes that a kernel converts tile by tile where they lie."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from compiled import Library
+
+from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import walk
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target
+
+#: Scores of keys of bytes, then those times the keys; ``also`` is one more statement.
+TEXT = """
+kernel("k")
+S = dim(int32)
+Q = tensor({wide}, ({m}, 32), ("{m}", "32"), access="in")
+K = tensor({stored}, (S, 32), ("S", "32"), access="{access}")
+Y = tensor({wide}, (16, 32), ("16", "32"), access="inout")
+O = tensor(float32, ({m}, 32), ("{m}", "32"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    q = alloc({wide}, ({m}, 32), "shared.dyn")
+    b = alloc({stored}, (16, 32), "shared.dyn")
+    f = alloc({wide}, (16, 32), "shared.dyn")
+    v = alloc({wide}, (16, 32), "shared.dyn")
+    s = alloc(float32, ({m}, 16), "local.fragment")
+    o = alloc(float32, ({m}, 32), "local.fragment")
+    copy(Q[0:+{m}, 0:+32], q[0:+{m}, 0:+32])
+    fill(o[0:+{m}, 0:+32], 0.0)
+    for k in pipelined(0, (S + 15) // 16, num_stages=2):
+        copy(K[k * 16:+16, 0:+32], b[0:+16, 0:+32])
+        for i, j in parallel(16, 32):
+            f[i, j] = cast({wide}, {value})
+        fill(s[0:+{m}, 0:+16], 0.0)
+        gemm(q[0:+{m}, 0:+32], f[0:+16, 0:+32], s[0:+{m}, 0:+16], trans_a=False, trans_b=True, clear=False)
+        for i, j in parallel(16, 32):
+            v[i, j] = cast({wide}, K[k * 16 + i, j])
+        {also}
+        gemm(s[0:+{m}, 0:+16], v[0:+16, 0:+32], o[0:+{m}, 0:+32], trans_a=False, trans_b=False, clear=False)
+    copy(o[0:+{m}, 0:+32], O[0:+{m}, 0:+32])
+"""
+TARGET = "x86-64-v3"
+
+
+def text(rows: int = 4, stored: str = "int8", wide: str = "float32", **other: str) -> str:
+    parts = {"value": "cast(float32, b[i, j])", "also": "", "access": "in"} | other
+    return TEXT.format(m=rows, stored=stored, wide=wide, **parts)
+
+
+def read(**parts: object) -> list[tuple[str, str]]:
+    """Name and type of the second operand of both products."""
+    kernel = lower(parse_kernel(text(**parts)), parse_target(TARGET), until="forward_operands")
+    gemms = [stmt for stmt in walk(kernel.body) if isinstance(stmt, MicroGemm)]
+    return [(str(gemm.b.region.buffer.name), str(gemm.b.region.buffer.dtype)) for gemm in gemms]
+
+
+@pytest.mark.parametrize("wide", ["float32", "bfloat16"])
+@pytest.mark.parametrize("stored", ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"])
+def test_few_rows_read_bytes(stored: str, wide: str) -> None:
+    """Of the tensor, but for columns of sums that are cleared before: of these some may be left out."""
+    assert read(stored=stored, wide=wide) == [("f_stored", stored), ("K", stored)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ({"rows": 7}, ["f", "v"]),
+        ({"value": "cast(float32, b[i, j]) * 0.5"}, ["f", "K"]),
+        ({"value": "cast(float32, b[i, 31 - j])"}, ["f", "K"]),
+        ({"also": "copy(v[0:+16, 0:+32], Y[0:+16, 0:+32])"}, ["f_stored", "v"]),
+        ({"also": "K[0, 0] = int8(1)", "access": "inout"}, ["f", "v"]),
+        ({"also": "b[0, 0] = int8(1)"}, ["f", "K"]),
+    ],
+)
+def test_other_tiles_stay(parts: dict[str, object], found: list[str]) -> None:
+    """More rows than a register block has, what is computed, and what others read or write."""
+    assert [name for name, _ in read(**parts)] == found
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("stored", ["int8", "uint8", "float8_e5m2"])
+def test_results_are_those_of_the_converted_tile(stored: str, rows: int) -> None:
+    """With a last tile that the tensor has not all of."""
+    rng, kind = np.random.default_rng(0), getattr(ml_dtypes, stored, None) or np.dtype(stored)
+    q = rng.integers(-4, 5, (rows, 32)).astype(np.float32)
+    k = rng.integers(0 if stored == "uint8" else -8, 9, (37, 32)).astype(kind)
+    o, y = np.full((rows, 32), np.nan, np.float32), np.zeros((16, 32), np.float32)
+    Library({"k": text(rows, stored)}, TARGET).run("k", [q, k, y, o], {"S": 37})
+    wide = k.astype(np.float32)
+    np.testing.assert_array_equal(o, q @ wide.T @ wide)
