@@ -66,8 +66,9 @@ def _reduce(v: Vectors, x: Expr) -> tuple[Expr, Expr]:
 
 
 def _sine(v: Vectors, r: Expr) -> Expr:
+    """With the sign of r, of which the sum leaves -0 without."""
     square = v.bind(r * r, "square")
-    return r + r * (square * v.polynomial(square, _SIN))
+    return v.with_sign(r + r * (square * v.polynomial(square, _SIN)), v.sign_bit(r))
 
 
 def _cosine(v: Vectors, r: Expr) -> Expr:

@@ -171,6 +171,16 @@ def test_exact_results(level, name, x, want):
     assert np.array_equal(got, np.array(want, dtype=np.float32), equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    "name", ["asin", "asinh", "atan", "atanh", "erf", "log1p", "round", "sin", "sinh", "sqrt", "tan", "tanh"]
+)
+def test_zeros_keep_their_sign(level, name):
+    zeros = np.array([0.0, -0.0] * 8, dtype=np.float32)
+    got = functions(level, NAMES)(name, zeros)
+    assert not got.any()
+    assert np.array_equal(np.signbit(got), np.signbit(zeros))
+
+
 @pytest.mark.parametrize("name", ["tanh", "erf"])
 def test_odd_and_bounded(level, name):
     x = np.abs(_samples(-10, 10))
