@@ -46,4 +46,12 @@ def as_here(target: Target) -> Target:
     others = "+".join([level, *(name for name in features if name != "amx")])
     here = next(filter(runs_here, map(parse_target, (others, level))), _AVX2)
     kept = (*here.features, "amx")
-    return replace(target, features=kept, mcpu=here.mcpu, mattr=here.mattr, bits=here.bits)
+    return replace(
+        target,
+        features=kept,
+        vector_bits=here.vector_bits,
+        vector_registers=here.vector_registers,
+        mcpu=here.mcpu,
+        mattr=here.mattr,
+        bits=here.bits,
+    )
