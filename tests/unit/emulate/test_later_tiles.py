@@ -73,6 +73,49 @@ def test_a_tile_behind_a_loop_lies_where_a_read_one_lay() -> None:
     assert found["Xs"] == found["As"]
 
 
+def residuals():
+    """C = A + S + sum over k of W[k] V[k] + X + Z: two tiles in front of the loop, two behind it."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((ROWS, COLUMNS), "float16"),
+        S: T.Tensor((ROWS, COLUMNS), "float16"),
+        W: T.Tensor((ROWS, 256), "float16"),
+        V: T.Tensor((256, COLUMNS), "float16"),
+        X: T.Tensor((ROWS, COLUMNS), "float16"),
+        Z: T.Tensor((ROWS, COLUMNS), "float16"),
+        C: T.Tensor((ROWS, COLUMNS), "float16"),
+    ):
+        with T.Kernel(ROWS // 64, threads=128) as bx:
+            As, Ss, Xs, Zs = (T.alloc_shared((64, COLUMNS), "float16") for _ in range(4))
+            Ws, Vs = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, COLUMNS), "float16")
+            x, acc = (T.alloc_fragment((64, COLUMNS), "float32") for _ in range(2))
+            T.clear(acc)
+            for source, tile in ((A, As), (S, Ss)):
+                T.copy(source[bx * 64, 0], tile)
+                T.copy(tile, x)
+                for i, j in T.Parallel(64, COLUMNS):
+                    acc[i, j] += x[i, j]
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(W[bx * 64, k * 64], Ws)
+                T.copy(V[k * 64, 0], Vs)
+                T.gemm(Ws, Vs, acc)
+            for source, tile in ((X, Xs), (Z, Zs)):
+                T.copy(source[bx * 64, 0], tile)
+                T.copy(tile, x)
+                for i, j in T.Parallel(64, COLUMNS):
+                    acc[i, j] += x[i, j]
+            T.copy(acc, C[bx * 64, 0])
+
+    return elaborate(main, name="kernel", dims={}, args={}, config={})
+
+
+def test_two_tiles_behind_a_loop_lie_beside_each_other_and_beside_its_rings() -> None:
+    found = places(residuals())
+    assert {found["Xs"], found["Zs"]} == {found["As"], found["Ss"]}
+    assert min(found["Ws"], found["Vs"]) > max(found["Xs"], found["Zs"])
+
+
 @pytest.mark.parametrize(("early", "late"), [(2, "behind"), (1, "front")])
 def test_a_tile_has_its_own_place_beside_what_is_filled_twice_and_in_front_of_loops(early, late) -> None:
     found = places(chunk(early, late))

@@ -77,7 +77,7 @@ def _with_rings(launch: Launch) -> dict[Var, Lifetime]:
     behind, turns = behind_rings(launch), turns_of(launch)
     if not behind and not turns:
         return {}
-    last = 1 + max((place for _, place in turns.values() if place is not None), default=0)
+    last = max((place for pair in turns.values() for place in pair if place is not None), default=0)
     lives = dict.fromkeys(rings_of(launch), Lifetime(0, last))
     for tile, (first, end) in turns.items():
         lives[tile] = Lifetime(first, last if end is None else end)
