@@ -20,7 +20,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.nodes import MicroGemm
-from tilec.ir.exprs import dtype_of, int_value, loads, same, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, loads, same_all, substitute, uses
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.traits import written
 from tilec.lowering.analysis.regions import is_whole, static
@@ -149,7 +149,7 @@ def _as_copy(stmt: Stmt) -> Copy | None:
     if not isinstance(stmt, Parallel) or len(stmt.body) != 1:
         return None
     store = stmt.body[0]
-    if not isinstance(store, Store) or not _are_at(store.indices, stmt.vars):
+    if not isinstance(store, Store) or not same_all(store.indices, stmt.vars):
         return None
     load = _converted(store.value)
     start = None if load is None else _start(load, stmt.vars)
@@ -159,11 +159,6 @@ def _as_copy(stmt: Stmt) -> Copy | None:
     count = len(load.indices) - len(stmt.vars)
     source = Region(load.source, start, (*[1] * count, *stmt.extents))
     return Copy(source, Region(store.buffer, zeros, stmt.extents), loc=stmt.loc)
-
-
-def _are_at(indices: tuple[Expr, ...], moving: tuple[Var, ...]) -> bool:
-    """Whether an element is at the variables of a loop, one for each axis."""
-    return len(indices) == len(moving) and all(map(same, indices, moving))
 
 
 def _converted(value: Expr) -> TensorLoad | None:

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.loops.residues import needed, residue_of
 from tilec.ir.analysis.renaming import renamed
-from tilec.ir.exprs import all_of, as_expr, conjuncts, dtype_of, inlined, int_value, same
+from tilec.ir.exprs import all_of, as_expr, conjuncts, dtype_of, inlined, int_value, same, same_all
 from tilec.ir.nodes import Bind, Block, If, Parallel, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import accesses, values_of
@@ -64,16 +64,12 @@ def _is_in_place(body: Block) -> bool:
     """Whether a body stores to a buffer, not one of an iteration's own, of which it reads other elements."""
     stores = [stmt for stmt in walk(body) if isinstance(stmt, Store)]
     return any(
-        item.buffer == store.buffer and not _are_same(item.indices, store.indices)
+        item.buffer == store.buffer and not same_all(item.indices, store.indices)
         for store in stores
         if store.buffer.scope() not in PER_THREAD
         for item in accesses(body)
         if not item.is_write
     )
-
-
-def _are_same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:
-    return all(same(a, b) for a, b in zip(left, right, strict=True))
 
 
 def _without(block: Block, cond: Expr, names: Mapping[Var, Expr]) -> Block:
