@@ -28,7 +28,7 @@ REFUSED_ON_CPU = frozenset(
 )
 #: What takes a device with TMA, wgmma or clusters, and is refused before it.
 SINCE_SM_90A = frozenset(
-    "tma_copy mbarrier_expect_tx mbarrier_arrive_expect_tx cluster_sync cluster_arrive "
+    "alloc_cluster_barrier tma_copy mbarrier_expect_tx mbarrier_arrive_expect_tx cluster_sync cluster_arrive "
     "cluster_arrive_relaxed cluster_wait copy_cluster".split()
 )
 
