@@ -22,13 +22,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help=help_text)
     help_text = "write the cases of tests/constructs to this folder; run.py there checks them on a GPU"
     parser.addoption("--cuda-cases", type=Path, metavar="DIR", help=help_text)
-    help_text = "begin no test marked slow so many seconds after the start: it is skipped, with that reason"
-    parser.addoption("--slow-until", type=float, metavar="SECONDS", default=float("inf"), help=help_text)
+    help_text = "a run that falls behind so many seconds skips slow tests and what --sample leaves out"
+    parser.addoption("--within", type=float, metavar="SECONDS", default=float("inf"), help=help_text)
     help_text = "of a test with many cases that compile or emulate, run every fourth case"
     parser.addoption("--sample", action="store_true", help=help_text)
 
 
-_SLOW_UNTIL = pytest.StashKey[float]()
+_START = pytest.StashKey[float]()
+#: Of a test that may be left out: the share of the run's tests that stand before its file.
+_BEFORE_IT = pytest.StashKey[float]()
+#: By how much of a run's time it may be ahead of the share of its tests: files at the front take longer.
+_AHEAD = 0.2
 #: Where a case takes long, for the most part, and how many of a test `--sample` leaves whole.
 _COSTLY = (
     "abi",
@@ -45,7 +49,7 @@ _MOST_CASES, _ONE_IN = 3, 4
 def pytest_configure(config: pytest.Config) -> None:
     """Has the tile IR verified after every pass, in compile processes too. Examples may take as long as they
     do on a busy machine."""
-    config.stash[_SLOW_UNTIL] = time.monotonic() + config.getoption("--slow-until")
+    config.stash[_START] = time.monotonic()
     os.environ.setdefault("TILEC_VERIFY", "1")
     settings.register_profile("tests", deadline=None)
     settings.load_profile("tests")
@@ -67,11 +71,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips tests marked ``nvrtc`` where no CUDA compiler is found. Slow tests come last."""
+    left_out = set(_beyond_sample(items))
     if config.getoption("--sample"):
-        left_out = set(_beyond_sample(items))
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    items.sort(key=_is_slow)
+    _note_what_may_be_left_out(items, left_out)
     compiling = [item for item in items if item.get_closest_marker("nvrtc")]
     if not compiling:
         return
@@ -82,15 +87,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=error.what))
 
 
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
+
+
+def _note_what_may_be_left_out(items: list[pytest.Item], beyond_sample: set[pytest.Item]) -> None:
+    """Keeps with slow tests and with those beyond the sample how much stands before their files."""
+    first: dict[Path, int] = {}
+    for at, item in enumerate(items):
+        before = first.setdefault(item.path, at)
+        if _is_slow(item) or item in beyond_sample:
+            item.stash[_BEFORE_IT] = before / len(items)
+
+
 def _beyond_sample(items: list[pytest.Item]) -> list[pytest.Item]:
     """The cases that `--sample` leaves out."""
     here = Path(__file__).parent
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         place = item.path.relative_to(here).as_posix()
-        if place.startswith(tuple(f"{folder}/" for folder in _COSTLY)) and not item.get_closest_marker(
-            "slow"
-        ):
+        if place.startswith(tuple(f"{folder}/" for folder in _COSTLY)) and not _is_slow(item):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     many = (group for group in cases.values() if len(group) > _MOST_CASES)
     return [item for group in many for at, item in enumerate(group) if at % _ONE_IN]
@@ -98,9 +114,13 @@ def _beyond_sample(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips slow tests that would begin too late."""
-    if item.get_closest_marker("slow") and time.monotonic() > item.config.stash[_SLOW_UNTIL]:
-        pytest.skip("slow, and the time of this run is used up (--slow-until)")
+    """Skips what may be left out of a run that is behind its time."""
+    before = item.stash.get(_BEFORE_IT, None)
+    if before is None:
+        return
+    used = (time.monotonic() - item.config.stash[_START]) / item.config.getoption("--within")
+    if used > before + _AHEAD:
+        pytest.skip("takes long, and this run is behind its time (--within)")
 
 
 @pytest.fixture
