@@ -5,13 +5,14 @@ from the dimensions that the loop's variables index: `Owner` says per dimension 
 spells. A base is allowed that is a multiple of what they span, since the element then still tells them, and
 a rest that is the same wherever the launch's blocks are (`Known`): it only moves all elements. A variable may
 step over some elements (8 * i + v for a v below 8), whose chunk tells it. What threads do one by one is a
-loop over the threads (`Each`).
+loop over the threads (`Each`), whose indices count by the digits that the author takes them apart into.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,12 +22,13 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.thread_digits import ThreadDigits
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses, variables_of
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, For, Launch, walk
-from tilec.ir.traits import defined
+from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access
 
 if TYPE_CHECKING:
@@ -34,13 +36,12 @@ if TYPE_CHECKING:
 
     from tilec.backends.cuda.nodes import ThreadLoop
 
-#: A loop variable: its extent and the threads along it.
+#: Variables that spell an index: how far they count, and the threads along it.
 Spread: TypeAlias = "tuple[int, tuple[Term, ...]]"
 #: What moves all elements of a dimension, as text, and its variables; or how many elements make a chunk.
 Rest: TypeAlias = "tuple[str, tuple[Var, ...]]"
-#: Per dimension the variables that index it, fastest first, none where it says nothing; and what it is moved
-#: by.
-Owner: TypeAlias = "tuple[tuple[tuple[Spread, ...], Rest], ...]"
+#: Per dimension what the variables that index it spread, and what it is moved by.
+Owner: TypeAlias = "tuple[tuple[Spread, Rest], ...]"
 
 
 @dataclass(frozen=True)
@@ -71,36 +72,82 @@ class Known:
 
 @dataclass(frozen=True)
 class Each:
-    """The threads of a launch as a loop over their indices, of which each runs one iteration."""
+    """The threads of a launch as a loop over the digits of their indices, of which each runs one
+    iteration."""
 
-    vars: tuple[Var, ...]
-    extents: tuple[int, ...]
+    digits: ThreadDigits
     layout: Layout
 
     @staticmethod
     def of(launch: Launch) -> Each | None:
         """None where indices are no digits of lanes and warps, or where the author has none."""
-        digits, stride = [], 1
-        for extent in launch.threads:
-            lanes = min(extent, max(1, WARP // stride))
-            if extent % lanes or (lanes < extent and stride * lanes % WARP):
-                return None
-            warps = Digit(extent // lanes, max(1, stride * lanes // WARP), "warp")
-            digits.append((Digit(lanes, stride, "lane"), warps) if lanes > 1 else (warps,))
-            stride *= extent
-        return Each(launch.thread_vars, launch.threads, Layout(tuple(digits))) if launch.thread_vars else None
+        if not launch.thread_vars:
+            return None
+        names = bound_names(launch.body)
+        exprs = (spelled(expr, names) for stmt in walk(launch.body) for expr in expressions(stmt))
+        taken_apart = ThreadDigits.of(launch.thread_vars, launch.threads, exprs)
+        for digits in (taken_apart, ThreadDigits(launch.thread_vars, launch.threads)):
+            layout = _layout(digits.extents)
+            if layout is not None:
+                return Each(digits, layout)
+        return None
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """The digits, as variables."""
+        return self.digits.vars
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """How many values each has."""
+        return self.digits.extents
+
+
+def _layout(extents: Iterable[int]) -> Layout | None:
+    """The lanes and warps that digits of threads count, fastest first; None where they count neither."""
+    digits, stride = [], 1
+    for extent in extents:
+        lanes = min(extent, max(1, WARP // stride))
+        if extent % lanes or (lanes < extent and stride * lanes % WARP):
+            return None
+        warps = Digit(extent // lanes, max(1, stride * lanes // WARP), "warp")
+        digits.append((Digit(lanes, stride, "lane"), warps) if lanes > 1 else (warps,))
+        stride *= extent
+    return Layout(tuple(digits))
 
 
 def owner(item: Access, loop: ThreadLoop | Each, warps: int, known: Known) -> Owner | None:
     """Who has the element that an access in ``loop`` names; None where that is not one thread by a rule that
     another loop could share. Of threads that have an iteration together one alone writes (`over_layout`)."""
+    indices = [spelled(index, known.names) for index in item.indices]
+    if isinstance(loop, Each):
+        indices = [loop.digits.spell(index) for index in indices]
+    return _owner(indices, item, loop, warps, known) or _owner(_flat(indices, item), item, loop, warps, known)
+
+
+def _owner(
+    indices: Sequence[Expr], item: Access, loop: ThreadLoop | Each, warps: int, known: Known
+) -> Owner | None:
+    """Who has the element at indices."""
     found = []
-    for index in item.indices:
-        axes, rest = _axes(spelled(index, known.names), loop, known)
-        found.append((tuple((loop.extents[axis], thread_terms(loop.layout, axis)) for axis in axes), rest))
-    spread = _spread([spreads for spreads, _ in found])
-    once = item.is_write and spread == _spread([_all_spreads(loop)])
+    for index in indices:
+        axes, rest = _axes(index, loop, known)
+        found.append((_along(axes, loop), rest))
+    spread = _spread([along for along, _ in found])
+    once = item.is_write and spread == _spread([_along((axis,), loop) for axis in range(len(loop.extents))])
     return tuple(found) if once or spread == {"lane": WARP, "warp": warps} else None
+
+
+def _flat(indices: Sequence[Expr], item: Access) -> list[Expr]:
+    """The one index that says what those of rows and columns together say: of ``e // 34`` and ``e % 34`` in
+    rows of 34 elements that is e. None where the shape is open, or there is one index."""
+    extents = [int_value(extent) for extent in item.buffer.shape]
+    if len(extents) < 2 or None in extents:
+        return []
+    flat = indices[0]
+    for index, extent in zip(indices[1:], extents[1:], strict=True):
+        flat = flat * tirx.const(extent, dtype_of(flat)) + index
+    return [_analyzer().simplify(flat)]
 
 
 def bound_names(block: Block) -> dict[Var, Expr]:
@@ -191,16 +238,23 @@ def _analyzer() -> Analyzer:
     return Analyzer()
 
 
-def _all_spreads(loop: ThreadLoop | Each) -> tuple[Spread, ...]:
-    """All variables of a loop."""
-    return tuple((extent, thread_terms(loop.layout, axis)) for axis, extent in enumerate(loop.extents))
+def _along(axes: Sequence[int], loop: ThreadLoop | Each) -> Spread:
+    """How far variables count together, fastest first, and the threads along that: one below 4 and one below
+    8 spread as one below 32 does whose digits are theirs. None where a layout has more places than a variable
+    values, and the next one does not follow."""
+    parts = [loop.layout.digits[axis] for axis in axes]
+    whole = zip(axes[:-1], parts, strict=False)
+    if any(math.prod(digit.size for digit in part) != loop.extents[axis] for axis, part in whole):
+        return 1, ()
+    digits = tuple(digit for part in parts for digit in part)
+    return math.prod(loop.extents[axis] for axis in axes), thread_terms(Layout((digits,)), 0)
 
 
-def _spread(found: Sequence[tuple[Spread, ...]]) -> dict[str, int]:
+def _spread(found: Sequence[Spread]) -> dict[str, int]:
     """How many lanes and warps have different values of the dimensions: all of them where none holds a
     copy."""
     total = {"lane": 1, "warp": 1}
-    for _, terms in (spread for dimension in found for spread in dimension):
+    for _, terms in found:
         for term in terms:
             total[term.space] = total.get(term.space, 1) * term.size
     return total

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.sym import Analyzer
 
+from tilec.ir.exprs import int_value
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, is_in_slabs, is_row_major, row_pitch
 from tilec.ir.roads import Loss
@@ -65,16 +67,14 @@ class SharedStorage(Storage):
         rows: Expr = tirx.const(0, "uint32")
         for index, extent in zip(indices[:-1], shape[:-1], strict=True):
             rows = rows * tirx.const(extent, "uint32") + convert(index, "uint32")
-        column = convert(indices[-1], "uint32")
         start = tirx.Cast("int32", rows * tirx.const(shape[-1], "uint32"))
         if swizzle is None:
-            return start, tirx.Cast("int32", column)
+            return start, tirx.Cast("int32", convert(indices[-1], "uint32"))
         step = swizzle.row // shape[-1]
         period = swizzle.width * step
         near = convert(indices[-2], "uint32") if len(indices) > 1 and shape[-2] % period == 0 else rows
         phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
-        moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
-        return start, tirx.Cast("int32", moved)
+        return start, tirx.Cast("int32", _turned(indices[-1], phase, swizzle.unit))
 
     def _split_apart(self, pitch: int, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
         """The summands where rows lie ``pitch`` apart, and gaps between them."""
@@ -101,6 +101,18 @@ class SharedStorage(Storage):
         column = tirx.truncmod(wide[-1], _unsigned(near.size))
         moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
         return tirx.Cast("int32", start), tirx.Cast("int32", moved)
+
+
+def _turned(column: Expr, phase: Expr, unit: int) -> Expr:
+    """A column in the unit of ``unit`` elements that a swizzle gives it. What a constant adds within one is
+    added behind, so that compilers see which elements lie side by side."""
+    within = 0
+    if isinstance(column, tirx.Add) and 0 < (int_value(column.b) or 0) < unit:
+        found = Analyzer().modular_set(column.a)
+        if found.coeff % unit == 0 and found.base % unit == 0:
+            column, within = column.a, int_value(column.b) or 0
+    moved = tirx.bitwise_xor(convert(column, "uint32"), phase * _unsigned(unit))
+    return moved + _unsigned(within) if within else moved
 
 
 def _unsigned(value: int) -> Expr:

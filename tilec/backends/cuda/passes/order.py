@@ -55,6 +55,7 @@ from tilec.backends.cuda.passes.stage_stores import StageStores
 from tilec.backends.cuda.passes.start_copies import StartCopies
 from tilec.backends.cuda.passes.synchronise import Synchronise
 from tilec.backends.cuda.passes.turn_stores import TurnStores
+from tilec.backends.cuda.passes.unroll_columns import UnrollColumns
 from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
 from tilec.backends.cuda.passes.write_out_parts import WriteOutParts
 from tilec.lowering.passes.base import Pass
@@ -113,6 +114,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SplitLoops(),
     HoistTrips(),
     MoveRuns(),
+    UnrollColumns(),
     SplitPairs(),
     ReduceAccumulations(),
     SerialiseCollisions(),

@@ -278,15 +278,25 @@ class _Walker:
 
     def _in_front(self, stmt: Stmt) -> list[Stmt]:
         """A barrier in front of a loop whose trips would meet for what stands there alone."""
-        (inner,) = children(stmt)
-        if self.parted or any(isinstance(part, REPEATING) for part in _flat(inner)):
-            return []
-        as_it_is, behind = replace(self), replace(self)
-        behind._meet()
-        if not _meets(as_it_is._loop(stmt)) or _meets(behind._loop(stmt)):
+        if self.parted or not (
+            self._meets_of_nest(stmt) if _holds_loops(stmt) else self._meets_of_loop(stmt)
+        ):
             return []
         self._meet()
         return [Sync()]
+
+    def _meets_of_loop(self, stmt: Stmt) -> bool:
+        """Whether trips of an innermost loop meet, and would not behind a barrier."""
+        as_it_is, behind = replace(self), replace(self)
+        behind._meet()
+        return _meets(as_it_is._loop(stmt)) and not _meets(behind._loop(stmt))
+
+    def _meets_of_nest(self, stmt: Stmt) -> bool:
+        """Whether loops in a loop must wait for what stands in front of them, for nothing of their own."""
+        within = self._spread(self._everything((stmt,)))
+        if within.starts or within.conflicts(within) or not self.open.conflicts(within):
+            return False
+        return not any(self._is_barrier(part) or isinstance(part, WaitGroup) for part in _flat((stmt,)))
 
     def _branches(self, stmt: If) -> Stmt:
         before = self.open | Open(self._touched(stmt))
@@ -303,6 +313,10 @@ def _meets_cluster(block: Block) -> bool:
     """Whether a block ends where all threads of a cluster have told each other what they did."""
     last = [stmt.kind for stmt in block[-2:] if isinstance(stmt, ClusterBarrier)]
     return last == ["arrive", "wait"]
+
+
+def _holds_loops(stmt: Stmt) -> bool:
+    return any(isinstance(part, REPEATING) for part in _flat(children(stmt)[0]))
 
 
 def _meets(stmt: Stmt) -> bool:
