@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
-from tvm.ir import Call, PrimType
+from tvm.ir import Call, PrimType, StringImm
 
 from tilec.ir.analysis.ranges import cut
 from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype
@@ -63,7 +63,9 @@ def _hidden(expr: Expr) -> Expr:
 
 
 def _hidden_zero(expr: Expr) -> Expr:
-    """Where zero meets what is no number yet."""
+    """Where zero meets what is no number yet; most products are of indices."""
+    if "float" not in dtype_of(expr):
+        return expr
     a, b = (_float_value(side) for side in (expr.a, expr.b))
     return _kept_operation(expr) if (a == 0 and b is None) or (b == 0 and a is None) else expr
 
@@ -103,7 +105,8 @@ def _shown_cast(call: Call) -> Expr:
 
 
 def _shown(call: Call) -> Expr:
-    name = str(getattr(call.args[0], "value", "")) if len(call.args) > 1 else ""
+    named = len(call.args) > 1 and isinstance(call.args[0], StringImm)
+    name = str(call.args[0].value) if named else ""
     if name == _CAST:
         return _shown_cast(call)
     if name == _BITS:

@@ -31,8 +31,8 @@ _LAZY = ("tirx.if_then_else", "prim.if_then_else")
 
 def keep_steps() -> Any:
     """The pass of functions of TVM that does so."""
-    rewritten = [(tirx.Bind, _bind), (tirx.BufferStore, _store), (tirx.Evaluate, _evaluate)]
-    return body_pass("KeepSteps", lambda _function: rewritten)
+    of_all, of_steps = [(tirx.Bind, _bind)], [(tirx.BufferStore, _store), (tirx.Evaluate, _evaluate)]
+    return body_pass("KeepSteps", lambda it: [*of_all, *(of_steps if _has_steps(it.body) else [])])
 
 
 def _bind(stmt: tirx.Bind) -> tirx.Stmt:
@@ -61,9 +61,9 @@ def _behind(stmt: Any, over: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
     return steps.before(over(value)) if steps.made else stmt
 
 
-def _has_steps(value: Expr) -> bool:
-    """Whether a value has names of its own or functions that become arithmetic: TVM looks sooner than Python
-    walks through the many values that have none."""
+def _has_steps(part: Expr | tirx.Stmt) -> bool:
+    """Whether a value, or one in a whole body, has names of its own or functions that become arithmetic: TVM
+    looks sooner than Python walks through the many that have none."""
     import tvm_ffi
 
     found: list[Expr] = []
@@ -73,7 +73,7 @@ def _has_steps(value: Expr) -> bool:
             found.append(node)
         return node
 
-    tvm_ffi.structural_map(value, [((Call, tirx.Let), visit)])
+    tvm_ffi.structural_map(part, [((Call, tirx.Let), visit)])
     return bool(found)
 
 
