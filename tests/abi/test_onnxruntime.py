@@ -13,10 +13,9 @@ from operator_kernels import bump_kernel, packed_kernel
 from samples import sample_spec
 
 from tilec.errors import PackageError
-from tilec.package.model import PackageSpec
 from tilec.package.onnxruntime import operators, write_operators
-from tilec.package.write import write_package, write_packages
-from tilec.targets import native_host, parse_host
+from tilec.package.write import write_package
+from tilec.targets import native_host
 
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime of PyPI is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx of PyPI is not installed")
@@ -137,25 +136,3 @@ def test_no_operator_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="sample has no kernel that ONNX Runtime can call"):
         write_operators([spec], [report])
     assert not list(tmp_path.glob("lib/*onnxruntime*"))
-
-
-def _specs(*hosts: str) -> list[PackageSpec]:
-    return [sample_spec(parse_host(host)) for host in hosts]
-
-
-@pytest.mark.slow
-def test_each_host_has_its_own(tmp_path: Path) -> None:
-    specs = _specs("x86_64-linux-gnu.2.17", "aarch64-macos.12", "x86_64-windows")
-    found = write_operators(specs, write_packages(specs, tmp_path))
-    assert [path.relative_to(tmp_path / "lib").as_posix() for path in found] == [
-        "x86_64-linux/libsample_onnxruntime.so",
-        "aarch64-macos/libsample_onnxruntime.dylib",
-        "x86_64-windows/sample_onnxruntime.dll",
-    ]
-    linux, macos, windows = (path.read_bytes() for path in found)
-    assert b"$ORIGIN" in linux
-    assert b"libsample.so.1" in linux
-    assert b"@loader_path" in macos
-    assert b"@rpath/libsample" in macos
-    assert b"sample.dll" in windows
-    assert b"RegisterCustomOps" in windows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from samples import sample_spec
 from tilec.errors import LibraryError
 from tilec.package import inspect
 from tilec.package.inspect import find_library
+from tilec.package.onnxruntime import write_operators
 from tilec.package.wheel import platform_tag
 from tilec.package.write import BuildReport, write_packages
 from tilec.portable.loader import load
@@ -30,7 +32,7 @@ LIBRARIES = {
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def hosts(request: pytest.FixtureRequest) -> tuple[Host, ...]:
-    """Some of the hosts, or all: for Windows zig first compiles a C library."""
+    """Some of the hosts, or all: for Windows zig first compiles a C library, in one process here."""
     return HOSTS[: request.param]
 
 
@@ -72,6 +74,30 @@ def test_inspect_asks_which_one(reports: tuple[BuildReport, ...], monkeypatch: p
     with pytest.raises(LibraryError, match=f"holds {len(reports)} libraries") as refused:
         find_library(reports[0].out_dir)
     assert all(str(report.library) in refused.value.remedy for report in reports)
+
+
+@pytest.mark.parametrize("hosts", [pytest.param(3, marks=pytest.mark.slow)], indirect=True)
+def test_each_host_has_operators_of_its_own(
+    hosts: tuple[Host, ...], reports: tuple[BuildReport, ...], tmp_path: Path
+) -> None:
+    shutil.copytree(reports[0].out_dir, tmp_path, dirs_exist_ok=True, symlinks=True)
+    copies = [
+        replace(each, out_dir=tmp_path, library=tmp_path / each.library.relative_to(each.out_dir))
+        for each in reports
+    ]
+    found = write_operators([sample_spec(host) for host in hosts], copies)
+    assert [path.relative_to(tmp_path / "lib").as_posix() for path in found] == [
+        f"{HERE.arch}-linux/libsample_onnxruntime.so",
+        "aarch64-macos/libsample_onnxruntime.dylib",
+        "x86_64-windows/sample_onnxruntime.dll",
+    ]
+    linux, macos, windows = (path.read_bytes() for path in found)
+    assert b"$ORIGIN" in linux
+    assert b"libsample.so.1" in linux
+    assert b"@loader_path" in macos
+    assert b"@rpath/libsample" in macos
+    assert b"sample.dll" in windows
+    assert b"RegisterCustomOps" in windows
 
 
 def test_tags_of_wheels() -> None:
