@@ -93,6 +93,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,14 @@ def _parts(kernel: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _listed(text: str) -> list[dict[str, Any]]:
     """The schedules of ``file.toml:name``."""
     file, name = text.split(":")
-    found: list[dict[str, Any]] = tomlkit.parse((HERE / file).read_text()).unwrap()[name]
+    found: list[dict[str, Any]] = _read(HERE / file)[name]
     return found
+
+
+@cache
+def _read(file: Path) -> dict[str, Any]:
+    """What a TOML file holds: each has the lists of many kernels."""
+    return tomlkit.parse(file.read_text()).unwrap()
 
 
 if __name__ == "__main__":
