@@ -1,4 +1,5 @@
-"""Reads at indices that are kept inside a row: loops between the rims have no bounds; results are right."""
+"""Reads at indices that are kept inside a row, or go round at its ends: loops between the rims have no
+bounds; results are right."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 RANDOM = np.random.default_rng(11)
-FORMS = ("taps", "names", "back", "second")
+FORMS = ("taps", "names", "back", "second", "around", "shifted", "mirrored")
 
 
 def rows(form: str, width: int, block: int, taps: int = 5, dtype: str = "uint8", dynamic: bool = False):
@@ -38,6 +39,15 @@ def rows(form: str, width: int, block: int, taps: int = 5, dtype: str = "uint8",
                         total = T.cast(X[y, left], "int32") * left + T.cast(X[y, right], "int32")
                     elif form == "back":
                         total = T.cast(X[y, T.max(size - 3 - x, 0)], "int32")
+                    elif form == "around":
+                        for d in T.serial(taps):
+                            total += T.cast(X[(y + d) % 3, (x + d - taps // 2 + size) % size], "int32")
+                    elif form == "shifted":
+                        total = T.cast(X[y, (x + size // 2) % size], "int32")
+                    elif form == "mirrored":
+                        total = T.cast(X[y, (7 - x) % size], "int32")
+                    elif form == "few":
+                        total = T.cast(X[y, x * 3 % 20], "int32")
                     else:
                         total = T.cast(X[y, T.min(x * 2, size - 1)], "int32")
                     Y[y, x] = total
@@ -51,6 +61,11 @@ def wanted(form: str, X: np.ndarray, taps: int) -> np.ndarray:
     last = X.shape[1] - 1
     if form == "taps":
         return np.sum([X[:, np.clip(x + d - taps // 2, 0, last)] for d in range(taps)], 0)
+    around = {"shifted": x + X.shape[1] // 2, "mirrored": 7 - x}
+    if form == "around":
+        return np.sum([np.roll(np.roll(X, taps // 2 - d, 1), -d, 0) for d in range(taps)], 0)
+    if form in around:
+        return X[:, around[form] % X.shape[1]]
     if form == "names":
         return X[:, np.maximum(x - 1, 0)] * np.maximum(x - 1, 0) + X[:, np.minimum(x + 1, last)]
     return X[:, np.maximum(last - 2 - x, 0)] if form == "back" else X[:, np.minimum(x * 2, last)]
@@ -76,6 +91,13 @@ def parts(function: Any) -> tuple[list[int], int]:
         (rows("taps", 100, 48), ([48, 48], 1)),
         (rows("taps", 100, 64, dynamic=True), ([64, 64], 1)),
         (rows("taps", 100, 16), ([16], 0)),
+        (rows("around", 100, 100), ([2, 96, 2], 0)),
+        (rows("around", 100, 48), ([48, 48], 1)),
+        (rows("around", 100, 64, dynamic=True), ([64, 64], 1)),
+        (rows("around", 33, 33), ([33], 0)),
+        (rows("shifted", 100, 100), ([50, 50], 0)),
+        (rows("mirrored", 100, 100), ([8, 92], 0)),
+        (rows("few", 100, 100), ([100], 0)),
         (rows("taps", 33, 33), ([33], 0)),
     ],
 )

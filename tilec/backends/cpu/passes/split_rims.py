@@ -5,6 +5,7 @@ for x in parallel(640): Y[x] = X[min(max(x - 2, 0), 639)]
 for x in parallel(2): Y[x] = X[min(max(x - 2, 0), 639)]
 for x in parallel(638): Y[x + 2] = X[x]
 
+So are those that go round at the ends of a row (``X[(x + 639) % 640]``): between the rims they are ``x - 1``.
 Where a block's place decides (``bx * 128 + x - 2``), a test says whether all of the block lies between them.
 """
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.passes.whole_turns import taken_off
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.analysis.renaming import copied, renamed
@@ -48,8 +50,8 @@ _FEW = 32
 
 
 class SplitRims(LaunchPass):
-    """In: Parallel loops. Out: those that read a row at an index with bounds, which its last axis tells, are
-    loops before, between and behind the rims."""
+    """In: Parallel loops. Out: those that read a row at an index with bounds or one that goes round, which
+    its last axis tells, are loops before, between and behind the rims."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such loops split."""
@@ -69,10 +71,12 @@ def _in_block(block: Block, names: Mapping[Var, Expr]) -> list[Stmt]:
 def _split(loop: Parallel, names: Mapping[Var, Expr]) -> Sequence[Stmt]:
     """A loop as loops, where ``names`` are those of what is around it."""
     extent = loop.extents[-1]
-    lane = _Lane(loop.vars[-1], {**names, **short_names(loop.body)}, tuple(inner_trips(loop.body)))
+    if not isinstance(extent, int) or extent < _FEW or loop.hints.given:
+        return [loop]
+    lane = _Lane(loop.vars[-1], extent, {**names, **short_names(loop.body)}, tuple(inner_trips(loop.body)))
     inside = {var for stmt in walk(loop.body) for var in defined(stmt)}
     found = [need for need in lane.needs(loop.body) if not uses(need.rest, inside)]
-    if not found or not isinstance(extent, int) or loop.hints.given:
+    if not found:
         return [loop]
     known = [(need.factor, number) for need in found if (number := int_value(need.rest)) is not None]
     first = min(extent, max([0, *(-(number // factor) for factor, number in known if factor > 0)]))
@@ -84,10 +88,11 @@ def _split(loop: Parallel, names: Mapping[Var, Expr]) -> Sequence[Stmt]:
     conds = each_once(need.holds(first, last) for need in found if int_value(need.rest) is None)
     if conds:
         middle = If(all_of(conds), (middle,), (part_of(loop, first, last),), loc=loop.loc)
-    rims = [
-        part_of(loop, start, stop) if start < stop else None for start, stop in ((0, first), (last, extent))
-    ]
-    return [part for part in (rims[0], middle, rims[1]) if part is not None]
+    before, behind = (
+        _split(part_of(loop, start, stop), names) if start < stop else []
+        for start, stop in ((0, first), (last, extent))
+    )
+    return [*before, middle, *behind]
 
 
 def short_names(body: Block) -> dict[Var, Expr]:
@@ -137,6 +142,7 @@ class _Lane:
     """The last axis of a loop, the names of its body and the loops in it with their trips."""
 
     var: Var
+    extent: int
     names: Mapping[Var, Expr]
     trips: tuple[tuple[Var, range], ...]
 
@@ -144,17 +150,33 @@ class _Lane:
         """What the last indices of all elements that a body reads need."""
         found = (load for stmt in walk(body) for expr in expressions(stmt) for load in loads(expr))
         last = (inlined(load.indices[-1], self.names) for load in found)
-        distances = (self.distance(node) for index in last for node in parts_of(index))
-        needs = (
-            self._need(distance) for distance in each_once(part for part in distances if part is not None)
-        )
+        distances = (part for index in last for node in parts_of(index) for part in self.distances(node))
+        needs = (self._need(distance) for distance in each_once(distances))
         return [need for need in needs if need is not None]
 
-    def distance(self, node: Expr) -> Expr | None:
-        """How far a bounded index lies from its bound; None for any other value."""
+    def between(self, node: Expr) -> Expr | None:
+        """What a bounded index, or one that goes round, is between the rims; None for any other value."""
         side = self.side(node)
-        if side is None:
+        return self._wrapped(node) if side is None else (node.a, node.b)[side]
+
+    def distances(self, node: Expr) -> list[Expr]:
+        """How far such an index lies from its bounds, or from the ends of its row; nothing for any other
+        value."""
+        wrapped = self._wrapped(node)
+        if wrapped is not None:
+            return [wrapped, node.b - 1 - wrapped]
+        side = self.side(node)
+        return [] if side is None else [self._distance(node, side)]
+
+    def _wrapped(self, node: Expr) -> Expr | None:
+        """An index that goes round, less what its remainder takes off."""
+        if not isinstance(node, tirx.FloorMod) or next(loads(node), None) is not None:
             return None
+        index, divisor = (inlined(operand, self.names) for operand in (node.a, node.b))
+        off = taken_off(index, divisor, (self.var, self.extent), self.trips, _FEW)
+        return None if off is None else node.a - off
+
+    def _distance(self, node: Expr, side: int) -> Expr:
         index, bound = (node.a, node.b) if side == 0 else (node.b, node.a)
         while (inner := self.side(index)) is not None:
             index = (index.a, index.b)[inner]
@@ -190,10 +212,11 @@ class _Between(Rewriter):
         return transform(expr, self._index)
 
     def _index(self, node: Expr) -> Expr | None:
-        side = self._lane.side(node)
-        if side is None:
+        between = self._lane.between(node)
+        distances = self._lane.distances(inlined(node, self._lane.names)) if between is not None else []
+        if not distances or not all(self._holds(distance) for distance in distances):
             return None
-        distance = self._lane.distance(inlined(node, self._lane.names))
-        if distance is None or not any(same(distance, other) for other in self._distances):
-            return None
-        return self.expr((node.a, node.b)[side])
+        return self.expr(between)
+
+    def _holds(self, distance: Expr) -> bool:
+        return any(same(distance, other) for other in self._distances)
