@@ -72,3 +72,49 @@ def test_points_of_one_colour(columns: int, colours: int, number: int, in_place:
     wanted[1:-1, 1:-1][taken] = (0.25 * (around - R[1:-1, 1:-1]))[taken]
     tilec.compile(sweep(columns, colours, number, in_place), target="cpu")(U, R, V)
     np.testing.assert_allclose(U if in_place else V, wanted, rtol=1e-5, atol=1e-5)
+
+
+def sweeps(columns: int, order: tuple[int, int] = (0, 2)) -> Any:
+    """One colour after the other, which a loop around tells, those that no point has among them."""
+
+    @T.prim_func
+    def main(U: T.Tensor((13, columns), "float32")):
+        with T.Kernel(1, threads=32):
+            for c in T.serial(*order):
+                for y, x in T.Parallel(13, columns):
+                    if y > 0 and y < 12 and x > 0 and x < columns - 1 and (y + x) % 2 == c:
+                        U[y, x] = 0.25 * (U[y - 1, x] + U[y + 1, x] + U[y, x - 1] + U[y, x + 1])
+
+    return main
+
+
+def tries(columns: int) -> Any:
+    """Points whose colour a loop of each of them tells."""
+
+    @T.prim_func
+    def main(U: T.Tensor((2, columns), "float32")):
+        with T.Kernel(1, threads=32):
+            for x in T.Parallel(columns):
+                for c in T.serial(2):
+                    if (x + c) % 2 == 0:
+                        U[1, x] = U[0, x] + c
+
+    return main
+
+
+def test_colours_of_a_loop_around() -> None:
+    assert extents(sweeps(64)) == (13, 32)
+    assert extents(tries(64)) == (64,)
+
+
+@pytest.mark.parametrize("order", [(0, 2), (-1, 4)])
+def test_one_colour_after_the_other(order: tuple[int, int]) -> None:
+    U = RANDOM.standard_normal((13, 61), dtype=np.float32)
+    wanted = U.copy()
+    y, x = (axis[1:-1, 1:-1] for axis in np.indices(U.shape))
+    for colour in range(2):
+        around = wanted[:-2, 1:-1] + wanted[2:, 1:-1] + wanted[1:-1, :-2] + wanted[1:-1, 2:]
+        taken = (y + x) % 2 == colour
+        wanted[1:-1, 1:-1][taken] = (0.25 * around)[taken]
+    tilec.compile(sweeps(61, order), target="cpu")(U)
+    np.testing.assert_allclose(U, wanted, rtol=1e-5, atol=1e-5)

@@ -16,9 +16,10 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.loops.residues import needed, residue_of
 from tilec.ir.analysis.renaming import renamed
-from tilec.ir.exprs import all_of, as_expr, conjuncts, dtype_of, inlined, int_value, same, same_all
+from tilec.ir.exprs import all_of, as_expr, conjuncts, dtype_of, inlined, int_value, same, same_all, uses
 from tilec.ir.nodes import Bind, Block, If, Parallel, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import accesses, values_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,15 @@ def of_one_colour(loop: Parallel, lane: int) -> Parallel:
     the lanes and reads what it stores to; ``loop`` where it does neither."""
     var, names = loop.vars[lane], values_of(walk(loop.body))
     pairs = [(cond, residue_of(cond, var)) for cond in needed(loop.body, names)]
-    found = next(((cond, each) for cond, each in pairs if each is not None and each.number <= _MOST), None)
+    inside = {each for stmt in walk(loop.body) for each in defined(stmt)}
+    found = next(
+        (
+            (cond, each)
+            for cond, each in pairs
+            if each is not None and each.number <= _MOST and not uses(each.first, inside)
+        ),
+        None,
+    )
     if found is None or not _is_in_place(loop.body):
         return loop
     cond, residue = found
@@ -46,8 +55,11 @@ def of_one_colour(loop: Parallel, lane: int) -> Parallel:
     place, end = trip * number + first, as_expr(loop.extents[lane], dtype)
     trips, known = tirx.floordiv(end + (number - 1), number), int_value(end)
     body = renamed(_without(loop.body, cond, names), {var: place})
-    if known is None or known % number:
-        body = (If(place < end, body, loc=loop.loc),)
+    tests = [place < end] if known is None or known % number else []
+    if int_value(residue.place) not in range(number):
+        tests += [residue.place >= 0, residue.place < number]
+    if tests:
+        body = (If(all_of(tests), body, loc=loop.loc),)
     return replace(
         loop,
         vars=(*loop.vars[:lane], trip, *loop.vars[lane + 1 :]),

@@ -101,10 +101,12 @@ def _residue(loop: Parallel, lane: int, number: int, residue: int, extent: int) 
 
 @dataclass(frozen=True, eq=False)
 class _Residue:
-    """That a trip does something where its number is ``first`` modulo ``number``."""
+    """That a trip does something where its number is ``first`` modulo ``number``; none does where ``place``
+    is no remainder by that."""
 
     first: Expr
     number: int
+    place: Expr
 
 
 def _strided(loop: Parallel, lane: int, ctx: LaneContext) -> Parallel:
@@ -197,11 +199,11 @@ def residue_of(cond: Expr, var: Var) -> _Residue | None:
     difference; None of any other one."""
     if not isinstance(cond, tirx.EQ) or not isinstance(cond.a, tirx.FloorMod):
         return None
-    digit, number, place = cond.a, int_value(cond.a.b), int_value(cond.b)
+    digit, number, place = cond.a, int_value(cond.a.b), cond.b
     linear = linear_in(digit.a, [var]) if dtype_of(digit.a) == dtype_of(var) else []
     factor = int_value(linear[0]) if linear else None
-    if number is None or number < 2 or place is None or factor not in (1, -1):
+    if number is None or number < 2 or factor not in (1, -1) or uses(place, (var,)):
         return None
-    if next(loads(linear[1]), None) is not None:
+    if any(next(loads(part), None) is not None for part in (linear[1], place)):
         return None
-    return _Residue(place - linear[1] if factor == 1 else linear[1] - place, number)
+    return _Residue(place - linear[1] if factor == 1 else linear[1] - place, number, place)
