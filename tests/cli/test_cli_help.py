@@ -76,6 +76,8 @@ def test_version(tilec: Callable) -> None:
         (["build"], "Missing argument 'MANIFEST'"),
         (["build", "m.toml", "--jobs", "0"], "'-j'"),
         (["check", "m.toml", "--shape", "x"], "--shapes"),
+        (["bench", "lib", "--shape", "M=8,n=0"], "n is 0; it must be 1 or more"),
+        (["explain", "m.toml", "k", "--shape", "n=0"], "n is 0; it must be 1 or more"),
         (["cache", "clean"], "clean"),
     ],
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--kernel", "kernels", multiple=True, metavar="GLOB", help="Measure these kernels only; repeatable."
 )
-@click.option("--shape", "shapes", type=Dims(), multiple=True, help="Measure these dims; repeatable.")
+@click.option("--shape", "shapes", type=Dims(least=1), multiple=True, help="Measure these dims; repeatable.")
 @click.option(
     "--shapes",
     "file",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--variant", "number", type=int, default=0, show_default=True, help="Which variant of that target."
 )
 @click.option(
-    "--shape", "dims", type=Dims(), help="The variant that such a call takes, in place of --variant."
+    "--shape", "dims", type=Dims(least=1), help="The variant that such a call takes, in place of --variant."
 )
 @click.option("--stage", help="tile, a pass, tir, source, llvm or asm. [default: the roads of statements]")
 @click.option(

@@ -8,9 +8,12 @@ import click
 
 
 class Dims(click.ParamType):  # type: ignore[type-arg]
-    """``M=17,N=64`` as a dict."""
+    """``M=17,N=64`` as a dict. ``least``: what each may be at least."""
 
     name = "M=17,N=64"
+
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -22,6 +25,9 @@ class Dims(click.ParamType):  # type: ignore[type-arg]
         dims = {name.strip(): int(number) for name, _, number in pairs}
         if len(dims) < len(pairs):
             self.fail(f"{value!r} gives a dim twice", param, ctx)
+        small = next((name for name, given in dims.items() if given < self._least), None)
+        if small is not None:
+            self.fail(f"{small} is {dims[small]}; it must be {self._least} or more", param, ctx)
         return dims
 
 
