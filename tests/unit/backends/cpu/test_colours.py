@@ -118,3 +118,28 @@ def test_one_colour_after_the_other(order: tuple[int, int]) -> None:
         wanted[1:-1, 1:-1][taken] = (0.25 * around)[taken]
     tilec.compile(sweeps(61, order), target="cpu")(U)
     np.testing.assert_allclose(U, wanted, rtol=1e-5, atol=1e-5)
+
+
+def turns(columns: int) -> Any:
+    """A loop inside the iterations, each trip of which asks for a colour of its own."""
+
+    @T.prim_func
+    def main(U: T.Tensor((9, columns + 2), "float32")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(9, columns):
+                for k in T.serial(3):
+                    if (j + 2 * k + i) % 4 == 0:
+                        U[i, j + 1] = 0.25 * (U[i, j] + U[i, j + 2]) + k
+
+    return main
+
+
+def test_colours_that_differ_from_trip_to_trip() -> None:
+    U = RANDOM.standard_normal((9, 64), dtype=np.float32)
+    wanted = U.copy()
+    colour = np.add(*np.indices((9, 62))) % 4
+    around = 0.25 * (U[:, :-2] + U[:, 2:])
+    wanted[:, 1:-1] = np.where(colour == 0, around + 2, np.where(colour == 2, around + 1, U[:, 1:-1]))
+    tilec.compile(turns(62), target="cpu")(U)
+    np.testing.assert_allclose(U, wanted, rtol=1e-6, atol=1e-6)
+    assert extents(turns(62)) == (9, 62)

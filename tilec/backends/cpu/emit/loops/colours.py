@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.loops.residues import needed, residue_of
+from tilec.backends.cpu.emit.loops.residues import Residue, needed, residue_of
 from tilec.ir.analysis.renaming import renamed
 from tilec.ir.exprs import all_of, as_expr, conjuncts, dtype_of, inlined, int_value, same, same_all, uses
 from tilec.ir.nodes import Bind, Block, If, Parallel, Store, walk
@@ -39,14 +39,7 @@ def of_one_colour(loop: Parallel, lane: int) -> Parallel:
     var, names = loop.vars[lane], values_of(walk(loop.body))
     pairs = [(cond, residue_of(cond, var)) for cond in needed(loop.body, names)]
     inside = {each for stmt in walk(loop.body) for each in defined(stmt)}
-    found = next(
-        (
-            (cond, each)
-            for cond, each in pairs
-            if each is not None and each.number <= _MOST and not uses(each.first, inside)
-        ),
-        None,
-    )
+    found = next(((cond, each) for cond, each in pairs if each is not None and _serves(each, inside)), None)
     if found is None or not _is_in_place(loop.body):
         return loop
     cond, residue = found
@@ -70,6 +63,11 @@ def of_one_colour(loop: Parallel, lane: int) -> Parallel:
         ),
         body=(Bind(first, tirx.floormod(residue.first, number), loc=loop.loc), *body),
     )
+
+
+def _serves(residue: Residue, inside: set[Var]) -> bool:
+    """Whether a remainder is known ahead of the body, whose trips may differ in it, and small enough."""
+    return residue.number <= _MOST and not uses(residue.first, inside)
 
 
 def _is_in_place(body: Block) -> bool:

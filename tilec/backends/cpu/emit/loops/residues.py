@@ -100,7 +100,7 @@ def _residue(loop: Parallel, lane: int, number: int, residue: int, extent: int) 
 
 
 @dataclass(frozen=True, eq=False)
-class _Residue:
+class Residue:
     """That a trip does something where its number is ``first`` modulo ``number``; none does where ``place``
     is no remainder by that."""
 
@@ -151,7 +151,7 @@ class _Strides:
         body = renamed(loop.body, {loop.var: least + trip * number})
         return (*names, replace(loop, var=trip, start=tirx.const(0, dtype), stop=trips, body=body))
 
-    def _residues(self, loop: For) -> Iterator[_Residue]:
+    def _residues(self, loop: For) -> Iterator[Residue]:
         """Those of conditions of ``loop`` that are the same in all trips and lanes."""
         inside = {var for stmt in walk(loop.body) for var in defined(stmt)}
         for cond in needed(loop.body, self.names):
@@ -159,7 +159,7 @@ class _Strides:
             if found is not None and not uses(found.first, inside) and self._is_alike(found):
                 yield found
 
-    def _is_alike(self, found: _Residue) -> bool:
+    def _is_alike(self, found: Residue) -> bool:
         if not uses(found.first, (self.lane,)):
             return True
         return int_value(self.facts.simplify(tirx.floormod(found.first, found.number))) is not None
@@ -194,7 +194,7 @@ def needed(block: Block, names: Mapping[Var, Expr]) -> list[Expr]:
     return [*conjuncts(inlined(only.cond, names)), *needed(only.then, names)]
 
 
-def residue_of(cond: Expr, var: Var) -> _Residue | None:
+def residue_of(cond: Expr, var: Var) -> Residue | None:
     """Which numbers of ``var`` a condition holds for, ``(var + rest) % number == place`` or that of a
     difference; None of any other one."""
     if not isinstance(cond, tirx.EQ) or not isinstance(cond.a, tirx.FloorMod):
@@ -206,4 +206,4 @@ def residue_of(cond: Expr, var: Var) -> _Residue | None:
         return None
     if any(next(loads(part), None) is not None for part in (linear[1], place)):
         return None
-    return _Residue(place - linear[1] if factor == 1 else linear[1] - place, number, place)
+    return Residue(place - linear[1] if factor == 1 else linear[1] - place, number, place)
