@@ -74,7 +74,7 @@ def _split(loop: Parallel, names: Mapping[Var, Expr]) -> Sequence[Stmt]:
     if not isinstance(extent, int) or extent < _FEW or loop.hints.given:
         return [loop]
     lane = _Lane(loop.vars[-1], extent, {**names, **short_names(loop.body)}, tuple(inner_trips(loop.body)))
-    inside = {var for stmt in walk(loop.body) for var in defined(stmt)}
+    inside = {*loop.vars[:-1], *(var for stmt in walk(loop.body) for var in defined(stmt))}
     found = [need for need in lane.needs(loop.body) if not uses(need.rest, inside)]
     if not found:
         return [loop]

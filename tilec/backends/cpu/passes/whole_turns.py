@@ -18,8 +18,8 @@ def taken_off(
     index: Expr, divisor: Expr, lane: tuple[Var, int], trips: Sequence[tuple[Var, range]], few: int
 ) -> Expr | None:
     """What ``index % divisor`` takes off the index in the middle of ``lane`` (an axis and its extent) and of
-    the ``trips`` of loops in it, where all else is 0; None where numbers do not tell, or a row of ``divisor``
-    elements has fewer than ``few`` iterations for which it is that."""
+    the ``trips`` of loops in it, where all else is 0; None where numbers do not tell, a row of ``divisor``
+    elements has fewer than ``few`` iterations for which it is that, or ``lane`` goes round more than once."""
     var, extent = lane
     size = [divisor] if isinstance(divisor, Var) else []
     factors = linear_in(index, [var, *(each for each, _ in trips), *size])
@@ -33,6 +33,8 @@ def taken_off(
     inner = list(zip(steps[1:], (known for _, known in trips), strict=True))
     spread = sum(abs(step) * abs(known[-1] - known[0]) for step, known in inner)
     if number is None or first is None or (number - spread) // abs(steps[0]) < few:
+        return None
+    if abs(steps[0]) * extent > number:
         return None
     middle = steps[0] * (extent // 2) + sum(step * known[len(known) // 2] for step, known in inner)
     return divisor * ((first + middle) // number)
