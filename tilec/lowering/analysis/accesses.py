@@ -59,6 +59,12 @@ def tensor_reads(block: Block, names: Mapping[Var, Expr]) -> Iterator[Access]:
             yield replace(item, indices=indices)
 
 
+def names_one_element(buffer: Var, named: Sequence[Access]) -> bool:
+    """Whether all of the accesses of a buffer, of which there is one, name the same element."""
+    first, *others = (item for item in named if item.buffer.same_as(buffer))
+    return all(same_all(item.indices, first.indices) for item in others)
+
+
 def updates_atomically(block: Block, buffer: Var) -> bool:
     """Whether ``block`` holds an atomic update of ``buffer``."""
     return any(isinstance(stmt, Atomic) and stmt.buffer.same_as(buffer) for stmt in walk(block))

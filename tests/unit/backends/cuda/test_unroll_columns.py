@@ -91,3 +91,21 @@ def test_trips_that_read_what_other_iterations_stored_stay_apart():
     a = np.random.default_rng(0).integers(-9, 10, (64, 16)).astype(np.float32)
     made = lower(elaborated(main, (a,), None, {}, {}), parse_target("sm_80"))
     assert stores_of_an_iteration(made) == 1
+
+
+def test_trips_that_add_up_a_row_of_iterations_stay_apart():
+    @T.prim_func
+    def main(A: T.Tensor((32, 16), "float32"), C: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=64):
+            a, total = T.alloc_shared((32, 16), "float32"), T.alloc_fragment((32,), "float32")
+            T.copy(A, a)
+            T.clear(total)
+            for c in T.serial(16):
+                for i, j in T.Parallel(32, 8):
+                    total[i] += a[i, c] * j
+            T.copy(total, C)
+
+    a = np.random.default_rng(0).integers(-9, 10, (32, 16)).astype(np.float32)
+    agree(main, a, expected=a.sum(1) * 28)
+    made = lower(elaborated(main, (a,), None, {}, {}), parse_target("sm_80"))
+    assert stores_of_an_iteration(made) == 1

@@ -20,10 +20,10 @@ from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import HELD_BY_TWO, begins_anywhere, vector_width
 from tilec.backends.cuda.passes.serialise_collisions import colliding
 from tilec.ir.analysis.scalar_code import is_scalar_code
-from tilec.ir.exprs import inlined, int_value, reads, same_all, uses
+from tilec.ir.exprs import inlined, int_value, reads, uses
 from tilec.ir.nodes import Alloc, For, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.lowering.analysis.accesses import Access, accesses, values_of
+from tilec.lowering.analysis.accesses import Access, accesses, names_one_element, values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -117,7 +117,7 @@ def _may_part(loop: Parallel, overlapping: Set[Var], threads: int) -> bool:
     written = {stmt.buffer for stmt in stmts if isinstance(stmt, Store)} - variables
     if not all(_is_variable(buffer) for buffer in variables) or written & overlapping:
         return False
-    if not all(_is_alone(buffer, loop) for buffer in written) or colliding(loop):
+    if not all(names_one_element(buffer, accesses(loop.body)) for buffer in written) or colliding(loop):
         return False
     updates = any(
         not item.is_write and item.buffer in written for item in accesses(loop.body) if _is_seen(item)
@@ -159,9 +159,3 @@ def _is_seen(item: Access) -> bool:
 
 def _is_variable(buffer: Var) -> bool:
     return buffer.scope() in PER_THREAD and [int_value(size) for size in buffer.shape] == [1]
-
-
-def _is_alone(buffer: Var, loop: Parallel) -> bool:
-    """Whether an iteration names one element of a buffer."""
-    first, *others = (item for item in accesses(loop.body) if item.buffer.same_as(buffer))
-    return all(same_all(item.indices, first.indices) for item in others)

@@ -19,29 +19,27 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import WIDEST
+from tilec.backends.cuda.passes.serialise_collisions import colliding
 from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.analysis.renaming import in_trip
 from tilec.ir.analysis.scalar_code import is_scalar_code
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, same_all, uses
-from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, Store, walk
-from tilec.ir.nodes.threads import PER_THREAD
-from tilec.lowering.analysis.accesses import Access, accesses, values_of
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, uses
+from tilec.ir.nodes import Alloc, Bind, Block, For, Launch, Parallel, Stmt, Store, walk
+from tilec.lowering.analysis.accesses import Access, accesses, names_one_element, values_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tvm.ir import Expr, Var
 
 #: Trips that follow each other at most, and statements of a thread in them: what instruction caches hold.
 _MOST_TRIPS, _MOST_STATEMENTS = 4, 1024
-#: What stays with a thread.
-_REGISTERS = (*PER_THREAD, "local.fragment")
 
 
 class UnrollColumns(LaunchPass):
-    """In: loops around a Parallel one that keeps what it computes in registers. Out: where trips read shared
+    """In: loops around a Parallel one that keeps what it computes in fragments. Out: where trips read shared
     tiles along their rows, an iteration does what it does in as many trips as a vector of these has
     elements."""
 
@@ -80,17 +78,13 @@ def _unrolled(stmt: Stmt, threads: int) -> Stmt:
 
 
 def _computes(loop: Parallel) -> bool:
-    """Whether an iteration stores to elements of its own, in registers, and reads no others of these."""
+    """Whether an iteration stores to an element of its own of fragments, and reads no others of these."""
     named = accesses(loop.body)
-    written = {item.buffer for item in named if item.is_write}
-    if not written or not is_scalar_code(loop.body) or loop.hints.given:
+    own = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
+    written = {item.buffer for item in named if item.is_write} - own
+    if not written or not is_scalar_code(loop.body) or loop.hints.given or colliding(loop):
         return False
-    return all(buffer.scope() in _REGISTERS and _is_alone(buffer, named) for buffer in written)
-
-
-def _is_alone(buffer: Var, named: Sequence[Access]) -> bool:
-    first, *others = (item for item in named if item.buffer.same_as(buffer))
-    return all(same_all(item.indices, first.indices) for item in others)
+    return all(buffer.scope() == "local.fragment" and names_one_element(buffer, named) for buffer in written)
 
 
 def _neighbours(loop: For) -> int:
