@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from agree import agree, elaborated
@@ -9,7 +11,7 @@ from agree import agree, elaborated
 import tilec.language as T
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.pipeline import lower
-from tilec.ir.nodes import Kernel, Store, walk
+from tilec.ir.nodes import Store, walk
 from tilec.targets import parse_target
 
 
@@ -33,8 +35,9 @@ def distances(dtype: str, columns: int):
     return main
 
 
-def stores_of_an_iteration(kernel: Kernel) -> int:
-    """The most that a thread's loop stores in an iteration."""
+def stores_of_an_iteration(main: Any, *arguments: np.ndarray) -> int:
+    """The most that a thread's loop of a kernel stores in an iteration."""
+    kernel = lower(elaborated(main, arguments, None, {}, {}), parse_target("sm_80"))
     loops = [stmt for stmt in walk(kernel.launches[0].body) if isinstance(stmt, ThreadLoop)]
     return max(sum(isinstance(stmt, Store) for stmt in walk(loop.body)) for loop in loops)
 
@@ -48,8 +51,7 @@ def test_trips_along_a_row_are_one(dtype, columns, together):
     a, b = (rng.integers(-9, 10, (32, 32)).astype(dtype) for _ in "ab")
     main = distances(dtype, columns)
     agree(main, a, b, expected=np.abs(a[:, None] - b[None]).sum(-1).astype(np.float32))
-    made = lower(elaborated(main, (a, b), None, {}, {}), parse_target("sm_80"))
-    assert stores_of_an_iteration(made) == together
+    assert stores_of_an_iteration(main, a, b) == together
 
 
 def test_products_of_floats_by_elements_agree():
@@ -72,8 +74,7 @@ def test_products_of_floats_by_elements_agree():
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((32, 32), (32, 64)))
     agree(main, a, b, expected=a @ b)
-    made = lower(elaborated(main, (a, b), None, {}, {}), parse_target("sm_80"))
-    assert stores_of_an_iteration(made) == 4
+    assert stores_of_an_iteration(main, a, b) == 4
 
 
 def test_trips_that_read_what_other_iterations_stored_stay_apart():
@@ -89,8 +90,7 @@ def test_trips_that_read_what_other_iterations_stored_stay_apart():
             T.copy(kept, C)
 
     a = np.random.default_rng(0).integers(-9, 10, (64, 16)).astype(np.float32)
-    made = lower(elaborated(main, (a,), None, {}, {}), parse_target("sm_80"))
-    assert stores_of_an_iteration(made) == 1
+    assert stores_of_an_iteration(main, a) == 1
 
 
 def test_trips_that_add_up_a_row_of_iterations_stay_apart():
@@ -107,5 +107,4 @@ def test_trips_that_add_up_a_row_of_iterations_stay_apart():
 
     a = np.random.default_rng(0).integers(-9, 10, (32, 16)).astype(np.float32)
     agree(main, a, expected=a.sum(1) * 28)
-    made = lower(elaborated(main, (a,), None, {}, {}), parse_target("sm_80"))
-    assert stores_of_an_iteration(made) == 1
+    assert stores_of_an_iteration(main, a) == 1

@@ -122,7 +122,9 @@ def owner(item: Access, loop: ThreadLoop | Each, warps: int, known: Known) -> Ow
     indices = [spelled(index, known.names) for index in item.indices]
     if isinstance(loop, Each):
         indices = [loop.digits.spell(index) for index in indices]
-    return _owner(indices, item, loop, warps, known) or _owner(_flat(indices, item), item, loop, warps, known)
+    found = _owner(indices, item, loop, warps, known)
+    flat = _flat(indices, item) if found is None else None
+    return found if flat is None else _owner([flat], item, loop, warps, known)
 
 
 def _owner(
@@ -138,16 +140,16 @@ def _owner(
     return tuple(found) if once or spread == {"lane": WARP, "warp": warps} else None
 
 
-def _flat(indices: Sequence[Expr], item: Access) -> list[Expr]:
+def _flat(indices: Sequence[Expr], item: Access) -> Expr | None:
     """The one index that says what those of rows and columns together say: of ``e // 34`` and ``e % 34`` in
     rows of 34 elements that is e. None where the shape is open, or there is one index."""
     extents = [int_value(extent) for extent in item.buffer.shape]
     if len(extents) < 2 or None in extents:
-        return []
+        return None
     flat = indices[0]
     for index, extent in zip(indices[1:], extents[1:], strict=True):
         flat = flat * tirx.const(extent, dtype_of(flat)) + index
-    return [_analyzer().simplify(flat)]
+    return _analyzer().simplify(flat)
 
 
 def bound_names(block: Block) -> dict[Var, Expr]:
@@ -240,8 +242,8 @@ def _analyzer() -> Analyzer:
 
 def _along(axes: Sequence[int], loop: ThreadLoop | Each) -> Spread:
     """How far variables count together, fastest first, and the threads along that: one below 4 and one below
-    8 spread as one below 32 does whose digits are theirs. None where a layout has more places than a variable
-    values, and the next one does not follow."""
+    8 spread as one below 32 does whose digits are theirs. No threads where a layout has more places than a
+    variable values, and the next one does not follow."""
     parts = [loop.layout.digits[axis] for axis in axes]
     whole = zip(axes[:-1], parts, strict=False)
     if any(math.prod(digit.size for digit in part) != loop.extents[axis] for axis, part in whole):
