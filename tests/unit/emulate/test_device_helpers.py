@@ -131,6 +131,9 @@ def samples() -> dict[str, list[Call]]:
                    for width in (1, 2, 4) for signed in (False, True) for offset in (-8, 0, 3)
                    for halves in (False, True)],
         "scaled": [Call(packed.scaled(kind)) for kind in ("f16", "bf16")],
+        "summed": [Call(packed.summed(kind, factors)) for kind in ("f16", "bf16") for factors in (1, 2)],
+        "apart": [Call(packed.apart(*each))
+                  for each in (("f16", 4, False), ("f16", 8, True), ("bf16", 4, True))],
         "atomic": [Call(helper, places=("cells",))
                    for dtype in DTYPES for kind in ("add", "max", "min", "or", "load", "store")
                    for order in (("relaxed", "seq_cst") if dtype in ("int32", "float16") else ("relaxed",))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
+from agree import agree
 
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
@@ -58,6 +60,22 @@ def word(B, i, j):
         (lambda B, s, i, j: word(B, i, j).astype("bfloat16"), "int32", "bfloat16", "counted_bf16_u4_0"),
         (lambda B, s, i, j: B[i, j].astype("float16"), "float8_e4m3fn", "float16", "halves_e4m3"),
         (lambda B, s, i, j: B[i, j].astype("float16") * s[j], "float8_e5m2", "float16", "scaled_f16"),
+        (lambda B, s, i, j: nibble(B, i, j).astype("float16") * s[j] + s[i], "uint8", "float16", "fused_f16"),
+        (lambda B, s, i, j: s[i] - nibble(B, i, j).astype("float16") * s[j], "uint8", "float16", "fused_f16"),
+        (
+            lambda B, s, i, j: B[i, j].astype("float32") * s[i].astype("float32") - s[j].astype("float32"),
+            "int8", "bfloat16", "fused_bf16",
+        ),
+        (lambda B, s, i, j: B[i, j].astype("float16") - s[i], "int8", "float16", "summed_f16"),
+        (lambda B, s, i, j: s[j] - B[i, j].astype("float16"), "int8", "float16", "summed_f16"),
+        (
+            lambda B, s, i, j: (word(B, i, j) - word(B, 0, j)).astype("float16") * s[j],
+            "int32", "float16", "apart_f16_u4",
+        ),
+        (
+            lambda B, s, i, j: (word(B, i, j).astype("bfloat16") - word(B, 0, j).astype("bfloat16")) * s[j],
+            "int32", "bfloat16", "apart_bf16_u4",
+        ),
     ],
 )  # fmt: skip
 def test_neighbours_are_made_together(value, stored, dtype, called):
@@ -74,6 +92,12 @@ def test_neighbours_are_made_together(value, stored, dtype, called):
         (lambda B, s, i, j: B[i, j].astype("float16") * s[i] * s[i], "int8", "float16", "sm_90a"),
         (lambda B, s, i, j: B[i, j].astype("bfloat16"), "uint8", "bfloat16", "sm_90a"),  # 8 bits hold 7
         (lambda B, s, i, j: B[i, j].astype("float16"), "int16", "float16", "sm_90a"),
+        (
+            lambda B, s, i, j: (nibble(B, i, j) - nibble(B, 0, j)).astype("float16"),
+            "uint8",
+            "float16",
+            "sm_90a",
+        ),
         (lambda B, s, i, j: (nibble(B, i, j).astype("float16") - 0.5) * s[i], "uint8", "float16", "sm_90a"),
         (lambda B, s, i, j: (nibble(B, i, j).astype("bfloat16") + 250) * s[i], "uint8", "bfloat16", "sm_90a"),
     ],
@@ -116,3 +140,27 @@ def test_two_numbers_of_a_byte_take_two_instructions():
     assert re.search(
         r"counted_f16_u4_0\(\(\(\(uint\)\w+\[0\]\) \+ \(\(\(uint\)\w+\[0\]\) << \(uint\)12\)\)\)", made
     )
+
+
+def test_sums_and_differences_agree():
+    @T.prim_func
+    def main(
+        B: T.Tensor((32, 32), "uint8"),
+        Z: T.Tensor((32,), "uint8"),
+        s: T.Tensor((32,), "float16"),
+        W: T.Tensor((32, 64), "float16"),
+        X: T.Tensor((32, 64), "float16"),
+        Y: T.Tensor((32, 64), "bfloat16"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(32, 64):
+                W[i, j] = s[i] - nibble(B, i, j).astype("float16") * s[j // 2]
+            for i, j in T.Parallel(32, 64):
+                q = nibble(B, i, j).astype("int32") - (Z[i] >> T.uint8(4)).astype("int32")
+                X[i, j] = q.astype("float16") * s[i]
+            for i, j in T.Parallel(32, 64):
+                Y[i, j] = nibble(B, i, j).astype("float32") + s[i].astype("float32")
+
+    rng = np.random.default_rng(0)
+    b, z = rng.integers(0, 256, (32, 32)).astype(np.uint8), rng.integers(0, 256, 32).astype(np.uint8)
+    agree(main, b, z, rng.standard_normal(32).astype(np.float16))

@@ -46,6 +46,10 @@ def loop_axis(index: Expr, loop: Parallel) -> int | None:
     return next((axis for axis, var in enumerate(loop.vars) if var.same_as(index)), None)
 
 
+#: How many elements of a fragment an iteration may hold by itself.
+_FEW = 16
+
+
 class Line(NamedTuple):
     """What an index has of the loop variable ``axis``: ``factor`` times it, or one of ``per`` values, and
     ``offset``; ``window`` is how many times it begins behind as many elements as it goes through."""
@@ -112,6 +116,27 @@ def loop_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
     return tuple(found)
 
 
+def row_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
+    """As `loop_lines`, and none for dimensions that an iteration names at constant places, few in all: what
+    the other dimensions have of every long variable tells whose they are. None as a whole for any other
+    access, and for one that `loop_lines` knows."""
+    shape = [int_value(extent) or 0 for extent in item.buffer.shape]
+    lines = [loop_line(index, loop) for index in item.indices]
+    apart = [at for at, own in enumerate(lines) if own is None and shape[at] > 1]
+    known = all(0 <= (_number(item.indices[at])) < shape[at] for at in apart)
+    met = [line.axis for own in lines for line in own or ()]
+    long = {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1}
+    if not apart or not known or len({*met}) < len(met) or not long <= {*met}:
+        return None
+    few = math.prod(shape[at] for at in apart) <= _FEW
+    return tuple(own or () for own in lines) if few else None
+
+
+def _number(index: Expr) -> int:
+    found = int_value(index)
+    return -1 if found is None else found
+
+
 def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | None:
     """The digits of every ``factor``-th index of a dimension; None where threads hold those between."""
     digits = layout.digits[dimension]
@@ -144,6 +169,20 @@ def followed(layout: Layout, dimensions: tuple[Lines, ...]) -> Layout | None:
         digits.append((*((Digit(factor, between, "reg"),) if factor > 1 else ()), *own))
         between *= factor
     return Layout(tuple(digits))
+
+
+def with_rows(layout: Layout, shape: Sequence[int]) -> Layout:
+    """A layout whose dimensions without digits lie in registers."""
+    held = [digit for digits in layout.digits for digit in digits if digit.space == "reg"]
+    step = math.prod(digit.size for digit in held)
+    made: list[tuple[Digit, ...]] = []
+    for digits, extent in zip(layout.digits, shape, strict=True):
+        if len(digits) > 0 or extent == 1:
+            made.append(digits)
+            continue
+        made.append((Digit(extent, step, "reg"),))
+        step *= extent
+    return Layout(tuple(made))
 
 
 def _apart(digit: Digit, step: int) -> Digit:
@@ -273,7 +312,8 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
         lines = loop_line(index, loop)
         if not lines or not seen.isdisjoint(line.axis for line in lines):
             alone = int_value(item.buffer.shape[dimension]) == 1
-            if thread_terms(fragment, dimension) or (item.is_write and not alone):
+            is_own = alone or not item.is_write or row_lines(item, loop) is not None
+            if thread_terms(fragment, dimension) or not is_own:
                 return False
             continue
         seen.update(line.axis for line in lines)

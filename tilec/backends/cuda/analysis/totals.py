@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -13,9 +14,19 @@ from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import dtype_of, loads, same_all
 from tilec.ir.nodes import Parallel, Stmt, Store
+from tilec.ir.traits import buffers
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+
+#: What names the result of a reduction that is added to a total and goes nowhere else.
+USERS = len(("reduce", "update"))
+
+
+def users(stmts: Iterable[Stmt]) -> Counter[Var]:
+    """How many statements read or write each buffer."""
+    return Counter(buffer for stmt in stmts for buffer in set(buffers(stmt)))
 
 
 def store_of_each(stmt: Stmt) -> Store | None:

@@ -139,6 +139,28 @@ def counted(kind: str, width: int, signed: bool, offset: int) -> Helper:
 
 
 @cache
+def apart(kind: str, width: int, signed: bool) -> Helper:
+    """The integers of ``width`` bits at the bottom of a word's halves less those of another, whatever is
+    above them, as a pair of ``kind``. Exact: up to 10 and 7 bits of float16 and bfloat16."""
+    mask, made = _twice((1 << width) - 1), _twice(_COUNTING[kind][0] | (1 << width - 1 if signed else 0))
+    name = f"tilec_apart_{kind}_{'s' if signed else 'u'}{width}"
+    lop3 = f'asm("lop3.b32 %0, %0, {mask:#010x}, {made:#010x}, {_AND_XOR:#x};" : "+r"({{word}}));'
+
+    def meaning(lanes: Lanes, word: Any, less: Any) -> Any:
+        raised = (lanes.ptx("lop3.b32", each, mask, made, _AND_XOR) for each in (word, less))
+        return lanes.ptx(f"sub.rn.{kind}x2", *raised)
+
+    return Helper(name, f"""
+__device__ __forceinline__ unsigned {name}(unsigned word, unsigned less) {{
+  {lop3.format(word="word")}
+  {lop3.format(word="less")}
+  asm("sub.rn.{kind}x2 %0, %0, %1;" : "+r"(word) : "r"(less));
+  return word;
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
 def field(bit: int, width: int, offset: int) -> Helper:
     """The integer of ``width`` bits from ``bit`` on of a word, plus ``offset``, as float32. Exact: the bits
     count that power of two in a float of 2**23, up to bit 22."""
@@ -164,6 +186,21 @@ __device__ __forceinline__ unsigned tilec_scaled_{kind}(unsigned pair, unsigned 
   return product;
 }}
 """, lambda lanes, word, scale: lanes.ptx(f"mul.rn.{kind}x2", word, scale))  # fmt: skip
+
+
+@cache
+def summed(kind: str, factors: int) -> Helper:
+    """The sums of two pairs, or of the products of two and a third one, each rounded once."""
+    name, operation = (f"tilec_fused_{kind}", "fma") if factors > 1 else (f"tilec_summed_{kind}", "add")
+    taken = ["pair", "scale", "more"] if factors > 1 else ["pair", "more"]
+    places = ", ".join(f"%{place}" for place in range(len(taken) + 1))
+    return Helper(name, f"""
+__device__ __forceinline__ unsigned {name}({", ".join(f"unsigned {each}" for each in taken)}) {{
+  unsigned sum;
+  asm("{operation}.rn.{kind}x2 {places};" : "=r"(sum) : {", ".join(f'"r"({each})' for each in taken)});
+  return sum;
+}}
+""", lambda lanes, *pairs: lanes.ptx(f"{operation}.rn.{kind}x2", *pairs))  # fmt: skip
 
 
 def _float16(value: float) -> int:

@@ -8,17 +8,19 @@ and two 8-bit floats by one conversion to float16, which holds them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.bit_fields import BitField, whole_float
+from tilec.backends.cuda.analysis.bit_fields import BitField, bit_field, whole_float
 from tilec.backends.cuda.device import packed
 from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED, half_of, halves, pack
 from tilec.backends.cuda.device.moves import BYTES
 from tilec.backends.cuda.emit.neighbours import Neighbours
+from tilec.ir.analysis.ranges import SHORT, limits
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.emission.storage import element_bytes
 
@@ -56,14 +58,37 @@ class Pairs(Neighbours):
         return is_cast and dtype_of(value.value) == "float32"
 
     def _rounded_once(self, value: Expr, first: int) -> Expr | None:
-        """A number that is exact in 16 bits, or the product of two, also one of float32 that is rounded."""
-        product = value.value if self._rounds(value) else value
-        if not isinstance(product, tirx.Mul) or dtype_of(product) not in (self.dtype, "float32"):
+        """A number that is exact in 16 bits, or what one instruction makes of such, also what is float32 and
+        rounded: a product, a sum, or a product and a sum."""
+        made = value.value if self._rounds(value) else value
+        if not isinstance(made, _ARITHMETIC) or dtype_of(made) not in (self.dtype, "float32"):
             return self._exact(value, first)
-        left, right = (self._exact(side, first) for side in (product.a, product.b))
-        if left is None or right is None:
+        exact = self._exact(value, first)
+        if exact is not None:
+            return exact
+        return self._product(made, first) if isinstance(made, tirx.Mul) else self._sum(made, first)
+
+    def _product(self, value: tirx.Mul, first: int) -> Expr | None:
+        """The product of two exact numbers."""
+        sides = self._sides((value.a, value.b), first)
+        return None if sides is None else packed.scaled(PAIRED[self.dtype]).call(*sides)
+
+    def _sum(self, value: tirx.Add | tirx.Sub, first: int) -> Expr | None:
+        """An exact number, or the product of two, with another one added to it or taken from it."""
+        product, other = (value.a, value.b) if isinstance(value.a, tirx.Mul) else (value.b, value.a)
+        factors = (product.a, product.b) if isinstance(product, tirx.Mul) else (product,)
+        sides = self._sides((*factors, other), first)
+        if sides is None:
             return None
-        return packed.scaled(PAIRED[self.dtype]).call(left, right)
+        if isinstance(value, tirx.Sub):
+            less = 0 if product.same_as(value.b) else -1
+            sides[less] = _turned(sides[less])
+        return packed.summed(PAIRED[self.dtype], len(factors)).call(*sides)
+
+    def _sides(self, values: Sequence[Expr], first: int) -> list[Expr] | None:
+        """Pairs of exact numbers; None where one is none."""
+        found = [self._exact(value, first) for value in values]
+        return None if None in found else found
 
     def _exact(self, value: Expr, first: int) -> Expr | None:
         """A pair of numbers that are exact in 16 bits."""
@@ -72,8 +97,9 @@ class Pairs(Neighbours):
         field = whole_float(value, self.ctx.facts.analyzer)
         if field is not None:
             return self._counted(field, first)
-        if not isinstance(value, tirx.Cast):
-            return None
+        apart = self._difference(value, first)
+        if apart is not None or not isinstance(value, tirx.Cast):
+            return apart
         if dtype_of(value.value) == self.dtype and dtype_of(value) == "float32":
             return self._exact(value.value, first)
         return self._halves(value.value, first) if self.dtype == "float16" else None
@@ -142,6 +168,34 @@ class Pairs(Neighbours):
             return None
         return packed.counted(PAIRED[self.dtype], field.width, field.signed, field.offset).call(word)
 
+    def _difference(self, value: Expr, first: int) -> Expr | None:
+        """What integers are beyond others of as many bits, as zero points are: the power of two above both
+        goes with the subtraction."""
+        left, right = self._subtracted(value)
+        if left is None or right is None or (left.width, left.signed) != (right.width, right.signed):
+            return None
+        if left.offset != right.offset or left.width > _COUNTS[self.dtype]:
+            return None
+        words = [self._fields(field, first) for field in (left, right)]
+        if None in words:
+            return None
+        return packed.apart(PAIRED[self.dtype], left.width, left.signed).call(*words)
+
+    def _subtracted(self, value: Expr) -> tuple[BitField | None, BitField | None]:
+        """The two integers whose difference a number is."""
+        analyzer = self.ctx.facts.analyzer
+        if isinstance(value, tirx.Sub):
+            return whole_float(value.a, analyzer), whole_float(value.b, analyzer)
+        inner = value.value if isinstance(value, tirx.Cast) else None
+        if not isinstance(inner, tirx.Sub) or dtype_of(inner) not in SHORT:
+            return None, None
+        left, right = bit_field(inner.a, analyzer), bit_field(inner.b, analyzer)
+        if left is None or right is None:
+            return None, None
+        low, high = limits(dtype_of(inner))
+        fits = low <= left.low - right.high and left.high - right.low <= high
+        return (left, right) if fits else (None, None)
+
     def _fields(self, field: BitField, first: int) -> Expr | None:
         """A word with the two numbers at the bottom of its halves, and anything above them."""
         shifts = [self.simple(field.shift, first + number) for number in range(2)]
@@ -190,6 +244,11 @@ class Pairs(Neighbours):
     def _bytes(self, load: TensorLoad, first: int) -> Expr | None:
         """Two elements of 8 bits that lie side by side."""
         return self.together(load, first, first + 1, 2)
+
+
+def _turned(pair: Expr) -> Expr:
+    """A pair with its signs turned."""
+    return tirx.bitwise_xor(pair, _word(0x80008000))
 
 
 def _word(value: int) -> Expr:

@@ -1,17 +1,19 @@
-"""Elements of tensors that a loop over a fragment needs for whole rows come to registers ahead of it.
+"""Elements of tensors that a loop over a tile needs for whole rows or columns come to registers ahead of it.
 
     for k: W[i, j] = f(raw[i, j]) * scales[i, k]
     ->    n[i] = scales[i, 0]; for k: s[i] = n[i]; n[i] = scales[i, k + 1]; W[i, j] = f(raw[i, j]) * s[i]
 
-An element may also be for some columns side by side (``scales[i, (k * 128 + j) // 32]``, four of a row). What
-trips do not change is read in front of their loop, all else a trip ahead. That is for blocks that have a
-multiprocessor to themselves: of others, one computes while another one waits for memory, and reading ahead is
-more to do (H200: a linear layer of 4-bit weights with one warpgroup a block takes 3 % longer).
+An element may also be for some columns side by side (``scales[i, (k * 128 + j) // 32]``, four of a row), and
+where the tile is shared, so that threads have few columns of it, for a column or some of all rows
+(``scales[k, j]``, ``zeros[k, j // 8]``). What trips do not change is read in front of their loop, all else a
+trip ahead. That is for blocks that have a multiprocessor to themselves: of others, one computes while another
+one waits for memory, and reading ahead is more to do (H200: a linear layer of 4-bit weights with one
+warpgroup a block takes 3 % longer).
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -35,12 +37,15 @@ if TYPE_CHECKING:
 
 #: How many groups a row of columns may have.
 _GROUPS = (2, 4, 8)
+#: How many columns of all rows may share an element: numbers that are packed in a word, say.
+_WIDTHS = (16, 8, 4, 2)
+_TILES = ("local.fragment", "shared.dyn")
 
 
 class FetchRows(LaunchPass):
     """In: loops of several consumer warpgroups with products, and in their trips loops over the elements of
-    fragments. Out: a fragment for each element of a tensor that such a loop reads by its first variable
-    alone, or for a few groups of its second one."""
+    fragments and of shared tiles. Out: a fragment for each element of a tensor that such a loop reads by its
+    first variable alone, or for a few groups of its second one; of shared tiles also by the second alone."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with what its rows need in registers; one without rings as it is."""
@@ -90,38 +95,32 @@ class _Rows:
     def loop(self, loop: Parallel) -> Parallel:
         """A loop over elements that reads rows from registers."""
         store = loop.body[-1]
-        if len(loop.vars) != 2 or not isinstance(store, Store) or store.buffer.scope() != "local.fragment":
+        if len(loop.vars) != 2 or not isinstance(store, Store) or store.buffer.scope() not in _TILES:
             return loop
         names = values_of(loop.body)
         if len(names) + 1 != len(loop.body):
             return loop
+        shared = store.buffer.scope() == "shared.dyn"
 
         def visit(node: Expr) -> Expr | None:
-            return self._row(node, loop, names) if isinstance(node, TensorLoad) else None
+            return self._held(node, loop, names, shared) if isinstance(node, TensorLoad) else None
 
         body = tuple(replace(stmt, value=transform(stmt.value, visit)) for stmt in loop.body)  # type: ignore[attr-defined, call-arg]
         return replace(loop, body=body)
 
-    def _row(self, load: TensorLoad, loop: Parallel, names: dict[Var, Expr]) -> Expr | None:
-        """The element of a row in registers; None where a load is something else."""
-        row, column = loop.vars
+    def _held(self, load: TensorLoad, loop: Parallel, names: dict[Var, Expr], shared: bool) -> Expr | None:
+        """The element of a row or a column in registers; None where a load is something else."""
         indices = [inlined(index, names) for index in load.indices]
         if load.source.scope() != "global" or load.source in self.changed:
             return None
-        if not any(uses(index, (row,)) for index in indices):
-            return None
-        if any(uses(index, tuple(self.own - {row, column})) for index in indices):
+        if any(uses(index, tuple(self.own - {*loop.vars})) for index in indices):
             return None
         if any(True for index in indices for _ in loads(index)):
             return None
-        if not any(uses(index, (column,)) for index in indices):
-            places = _Places((row,), (loop.extents[0],))
-            return tirx.BufferLoad(self._fragment(load.source, indices, places, loop), [row])
-        found = _by_groups(indices, loop)
+        found = _places(indices, loop, shared)
         if found is None:
             return None
-        width, places, indices = found
-        place = [row, tirx.floordiv(column, tirx.const(width, dtype_of(column)))]
+        place, places, indices = found
         return tirx.BufferLoad(self._fragment(load.source, indices, places, loop), place)
 
     def _fragment(self, tensor: Var, indices: list[Expr], places: _Places, loop: Parallel) -> Var:
@@ -162,19 +161,43 @@ class _Places:
         )
 
 
-def _by_groups(indices: list[Expr], loop: Parallel) -> tuple[int, _Places, list[Expr]] | None:
-    """How many columns side by side have the same places, and the places by rows and groups; None where more
-    than a few of a row have places of their own."""
-    (row, column), extent = loop.vars, loop.extents[1]
+def _places(
+    indices: list[Expr], loop: Parallel, shared: bool
+) -> tuple[list[Expr], _Places, list[Expr]] | None:
+    """Where registers hold what stands at ``indices``, by rows, by rows and a few groups of columns or, of
+    ``shared`` tiles, by columns or groups of them: the place, the variables of places, and ``indices`` in
+    terms of these."""
+    row, column = loop.vars
+    by_row, by_column = (any(uses(index, (var,)) for index in indices) for var in loop.vars)
+    if not by_column:
+        return ([row], _Places((row,), loop.extents[:1]), indices) if by_row else None
+    if not by_row and not shared:
+        return None
+    extent = int_value(loop.extents[1]) or 0
+    counts = _GROUPS if by_row else [extent // width for width in _WIDTHS]
+    found = _by_groups(indices, column, extent, counts)
+    if found is None:
+        return None if by_row else ([column], _Places((column,), loop.extents[1:]), indices)
+    width, group, moved = found
+    rows, sizes = ((row,), loop.extents[:1]) if by_row else ((), ())
+    at = tirx.floordiv(column, tirx.const(width, dtype_of(column)))
+    return [*rows, at], _Places((*rows, group), (*sizes, extent // width)), moved
+
+
+def _by_groups(
+    indices: list[Expr], column: Var, extent: int, counts: Sequence[int]
+) -> tuple[int, Var, list[Expr]] | None:
+    """How many columns side by side have the same places, the variable that counts these groups, the fewest
+    of ``counts``, and the places by it; None where no groups have."""
     group, rest = (tirx.Var(f"{column.name}_{name}", dtype_of(column)) for name in ("group", "rest"))
-    for count in (count for count in _GROUPS if extent % count == 0):
+    for count in (count for count in counts if count and extent % count == 0):
         analyzer, width = sym.Analyzer(), extent // count
         for var, size in ((group, count), (rest, width)):
             analyzer.bind(var, tvm_ir.Range(0, tirx.const(size, dtype_of(column))))
         inside = {column: group * tirx.const(width, dtype_of(column)) + rest}
         moved = [analyzer.simplify(substitute(index, inside)) for index in indices]
         if not any(uses(index, (rest,)) for index in moved):
-            return width, _Places((row, group), (loop.extents[0], count)), moved
+            return width, group, moved
     return None
 
 

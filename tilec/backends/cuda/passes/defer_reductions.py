@@ -10,28 +10,24 @@ another order, as reductions may take them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import layouts_in, whole_tile
-from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
+from tilec.backends.cuda.analysis.totals import USERS, factor_of, store_of_each, users
 from tilec.backends.cuda.nodes import REPEATING, BlockReduce, JoinReduce, OwnReduce, ThreadLoop
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Block, If, Launch, Region, Stmt, Store, children, walk, with_children
-from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-#: What names the result of a reduction that is added to a total and goes nowhere else.
-_USERS = len(("reduce", "update"))
 
 
 class DeferReductions(LaunchPass):
@@ -41,7 +37,7 @@ class DeferReductions(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its reductions behind loops."""
-        deferral = _Deferral(layouts_in(launch.body), _users(walk(launch.body)))
+        deferral = _Deferral(layouts_in(launch.body), users(walk(launch.body)))
         return replace(launch, body=deferral.block(launch.body))
 
 
@@ -78,7 +74,7 @@ class _Deferral:
     def _totals(self, loop: Stmt) -> list[_Total]:
         """Those of outside that a loop touches once in a trip, and not to end."""
         (body,) = children(loop)
-        named = _users((loop, *walk(body)))
+        named = users((loop, *walk(body)))
         inner = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
         found = (self._total(stmt, block) for block in _blocks(body) for stmt in block)
         kept = (total for total in found if total is not None and total.buffer not in inner)
@@ -97,9 +93,9 @@ class _Deferral:
         """What a statement behind a sum adds it to, if the sum goes nowhere else."""
         part = stmt.dst.buffer
         behind = block[block.index(stmt) + 1 :]
-        update = next((each for each in behind if part in _users(walk((each,)))), None)
+        update = next((each for each in behind if part in users(walk((each,)))), None)
         store = None if update is None else store_of_each(update)
-        if stmt.kind != "sum" or self.users[part] != _USERS or store is None:
+        if stmt.kind != "sum" or self.users[part] != USERS or store is None:
             return None
         total, factor = store.buffer, factor_of(store, part)
         alike = total.dtype == part.dtype and self.layouts.get(total) == self.layouts[part]
@@ -115,11 +111,6 @@ class _Deferral:
     def _behind(self, total: _Total, own: Var) -> JoinReduce:
         layout = self.layouts[total.reduce.src.buffer]
         return joined(total.reduce, whole_tile(own), whole_tile(total.buffer), False, layout)
-
-
-def _users(stmts: Iterator[Stmt] | Sequence[Stmt]) -> Counter[Var]:
-    """How many statements read or write each buffer."""
-    return Counter(buffer for stmt in stmts for buffer in set(buffers(stmt)))
 
 
 def _blocks(block: Block) -> Iterator[Block]:

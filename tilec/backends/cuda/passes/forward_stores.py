@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import all_of, cast_to, loads, same_all, transform
+from tilec.ir.exprs import all_of, cast_to, loads, same_all, transform, uncast
 from tilec.ir.nodes import Alloc, Bind, Block, If, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import accesses
@@ -33,9 +33,10 @@ _PLAIN = (Alloc, Bind, If, Store)
 
 
 class ForwardStores(Pass):
-    """In: Parallel loops. Out: in those of names, stores and branches alone, no statement reads an element of
-    shared or global memory that one of its block in front of it has stored in the same iteration. Where such
-    an element may lie outside of its buffer a test says whether it was kept."""
+    """In: Parallel loops. Out: in those of names, stores and branches alone, no statement reads an element
+    that one of its block in front of it has stored in the same iteration, in shared or global memory, or in a
+    fragment at another place than the iteration's own. Where such an element may lie outside of its buffer a
+    test says whether it was kept."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with what its loops store handed on."""
@@ -48,6 +49,7 @@ class _Forward(ScopedRewrite):
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
         self._overlapping = overlapping(launch)
+        self._vars: tuple[Var, ...] = ()
 
     def run(self) -> Launch:
         """The launch with what its loops store handed on."""
@@ -58,6 +60,7 @@ class _Forward(ScopedRewrite):
         if not isinstance(stmt, Parallel) or not all(isinstance(each, _PLAIN) for each in walk(stmt.body)):
             return super().stmt(stmt)
         self._learn(stmt)
+        self._vars = stmt.vars
         return [replace(stmt, body=self._forwarded(stmt.body))]
 
     def _forwarded(self, body: Block) -> Block:
@@ -66,12 +69,19 @@ class _Forward(ScopedRewrite):
         while rest:
             stmt, *rest = rest
             self._learn(stmt)
-            if isinstance(stmt, Store) and _is_read_again(stmt, rest):
+            if isinstance(stmt, Store) and self._may_leave(stmt) and _is_read_again(stmt, rest):
                 names, stmt = self._named(stmt)
                 made += names
                 rest = self._with_name(rest, stmt, names[-1].var) if names else rest
             made.append(self._inside(stmt))
         return tuple(made)
+
+    def _may_leave(self, store: Store) -> bool:
+        """Whether a store goes to memory, or to a fragment's element that another thread may hold: such ones
+        wait in shared memory."""
+        own = (any(uncast(index).same_as(var) for var in self._vars) for index in store.indices)
+        scope = store.buffer.scope()
+        return scope not in PER_THREAD and (scope != "local.fragment" or not all(own))
 
     def _inside(self, stmt: Stmt) -> Stmt:
         """A statement whose blocks have what they store handed on."""
@@ -120,9 +130,8 @@ class _Forward(ScopedRewrite):
 
 
 def _is_read_again(store: Store, later: list[Stmt]) -> bool:
-    memory = store.buffer.scope() not in (*PER_THREAD, "local.fragment")
     read = (item for item in accesses(tuple(later)) if not item.is_write)
-    return memory and any(_names(item.buffer, item.indices, store) for item in read)
+    return any(_names(item.buffer, item.indices, store) for item in read)
 
 
 def _names(buffer: Var, indices: tuple[Expr, ...], store: Store) -> bool:

@@ -4,7 +4,8 @@ Rules, strongest first; what an author asks for by T.annotate_layout stands abov
 statements can obey it:
 1. A tensor-core product fixes its accumulator, and an A operand that is a fragment; a scan fixes its lines.
 2. A loop takes its layout from a fragment whose indices are its variables; fragments that it indexes so take
-   theirs from it.
+   theirs from it, also those of which an iteration names a few elements of a row at constant places: it has
+   the row in its registers.
 3. A reduction's result has the layout of its source without the axis: every thread along it knows the result.
 4. What is left takes the widest coalesced vectors.
 5. Shared operands of products, and tiles that lanes load by ldmatrix, are swizzled so that reading eight rows
@@ -32,6 +33,8 @@ from tilec.backends.cuda.analysis.loops import (
     loop_extents,
     loop_layout,
     loop_lines,
+    row_lines,
+    with_rows,
 )
 from tilec.backends.cuda.analysis.registers import check_registers
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
@@ -255,20 +258,24 @@ class _Inference:
     def _assign(self, loop: Parallel, layout: Layout) -> None:
         self.loops[loop] = layout
         for item in accesses(loop.body):
-            lines = loop_lines(item, loop)
-            if item.buffer not in self.fragments or item.buffer in self.layouts or lines is None:
+            if not self._is_open(item.buffer):
                 continue
-            sizes = loop_extents(loop)
-            ends = (own[-1] if own else None for own in lines)
-            extents = tuple(sizes[end.axis] * end.factor // end.per if end else 1 for end in ends)
-            made = followed(layout, lines) if static_extents(item.buffer) == extents else None
+            shape, sizes = static_extents(item.buffer), loop_extents(loop)
+            lines, rows = loop_lines(item, loop), row_lines(item, loop)
+            known = lines or rows or ()
+            ends = (own[-1] if own else None for own in known)
+            extents = tuple(
+                sizes[end.axis] * end.factor // end.per if end else extent if rows else 1
+                for end, extent in zip(ends, shape, strict=False)
+            )
+            made = followed(layout, known) if shape == extents else None
             if made is not None:
-                self.layouts[item.buffer] = made
+                self.layouts[item.buffer] = with_rows(made, shape) if rows else made
 
     def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
-        """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors;
-        whether there was one."""
-        for stmt in sorted(work, key=lambda stmt: (_work(stmt), self.widths.get(stmt, 1)), reverse=True):
+        """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors,
+        but first for loops whose iterations have rows of fragments to themselves; whether there was one."""
+        for stmt in sorted(work, key=self._rank, reverse=True):
             if isinstance(stmt, Parallel) and stmt not in self.loops:
                 self._derive(stmt, partly=True)
                 if stmt not in self.loops:
@@ -279,6 +286,13 @@ class _Inference:
                 self.layouts[stmt.src.buffer] = coalesced(static_extents(stmt.src.buffer), self.warps, 1)
                 return True
         return False
+
+    def _rank(self, stmt: Parallel | Reduce) -> tuple[bool, int, int]:
+        """How much a statement has to say."""
+        rows = isinstance(stmt, Parallel) and any(
+            self._is_open(item.buffer) and row_lines(item, stmt) for item in accesses(stmt.body)
+        )
+        return rows, _work(stmt), self.widths.get(stmt, 1)
 
     def _is_open(self, buffer: Var) -> bool:
         return buffer in self.fragments and buffer not in self.layouts

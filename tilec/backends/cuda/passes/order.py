@@ -30,6 +30,7 @@ from tilec.backends.cuda.passes.part_additions import PartAdditions
 from tilec.backends.cuda.passes.part_branches import PartBranches
 from tilec.backends.cuda.passes.part_ends import PartEnds
 from tilec.backends.cuda.passes.part_quotients import PartQuotients
+from tilec.backends.cuda.passes.part_totals import PartTotals
 from tilec.backends.cuda.passes.place_drains import PlaceDrains
 from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
 from tilec.backends.cuda.passes.place_shared import PlaceShared
@@ -117,6 +118,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     UnrollColumns(),
     SplitPairs(),
     ReduceAccumulations(),
+    PartTotals(),
     SerialiseCollisions(),
     RelaxAdditions(),
     StageStores(),
