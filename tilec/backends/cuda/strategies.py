@@ -8,6 +8,7 @@ from tilec.backends.cuda.general.alternate_sums import AlternateSums
 from tilec.backends.cuda.general.bring_boxes import BringBoxes
 from tilec.backends.cuda.general.drop_repeated_axes import DropRepeatedAxes
 from tilec.backends.cuda.general.fetch_rows import FetchRows
+from tilec.backends.cuda.general.hold_more_blocks import HoldMoreBlocks
 from tilec.backends.cuda.general.hold_operands import HoldOperands
 from tilec.backends.cuda.general.hold_sums import HoldSums
 from tilec.backends.cuda.general.hold_two_blocks import HoldTwoBlocks
@@ -141,6 +142,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     RunAhead(),
     *_LAST,
     HoldTwoBlocks(),
+    HoldMoreBlocks(),
     RenewPlaces(),
     IssueSideBySide(),
 )

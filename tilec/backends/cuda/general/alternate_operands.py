@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.gathers import store_of
+from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.backends.cuda.analysis.versions import VERSIONS, parity, with_version
 from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.general.hold_more_blocks import blocks_with_registers, computing_alone
 from tilec.backends.cuda.general.ring_room import free_bytes
+from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.nodes import BoxLoad, TurnTile
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -73,10 +76,25 @@ def _alternating(launch: Launch, target: Target) -> Launch:
     ]
     notes: list[str] = []
     for trip, tile in found:
-        if tile_bytes(Alloc(tile)) <= free_bytes(launch, target):
+        if tile_bytes(Alloc(tile)) <= free_bytes(launch, target) and not _costs_a_block(tile, launch, target):
             launch = _with_versions(launch, trip, tile)
             notes.append(_NOTE.format(tile.name))
     return with_notes(launch, notes) if notes else launch
+
+
+def _costs_a_block(tile: Var, launch: Launch, target: Target) -> bool:
+    """Whether a multiprocessor holds a block less with another version, of launches whose blocks are many:
+    these compute while others wait."""
+    group = computing_alone(launch)
+    if group is None:
+        return False
+    limit = gpu_limits(target, {}).shared_bytes
+    taken = limit - free_bytes(launch, target)
+    without, beside = (
+        blocks_with_registers(group, limit // bytes_taken, thread_count(launch))
+        for bytes_taken in (taken, taken + tile_bytes(Alloc(tile)))
+    )
+    return beside < without
 
 
 def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[Var]:

@@ -130,6 +130,15 @@ def registers_held(block: Block, threads: int) -> int:
     return _held(block, threads) + _OTHERS
 
 
+#: Registers that a multiprocessor gives out to a thread come in so many.
+_UNIT = 8
+
+
+def registers_of(blocks: int, threads: int) -> int:
+    """Registers of a thread where a multiprocessor holds so many blocks of so many threads."""
+    return REGISTER_FILE // (blocks * threads) // _UNIT * _UNIT
+
+
 def blocks_by_registers(block: Block, threads: int) -> int:
     """How many blocks of so many threads have the registers of a multiprocessor, each with those of all
     fragments that ``block`` names."""
