@@ -67,7 +67,12 @@ def instruction_types(types: tuple[str, str, str]) -> str | None:
 def holds_product(columns: int, threads: int) -> bool:
     """Whether ``threads`` on a multiprocessor have the registers at launch that a product of so many columns
     wants, with sums of 32 bits."""
-    return columns // 2 + _BESIDE_SUMS <= registers_of_a_thread(threads)
+    return registers_of_product(columns) <= registers_of_a_thread(threads)
+
+
+def registers_of_product(columns: int) -> int:
+    """Registers that a product of so many columns wants, with sums of 32 bits."""
+    return columns // 2 + _BESIDE_SUMS
 
 
 class Chooser:

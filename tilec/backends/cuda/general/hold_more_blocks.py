@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.wgmma import registers_of_product
 from tilec.backends.cuda.general.registers import registers_held, registers_of
 from tilec.backends.cuda.limits import gpu_limits, has_wgmma
-from tilec.backends.cuda.nodes import REPEATING
+from tilec.backends.cuda.nodes import REPEATING, WarpgroupProduct
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.nodes import Kernel, Launch, children, walk
@@ -41,8 +42,11 @@ def _held(launch: Launch, target: Target) -> Launch:
     if group is None or launch.schedule.min_blocks_per_sm:
         return launch
     taken = pool_plan(launch).total + SYSTEM_SHARED_BYTES
-    blocks = gpu_limits(target, {}).shared_bytes // taken
-    if blocks < 2 or blocks_with_registers(group, blocks, thread_count(launch)) < blocks:
+    blocks, threads = gpu_limits(target, {}).shared_bytes // taken, thread_count(launch)
+    if blocks < 2 or blocks_with_registers(group, blocks, threads) < blocks:
+        return launch
+    products = (stmt for stmt in walk(group.body) if isinstance(stmt, WarpgroupProduct))
+    if any(registers_of_product(stmt.width) > registers_of(blocks, threads) for stmt in products):
         return launch
     return replace(launch, schedule=replace(launch.schedule, min_blocks_per_sm=blocks))
 

@@ -12,7 +12,7 @@ from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.idioms.flow import overwrites
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, shared_out
 from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Stmt, walk
-from tilec.ir.nodes.barriers import Group, SetRegisters
+from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import used_in
 from tilec.lowering.emission.storage import element_bytes
@@ -130,13 +130,15 @@ def registers_held(block: Block, threads: int) -> int:
     return _held(block, threads) + _OTHERS
 
 
-#: Registers that a multiprocessor gives out to a thread come in so many.
-_UNIT = 8
+#: Schedulers of a multiprocessor, among which registers and warps are shared out, and how many of a thread's
+#: registers come at a time.
+_SCHEDULERS, _UNIT = 4, 8
 
 
 def registers_of(blocks: int, threads: int) -> int:
     """Registers of a thread where a multiprocessor holds so many blocks of so many threads."""
-    return REGISTER_FILE // (blocks * threads) // _UNIT * _UNIT
+    warps = -(-blocks * (threads // WARP) // _SCHEDULERS)
+    return REGISTER_FILE // _SCHEDULERS // WARP // warps // _UNIT * _UNIT
 
 
 def blocks_by_registers(block: Block, threads: int) -> int:
