@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import struct
@@ -17,7 +18,7 @@ import pytest
 import tilec
 from tilec.package.write import BuildReport
 from tilec.portable import loader
-from tilec.portable.loader import LaunchError, Library, LibraryError, load
+from tilec.portable.loader import Kernel, LaunchError, Library, LibraryError, load
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +241,41 @@ def test_select_wants_every_dim(library: Library) -> None:
         library.kernels["add"].select(device="tpu", N=1)
 
 
+HOW = (
+    "serial: 'bool' = False, num_workers: 'int' = 0, variant: 'int | None' = None, "
+    "stream: 'int | None' = None"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "params"),
+    [
+        ("add", "a: 'float32[N]', b: 'float32[N]', c: 'float32[N]' = Ellipsis"),
+        (
+            "matmul",
+            "A: 'float32[M, K]', B: 'float32[K, N]', C: 'float32[M, N]' = Ellipsis, alpha: 'float16' = 1.0",
+        ),
+        (
+            "mixed",
+            "x: 'int8[n // 2]', y: 'int32[n]', n: 'int32', flag: 'bool', shift: 'int64', scale: 'float64'",
+        ),
+    ],
+)
+def test_python_shows_the_parameters_of_each_kernel(library: Library, kernel: str, params: str) -> None:
+    found = library.kernels[kernel]
+    assert str(inspect.signature(found)) == f"({params}, *, {HOW})"
+    assert inspect.getdoc(found) == found.doc
+    with pytest.raises(TypeError, match="missing a required argument"):
+        inspect.signature(found).bind(1)
+
+
+def test_dims_that_no_input_shows_are_parameters_by_name(library: Library) -> None:
+    (entry,) = (each for each in library.metadata["kernels"] if each["name"] == "add")
+    hidden = {**entry, "dims": [{"name": "lanes", "binds": []}]}
+    shown = inspect.signature(Kernel(library, hidden)).parameters["lanes"]
+    assert (shown.kind, shown.annotation) == (inspect.Parameter.KEYWORD_ONLY, "int")
+
+
 def test_unknown_kernels_are_named(library: Library) -> None:
     with pytest.raises(AttributeError, match="no kernel 'sub'; it has add, matmul, mixed, normalize"):
         library.sub  # noqa: B018
@@ -268,8 +304,11 @@ def test_files_that_are_no_libraries(tmp_path: Path, content: bytes, problem: st
 
 
 def test_missing_files_and_folders(tmp_path: Path, sample: BuildReport) -> None:
-    with pytest.raises(LibraryError, match="No such file"):
-        load(tmp_path / "lib.so")
+    for name in ("lib.so", "dist/engine"):
+        with pytest.raises(
+            LibraryError, match=f"{name} is not there; pass the folder that `tilec build` wrote"
+        ):
+            load(tmp_path / name)
     with pytest.raises(LibraryError, match="holds no library"):
         load(tmp_path)
     for name in ("liba.so", "libb.so"):

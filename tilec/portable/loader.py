@@ -17,8 +17,10 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import inspect
 import itertools
 import json
+import keyword
 import mmap
 import numbers
 import operator
@@ -38,6 +40,7 @@ _CPU_LIKE = (1, 3)  # kDLCPU and pinned host memory
 _DEFAULT_STREAM = 1  # of CUDA, as __dlpack__ counts
 _TORCH_KINDS = {"cpu": CPU, "cuda": CUDA}
 _MOST_WORKERS = 1024  # as the library
+_IN_ORDER, _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 # ---- errors ----
 
@@ -617,6 +620,9 @@ class Kernel:
         self._form = functools.lru_cache(maxsize=64)(self._form_of)
         #: What outputs are allocated like where no argument is an array; None for NumPy.
         self.like: object = None
+        #: Of this very kernel, for `help` and editors.
+        self.__doc__ = self.doc or type(self).__doc__
+        self.__signature__ = inspect.Signature(tuple(_call_parameters(self._params, self._dims)))
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.signature)})>"
@@ -1136,7 +1142,7 @@ class Library:
             self.kernels: dict[str, Kernel] = {
                 each["name"]: Kernel(self, each) for each in self.metadata["kernels"]
             }
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise LibraryError(f"{path} is damaged: its metadata is no library's ({error!r})") from error
         self._local = threading.local()
 
@@ -1204,6 +1210,9 @@ def load(path: str | os.PathLike[str]) -> Library:
 
 
 def _find(path: Path) -> Path:
+    if not path.exists():
+        text = f"{path} is not there; pass the folder that `tilec build` wrote, or the library's file"
+        raise LibraryError(text)
     if not path.is_dir():
         return path
     found = [each for folder in ("lib", f"lib/{own_folder()}", ".") for each in _libraries_in(path / folder)]
@@ -2308,6 +2317,43 @@ def default_of(param: Mapping[str, Any]) -> Any:
 def _param_text(param: Mapping[str, Any]) -> str:
     shape = f"[{', '.join(param['extents'])}]" if param["kind"] == "tensor" else ""
     return f"{param['name']}: {param['dtype']}{shape}"
+
+
+def _call_parameters(
+    params: Sequence[Mapping[str, Any]], dims: Sequence[Mapping[str, Any]]
+) -> Iterator[inspect.Parameter]:
+    """Of a call, as Python shows them: the kernel's in order, those at the end that may be left out with a
+    default (``...`` of outputs, which the call makes then), and by name the dims that no input shows and how
+    it is launched."""
+    taken = {param["name"] for param in params}
+    omissible = itertools.takewhile(_may_be_left_out, reversed(params))
+    defaults = {each["name"]: ... if each["output"] else default_of(each) for each in omissible}
+    for param in params:
+        name, _, kind = _param_text(param).partition(": ")
+        default = defaults.get(name, inspect.Parameter.empty)
+        yield inspect.Parameter(_python_name(name), _IN_ORDER, default=default, annotation=kind)
+    inputs = {number for number, param in enumerate(params) if not param["output"]}
+    for dim in dims:
+        shown = any(bind["source"] == "constant" or bind["param"] in inputs for bind in dim["binds"])
+        if not shown and dim["name"] not in taken:
+            yield inspect.Parameter(_python_name(dim["name"]), _BY_NAME, default=..., annotation="int")
+    yield from (each for each in _how_to_launch() if each.name not in taken)
+
+
+@functools.cache
+def _how_to_launch() -> tuple[inspect.Parameter, ...]:
+    """What every call takes by name."""
+    every = inspect.signature(Kernel.__call__).parameters.values()
+    return tuple(each for each in every if each.kind is _BY_NAME)
+
+
+def _may_be_left_out(param: Mapping[str, Any]) -> bool:
+    return bool(param["output"]) or param["default"] is not None
+
+
+def _python_name(name: str) -> str:
+    """A keyword cannot be a parameter's name: it is given in order, or by ``**``."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _variant(entry: Mapping[str, Any]) -> Variant:
