@@ -113,3 +113,16 @@ def test_a_build_names_keys_that_cpus_do_not_obey(tilec: Callable, manifest: Pat
         built = tilec("build", manifest, "-j", "1")
         assert (built.code, built.err.count(told)) == (0, 1)
     assert tilec("build", manifest, "-j", "1", "--strict").code == 1
+
+
+def test_overrides_for_no_target_are_counted_and_named(tilec: Callable, manifest: Path) -> None:
+    one = '[[kernel.override]]\ntargets = ["{}"]\nconfig = {{ debug = true }}\n'
+    manifest.write_text(MANIFEST + one.format("sm_80") + one.format("x86-64-v3"))
+    for command in ("check", "build"):
+        said = tilec(command, manifest, "-j", "1")
+        assert said.out.endswith("1 override is for none of the manifest's targets (-v names them)\n")
+        *_, named, count = tilec(command, manifest, "-j", "1", "-v").out.splitlines()
+        assert "kernel[0].override[0].targets: the override is for sm_80, which is none of the" in named
+        assert count == "1 override is for none of the manifest's targets"
+        (listed,) = json.loads(tilec(command, manifest, "-j", "1", "--json").out)["idle_overrides"]
+        assert listed == named

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilec.cli.idle_overrides import print_idle_overrides
 from tilec.cli.output import counted, print_json, print_table, print_warning, size_text
 from tilec.cli.progress import shown_progress
 from tilec.cli.roads import losses_json, print_losses
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     help="Also write the sources of every variant and of the host there.",
 )
 @click.option("--strict", is_flag=True, help="Exit 1 where a warning says that a kernel is hardly meant so.")
+@click.option("-v", "--verbose", is_flag=True, help="Name the overrides for none of the manifest's targets.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     manifest: Path,
@@ -60,6 +62,7 @@ def command(
     onnxruntime: bool,
     sources: Path | None,
     strict: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Build the library that MANIFEST describes."""
@@ -93,6 +96,7 @@ def command(
         return
     print_losses(found, str(manifest))
     _print_summary(result)
+    print_idle_overrides(result.plan, verbose)
 
 
 def _print_summary(result: BuildResult) -> None:
@@ -151,5 +155,6 @@ def _as_json(result: BuildResult) -> dict[str, object]:
         "package_reused": result.package_reused,
         "seconds": round(result.seconds, 3),
         "warnings": [*result.warnings, *map(str, result.remarks)],
+        "idle_overrides": list(result.plan.idle_overrides),
         "kernels": {kernel.name: len(kernel.variants) for kernel in result.spec.kernels},
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.check_model import Tokens, check_model
+from tilec.cli.idle_overrides import print_idle_overrides
 from tilec.cli.output import counted, print_json, print_table, print_warning
 from tilec.cli.progress import shown_progress
 from tilec.cli.texts import excused, guards_text, misses_text, server_text
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
 )
+@click.option("-v", "--verbose", is_flag=True, help="Name the overrides for none of the manifest's targets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     manifest: Path,
@@ -76,6 +78,7 @@ def command(
     strict: bool,
     every: bool,
     jobs: int | None,
+    verbose: bool,
     as_json: bool,
 ) -> int:
     """Expand and validate MANIFEST without compiling.
@@ -118,6 +121,8 @@ def command(
             plan, model, tokens, context=context, dtype=dtype, out=out, strict=strict, as_json=as_json
         )
     _print_plan(plan, plans, checked, as_json)
+    if not as_json:
+        print_idle_overrides(plan, verbose)
     return 0
 
 
@@ -155,7 +160,9 @@ def _print_plan(plan: Plan, plans: Sequence[Plan], checked: Checked, as_json: bo
         hosts = [_host_json(each) for each in plans]
         said = [*plan.warnings, *map(str, checked.remarks)]
         elaborated = {"elaborated": checked.elaborated, "different": checked.total}
-        print_json({"name": plan.name, "hosts": hosts, "kernels": kernels, "warnings": said, **elaborated})
+        idle = list(plan.idle_overrides)
+        more = {"warnings": said, "idle_overrides": idle, **elaborated}
+        print_json({"name": plan.name, "hosts": hosts, "kernels": kernels, **more})
         return
     rows = [
         [variant.kernel, variant.target.name, guards_text(variant), _config_text(variant)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,9 +87,10 @@ def load_manifests(
     check_backward(expanded[hosts[0]])
     variants = [each for made in expanded.values() for kernel in made for each in kernel.variants]
     warnings = (*tuned.warnings(variants), *left_out)
+    idle = tuple(_idle_overrides(document, manifest, every.values(), expanded.values()))
     chosen = chosen_targets(path, every.values(), targets)
     plans = tuple(
-        _select(Plan(path, manifest, host, made, warnings), chosen, kernels)
+        _select(Plan(path, manifest, host, made, warnings, idle), chosen, kernels)
         for host, made in expanded.items()
     )
     if not any(plan.kernels for plan in plans):
@@ -136,6 +137,38 @@ def _left_out(
     which = f"{', '.join(names[:_FEW_NAMES])}{' and others' if len(names) > _FEW_NAMES else ''}"
     told = f"{document.file}: {len(names)} of the kernels are for none of these targets: {which}"
     return (told,) if names else ()
+
+
+def _idle_overrides(
+    document: Document,
+    manifest: Manifest,
+    hosts: Collection[Declared],
+    expanded: Iterable[Sequence[KernelPlan]],
+) -> Iterator[str]:
+    """A line for the user for each override whose targets are none of any host's. Another manifest's kernels
+    may have overrides for its own targets."""
+    if document.kernels is not None:
+        return
+    plans = [plan for made in expanded for plan in made]
+    for at, entry in enumerate(manifest.kernel):
+        built = [each.target for plan in plans if plan.entry is entry for each in plan.variants]
+        known = frozenset().union(*(_known(declared, built) for declared in hosts))
+        for number, override in enumerate(entry.override):
+            place = document.place("kernel", at, "override", number, "targets")
+            meant = [] if override.targets is None else _meant(override.targets, hosts, place)
+            if meant and known.isdisjoint(meant):
+                which = " and ".join(override.targets or ())
+                yield f"{place}: the override is for {which}, which is none of the manifest's targets"
+
+
+def _meant(names: Sequence[str], hosts: Iterable[Declared], place: Place) -> list[str]:
+    """The names in the spelling of targets, on any host."""
+    return [name for declared in hosts for name in target_names(names, declared, place)]
+
+
+def _known(declared: Declared, built: Iterable[Target]) -> frozenset[str]:
+    """The names by which overrides mean a target of a host, or one that is ``built`` for it."""
+    return frozenset(name for target in (*declared.all, *built) for name in known_as(target))
 
 
 def _validate(document: Document) -> Manifest:
@@ -219,7 +252,7 @@ def _rules(
     files: ScheduleFiles,
 ) -> list[Rule]:
     """The overrides for targets of this host, and for those that are ``built``."""
-    known = {name for target in (*declared.all, *built) for name in known_as(target)}
+    known = _known(declared, built)
     rules = []
     for number, override in enumerate(entry.override):
         place = document.place("kernel", at, "override", number, "targets")

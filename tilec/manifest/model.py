@@ -335,7 +335,9 @@ class Override(Table):
     It applies to a variant when the target is listed, or a CPU of its level with fewer features is, the
     kernel has one of the values of `for` given here and each guard given here follows from the variant's. The
     most specific override that gives a key wins (more features before fewer, a target before its family, a
-    family before `gpu`), then the one later in the file.
+    family before `gpu`), then the one later in the file. One that is for none of the
+    manifest's targets has no effect: `check` and `build` count these, and name them with `-v` and in
+    `--json`.
     """
 
     for_: dict[StrictStr, Values] = Field(

@@ -82,13 +82,14 @@ class KernelPlan:
 @dataclass(frozen=True)
 class Plan:
     """An expanded manifest for one of its hosts. ``warnings`` are lines for the user (stale or unmatched
-    tuned entries)."""
+    tuned entries); ``idle_overrides``: one for each override that is for targets of no host."""
 
     path: Path
     manifest: Manifest
     host: Host
     kernels: tuple[KernelPlan, ...]
     warnings: tuple[str, ...] = ()
+    idle_overrides: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

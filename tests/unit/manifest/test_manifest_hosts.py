@@ -111,7 +111,20 @@ def test_tuned_configs_for_another_host_are_not_stale(tmp_path: Path) -> None:
 def test_overrides_for_targets_of_other_hosts_are_left_out(tmp_path: Path) -> None:
     more = '[[kernel.override]]\ntargets = ["sm_80"]\nconfig = { threads = 64 }'
     hosts = '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]'
-    assert [variant.config for variant in load(tmp_path, hosts, more)[1].variants] == [{}]
+    plans = load(tmp_path, hosts, more)
+    assert [variant.config for variant in plans[1].variants] == [{}]
+    assert not any(plan.idle_overrides for plan in plans), "the first host has that target"
+
+
+@pytest.mark.parametrize("which", ["sm_90a", "hip"])
+def test_overrides_for_targets_of_no_host_are_told(tmp_path: Path, which: str) -> None:
+    more = f'[[kernel.override]]\ntargets = ["{which}"]\nconfig = {{ threads = 64 }}'
+    hosts = '["x86_64-linux-gnu.2.17", "aarch64-macos.12"]'
+    for plan in load(tmp_path, hosts, more):
+        (told,) = plan.idle_overrides
+        assert f"demo.toml:14: kernel[0].override[0].targets: the override is for {which}" in told
+        assert plan.warnings == ()
+    assert load(tmp_path, hosts, more.replace(which, "gpu"))[0].idle_overrides == ()
 
 
 @pytest.mark.parametrize(
