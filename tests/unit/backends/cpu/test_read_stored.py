@@ -43,6 +43,7 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     copy(o[0:+{m}, 0:+32], O[0:+{m}, 0:+32])
 """
 TARGET = "x86-64-v3"
+WORDS = "x86-64-v4+avx512bf16"
 
 
 def text(rows: int = 4, stored: str = "int8", wide: str = "float32", **other: str) -> str:
@@ -50,10 +51,15 @@ def text(rows: int = 4, stored: str = "int8", wide: str = "float32", **other: st
     return TEXT.format(m=rows, stored=stored, wide=wide, **parts)
 
 
+def products(target: str = TARGET, **parts: object) -> list[MicroGemm]:
+    """Both products."""
+    kernel = lower(parse_kernel(text(**parts)), parse_target(target), until="forward_operands")
+    return [stmt for stmt in walk(kernel.body) if isinstance(stmt, MicroGemm)]
+
+
 def read(**parts: object) -> list[tuple[str, str]]:
     """Name and type of the second operand of both products."""
-    kernel = lower(parse_kernel(text(**parts)), parse_target(TARGET), until="forward_operands")
-    gemms = [stmt for stmt in walk(kernel.body) if isinstance(stmt, MicroGemm)]
+    gemms = products(**parts)
     return [(str(gemm.b.region.buffer.name), str(gemm.b.region.buffer.dtype)) for gemm in gemms]
 
 
@@ -78,6 +84,21 @@ def test_few_rows_read_bytes(stored: str, wide: str) -> None:
 def test_other_tiles_stay(parts: dict[str, object], found: list[str]) -> None:
     """More rows than a register block has, what is computed, and what others read or write."""
     assert [name for name, _ in read(**parts)] == found
+
+
+@pytest.mark.parametrize(("rows", "name", "form"), [(4, "f_stored", "fma"), (5, "f", "vdpbf16ps")])
+def test_up_to_four_rows_take_bytes_rather_than_words_of_bfloat16(rows: int, name: str, form: str) -> None:
+    scores, _ = products(WORDS, rows=rows, wide="bfloat16")
+    assert (str(scores.b.region.buffer.name), scores.block.form) == (name, form)
+
+
+def test_denormal_bfloat16_beside_bytes_counts() -> None:
+    """What words would take as zero."""
+    q = np.full((4, 32), 2.0**-130, ml_dtypes.bfloat16)
+    k = np.full((37, 32), 64, np.int8)
+    o, y = np.full((4, 32), np.nan, np.float32), np.zeros((16, 32), ml_dtypes.bfloat16)
+    Library({"k": text(4, wide="bfloat16")}, WORDS).run("k", [q, k, y, o], {"S": 37})
+    np.testing.assert_array_equal(o, np.full((4, 32), 2.0**-130 * 64 * 32 * 64 * 37, np.float32))
 
 
 @pytest.mark.parametrize("rows", [1, 5])

@@ -9,6 +9,7 @@ product(Qs, Kf_stored, c)
 
 The product converts what it reads. A converted tile is written and read once more, in two or four times the
 bytes. Conversions are those that round nothing, and more rows than a register block has would repeat them.
+Products by words of bfloat16 become multiply-adds of float32 for that, which are half as fast: of fewer rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
+from tilec.backends.cpu.passes.select_microkernel import across_block, plain_block
 from tilec.ir.exprs import dtype_of, int_value, loads, same_all, substitute, uses
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.traits import written
@@ -39,22 +41,26 @@ _STORED = ("int8", "uint8", *FLOAT8_TYPES)
 #: Types of tiles that hold them exactly.
 _CONVERTED = ("float16", "bfloat16", "float32")
 
+#: The form that gives way to them: that of aarch64's words and of matrix units was not measured beside them.
+_WORDS = "vdpbf16ps"
+
 
 class ReadStored(Pass):
     """In: ``MicroGemm`` of few rows on a ``b`` of floats that one statement converts from bytes of a tensor,
-    or of a tile that one Copy fills. Out: the same on a tile of bytes that a Copy fills."""
+    or of a tile that one Copy fills. Out: multiply-adds on a tile of bytes that a Copy fills."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such tiles of bytes."""
-        return rewrite_launches(kernel, lambda launch: _Stored(launch).result())
+        return rewrite_launches(kernel, lambda launch: _Stored(launch, target).result())
 
 
 class _Stored:
     """Looks at one launch, then rewrites it. ``copies`` maps what fills a converted tile to the Copy that
     takes its place, ``twins`` that tile to the one of bytes."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, target: Target) -> None:
         self.launch = launch
+        self.target = target
         self.users = users(launch.body)
         self.unsure = changed_in(launch) | addressed_in(launch.body)
         self.copies: dict[Stmt, Copy] = {}
@@ -106,7 +112,23 @@ class _Stored:
         tile = found.dst.buffer
         readers = [user for user in self.users[tile] if tile not in written(user)]
         alone = len(readers) + 1 == len(self.users[tile])
-        return alone and bool(readers) and all(_is_few(user, tile) for user in readers)
+        return alone and bool(readers) and all(self._is_few(user, tile) for user in readers)
+
+    def _is_few(self, user: Stmt, tile: Var) -> bool:
+        """Whether ``user`` is a product that has ``tile`` as its ``b`` alone, and few rows beside it."""
+        if not isinstance(user, MicroGemm):
+            return False
+        alone = not user.c.buffer.same_as(tile) and not user.a.region.buffer.same_as(tile)
+        return alone and static(user.a.region.extent[user.a.row]) <= self._most_rows(user)
+
+    def _most_rows(self, gemm: MicroGemm) -> int:
+        """Rows up to which multiply-adds of float32 convert each byte once and are ahead; 0 where sums have
+        another type. Words of bfloat16 are as fast from five rows on (docs/performance/cpu-2026-11-28.md)."""
+        if gemm.computed != "float32":
+            return 0
+        if gemm.block.form == _WORDS:
+            return across_block(self.target, None, 1).rows
+        return gemm.block.rows if gemm.block.form == "fma" else 0
 
     def _block(self, block: Block) -> list[Stmt]:
         return [self._stmt(stmt) for stmt in block]
@@ -118,17 +140,14 @@ class _Stored:
             return replace(stmt, buffer=self.twins[stmt.buffer])
         if isinstance(stmt, MicroGemm) and stmt.b.region.buffer in self.twins:
             region = replace(stmt.b.region, buffer=self.twins[stmt.b.region.buffer])
-            return replace(stmt, b=replace(stmt.b, region=region))
+            return replace(stmt, b=replace(stmt.b, region=region), block=self._multiply_adds(stmt))
         return stmt
 
-
-def _is_few(user: Stmt, tile: Var) -> bool:
-    """Whether ``user`` is a product by multiply-adds of float32 that has ``tile`` as its ``b`` alone, beside
-    rows of one register block."""
-    if not isinstance(user, MicroGemm) or user.block.form != "fma" or user.computed != "float32":
-        return False
-    alone = not user.c.buffer.same_as(tile) and not user.a.region.buffer.same_as(tile)
-    return alone and static(user.a.region.extent[user.a.row]) <= user.block.rows
+    def _multiply_adds(self, gemm: MicroGemm) -> RegisterBlock:
+        """The register block of ``gemm`` without words."""
+        if gemm.block.form == "fma":
+            return gemm.block
+        return plain_block(self.target, gemm.computed, static(gemm.c.extent[-1]))
 
 
 def _conversion(stmt: Stmt) -> Copy | None:

@@ -97,6 +97,11 @@ def low_block(target: Target, dtype: str, rows: int, columns: int, halves: bool 
     return _no_wider(replace(block, rows=rows, cols=block.lanes << (vectors.bit_length() - 1)), columns)
 
 
+def plain_block(target: Target, dtype: str, columns: int) -> RegisterBlock:
+    """The block for multiply-adds into ``dtype`` on a tile of so many ``columns``."""
+    return _no_wider(register_block(target, dtype), columns)
+
+
 def _no_wider(block: RegisterBlock, columns: int) -> RegisterBlock:
     """``block`` of the columns of a tile that has fewer."""
     width = min(block.cols, 1 << (columns.bit_length() - 1))
