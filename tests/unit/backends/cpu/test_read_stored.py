@@ -74,7 +74,7 @@ def test_few_rows_read_bytes(stored: str, wide: str) -> None:
     ("parts", "found"),
     [
         ({"rows": 7}, ["f", "v"]),
-        ({"value": "cast(float32, b[i, j]) * 0.5"}, ["f", "K"]),
+        ({"value": "cast(float32, b[i, j]) + 0.5"}, ["f", "K"]),
         ({"value": "cast(float32, b[i, 31 - j])"}, ["f", "K"]),
         ({"also": "copy(v[0:+16, 0:+32], Y[0:+16, 0:+32])"}, ["f_stored", "v"]),
         ({"also": "K[0, 0] = int8(1)", "access": "inout"}, ["f", "v"]),

@@ -17,6 +17,7 @@ from tilec.backends.cpu.passes.join_updates import JoinUpdates
 from tilec.backends.cpu.passes.limit_rows import LimitRows
 from tilec.backends.cpu.passes.merge_k_steps import MergeKSteps
 from tilec.backends.cpu.passes.merge_panels import MergePanels
+from tilec.backends.cpu.passes.move_scales import MoveScales
 from tilec.backends.cpu.passes.narrow_numbers import NarrowNumbers
 from tilec.backends.cpu.passes.own_updates import OwnUpdates
 from tilec.backends.cpu.passes.pack_operands import PackOperands
@@ -71,6 +72,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     BoundProducts(),
     TurnFewRows(),
     SelectMicrokernel(),
+    MoveScales(),
     ReadStored(),
     BranchFewRows(),
     ForwardOperands(),
