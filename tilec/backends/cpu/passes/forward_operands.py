@@ -152,11 +152,13 @@ class _Forward(StagedOperands):
 
     def _may_end(self, gemm: MicroGemm, across: bool) -> bool:
         """Whether ``gemm`` may end at any column: where it clears few sums, which then are cleared before it,
-        or adds to those of an earlier trip, so that nothing is fused with it alone."""
-        if int_value(gemm.clear) == 1:
-            return across
-        adds = int_value(gemm.clear) == 0 and gemm.c.buffer not in self.filled
-        return adds and (across or takes_any(gemm.block.form))
+        where a statement has filled sums of so few rows that all of K is one step, or where it adds to those
+        of an earlier trip, so that nothing is fused with it alone."""
+        if int_value(gemm.clear) != 0:
+            return across and int_value(gemm.clear) == 1
+        if gemm.c.buffer in self.filled:
+            return across and static(gemm.a.region.extent[gemm.a.row]) <= rows_of_a_step(gemm)
+        return across or takes_any(gemm.block.form)
 
     def _limit(self, count: int | Expr, matrix: Matrix, axis: int) -> int | Expr | None:
         """``count`` cut to what the source has on ``axis``; None where it may start below zero."""
