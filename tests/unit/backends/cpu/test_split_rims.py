@@ -114,3 +114,23 @@ def test_results(form, width, block, dynamic):
     Y = np.full((3, width), -1, np.int32)
     tilec.compile(rows(form, width, block, 7, dynamic=dynamic), target="cpu")(X, Y)
     np.testing.assert_array_equal(Y, wanted(form, X, 7))
+
+
+@pytest.mark.parametrize("side", ["least", "most"])
+def test_bounds_of_bounds_that_do_not_count_everywhere(side):
+    """Of which the inner one is another for each row, and so stays: the outer one holds what that is."""
+
+    @T.prim_func
+    def main(X: T.Tensor((100,), "int32"), Y: T.Tensor((9, 100), "int32")):
+        with T.Kernel(1, threads=32):
+            for i, x in T.Parallel(9, 100):
+                if side == "least":
+                    Y[i, x] = X[T.max(T.min(x - 2, i - 5), 0)]
+                else:
+                    Y[i, x] = X[T.min(T.max(x + 2, i * 25), 99)]
+
+    X, Y = RANDOM.integers(0, 200, 100).astype(np.int32), np.full((9, 100), -1, np.int32)
+    tilec.compile(main, target="cpu")(X, Y)
+    i, x = np.ogrid[:9, :100]
+    found = np.minimum(x - 2, i - 5) if side == "least" else np.maximum(x + 2, i * 25)
+    np.testing.assert_array_equal(Y, X[np.clip(found, 0, 99)])

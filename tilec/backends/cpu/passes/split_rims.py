@@ -160,13 +160,13 @@ class _Lane:
         return self._wrapped(node) if side is None else (node.a, node.b)[side]
 
     def distances(self, node: Expr) -> list[Expr]:
-        """How far such an index lies from its bounds, or from the ends of its row; nothing for any other
-        value."""
+        """How far such an index lies from its bounds, those of what it bounds with them, or from the ends of
+        its row; nothing for any other value."""
         wrapped = self._wrapped(node)
         if wrapped is not None:
             return [wrapped, node.b - 1 - wrapped]
         side = self.side(node)
-        return [] if side is None else [self._distance(node, side)]
+        return [] if side is None else [self._distance(node, side), *self.distances((node.a, node.b)[side])]
 
     def _wrapped(self, node: Expr) -> Expr | None:
         """An index that goes round, less what its remainder takes off."""
