@@ -138,3 +138,24 @@ def test_threads_that_fill_a_tile_element_by_element_do_not_meet_while_they_do()
     agree(main, a, expected=a[:-2, 1:-1] + a[2:, 1:-1] + a[1:-1, :-2] + a[1:-1, 2:])
     made = lower(elaborated(main, (a,), None, {}, {}), parse_target("sm_80"))
     assert sum(isinstance(stmt, Sync) for stmt in walk(made.launches[0].body)) == 1
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [lambda tx: (tx // 32, tx % 32), lambda tx: (tx >> 5, tx & 31), lambda tx: ((tx >> 3) // 4, tx & 31)],
+)
+def test_warps_with_rows_of_their_own_do_not_meet(apart):
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32"), C: T.Tensor((4, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((4, 64), "float32")
+            warp, lane = apart(T.get_thread_binding())
+            for i in T.serial(2):
+                s[warp, i * 32 + lane] = A[warp, i * 32 + lane]
+            for i in T.serial(2):
+                C[warp, i * 32 + lane] = s[warp, i * 32 + lane] * 2
+
+    a = np.random.default_rng(0).integers(-9, 10, (4, 64)).astype(np.float32)
+    agree(main, a, expected=a * 2)
+    made = lower(elaborated(main, (a,), None, {}, {}), parse_target("sm_80"))
+    assert not any(isinstance(stmt, Sync) for stmt in walk(made.launches[0].body))

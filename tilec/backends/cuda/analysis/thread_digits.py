@@ -1,9 +1,9 @@
-"""Indices of threads as the digits that an author takes them apart into: of ``tx // 16`` and ``tx % 16`` the
-digits of tx are one below 16 and what counts sixteens."""
+"""Indices of threads as the digits that an author takes them apart into: of ``tx // 16`` and ``tx % 16``, or
+``tx >> 4`` and ``tx & 15``, the digits of tx are one below 16 and what counts sixteens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,10 +12,14 @@ from tvm import tirx
 from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
-from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses, walk
+from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, transform, uses, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
+
+
+#: Those whose powers of two are numbers of 32 bits.
+_SHIFTS = range(31)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +34,7 @@ class ThreadDigits:
     @staticmethod
     def of(variables: Iterable[Var], extents: Iterable[int], exprs: Iterable[Expr]) -> ThreadDigits:
         """Those into which ``exprs`` take ``variables`` apart."""
-        exprs = list(exprs)
+        exprs = [_divided(expr) for expr in exprs]
         digits: list[tuple[Var, int]] = []
         values: dict[Var, Expr] = {}
         for var, extent in zip(variables, extents, strict=True):
@@ -47,7 +51,23 @@ class ThreadDigits:
         analyzer = Analyzer()
         for var, extent in zip(self.vars, self.extents, strict=True):
             analyzer.bind(var, Range.from_min_extent(0, extent))
-        return analyzer.simplify(substitute(index, self.values))
+        return analyzer.simplify(substitute(_divided(index), self.values))
+
+
+def _divided(expr: Expr) -> Expr:
+    """An index with quotients and remainders for shifts and masks, which are those of any integers."""
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, tirx.RShift):
+            by = int_value(node.b)
+            return divided(tirx.floordiv, node, 1 << by) if by is not None and by in _SHIFTS else None
+        size = (int_value(node.b) or 0) + 1 if isinstance(node, tirx.BitwiseAnd) else 0
+        return divided(tirx.floormod, node, size) if size > 1 and size & (size - 1) == 0 else None
+
+    def divided(operation: Callable[..., Expr], node: Expr, number: int) -> Expr:
+        return operation(_divided(node.a), tirx.const(number, dtype_of(node)))
+
+    return transform(expr, visit)
 
 
 def _digits(var: Var, extent: int, exprs: Iterable[Expr]) -> list[tuple[Var, int]]:

@@ -3,6 +3,8 @@
 for v in range(16): s += A[i, 16 * j + v]
 ->
 for c in range(2): a[0:8] = A[i, 16 * j + 8 * c : ...]; for v in range(8): s += a[v]
+
+Of a nest each loop moves what it alone counts: ``a[k, i] * b[k, j]`` is a vector of either.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class _Loops(OwnLoops):
                 chunk = _Chunk(form, count)
                 moved = self._moved(chunk)
                 if moved:
-                    return chunk.loops(moved, self.facts.simplify(chunk.trips))
+                    made = chunk.loops(moved, self.facts.simplify(chunk.trips))
+                    return list(self.block(tuple(made)))
         return None
 
     def _forms(self, loop: For) -> Iterator[_Form]:
@@ -214,7 +217,7 @@ def _conditioned(body: Block) -> list[tuple[Block, Expr]]:
 
 def _movable(body: Block, overlapping: frozenset[Var]) -> list[Access]:
     """What every trip of a loop names in tensors at places that are known in front of it, and that no other
-    trip writes."""
+    trip writes; of the loops inside what all of their trips read."""
     named = accesses(body)
     written = [item.buffer for item in named if item.is_write]
     unknown = set(overlapping) if overlapping & {*written} else set()
@@ -222,12 +225,20 @@ def _movable(body: Block, overlapping: frozenset[Var]) -> list[Access]:
     unknown |= {buffer for buffer in written if buffer in read}
     values, own = values_of(body), [var for stmt in walk(body) for var in defined(stmt)]
     found = []
-    for item in accesses(tuple(stmt for stmt in body if isinstance(stmt, (Bind, Store)))):
+    for item in _always(body):
         indices = tuple(inlined(index, values) for index in item.indices)
         is_known = not any(uses(index, own) or next(loads(index), None) is not None for index in indices)
         if item.buffer.scope() in _MEMORY and item.buffer not in unknown and is_known:
             found.append(replace(item, indices=indices))
     return found
+
+
+def _always(body: Block) -> Iterator[Access]:
+    """What a body names whenever it runs, but for what loops inside write."""
+    yield from accesses(tuple(stmt for stmt in body if isinstance(stmt, (Bind, Store))))
+    for loop in body:
+        if isinstance(loop, For) and (int_value(loop.stop - loop.start) or 0) > 0:
+            yield from (item for item in _always(loop.body) if not item.is_write)
 
 
 def _lone(named: Sequence[Access], together: Sequence[Sequence[Access]]) -> set[Var]:
