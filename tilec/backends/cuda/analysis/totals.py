@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.backends.cuda.nodes import REPEATING, ThreadLoop
 from tilec.ir.exprs import dtype_of, loads, same_all
-from tilec.ir.nodes import Parallel, Stmt, Store
+from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children
 from tilec.ir.traits import buffers
 
 if TYPE_CHECKING:
@@ -27,6 +27,14 @@ USERS = len(("reduce", "update"))
 def users(stmts: Iterable[Stmt]) -> Counter[Var]:
     """How many statements read or write each buffer."""
     return Counter(buffer for stmt in stmts for buffer in set(buffers(stmt)))
+
+
+def blocks_in(block: Block) -> Iterator[Block]:
+    """A block, and those inside of its loops and branches."""
+    yield block
+    for stmt in block:
+        for inner in children(stmt) if isinstance(stmt, (If, *REPEATING)) else ():
+            yield from blocks_in(inner)
 
 
 def store_of_each(stmt: Stmt) -> Store | None:

@@ -10,18 +10,18 @@ another order, as reductions may take them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import layouts_in, whole_tile
-from tilec.backends.cuda.analysis.totals import USERS, factor_of, store_of_each, users
+from tilec.backends.cuda.analysis.totals import USERS, blocks_in, factor_of, store_of_each, users
 from tilec.backends.cuda.nodes import REPEATING, BlockReduce, JoinReduce, OwnReduce, ThreadLoop
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import thread_terms
-from tilec.ir.nodes import Alloc, Block, If, Launch, Region, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes import Alloc, Block, Launch, Region, Stmt, Store, children, walk, with_children
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -76,7 +76,7 @@ class _Deferral:
         (body,) = children(loop)
         named = users((loop, *walk(body)))
         inner = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
-        found = (self._total(stmt, block) for block in _blocks(body) for stmt in block)
+        found = (self._total(stmt, block) for block in blocks_in(body) for stmt in block)
         kept = (total for total in found if total is not None and total.buffer not in inner)
         return [total for total in kept if named[total.buffer] == 1]
 
@@ -111,15 +111,6 @@ class _Deferral:
     def _behind(self, total: _Total, own: Var) -> JoinReduce:
         layout = self.layouts[total.reduce.src.buffer]
         return joined(total.reduce, whole_tile(own), whole_tile(total.buffer), False, layout)
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    """A block, and those inside of its loops and branches."""
-    yield block
-    for stmt in block:
-        if isinstance(stmt, (If, *REPEATING)):
-            for inner in children(stmt):
-                yield from _blocks(inner)
 
 
 def _replaced(block: Block, made: Mapping[Stmt, Block]) -> Block:

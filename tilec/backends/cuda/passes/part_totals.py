@@ -17,14 +17,13 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
-from tilec.backends.cuda.analysis.totals import USERS, factor_of, store_of_each, users
+from tilec.backends.cuda.analysis.totals import USERS, blocks_in, factor_of, store_of_each, users
 from tilec.backends.cuda.nodes import REPEATING
 from tilec.ir.nodes import (
     Alloc,
     Block,
     Copy,
     Fill,
-    If,
     Launch,
     Parallel,
     Reduce,
@@ -103,7 +102,7 @@ class _Totals:
         (body,) = children(loop)
         inside = list(walk(body))
         named, own = users(inside), {stmt.buffer for stmt in inside if isinstance(stmt, Alloc)}
-        totals = [total for block in _blocks(body) for total in self._totals(block)]
+        totals = [total for block in blocks_in(body) for total in self._totals(block)]
         return [total for total in totals if total.buffer in self.beside - own and named[total.buffer] == 1]
 
     def _totals(self, block: Block) -> Iterator[_Total]:
@@ -128,14 +127,6 @@ class _Totals:
         factor = factor_of(store, part)
         alike = factor is not None and store.buffer.dtype == part.dtype and reduce.kind == "sum"
         return _Total(reduce, update, store.buffer) if alike and getattr(factor, "value", None) == 1 else None
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    """A block, and those inside of its loops and branches."""
-    yield block
-    for stmt in block:
-        for inner in children(stmt) if isinstance(stmt, (If, *REPEATING)) else ():
-            yield from _blocks(inner)
 
 
 def _like(buffer: Var, what: str, scope: str) -> Var:
