@@ -123,18 +123,13 @@ def row_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
     shape = [int_value(extent) or 0 for extent in item.buffer.shape]
     lines = [loop_line(index, loop) for index in item.indices]
     apart = [at for at, own in enumerate(lines) if own is None and shape[at] > 1]
-    known = all(0 <= (_number(item.indices[at])) < shape[at] for at in apart)
+    known = all(int_value(item.indices[at]) in range(shape[at]) for at in apart)
     met = [line.axis for own in lines for line in own or ()]
     long = {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1}
     if not apart or not known or len({*met}) < len(met) or not long <= {*met}:
         return None
     few = math.prod(shape[at] for at in apart) <= _FEW
     return tuple(own or () for own in lines) if few else None
-
-
-def _number(index: Expr) -> int:
-    found = int_value(index)
-    return -1 if found is None else found
 
 
 def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -13,15 +13,16 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.nodes import REPEATING, ThreadLoop
 from tilec.ir.exprs import dtype_of, loads, same_all
-from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children
+from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children, walk
 from tilec.ir.traits import buffers
+from tilec.lowering.passes.base import rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
 #: What names the result of a reduction that is added to a total and goes nowhere else.
-USERS = len(("reduce", "update"))
+_USERS = len(("reduce", "update"))
 
 
 def users(stmts: Iterable[Stmt]) -> Counter[Var]:
@@ -35,6 +36,23 @@ def blocks_in(block: Block) -> Iterator[Block]:
     for stmt in block:
         for inner in children(stmt) if isinstance(stmt, (If, *REPEATING)) else ():
             yield from blocks_in(inner)
+
+
+def replaced(block: Block, made: Mapping[Stmt, Block]) -> Block:
+    """A block with other statements in the place of some."""
+    return rewrite_blocks(block, lambda each: [new for stmt in each for new in made.get(stmt, (stmt,))])
+
+
+def addition_of(part: Var, behind: Block, named: Mapping[Var, int]) -> tuple[Stmt, Store, Expr] | None:
+    """The statement ``behind`` a reduction that adds its result, ``part``, to a total of its type, its store,
+    and what the total is multiplied by; None where there is none, or ``part``, which so many statements
+    name, goes elsewhere."""
+    update = next((stmt for stmt in behind if part in users(walk((stmt,)))), None)
+    store = None if update is None else store_of_each(update)
+    if update is None or store is None or named[part] != _USERS or store.buffer.dtype != part.dtype:
+        return None
+    factor = factor_of(store, part)
+    return None if factor is None else (update, store, factor)
 
 
 def store_of_each(stmt: Stmt) -> Store | None:

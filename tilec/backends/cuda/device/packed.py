@@ -179,28 +179,27 @@ __device__ __forceinline__ float {name}(unsigned word) {{
 @cache
 def scaled(kind: str) -> Helper:
     """The products of two pairs, each rounded once."""
-    return Helper(f"tilec_scaled_{kind}", f"""
-__device__ __forceinline__ unsigned tilec_scaled_{kind}(unsigned pair, unsigned scale) {{
-  unsigned product;
-  asm("mul.rn.{kind}x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(scale));
-  return product;
-}}
-""", lambda lanes, word, scale: lanes.ptx(f"mul.rn.{kind}x2", word, scale))  # fmt: skip
+    return _pairwise(f"tilec_scaled_{kind}", f"mul.rn.{kind}x2", "pair", "scale")
 
 
 @cache
 def summed(kind: str, factors: int) -> Helper:
     """The sums of two pairs, or of the products of two and a third one, each rounded once."""
-    name, operation = (f"tilec_fused_{kind}", "fma") if factors > 1 else (f"tilec_summed_{kind}", "add")
-    taken = ["pair", "scale", "more"] if factors > 1 else ["pair", "more"]
+    if factors > 1:
+        return _pairwise(f"tilec_fused_{kind}", f"fma.rn.{kind}x2", "pair", "scale", "more")
+    return _pairwise(f"tilec_summed_{kind}", f"add.rn.{kind}x2", "pair", "more")
+
+
+def _pairwise(name: str, instruction: str, *taken: str) -> Helper:
+    """One instruction on pairs."""
     places = ", ".join(f"%{place}" for place in range(len(taken) + 1))
     return Helper(name, f"""
 __device__ __forceinline__ unsigned {name}({", ".join(f"unsigned {each}" for each in taken)}) {{
-  unsigned sum;
-  asm("{operation}.rn.{kind}x2 {places};" : "=r"(sum) : {", ".join(f'"r"({each})' for each in taken)});
-  return sum;
+  unsigned made;
+  asm("{instruction} {places};" : "=r"(made) : {", ".join(f'"r"({each})' for each in taken)});
+  return made;
 }}
-""", lambda lanes, *pairs: lanes.ptx(f"{operation}.rn.{kind}x2", *pairs))  # fmt: skip
+""", lambda lanes, *pairs: lanes.ptx(instruction, *pairs))  # fmt: skip
 
 
 def _float16(value: float) -> int:

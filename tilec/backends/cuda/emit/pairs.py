@@ -61,10 +61,9 @@ class Pairs(Neighbours):
         """A number that is exact in 16 bits, or what one instruction makes of such, also what is float32 and
         rounded: a product, a sum, or a product and a sum."""
         made = value.value if self._rounds(value) else value
-        if not isinstance(made, _ARITHMETIC) or dtype_of(made) not in (self.dtype, "float32"):
-            return self._exact(value, first)
+        is_made = isinstance(made, _ARITHMETIC) and dtype_of(made) in (self.dtype, "float32")
         exact = self._exact(value, first)
-        if exact is not None:
+        if exact is not None or not is_made:
             return exact
         return self._product(made, first) if isinstance(made, tirx.Mul) else self._sum(made, first)
 

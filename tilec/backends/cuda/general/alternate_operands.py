@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.gathers import store_of
-from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.backends.cuda.analysis.versions import VERSIONS, parity, with_version
 from tilec.backends.cuda.analysis.wgmma import Chooser
-from tilec.backends.cuda.general.hold_more_blocks import blocks_with_registers, computing_alone
+from tilec.backends.cuda.general.blocks_together import blocks_with_registers, lone_groups
 from tilec.backends.cuda.general.ring_room import free_bytes
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.nodes import BoxLoad, TurnTile
@@ -85,13 +84,13 @@ def _alternating(launch: Launch, target: Target) -> Launch:
 def _costs_a_block(tile: Var, launch: Launch, target: Target) -> bool:
     """Whether a multiprocessor holds a block less with another version, of launches whose blocks are many:
     these compute while others wait."""
-    group = computing_alone(launch)
-    if group is None:
+    groups = lone_groups(launch)
+    if groups is None:
         return False
     limit = gpu_limits(target, {}).shared_bytes
     taken = limit - free_bytes(launch, target)
     without, beside = (
-        blocks_with_registers(group, limit // bytes_taken, thread_count(launch))
+        blocks_with_registers(groups[1], limit // bytes_taken)
         for bytes_taken in (taken, taken + tile_bytes(Alloc(tile)))
     )
     return beside < without

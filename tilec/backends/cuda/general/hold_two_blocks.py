@@ -10,23 +10,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.wgmma import holds_product
-from tilec.backends.cuda.general.registers import registers_held
-from tilec.backends.cuda.limits import gpu_limits, has_wgmma
+from tilec.backends.cuda.general.blocks_together import LONE_THREADS, blocks_in_memory, lone_groups
+from tilec.backends.cuda.general.registers import registers_held, registers_of
+from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.nodes import BoxLoad, EachTile, WarpgroupProduct
-from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP
 from tilec.ir.nodes import Kernel, Launch, walk
-from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
+from tilec.ir.nodes.barriers import Group, SetRegisters
 from tilec.lowering.passes.base import Pass, rewrite_launches
-from tilec.targets import SYSTEM_SHARED_BYTES
 
 if TYPE_CHECKING:
     from tilec.targets import Target
 
-#: Registers of a thread of five warps of which a multiprocessor holds two blocks.
-_WITHOUT = 168
+#: Registers of a thread where nothing is handed on.
+_WITHOUT = registers_of(2, LONE_THREADS)
 
 
 class HoldTwoBlocks(Pass):
@@ -42,8 +40,8 @@ class HoldTwoBlocks(Pass):
 
 
 def _shared(launch: Launch, target: Target) -> Launch:
-    groups = [stmt for stmt in launch.body if isinstance(stmt, Group)]
-    if [group.count for group in groups] != [WARP, WARPGROUP] or thread_count(launch) != WARPGROUP + WARP:
+    groups = lone_groups(launch)
+    if groups is None:
         return launch
     loads, computes = groups
     fewer, more = HANDED_ON[1, 2]
@@ -52,7 +50,7 @@ def _shared(launch: Launch, target: Target) -> Launch:
     brings = any(isinstance(stmt, BoxLoad) for stmt in walk(loads.body))
     if not brings or stays or asked or not _WITHOUT < registers_held(computes.body, WARPGROUP) <= more:
         return launch
-    if not has_room_for_two(launch, target) or not _hold_products(computes):
+    if blocks_in_memory(launch, target) < 2 or not _hold_products(computes):
         return launch
     made = {
         loads: replace(loads, count=WARPGROUP, body=(SetRegisters(fewer, False), loads)),
@@ -66,9 +64,3 @@ def _hold_products(group: Group) -> bool:
     """Whether two blocks have the registers at launch that each product wants."""
     products = (stmt for stmt in walk(group.body) if isinstance(stmt, WarpgroupProduct))
     return all(holds_product(stmt.width, 2 * 2 * WARPGROUP) for stmt in products)
-
-
-def has_room_for_two(launch: Launch, target: Target) -> bool:
-    """Whether the shared memory of a multiprocessor holds two blocks."""
-    taken = pool_plan(launch).total + SYSTEM_SHARED_BYTES
-    return 2 * taken <= gpu_limits(target, {}).shared_bytes

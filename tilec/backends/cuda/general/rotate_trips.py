@@ -27,9 +27,9 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.turn_operands import HELD
 from tilec.backends.cuda.analysis.wgmma import Chooser
+from tilec.backends.cuda.general.blocks_together import blocks_in_memory
 from tilec.backends.cuda.general.conflicts import Touched, is_known, touched
 from tilec.backends.cuda.general.fence_once import waited_for_first
-from tilec.backends.cuda.general.hold_two_blocks import has_room_for_two
 from tilec.backends.cuda.general.registers import fits_registers
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.analysis.renaming import copied, renamed
@@ -78,7 +78,7 @@ def _rotated(launch: Launch, target: Target) -> Launch:
     """The launch with its loops rotated; one without rings as it is."""
     if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
         return launch
-    chooser, beside = Chooser(launch, None), has_room_for_two(launch, target)
+    chooser, beside = Chooser(launch, None), blocks_in_memory(launch, target) > 1
     notes: list[str] = []
 
     def consumers(stmt: Stmt) -> Stmt:

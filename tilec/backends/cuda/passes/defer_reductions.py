@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import layouts_in, whole_tile
-from tilec.backends.cuda.analysis.totals import USERS, blocks_in, factor_of, store_of_each, users
+from tilec.backends.cuda.analysis.totals import addition_of, blocks_in, replaced, store_of_each, users
 from tilec.backends.cuda.nodes import REPEATING, BlockReduce, JoinReduce, OwnReduce, ThreadLoop
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Block, Launch, Region, Stmt, Store, children, walk, with_children
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -67,7 +67,7 @@ class _Deferral:
         totals = self._totals(stmt) if isinstance(stmt, REPEATING) else []
         own = {total.reduce: self._own(total) for total in totals}
         made = dict(new for total in totals for new in _in_trip(total, own[total.reduce].buffer))
-        inner = [self.block(_replaced(block, made)) for block in children(stmt)]
+        inner = [self.block(replaced(block, made)) for block in children(stmt)]
         joins = [self._behind(total, own[total.reduce].buffer) for total in totals]
         return [*own.values(), with_children(stmt, inner), *joins]
 
@@ -91,15 +91,12 @@ class _Deferral:
 
     def _updated(self, stmt: BlockReduce, block: Block) -> _Total | None:
         """What a statement behind a sum adds it to, if the sum goes nowhere else."""
-        part = stmt.dst.buffer
-        behind = block[block.index(stmt) + 1 :]
-        update = next((each for each in behind if part in users(walk((each,)))), None)
-        store = None if update is None else store_of_each(update)
-        if stmt.kind != "sum" or self.users[part] != USERS or store is None:
+        found = addition_of(stmt.dst.buffer, block[block.index(stmt) + 1 :], self.users)
+        if stmt.kind != "sum" or found is None:
             return None
-        total, factor = store.buffer, factor_of(store, part)
-        alike = total.dtype == part.dtype and self.layouts.get(total) == self.layouts[part]
-        return _Total(stmt, total, update, factor) if alike and factor is not None else None
+        update, store, factor = found
+        alike = self.layouts.get(store.buffer) == self.layouts[stmt.dst.buffer]
+        return _Total(stmt, store.buffer, update, factor) if alike else None
 
     def _own(self, total: _Total) -> Alloc:
         """Each thread's own part of a total."""
@@ -111,11 +108,6 @@ class _Deferral:
     def _behind(self, total: _Total, own: Var) -> JoinReduce:
         layout = self.layouts[total.reduce.src.buffer]
         return joined(total.reduce, whole_tile(own), whole_tile(total.buffer), False, layout)
-
-
-def _replaced(block: Block, made: Mapping[Stmt, Block]) -> Block:
-    """A block with other statements in the place of some."""
-    return rewrite_blocks(block, lambda each: [new for stmt in each for new in made.get(stmt, (stmt,))])
 
 
 def _in_trip(total: _Total, own: Var) -> list[tuple[Stmt, Block]]:

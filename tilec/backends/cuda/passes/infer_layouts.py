@@ -275,8 +275,9 @@ class _Inference:
     def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
         """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors,
         but first for loops whose iterations have rows of fragments to themselves; whether there was one."""
-        for stmt in sorted(work, key=self._rank, reverse=True):
-            if isinstance(stmt, Parallel) and stmt not in self.loops:
+        open_work = [stmt for stmt in work if isinstance(stmt, Reduce) or stmt not in self.loops]
+        for stmt in sorted(open_work, key=self._rank, reverse=True):
+            if isinstance(stmt, Parallel):
                 self._derive(stmt, partly=True)
                 if stmt not in self.loops:
                     width = self.widths[stmt]

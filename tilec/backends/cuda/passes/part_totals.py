@@ -9,7 +9,7 @@ other in a trip crosses shared memory and barriers. ``own`` lies as the sums do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
-from tilec.backends.cuda.analysis.totals import USERS, blocks_in, factor_of, store_of_each, users
+from tilec.backends.cuda.analysis.totals import addition_of, blocks_in, replaced, users
 from tilec.backends.cuda.nodes import REPEATING
 from tilec.ir.nodes import (
     Alloc,
@@ -36,7 +36,7 @@ from tilec.ir.nodes import (
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import Accumulation, identity
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class _Totals:
                 if total is not None:
                     yield total
 
-    def _total(self, reduce: Reduce, behind: Sequence[Stmt]) -> _Total | None:
+    def _total(self, reduce: Reduce, behind: Block) -> _Total | None:
         """What a reduction is added to, by itself or by the next statement that names its result, if that
         goes nowhere else."""
         part = reduce.dst.buffer
@@ -120,13 +120,11 @@ class _Totals:
             return None
         if not reduce.clear:
             return _Total(reduce, reduce, part)
-        update = next((stmt for stmt in behind if part in users(walk((stmt,)))), None)
-        store = None if update is None else store_of_each(update)
-        if update is None or store is None or self.users[part] != USERS:
+        found = addition_of(part, behind, self.users)
+        if reduce.kind != "sum" or found is None:
             return None
-        factor = factor_of(store, part)
-        alike = factor is not None and store.buffer.dtype == part.dtype and reduce.kind == "sum"
-        return _Total(reduce, update, store.buffer) if alike and getattr(factor, "value", None) == 1 else None
+        update, store, factor = found
+        return _Total(reduce, update, store.buffer) if getattr(factor, "value", None) == 1 else None
 
 
 def _like(buffer: Var, what: str, scope: str) -> Var:
@@ -135,13 +133,9 @@ def _like(buffer: Var, what: str, scope: str) -> Var:
 
 def _to(own: Var, total: _Total, loop: Stmt) -> Stmt:
     """A loop that adds to a fragment of its own."""
-    made: Stmt = replace(total.reduce, dst=whole_tile(own), clear=False)
-    gone = () if total.update is total.reduce else (total.update,)
-
-    def moved(block: Block) -> list[Stmt]:
-        return [made if stmt is total.reduce else stmt for stmt in block if stmt not in gone]
-
-    return with_children(loop, [rewrite_blocks(inner, moved) for inner in children(loop)])
+    made: dict[Stmt, Block] = {total.update: ()}
+    made[total.reduce] = (replace(total.reduce, dst=whole_tile(own), clear=False),)
+    return with_children(loop, [replaced(inner, made) for inner in children(loop)])
 
 
 def _added(own: Var, total: _Total) -> list[Stmt]:
