@@ -91,6 +91,19 @@ def test_digits_are_where_quotients_and_remainders_cut():
     assert ThreadDigits.of([TX], [THREADS], [TX * 2]).vars == (TX,)
 
 
+def test_masks_and_shifts_of_every_width_keep_their_places():
+    dtypes = ("uint8", "int32", "uint32", "int64", "uint64")
+    for dtype, bits in itertools.product(dtypes, (1, 7, 8, 31, 32, 63)):
+        tx = tirx.Var("tx", dtype)
+        width = int(dtype.removeprefix("u").removeprefix("int"))
+        if bits < width:
+            places = tx >> tirx.const(bits, dtype), tx & tirx.const((1 << bits) - 1, dtype)
+            digits = ThreadDigits.of([tx], [THREADS], places)
+            assert (digits.extents == (1 << bits, THREADS >> bits)) == (bits < 7 and width > 8)
+    word = tirx.Var("tx", "uint32")
+    assert ThreadDigits.of([word], [THREADS], [word & tirx.const(0xFFFFFFFF, "uint32")]).vars == (word,)
+
+
 def test_threads_with_blocks_of_a_product_meet_twice_a_step():
     @T.prim_func
     def main(

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-#: Those whose powers of two are numbers of 32 bits.
-_SHIFTS = range(31)
+#: The types of indices, and how far a shift or mask of one is by a number that each of them has.
+_INDICES = ("int32", "uint32", "int64", "uint64")
+_BITS = range(31)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +60,22 @@ def _divided(expr: Expr) -> Expr:
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, tirx.RShift):
-            by = int_value(node.b)
-            return divided(tirx.floordiv, node, 1 << by) if by is not None and by in _SHIFTS else None
-        size = (int_value(node.b) or 0) + 1 if isinstance(node, tirx.BitwiseAnd) else 0
-        return divided(tirx.floormod, node, size) if size > 1 and size & (size - 1) == 0 else None
+            return divided(tirx.floordiv, node, int_value(node.b))
+        if isinstance(node, tirx.BitwiseAnd):
+            return divided(tirx.floormod, node, _ones(int_value(node.b)))
+        return None
 
-    def divided(operation: Callable[..., Expr], node: Expr, number: int) -> Expr:
-        return operation(_divided(node.a), tirx.const(number, dtype_of(node)))
+    def divided(operation: Callable[..., Expr], node: Expr, bits: int | None) -> Expr | None:
+        if bits is None or bits not in _BITS or dtype_of(node) not in _INDICES:
+            return None
+        return operation(_divided(node.a), tirx.const(1 << bits, dtype_of(node)))
 
     return transform(expr, visit)
+
+
+def _ones(mask: int | None) -> int | None:
+    """How many of the lowest bits a mask keeps; None where it keeps others, or none."""
+    return mask.bit_length() if mask is not None and mask > 0 and mask & (mask + 1) == 0 else None
 
 
 def _digits(var: Var, extent: int, exprs: Iterable[Expr]) -> list[tuple[Var, int]]:
