@@ -756,3 +756,41 @@ def test_a_barrier_of_all_threads_is_the_one_that_copies_need(barrier):
     agree(main, a, expected=a[:, 3] + np.arange(128)[::-1])
     lowered = lower(build(main), parse_target("sm_80"))
     assert not any(isinstance(stmt, Sync) for stmt in walk(lowered.body))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda tx, k: (tx + k * 5) % 64,
+        lambda tx, k: tx + k,
+        lambda tx, k: tx + 2 * k,
+        lambda tx, k: 70 - k - tx // 2,
+    ],
+    ids=["round", "next to it", "two further", "backwards"],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_threads_store_what_others_have_stored_in_trips_before(place, known):
+    """Elements end as the last trip that stores them leaves them, whichever thread that was."""
+    trips = 6 if known else T.dynamic("trips")
+
+    @T.prim_func
+    def main(A: T.Tensor((trips, 64), "int32"), C: T.Tensor((80,), "int32")):
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((80,), "int32")
+            tx = T.get_thread_binding()
+            for i in T.serial(2):
+                if tx + i * 64 < 80:
+                    s[tx + i * 64] = 0
+            for k in T.serial(trips):
+                if tx % 2 == 0:
+                    s[place(tx, k)] = A[k, tx]
+            for i in T.serial(2):
+                if tx + i * 64 < 80:
+                    C[tx + i * 64] = s[tx + i * 64]
+
+    a = np.random.default_rng(0).integers(1, 100, (6, 64)).astype(np.int32)
+    kept = np.zeros(80, np.int32)
+    for k in range(6):
+        for tx in range(0, 64, 2):
+            kept[place(tx, k)] = a[k, tx]
+    agree(main, a, expected=kept)

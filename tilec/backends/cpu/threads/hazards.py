@@ -14,9 +14,9 @@ import numpy as np
 from tvm import sym, tirx
 
 from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.exprs import inlined, loads, same, uses
-from tilec.ir.nodes import Atomic, Block, For, If, Stmt, Store, children
-from tilec.ir.traits import expressions
+from tilec.ir.exprs import inlined, int_value, linear_in, loads, same, uses
+from tilec.ir.nodes import Atomic, Block, For, If, Pipelined, Stmt, Store, While, children, walk
+from tilec.ir.traits import defined, expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -88,22 +88,22 @@ class Hazards:
         """Whether some statement of a block conflicts with one before it."""
         return any(self.between(block[:position], stmt) for position, stmt in enumerate(block))
 
-    def carried(self, block: Block) -> bool:
+    def carried(self, loop: For | Pipelined | While) -> bool:
         """Whether a trip of a loop conflicts with an earlier one."""
-        found = [access for stmt in block for access in self.accesses(stmt)]
-        pairs = ((one, other) for one in found for other in found if one is not other)
-        return any(self._conflict(one, other) for one, other in pairs)
+        found = [access for stmt in loop.body for access in self.accesses(stmt)]
+        trips = _Trips.of(loop)
+        return any(self._conflict(one, other, trips) for one in found for other in found)
 
-    def _conflict(self, one: Access, other: Access) -> bool:
+    def _conflict(self, one: Access, other: Access, trips: _Trips | None = None) -> bool:
         if not one.buffer.same_as(other.buffer) or one.how == other.how != "write":
             return False
         if (one.threads | other.threads).sum() <= 1:
             return False
-        return not self._own(one, other)
+        return not self._own(one, other, trips)
 
-    def _own(self, one: Access, other: Access) -> bool:
-        """Whether every element that both touch is touched by one thread alone."""
-        first, second = self._places(one), self._places(other)
+    def _own(self, one: Access, other: Access, trips: _Trips | None) -> bool:
+        """Whether every element that both touch is touched by one thread alone, in any of ``trips``."""
+        first, second = self._places(one, trips), self._places(other, trips)
         if first is None or second is None:
             return False
         if not all(same(a, b) for a, b in zip(first[1], second[1], strict=True)):
@@ -120,23 +120,57 @@ class Hazards:
         np.minimum.at(lowest, element.reshape(-1), owner)
         return bool((lowest[element.reshape(-1)] == owner).all())
 
-    def _places(self, access: Access) -> tuple[list[np.ndarray], list[Expr]] | None:
-        """By axis, the part of the index that threads and inner loops decide, by thread; and the rest. None
-        where they do not come apart."""
+    def _places(self, access: Access, trips: _Trips | None) -> tuple[list[np.ndarray], list[Expr]] | None:
+        """By axis, the part of the index that threads and inner loops decide, by thread, as far as it tells
+        the element in any of ``trips``; and the rest. None where they do not come apart."""
         ranges = {var: span for var, span in access.ranges.items() if span is not None}
-        if self._grid.count * prod(len(span) for span in ranges.values()) > _MOST:
+        counts = self._grid.count * prod(len(span) for span in ranges.values())
+        if counts > _MOST:
             return None
-        moving = {*self._grid.vars, *access.ranges}
+        if trips is not None and trips.var is not None and 0 < counts * len(trips.span) <= _MOST:
+            ranges[trips.var] = trips.span
+        moving = {*self._grid.vars, *access.ranges, *ranges}
         places, rest = [], []
         for index in access.indices:
             parts = list(_terms(self._analyzer.simplify(inlined(index, self._values))))
             inner = _sum([part for part in parts if uses(part, moving)])
+            outer = _sum([part for part in parts if not uses(part, moving)])
             found = self._grid.values(inner, ranges)
             if found is None:
                 return None
-            places.append(found)
-            rest.append(_sum([part for part in parts if not uses(part, moving)]))
+            places.append(found if trips is None else trips.in_any(found, outer))
+            rest.append(outer)
         return places, rest
+
+
+@dataclass(frozen=True)
+class _Trips:
+    """The trips of a loop, which counts ``var``, through ``span`` where that is known, and changes
+    ``names``."""
+
+    var: Var | None
+    span: range
+    names: frozenset[Var]
+
+    @staticmethod
+    def of(loop: For | Pipelined | While) -> _Trips:
+        """Those of a loop."""
+        names = frozenset(var for stmt in walk(loop.body) for var in defined(stmt))
+        if isinstance(loop, While):
+            return _Trips(None, range(0), names)
+        return _Trips(loop.var, (isinstance(loop, For) and known_trips(loop)) or range(0), names)
+
+    def in_any(self, places: np.ndarray, rest: Expr) -> np.ndarray:
+        """What ``places`` tell of the element along an axis where each trip moves them by ``rest``: all where
+        it moves none, the remainders where it does by multiples of a number, else nothing."""
+        nothing = np.zeros_like(places)
+        if uses(rest, tuple(self.names)) or any(True for _ in loads(rest)):
+            return nothing
+        if self.var is None or not uses(rest, (self.var,)):
+            return places
+        linear = linear_in(rest, [self.var])
+        step = int_value(linear[0]) if linear else None
+        return places % abs(step) if step else nothing
 
 
 def _terms(expr: Expr) -> Iterator[Expr]:

@@ -76,7 +76,7 @@ class Meetings:
         if isinstance(stmt, ir.If):
             return self._parts_hazardous(stmt, conds)
         return any(self._hazards.within(block) for block in ir.children(stmt)) or (
-            isinstance(stmt, LOOPS) and self._hazards.carried(stmt.body)
+            isinstance(stmt, LOOPS) and self._hazards.carried(stmt)
         )
 
     def _parts_hazardous(self, stmt: ir.If, conds: tuple[Expr, ...]) -> bool:
