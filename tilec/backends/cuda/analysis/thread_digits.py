@@ -35,7 +35,7 @@ class ThreadDigits:
     @staticmethod
     def of(variables: Iterable[Var], extents: Iterable[int], exprs: Iterable[Expr]) -> ThreadDigits:
         """Those into which ``exprs`` take ``variables`` apart."""
-        exprs = [_divided(expr) for expr in exprs]
+        exprs = [divided(expr) for expr in exprs]
         digits: list[tuple[Var, int]] = []
         values: dict[Var, Expr] = {}
         for var, extent in zip(variables, extents, strict=True):
@@ -52,23 +52,23 @@ class ThreadDigits:
         analyzer = Analyzer()
         for var, extent in zip(self.vars, self.extents, strict=True):
             analyzer.bind(var, Range.from_min_extent(0, extent))
-        return analyzer.simplify(substitute(_divided(index), self.values))
+        return analyzer.simplify(substitute(divided(index), self.values))
 
 
-def _divided(expr: Expr) -> Expr:
+def divided(expr: Expr) -> Expr:
     """An index with quotients and remainders for shifts and masks, which are those of any integers."""
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, tirx.RShift):
-            return divided(tirx.floordiv, node, int_value(node.b))
+            return by_bits(tirx.floordiv, node, int_value(node.b))
         if isinstance(node, tirx.BitwiseAnd):
-            return divided(tirx.floormod, node, _ones(int_value(node.b)))
+            return by_bits(tirx.floormod, node, _ones(int_value(node.b)))
         return None
 
-    def divided(operation: Callable[..., Expr], node: Expr, bits: int | None) -> Expr | None:
+    def by_bits(operation: Callable[..., Expr], node: Expr, bits: int | None) -> Expr | None:
         if bits is None or bits not in _BITS or dtype_of(node) not in _INDICES:
             return None
-        return operation(_divided(node.a), tirx.const(1 << bits, dtype_of(node)))
+        return operation(divided(node.a), tirx.const(1 << bits, dtype_of(node)))
 
     return transform(expr, visit)
 

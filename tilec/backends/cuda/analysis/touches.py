@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.owners import Each, Known, Owner, owner
 from tilec.backends.cuda.analysis.threads import warps_of
+from tilec.backends.cuda.analysis.turns import Turn
 from tilec.backends.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
@@ -26,13 +27,13 @@ from tilec.backends.cuda.nodes import (
     TurnTile,
     WarpGemm,
 )
-from tilec.ir.exprs import loads
+from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Atomic, Stmt, Store
 from tilec.ir.traits import expressions, scratch
 from tilec.lowering.analysis.accesses import Access, accesses
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
     from tilec.ir.nodes import Launch, Region
     from tilec.ir.nodes.barriers import Group
@@ -44,12 +45,14 @@ Span = tuple[int, int]
 @dataclass(frozen=True)
 class Owners:
     """What tells the owner of an access: the warps that share the work, who they are, what is known of
-    variables in indices, and the threads of the launch, where these have indices."""
+    variables in indices, and the threads of the launch, where these have indices. ``trips``: what the loops
+    around count, where all threads count alike."""
 
     warps: int
     known: Known
     each: Each | None = None
     span: Span | None = None
+    trips: tuple[Var, ...] = ()
 
     @staticmethod
     def in_launch(launch: Launch) -> Owners:
@@ -60,7 +63,16 @@ class Owners:
         """An access by a loop; without one, by threads one by one."""
         among = loop or self.each
         found = None if among is None else owner(item, among, self.warps, self.known)
-        return Use(item.buffer, None if found is None else (self.span, found))
+        return Use(item.buffer, None if found is None else (self.span, found), self._turn(item.indices))
+
+    def part(self, region: Region) -> Use:
+        """A part of a buffer, which threads touch together."""
+        extents = zip(region.start, region.extent, strict=True)
+        single = (start if int_value(extent) == 1 else None for start, extent in extents)
+        return Use(region.buffer, turn=self._turn(single))
+
+    def _turn(self, indices: Iterable[Expr | None]) -> Turn | None:
+        return Turn.of(indices, self.known.names, self.trips) if self.trips else None
 
     def of(self, group: Group) -> Owners:
         """Those of a group."""
@@ -69,14 +81,27 @@ class Owners:
 
 @dataclass(frozen=True)
 class Use:
-    """A buffer that a statement touches; ``owner`` where one thread alone touches each of its elements."""
+    """A buffer that a statement touches; ``owner`` where one thread alone touches each of its elements,
+    ``turn`` where they are those of a version that trips of a loop take in turns."""
 
     buffer: Var
     owner: tuple[Span | None, Owner] | None = None
+    turn: Turn | None = None
 
     def clashes(self, other: Use) -> bool:
         """Whether different threads may touch the same element."""
-        return self.buffer.same_as(other.buffer) and (self.owner is None or self.owner != other.owner)
+        if not self.buffer.same_as(other.buffer) or self._is_apart(other):
+            return False
+        return self.owner is None or self.owner != other.owner
+
+    def _is_apart(self, other: Use) -> bool:
+        return self.turn is not None and other.turn is not None and self.turn.differs(other.turn)
+
+    def behind(self, trip: Var, step: int | None) -> Use:
+        """The use, told by the next trip of a loop that counts by ``step``; without one, by no trip."""
+        if self.turn is None or not self.turn.trip.same_as(trip):
+            return self
+        return replace(self, turn=None if step is None else self.turn.later(step))
 
 
 @dataclass(frozen=True)
@@ -96,6 +121,11 @@ class Touched:
     def landed(self, still: frozenset[Use]) -> Touched:
         """With copies under way, but for ``still``, as the writes that they end in."""
         return Touched(self.reads, self.writes | self.starts, still)
+
+    def behind(self, trip: Var, step: int | None) -> Touched:
+        """As `Use.behind`."""
+        kinds = (self.reads, self.writes, self.starts)
+        return Touched(*(frozenset(use.behind(trip, step) for use in uses) for uses in kinds))
 
     def conflicts(self, later: Touched) -> bool:
         """Whether ``later`` must wait for these accesses."""
@@ -120,6 +150,20 @@ class Open:
     def of(self, span: Span) -> Touched:
         """What a group touched."""
         return self.groups.get(span, Touched())
+
+    def behind(self, trip: Var, step: int | None) -> Open:
+        """As `Use.behind`."""
+        groups, seen = (
+            {span: found.behind(trip, step) for span, found in each.items()}
+            for each in (self.groups, self.seen)
+        )
+        return Open(self.all.behind(trip, step), groups, seen)
+
+    def count_versions(self, trip: Var) -> int:
+        """How many uses are of versions that trips of a loop take in turns."""
+        parts = (self.all, *self.groups.values(), *self.seen.values())
+        uses = (use for part in parts for use in (*part.reads, *part.writes, *part.starts))
+        return sum(use.turn is not None and use.turn.trip.same_as(trip) for use in uses)
 
     def conflicts(self, later: Touched) -> bool:
         """Whether ``later``, by all threads, must wait."""
@@ -155,11 +199,11 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
     if isinstance(stmt, TensorProduct):
         return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
     if isinstance(stmt, BringOperand):
-        return Touched(reads | _shared([stmt.a.buffer]))
+        return Touched(reads | _parts([stmt.a], owners))
     if isinstance(stmt, HeldProduct):
-        return Touched(reads | _shared([stmt.b.buffer]))
+        return Touched(reads | _parts([stmt.b], owners))
     if isinstance(stmt, WarpGemm):
-        return Touched(reads | _shared([region.buffer for region in _operands(stmt)]))
+        return Touched(reads | _parts(_operands(stmt), owners))
     return Touched(reads | own, own)
 
 
@@ -200,6 +244,11 @@ def _clash(first: frozenset[Use], second: frozenset[Use]) -> bool:
 def _shared(buffers: Iterable[Var]) -> frozenset[Use]:
     """Those of ``buffers`` that lie in memory other threads see."""
     return frozenset(Use(buffer) for buffer in buffers if _is_shared(buffer))
+
+
+def _parts(regions: Iterable[Region], owners: Owners) -> frozenset[Use]:
+    """Those of ``regions`` that lie in memory other threads see."""
+    return frozenset(owners.part(region) for region in regions if _is_shared(region.buffer))
 
 
 def _is_shared(buffer: Var) -> bool:

@@ -30,12 +30,14 @@ _TELLING = (Arrive, NamedArrive, Sync)
 @dataclass(frozen=True)
 class _Issued:
     """A product that is under way, and the tiles that go back when it is complete. ``known``: who arrives at
-    a barrier does not tell of it; ``apart``: the tiles of which other trips write other versions."""
+    a barrier does not tell of it; ``apart``: the tiles of which other trips write other versions, ``made``
+    those of them that threads do."""
 
     product: WarpgroupProduct
     returns: tuple[GiveBack, ...] = ()
     known: bool = False
     apart: frozenset[Var] = frozenset()
+    made: frozenset[Var] = frozenset()
 
     @property
     def read(self) -> set[Var]:
@@ -52,9 +54,10 @@ class PlaceProductWaits(LaunchPass):
     order. What products take from registers is written while nothing is under way, or ptxas serialises them.
     A GiveBack goes behind the wait for the last product that reads its tiles. Products whose loop does not
     need them before its next trip issues others stay under way over its end, and what they read goes back
-    there; nothing is under way when a branch or a group ends, where a trip is left early, nor behind a loop
-    that may have no trip. Behind WaitProducts of an author who arrives tells of no more products than those
-    that it waits for."""
+    there. Of tiles that threads make, two versions in turns, they are complete in front of the next trip's,
+    so that the barrier there tells of it, too. Nothing is under way when a branch or a group ends, where a
+    trip is left early, nor behind a loop that may have no trip. Behind WaitProducts of an author who arrives
+    tells of no more products than those that it waits for."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its waits."""
@@ -99,7 +102,8 @@ class _Waits:
                 continue
             around = bool(children(stmt)) and _multiplies(stmt)
             count = len(under_way) if around else self._needed(under_way, stmt)
-            made += _wait(under_way, count, early=place > last)
+            added_to = stmt.c.buffer if isinstance(stmt, WarpgroupProduct) else None
+            made += _wait(under_way, count, early=place > last, added_to=added_to)
             under_way = under_way[count:]
             if not around:
                 made.append(stmt)
@@ -122,9 +126,7 @@ class _Waits:
         if any(next(jumps(stmt), None) for stmt in loop.body):
             return (replace(loop, body=self.closed(loop.body)),), ()
         held = {stmt: _Held(stmt) for issued in left for stmt in issued.returns}
-        carried = tuple(
-            replace(issued, returns=_held(issued, held), apart=_apart(issued, loop)) for issued in left
-        )
+        carried = tuple(_carried(issued, loop, held) for issued in left)
         if not all(_may_stay(issued, loop) for issued in left) or not self._goes_on(loop, carried):
             return (replace(loop, body=self.closed(loop.body)),), ()
         body, under_way = self.opened(loop.body, carried)
@@ -145,8 +147,8 @@ class _Waits:
     def _goes_on(self, loop: For, left: UnderWay) -> bool:
         """Whether a trip issues a product before it needs all of the trip before."""
         first = next(place for place, stmt in enumerate(loop.body) if _multiplies(stmt))
-        copied = any(_writes_own_registers(issued.product) for issued in left)
-        before = loop.body[: first + (not copied)]
+        waits = any(_writes_own_registers(issued.product) or issued.made for issued in left)
+        before = loop.body[: first + (not waits)]
         return all(self._needed(left, stmt) < len(left) for stmt in before)
 
     def _needed(self, under_way: UnderWay, stmt: Stmt) -> int:
@@ -166,7 +168,7 @@ class _Waits:
         if stmt is product and _writes_own_registers(product):
             return True
         if isinstance(stmt, WarpgroupProduct) and stmt.c.buffer.same_as(product.c.buffer):
-            return False
+            return bool(issued.made & {stmt.a.buffer, stmt.b.buffer})
         beside = {other for tile in issued.read for other in self.sharing.get(tile, ())}
         operands = (issued.read - issued.apart) | beside
         operands |= {tile for tile, sums in self.held.items() if not sums.same_as(product.c.buffer)}
@@ -231,12 +233,12 @@ def _is_changed(product: WarpgroupProduct, loop: For) -> bool:
     )
 
 
-def _apart(issued: _Issued, loop: For) -> frozenset[Var]:
-    """Tiles of a product that the next trip writes elsewhere: rings whose stage has not gone back, and those
-    of which a trip uses the version of its parity alone."""
-    regions = {region.buffer: region for region in (issued.product.a, issued.product.b)}
-    own = {tile for tile in regions if tile.scope() == "shared.dyn" and _alternates(tile, loop)}
-    return frozenset(own | {tile for stmt in issued.returns for tile in stmt.tiles})
+def _carried(issued: _Issued, loop: For, held: Mapping[GiveBack, _Held]) -> _Issued:
+    """A product that is under way when the next trip begins. That one writes elsewhere in rings whose stage
+    has not gone back, and in tiles of which a trip uses the version of its parity alone."""
+    made = frozenset(tile for tile in issued.read if tile.scope() == "shared.dyn" and _alternates(tile, loop))
+    apart = made | {tile for stmt in issued.returns for tile in stmt.tiles}
+    return replace(issued, returns=_held(issued, held), apart=apart, made=made)
 
 
 def _alternates(tile: Var, loop: For) -> bool:
@@ -300,7 +302,7 @@ def _multiplies(stmt: Stmt) -> bool:
     return any(isinstance(inner, WarpgroupProduct) for inner in walk((stmt,)))
 
 
-def _wait(under_way: UnderWay, count: int, early: bool = False) -> list[Stmt]:
+def _wait(under_way: UnderWay, count: int, early: bool = False, added_to: Var | None = None) -> list[Stmt]:
     """The waits for the ``count`` oldest products, behind which what they read goes back. ``early``: a stage
     of the trip before goes back in front of the wait for products of this one, as no other one is left that
     its next load could run beside (gradients of queries on an H200: 1596 us without, 1496 so)."""
@@ -311,7 +313,7 @@ def _wait(under_way: UnderWay, count: int, early: bool = False) -> list[Stmt]:
     )
     ends = [*(place + 1 for place in cuts), count] if count else []
     pairs = zip((0, *ends), ends, strict=False)
-    return [stmt for start, end in pairs for stmt in _complete(under_way, start, end)]
+    return [stmt for start, end in pairs for stmt in _complete(under_way, start, end, added_to)]
 
 
 def _is_of_before(under_way: UnderWay, place: int) -> bool:
@@ -334,9 +336,11 @@ def _gives_first(under_way: UnderWay, place: int) -> bool:
     return any(barrier.same_as(other) for barrier in own for other in later)
 
 
-def _complete(under_way: UnderWay, start: int, end: int) -> list[Stmt]:
-    """The wait for some products, all older ones being complete, behind which what they read goes back."""
-    done, left = under_way[start:end], {issued.product.c.buffer for issued in under_way[end:]}
+def _complete(under_way: UnderWay, start: int, end: int, added_to: Var | None) -> list[Stmt]:
+    """The wait for some products, all older ones being complete, behind which what they read goes back. The
+    next product may add to sums, ``added_to``."""
+    done = under_way[start:end]
+    left = {issued.product.c.buffer for issued in under_way[end:]} | {added_to}
     sums = {issued.product.c.buffer: issued.product.c for issued in done}
     complete = tuple(region for buffer, region in sums.items() if buffer not in left)
     tiles = [region.buffer for issued in done for region in (issued.product.a, issued.product.b)]

@@ -17,6 +17,7 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     GridMeet,
     InitBarriers,
+    ProductsWait,
     Sync,
     ThreadLoop,
     WaitGroup,
@@ -26,11 +27,13 @@ from tilec.backends.cuda.passes.place_shared import sharing
 from tilec.ir.analysis.groups import ThreadSets
 from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     Bind,
     Block,
     Break,
     Continue,
+    For,
     If,
     Launch,
     Stmt,
@@ -141,6 +144,9 @@ class _Walker:
             before = self.open.all
             still = before.starts if stmt.pending else frozenset()
             self.open = replace(self.open, all=before.landed(still))
+            return [stmt]
+        if isinstance(stmt, ProductsWait):
+            self.open |= Open(self._touched(stmt))
             return [stmt]
         if isinstance(stmt, Group):
             return self._group(stmt)
@@ -262,14 +268,38 @@ class _Walker:
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
             within = self._spread(self._everything(inner))
             around = Open(within.landed(within.starts))
+            new = self._last_trip(stmt, before | around)
+        elif isinstance(stmt, For) and not self.parted:
+            new = self._counted(stmt, before)
         else:
-            trial = replace(self, open=before)
-            trial._trip(inner)
-            around = trial.open
-        self.open = before | around
-        new = with_children(stmt, [self._trip(inner)])
-        self.open |= before | around
+            around = self._left_by_trip(inner, before)
+            new = self._last_trip(stmt, before | around)
         self.header = outer
+        return new
+
+    def _counted(self, loop: For, before: Open) -> Stmt:
+        """A loop whose trips all threads count alike: versions that they take in turns are told apart. Those
+        that two trips leave open are others than those of one, where no trip meets."""
+        owners = self.owners
+        self.owners = replace(owners, trips=(*owners.trips, loop.var))
+        around, step, known = Open(), int_value(loop.step), -1
+        while known != (known := around.count_versions(loop.var)):
+            around |= self._left_by_trip(loop.body, before | around).behind(loop.var, step)
+        new = self._last_trip(loop, before | around)
+        self.open, self.owners = self.open.behind(loop.var, None), owners
+        return new
+
+    def _left_by_trip(self, block: Block, before: Open) -> Open:
+        """What a trip leaves open."""
+        trial = replace(self, open=before)
+        trial._trip(block)
+        return trial.open
+
+    def _last_trip(self, loop: Stmt, before: Open) -> Stmt:
+        """The loop, whose trips find open what is open before any of them."""
+        self.open = before
+        new = with_children(loop, [self._trip(children(loop)[0])])
+        self.open |= before
         return new
 
     def _trip(self, block: Block) -> Block:
@@ -277,7 +307,7 @@ class _Walker:
         return (*self.block(block), *self._barrier(self.header))
 
     def _in_front(self, stmt: Stmt) -> list[Stmt]:
-        """A barrier in front of a loop whose trips would meet for what stands there alone."""
+        """A barrier in front of a loop whose trips would meet once more for what stands there alone."""
         if self.parted or not (
             self._meets_of_nest(stmt) if _holds_loops(stmt) else self._meets_of_loop(stmt)
         ):
@@ -286,10 +316,10 @@ class _Walker:
         return [Sync()]
 
     def _meets_of_loop(self, stmt: Stmt) -> bool:
-        """Whether trips of an innermost loop meet, and would not behind a barrier."""
+        """Whether trips of an innermost loop meet more often than behind a barrier."""
         as_it_is, behind = replace(self), replace(self)
         behind._meet()
-        return _meets(as_it_is._loop(stmt)) and not _meets(behind._loop(stmt))
+        return _meetings(as_it_is._loop(stmt)) > _meetings(behind._loop(stmt))
 
     def _meets_of_nest(self, stmt: Stmt) -> bool:
         """Whether loops in a loop must wait for what stands in front of them, for nothing of their own."""
@@ -319,9 +349,9 @@ def _holds_loops(stmt: Stmt) -> bool:
     return any(isinstance(part, REPEATING) for part in _flat(children(stmt)[0]))
 
 
-def _meets(stmt: Stmt) -> bool:
-    """Whether the threads of a group meet within a statement."""
-    return any(isinstance(inner, Sync) for inner in walk((stmt,)))
+def _meetings(stmt: Stmt) -> int:
+    """How often the threads of a group meet within a statement."""
+    return sum(isinstance(inner, Sync) for inner in walk((stmt,)))
 
 
 def _thread_sets(launch: Launch) -> ThreadSets:
