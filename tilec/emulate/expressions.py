@@ -238,10 +238,9 @@ class Expressions:
         (index,) = expr.indices
         buffer = self.buffer(expr.source)
         code = self._code(index)
-        mask = self.writer.mask
+        mask, place = self.writer.mask, self.place(buffer, code)
         if buffer.space == "local":
-            return Value(f"{buffer.base}.read({code}, {mask})", buffer.dtype)
-        place = self.byte_offset(buffer, code)
+            return Value(f"{buffer.base}.read({place}, {mask})", buffer.dtype)
         return Value(f"g.load({mask}, {buffer.base}, {place}, {buffer.dtype!r})", buffer.dtype)
 
     def buffer(self, var: Any) -> Buffer:
@@ -252,9 +251,9 @@ class Expressions:
         return found
 
     @staticmethod
-    def byte_offset(buffer: Buffer, index: str) -> str:
-        """The source of the byte offset of an element."""
-        size = size_of(buffer.dtype)
+    def place(buffer: Buffer, index: str) -> str:
+        """The source of where an element lies: its number in registers, its byte in memory."""
+        size = 1 if buffer.space == "local" else size_of(buffer.dtype)
         scaled = index if size == 1 else f"wide({index}) * {size}"
         return scaled if buffer.start == "0" else f"{buffer.start} + {scaled}"
 
@@ -267,8 +266,7 @@ class Expressions:
             raise _missing(f"address of {load}")
         (index,) = load.indices
         buffer = self.buffer(load.source)
-        code = self._code(index)
-        offset = code if buffer.space == "local" else self.byte_offset(buffer, code)
+        offset = self.place(buffer, self._code(index))
         return Pointer(buffer.space, buffer.base, offset, buffer.dtype)
 
     # ---- calls ----

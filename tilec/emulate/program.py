@@ -188,14 +188,13 @@ class _Compiler:
         writer, expressions = self.writer, self.expressions
         writer.line(self._head(stmt))
         value = expressions.value(stmt.value)
-        place = expressions.value(index).code
         buffer = expressions.buffer(stmt.buffer)
+        place = expressions.place(buffer, expressions.value(index).code)
         self._end_of_helper()
         if buffer.space == "local":
             writer.line(f"{buffer.base}.write({place}, {value.code}, m)")
             return
-        offset = expressions.byte_offset(buffer, place)
-        writer.line(f"g.store(m, {buffer.base}, {offset}, {value.code}, {buffer.dtype!r})")
+        writer.line(f"g.store(m, {buffer.base}, {place}, {value.code}, {buffer.dtype!r})")
 
     def _evaluate(self, stmt: Any) -> None:
         value = stmt.value
@@ -242,9 +241,14 @@ class _Compiler:
         self.writer.line(f"L[{slot}].forget()")
 
     def _declare(self, stmt: Any) -> None:
-        pointer = self.expressions.pointer(stmt.data)
+        expressions = self.expressions
+        pointer = expressions.pointer(stmt.data)
+        start = pointer.offset
+        if pointer.space == "local":
+            start = f"E[{self._slot()}]"
+            self.writer.line(f"{start} = {pointer.offset}")
         dtype = str(stmt.buffer.dtype)
-        self.expressions.buffers[stmt.buffer] = Buffer(pointer.space, pointer.base, pointer.offset, dtype)
+        expressions.buffers[stmt.buffer] = Buffer(pointer.space, pointer.base, start, dtype)
 
     # ---- control ----
 

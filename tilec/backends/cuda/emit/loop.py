@@ -12,6 +12,7 @@ from tvm.tirx.analysis import undefined_vars
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.fragment_store import stored_fragment
 from tilec.backends.cuda.emit.lane_digits import WARP, convert_sum, thread_digit
+from tilec.backends.cuda.emit.reads_first import FirstReads, HaveRead
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector import Vector
 from tilec.backends.cuda.emit.vector_moves import move_registers
@@ -33,11 +34,12 @@ def emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
     stored = stored_fragment(stmt, ctx)
     if stored is not None:
         return stored
-    vector = Vector(stmt, ctx)
+    first = _read_first(stmt, ctx)
+    vector = Vector(stmt, ctx, None if first is None else HaveRead(first[0]))
     touched = accesses(stmt.body)
     own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}
     written = {item.buffer for item in touched if item.is_write} - own
-    return over_layout(
+    made = over_layout(
         stmt.vars,
         stmt.extents,
         stmt.layout,
@@ -48,6 +50,24 @@ def emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
         in_order=not any(_is_shared(item.buffer) for item in touched),
         reads=vector.once,
     )
+    return made if first is None or made is None else sequence([*first[1], made])
+
+
+def _read_first(stmt: ThreadLoop, ctx: DeviceContext) -> tuple[FirstReads, list[tirx.Stmt]] | None:
+    """What a loop reads before it stores anything, and the code that does; None where it does not."""
+    first = FirstReads.of(stmt, ctx)
+    if first is None or replica_zero(stmt.layout, ctx) is not None:
+        return None
+
+    def moves() -> tirx.Stmt | None:
+        vector = Vector(stmt, ctx, first)
+        vector.loads.in_front()
+        return sequence(first.moves) if first.moves else None
+
+    read = over_layout(stmt.vars, stmt.extents, stmt.layout, stmt.vector, moves, ctx)
+    if read is None or not first.pays:
+        return None
+    return first, [*map(tirx.AllocBuffer, first.registers), read]
 
 
 @emit.register(ThreadVector)

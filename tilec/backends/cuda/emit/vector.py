@@ -26,13 +26,18 @@ from tilec.lowering.emission.statements import guarded, learn_binding, sequence
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cuda.emit.reads_first import FirstReads, HaveRead
+
 
 class Vector(VectorScope):
-    """The code of one vector of iterations; the last variable stands at its start."""
+    """The code of one vector of iterations; the last variable stands at its start. ``first``: what all
+    vectors of a thread read before any is worked on."""
 
-    def __init__(self, stmt: ThreadLoop, ctx: DeviceContext) -> None:
+    def __init__(
+        self, stmt: ThreadLoop, ctx: DeviceContext, first: FirstReads | HaveRead | None = None
+    ) -> None:
         super().__init__(stmt, ctx)
-        self.loads, self.stores = VectorLoads(self), VectorStores(self)
+        self.loads, self.stores = VectorLoads(self, first), VectorStores(self)
 
     def emit(self) -> tirx.Stmt | None:
         """The code of all iterations of the vector, behind the reads of ``once``."""

@@ -28,12 +28,14 @@ from tilec.lowering.analysis.accesses import Access
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cuda.emit.reads_first import FirstReads, HaveRead
+
 
 class VectorLoads:
-    """The reads of a vector."""
+    """The reads of a vector, of which all vectors of a thread have some ``first``."""
 
-    def __init__(self, scope: VectorScope) -> None:
-        self.scope, self.ctx = scope, scope.ctx
+    def __init__(self, scope: VectorScope, first: FirstReads | HaveRead | None = None) -> None:
+        self.scope, self.ctx, self.first = scope, scope.ctx, first
         self.body, self.var, self.width = scope.body, scope.var, scope.width
 
     def in_front(self) -> list[tirx.Stmt]:
@@ -94,10 +96,10 @@ class VectorLoads:
             self.scope.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
         spelled = self.scope.spelled(load.indices)
-        return [
-            tirx.AllocBuffer(tmp),
-            *self.scope.chunks(load.source, spelled, tmp, width, load_vector, firsts),
-        ]
+        moves = self.scope.chunks(load.source, spelled, tmp, width, load_vector, firsts)
+        if self.first is not None and self.first.takes(load):
+            return self.first.brought(tmp, moves)
+        return [tirx.AllocBuffer(tmp), *moves]
 
     def _of_two(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
         """Neighbours that begin between two vectors, put together of these."""
