@@ -1,4 +1,4 @@
-"""Elements of tensors that stand for columns of a shared tile which threads make in each trip."""
+"""Elements of tensors that stand for rows and columns of tiles which threads make in each trip."""
 
 from __future__ import annotations
 
@@ -55,3 +55,48 @@ def test_scales_and_zero_points_of_columns_come_a_trip_ahead(pack):
     kernel = lower(elaborated(dequantised(pack), arguments, None, {}, {}), parse_target("sm_90a"))
     names = {stmt.buffer.name for stmt in walk(kernel.launches[0].body) if isinstance(stmt, Alloc)}
     assert {"S_ahead", "Z_ahead"} <= names
+
+
+def test_one_warpgroup_reads_few_scales_a_trip_ahead_and_others_as_the_trip_begins():
+    @T.prim_func
+    def main(
+        Q: T.Tensor((16, 64), "float16"),
+        K: T.Tensor((128, 64), "int8"),
+        KS: T.Tensor((128,), "float16"),
+        V: T.Tensor((128, 64), "int8"),
+        VS: T.Tensor((128,), "float16"),
+        C: T.Tensor((16, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            q, k8, v8 = (T.alloc_shared(shape, dtype) for shape, dtype in
+                         (((16, 64), "float16"), ((64, 64), "int8"), ((64, 64), "int8")))  # fmt: skip
+            k, v = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            s, p = T.alloc_fragment((16, 64), "float32"), T.alloc_fragment((16, 64), "float16")
+            c = T.alloc_fragment((16, 64), "float32")
+            T.copy(Q, q)
+            T.clear(c)
+            for t in T.Pipelined(2, num_stages=2):
+                T.copy(K[t * 64, 0], k8)
+                for i, j in T.Parallel(64, 64):
+                    k[i, j] = T.cast(k8[i, j], "float16") * KS[t * 64 + i]
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullCol)
+                T.copy(s, p)
+                T.copy(V[t * 64, 0], v8)
+                for i, j in T.Parallel(64, 64):
+                    v[i, j] = T.cast(v8[i, j], "float16") * VS[t * 64 + i]
+                T.gemm(p, v, c, policy=T.GemmWarpPolicy.FullCol)
+            T.copy(c, C)
+
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.integers(-1, 2, (rows, 64)) for rows in (16, 128, 128))
+    scales = rng.integers(1, 3, (2, 128))
+    products = (q @ (k * scales[0, :, None]).T) @ (v * scales[1, :, None])
+    arguments = (
+        q.astype(np.float16), k.astype(np.int8), scales[0].astype(np.float16),
+        v.astype(np.int8), scales[1].astype(np.float16),
+    )  # fmt: skip
+    agree(main, *arguments, expected=products.astype(np.float32))
+    kernel = lower(elaborated(main, arguments, None, {}, {}), parse_target("sm_90a"))
+    names = {stmt.buffer.name for stmt in walk(kernel.launches[0].body) if isinstance(stmt, Alloc)}
+    assert {"KS_ahead", "KS_row", "VS_row"} <= names
+    assert "VS_ahead" not in names

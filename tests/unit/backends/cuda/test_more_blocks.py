@@ -16,8 +16,9 @@ from tilec.targets import parse_target
 SM90A = parse_target("sm_90a")
 
 
-def bounds(columns: int, depth: int, stages: int) -> tuple[int, ...]:
-    """The launch bounds of a product of 64 rows, whose rings take ``stages`` times what a trip brings."""
+def bounds(columns: int, depth: int, stages: int, copies: int = 0) -> tuple[int, ...]:
+    """The launch bounds of a product of 64 rows, whose rings take ``stages`` times what a trip brings, and
+    whose sums each trip copies so often."""
 
     @T.prim_func
     def main(
@@ -28,6 +29,7 @@ def bounds(columns: int, depth: int, stages: int) -> tuple[int, ...]:
         with T.Kernel(512 // columns, 4, threads=128) as (bx, by):
             a, b = T.alloc_shared((64, depth), "float16"), T.alloc_shared((depth, columns), "float16")
             c = T.alloc_fragment((64, columns), "float32")
+            fragments = [T.alloc_fragment((64, columns), "float32") for _ in range(copies)]
             T.clear(c)
             for k in T.Pipelined(1024 // depth, num_stages=stages):
                 T.copy(A[by * 64, k * depth], a)
@@ -35,6 +37,10 @@ def bounds(columns: int, depth: int, stages: int) -> tuple[int, ...]:
                 T.gemm(a, b, c)
                 for i, j in T.Parallel(64, columns):
                     c[i, j] = T.max(c[i, j], 0)
+                for d in fragments:
+                    T.copy(c, d)
+                    for i, j in T.Parallel(64, columns):
+                        c[i, j] = d[i, j] + 1
             T.copy(c, C[by * 64, bx * columns])
 
     made = lower(elaborate(main, name="kernel", dims={}, args={}, config={}), SM90A)
@@ -55,3 +61,7 @@ def bounds(columns: int, depth: int, stages: int) -> tuple[int, ...]:
 )
 def test_shared_memory_says_how_many_where_registers_are_enough(columns, depth, stages, found):
     assert bounds(columns, depth, stages) == found
+
+
+def test_fragments_that_are_alive_one_after_the_other_leave_registers():
+    assert bounds(64, 64, 3, copies=3) == (160, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.general.registers import registers_held, registers_of
+from tilec.backends.cuda.general.registers import registers_live, registers_of
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.nodes import REPEATING
 from tilec.backends.cuda.passes.place_shared import pool_plan
@@ -38,5 +38,5 @@ def blocks_with_registers(group: Group, most: int) -> int:
     """How many blocks, up to ``most``, leave the trips of the loops of the ``group`` that computes registers
     enough; one at least."""
     loops = (stmt for stmt in walk(group.body) if isinstance(stmt, REPEATING))
-    needed = max((registers_held(body, group.count) for loop in loops for body in children(loop)), default=0)
+    needed = max((registers_live(body, group) for loop in loops for body in children(loop)), default=0)
     return next((count for count in range(most, 1, -1) if needed <= registers_of(count, LONE_THREADS)), 1)

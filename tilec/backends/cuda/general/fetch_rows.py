@@ -6,14 +6,15 @@
 An element may also be for some columns side by side (``scales[i, (k * 128 + j) // 32]``, four of a row), and
 where the tile is shared, so that threads have few columns of it, for a column or some of all rows
 (``scales[k, j]``, ``zeros[k, j // 8]``). What trips do not change is read in front of their loop, all else a
-trip ahead. That is for blocks that have a multiprocessor to themselves: of others, one computes while another
-one waits for memory, and reading ahead is more to do (H200: a linear layer of 4-bit weights with one
-warpgroup a block takes 3 % longer).
+trip ahead. Blocks of one warpgroup share a multiprocessor with others, which compute while it waits, and have
+few registers. They read what a product stands in front of as the trip begins, and ahead of a trip a number
+for each of few rows alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+import math
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -40,10 +41,12 @@ _GROUPS = (2, 4, 8)
 #: How many columns of all rows may share an element: numbers that are packed in a word, say.
 _WIDTHS = (16, 8, 4, 2)
 _TILES = ("local.fragment", "shared.dyn")
+#: How many numbers one warpgroup reads a trip ahead.
+_FEW = 64
 
 
 class FetchRows(LaunchPass):
-    """In: loops of several consumer warpgroups with products, and in their trips loops over the elements of
+    """In: loops of consumer warpgroups with products, and in their trips loops over the elements of
     fragments and of shared tiles. Out: a fragment for each element of a tensor that such a loop reads by its
     first variable alone, or for a few groups of its second one; of shared tiles also by the second alone."""
 
@@ -53,46 +56,56 @@ class FetchRows(LaunchPass):
             return launch
         changed = changed_in(launch)
 
-        def rewrite(block: Block) -> list[Stmt]:
-            return [part for stmt in block for part in _fetched(stmt, changed)]
+        def rewrite(is_wide: bool) -> Callable[[Block], list[Stmt]]:
+            return lambda block: [part for stmt in block for part in _fetched(stmt, changed, is_wide)]
 
         body = [
-            replace(stmt, body=rewrite_blocks(stmt.body, rewrite)) if _is_wide(stmt) else stmt
+            replace(stmt, body=rewrite_blocks(stmt.body, rewrite(stmt.count > WARPGROUP)))
+            if _computes(stmt)
+            else stmt
             for stmt in launch.body
         ]
         return replace(launch, body=tuple(body))
 
 
-def _is_wide(stmt: Stmt) -> TypeGuard[Group]:
-    """Whether a statement is a group of several warpgroups."""
-    return isinstance(stmt, Group) and stmt.count > WARPGROUP
+def _computes(stmt: Stmt) -> TypeGuard[Group]:
+    """Whether a statement is a group of warpgroups."""
+    return isinstance(stmt, Group) and stmt.count >= WARPGROUP
 
 
-def _fetched(stmt: Stmt, changed: Set[Var]) -> Block:
+def _fetched(stmt: Stmt, changed: Set[Var], is_wide: bool) -> Block:
     """A loop of products behind what its rows need; any other statement as it is."""
     if not isinstance(stmt, For) or stmt.kind != "serial" or int_value(stmt.step) != 1:
         return (stmt,)
     if not any(isinstance(inner, Gemm) for inner in stmt.body):
         return (stmt,)
     own = {var for inner in walk(stmt.body) for var in defined(inner)}
-    rows = _Rows(stmt, changed, own)
-    body = tuple(rows.loop(inner) if isinstance(inner, Parallel) else inner for inner in stmt.body)
+    rows = _Rows(stmt, changed, own, is_wide)
+    body = tuple(rows.stmt(inner) for inner in stmt.body)
     return (*rows.before, replace(stmt, body=(*rows.first, *body)))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Rows:
     """What a loop of ``trips`` reads of tensors by rows: what stands ``before`` it and ``first`` in a trip.
-    ``own``: the names that a trip defines."""
+    ``own``: the names that a trip defines; ``is_wide``: several warpgroups run it; ``is_behind``: so far the
+    trip has issued a product."""
 
     trips: For
     changed: Set[Var]
     own: Set[Var]
+    is_wide: bool
+    is_behind: bool = False
     before: list[Stmt] = field(default_factory=list)
     first: list[Stmt] = field(default_factory=list)
     found: list[tuple[Expr, _Places, Var]] = field(default_factory=list)
 
-    def loop(self, loop: Parallel) -> Parallel:
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """A statement of a trip, in their order."""
+        self.is_behind |= isinstance(stmt, Gemm)
+        return self._loop(stmt) if isinstance(stmt, Parallel) else stmt
+
+    def _loop(self, loop: Parallel) -> Parallel:
         """A loop over elements that reads rows from registers."""
         store = loop.body[-1]
         if len(loop.vars) != 2 or not isinstance(store, Store) or store.buffer.scope() not in _TILES:
@@ -121,6 +134,8 @@ class _Rows:
         if found is None:
             return None
         place, places, indices = found
+        if not (self.is_wide or self.is_behind) and math.prod(places.extents) > _FEW:
+            return None
         return tirx.BufferLoad(self._fragment(load.source, indices, places, loop), place)
 
     def _fragment(self, tensor: Var, indices: list[Expr], places: _Places, loop: Parallel) -> Var:
@@ -133,6 +148,9 @@ class _Rows:
         self.found.append((load, places, made))
         if not any(uses(index, (self.trips.var,)) for index in indices):
             self.before.extend((Alloc(made), _set(made, load, places, loop)))
+            return made
+        if not self.is_wide and self.is_behind:
+            self.first.extend((Alloc(made), _set(made, load, places, loop)))
             return made
         ahead, one = places.fragment(tensor, "ahead"), tirx.const(1, dtype_of(self.trips.var))
         following = tirx.min(self.trips.var + one, self.trips.stop - one)

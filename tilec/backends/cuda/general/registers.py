@@ -10,8 +10,9 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.idioms.flow import overwrites
+from tilec.backends.cuda.nodes import ThreadLoop, WarpGemm
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, shared_out
-from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Parallel, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import used_in
@@ -89,13 +90,23 @@ def fits_registers(block: Block, group: Group) -> bool:
 
 def holds_live(block: Block, group: Group) -> bool:
     """Whether a thread of ``group`` holds the fragments of a block that are alive at a time."""
+    return _live(block, group) <= _given(group) - _OTHERS
+
+
+def registers_live(block: Block, group: Group) -> int:
+    """Registers that a thread of ``group`` takes for the fragments of a block that are alive at a time, and
+    for what else it needs."""
+    return _live(block, group) + _OTHERS
+
+
+def _live(block: Block, group: Group) -> int:
+    """Registers of a thread for the fragments of a block that are alive at a time."""
     alive = [set[Var]() for _ in range(len(block) + 1)]
     for buffer in _fragments(block):
         first, last = _life(block, buffer, group)
         for place in range(first, last + 1):
             alive[place].add(buffer)
-    most = max(sum(_words(buffer, group.count) for buffer in each) for each in alive)
-    return most <= _given(group) - _OTHERS
+    return max(sum(_words(buffer, group.count) for buffer in each) for each in alive)
 
 
 def _given(group: Group) -> int:
@@ -107,7 +118,9 @@ def _given(group: Group) -> int:
 def _life(block: Block, buffer: Var, group: Group) -> tuple[int, int]:
     """The first and the last of the gaps behind statements in which a fragment holds something: all of them
     where others use it, or it is read before it is written."""
-    users = [place for place, stmt in enumerate(block) if buffer in _fragments((stmt,))]
+    users = [
+        place for place, stmt in enumerate(block) if any(_uses(inner, buffer) for inner in walk((stmt,)))
+    ]
     inside, everywhere = (sum(_uses(stmt, buffer) for stmt in walk(body)) for body in (block, group.body))
     if inside < everywhere or not _begins(block[users[0]], buffer):
         return 0, len(block)
@@ -120,8 +133,10 @@ def _uses(stmt: Stmt, buffer: Var) -> bool:
 
 def _begins(stmt: Stmt, buffer: Var) -> bool:
     """Whether a statement gives a fragment what it holds."""
-    if isinstance(stmt, Gemm):
+    if isinstance(stmt, (Gemm, WarpGemm)):
         return bool(stmt.clear and stmt.c.buffer.same_as(buffer))
+    if isinstance(stmt, ThreadLoop):
+        stmt = Parallel(stmt.vars, stmt.extents, stmt.body)
     return overwrites(stmt, buffer)
 
 
