@@ -214,3 +214,72 @@ class ThreadProgram:
     def _leave(self, depth: int, *_: bool) -> None:
         self._add(depth, f"if L[bx] == {self.random.randint(0, 3)}:")
         self._add(depth + 1, self.random.choice(["break", "continue"]))
+
+
+class MeetingProgram(ThreadProgram):
+    """One kernel whose threads touch each other's elements in branches that only some of them take, also in
+    loops and branches there that all of these take, under conditions on shared memory. Lanes exchange
+    nothing where some stay away, and nothing depends on which thread comes first."""
+
+    def _steps(self, depth: int, count: int, meets: bool, shares: bool, loop: bool) -> None:
+        for _ in range(count):
+            kinds = ["own", "read", "bits", "name", "branch", "branch", "share", "share", "two", "loop"]
+            kinds += (
+                ["sync", "tile", "vote", "reduce", "choose", "repeat", "lane"] if meets else ["both", "turn"]
+            )
+            kinds += ["leave"] if loop else []
+            kinds += ["end"] if depth == 3 and self.random.random() < 0.1 else []
+            kind = self.random.choice(kinds if shares else ["own", "read", "bits"])
+            getattr(self, f"_{kind}")(depth, meets, shares)
+
+    def _branch(self, depth: int, meets: bool, shares: bool) -> None:
+        if depth > 5:
+            return self._own(depth)
+        place = self._place()
+        cond = self.random.choice(
+            [f"S[{place}] > a", f"S[{place}] % 2 == 0", "H[tx % 8] > b", "(tx & 5) == 1", "tx < 8", "tx == 3",
+             f"X[bx, tx] > 0 and S[{place}] < 40", "(T.uint32(tx) & T.uint32(0xFFFFFFFF)) % T.uint32(3) == 0"]
+        )  # fmt: skip
+        self._add(depth, f"if {cond}:")
+        self._steps(depth + 1, self.random.randint(1, 4), False, shares, False)
+        if self.random.random() < 0.5:
+            self._add(depth, "else:")
+            self._steps(depth + 1, self.random.randint(1, 2), False, shares, False)
+        return None
+
+    def _bits(self, depth: int, *_: bool) -> None:
+        """What an author takes the number of a thread apart into, by words as wide as their types."""
+        part = self.random.choice(
+            ["T.uint32(tx) & T.uint32(0xFFFFFFFF)", "tx & -1", "tx & 0x7FFFFFFF", "T.int64(tx) >> 31",
+             "tx >> 3", "T.uint64(tx) & T.uint64(0xFFFFFFFFFFFFFFFF)",
+             "T.uint32(tx) ^ T.uint32(0xFFFFFFFF)", "tx ^ 0"]
+        )  # fmt: skip
+        self._add(depth, f"a = (a + T.Cast('int32', ({part}) % {self.random.choice([7, 64, 100])})) % 997")
+
+    def _name(self, depth: int, *_: bool) -> None:
+        """A name for what is read before others write it."""
+        name, place = self._fresh("w"), self._place()
+        self._add(depth, f"{name} = S[{self._place()}] % 50 + {self.random.choice(['L[bx]', 'tx', 'b'])}")
+        self._add(depth, f"S[{place}] = {name} + 1")
+        self._add(depth, f"a = ({name} - a) % 991")
+
+    def _two(self, depth: int, *_: bool) -> None:
+        """Updates of one kind, then others of the same elements."""
+        for kind in self.random.sample(["add", "max", "min"], 2):
+            self._add(depth, f"T.atomic_{kind}(H[(a + tx) % 8], tx % 5)")
+
+    def _both(self, depth: int, *_: bool) -> None:
+        """A branch that the threads which come here take together."""
+        self._add(depth, f"if {self.random.choice(['L[bx] > 1', 'bx == 0', 'X[bx, 3] % 2 == 0'])}:")
+        self._steps(depth + 1, self.random.randint(1, 2), False, depth < 7, False)
+
+    def _turn(self, depth: int, *_: bool) -> None:
+        """A loop that the threads which come here run together."""
+        name, place = self._fresh("t"), self._place()
+        self._add(depth, f"for {name} in T.serial({self.random.choice(['3', 'L[bx]', '1, 3', '0'])}):")
+        self._add(depth + 1, f"a = (S[{self._place()}] + a) % 101")
+        self._add(depth + 1, f"S[{place}] = (a + {name}) % 100")
+        if self.random.random() < 0.4:
+            self._add(depth + 1, f"if L[bx] == {name}:")
+            self._add(depth + 2, self.random.choice(["break", "continue"]))
+        self._add(depth + 1, f"b = (b + S[{self._place()}]) % 999")

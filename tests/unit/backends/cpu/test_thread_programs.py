@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from breadth import parametrized
 from compiled import Library
-from thread_programs import ThreadProgram
+from thread_programs import MeetingProgram, ThreadProgram
 
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
@@ -24,6 +24,8 @@ COMPILED, LOWERED, MANY = range(4), range(4, 24), range(24, 400)
 LONG = 15
 #: Those in which threads end, and others; none shuffles where some threads stay away.
 EMULATED = (0, 1, 2, 4, 5, 6, 26, 97, 99, 101, 106)
+#: Of `MeetingProgram`; in 118 threads that fill a warp up leave a loop in which the others meet.
+MEETING = (0, 4, 5, 6, 8, 10, 118)
 LEVEL = "x86-64-v3"
 
 
@@ -41,9 +43,8 @@ def interpreted(program: ThreadProgram, kernel: Kernel) -> np.ndarray:
     return arguments[2]
 
 
-def check_compiled(seed: int, folder: Path) -> None:
+def check_compiled(program: ThreadProgram, folder: Path) -> None:
     """Compiled code beside threads in lockstep."""
-    program = ThreadProgram(seed)
     kernel, got = elaborated(program, folder), program.arguments()
     Library({"program": kernel}, LEVEL).run("program", got, {})
     np.testing.assert_array_equal(got[2], interpreted(program, kernel), err_msg=program.source)
@@ -51,13 +52,17 @@ def check_compiled(seed: int, folder: Path) -> None:
 
 @parametrized("seed", COMPILED, fast=COMPILED[:2])
 def test_compiled_program(seed, tmp_path):
-    check_compiled(seed, tmp_path)
+    check_compiled(ThreadProgram(seed), tmp_path)
 
 
 @parametrized("seed", LOWERED, fast=[seed for seed in LOWERED if seed != LONG])
 def test_loops_over_threads(seed, tmp_path):
-    program = ThreadProgram(seed)
-    kernel = elaborated(program, tmp_path)
+    check_loops(ThreadProgram(seed), tmp_path)
+
+
+def check_loops(program: ThreadProgram, folder: Path) -> None:
+    """Loops over threads, interpreted, beside threads in lockstep."""
+    kernel = elaborated(program, folder)
     text = format_kernel(kernel)
     assert format_kernel(parse_kernel(text)) == text
     lowered = lower(kernel, parse_target(LEVEL), until="threads_to_tiles")
@@ -66,20 +71,28 @@ def test_loops_over_threads(seed, tmp_path):
     np.testing.assert_array_equal(interpreted(program, lowered), wanted, err_msg=program.source)
 
 
-def check_emulated(seed: int, folder: Path) -> None:
+def check_emulated(program: ThreadProgram, folder: Path, target: str = "sm_80") -> None:
     """Device code beside threads in lockstep."""
-    program = ThreadProgram(seed)
     kernel, got = elaborated(program, folder), program.arguments()
-    EmulatedKernel(kernel, parse_target("sm_80"))(got, {})
+    EmulatedKernel(kernel, parse_target(target))(got, {})
     np.testing.assert_array_equal(got[2], interpreted(program, kernel), err_msg=program.source)
 
 
 @pytest.mark.parametrize("seed", EMULATED)
 def test_device_code(seed, tmp_path):
-    check_emulated(seed, tmp_path)
+    check_emulated(ThreadProgram(seed), tmp_path)
+
+
+@pytest.mark.parametrize("seed", MEETING)
+def test_meetings_in_branches(seed, tmp_path):
+    program = MeetingProgram(seed)
+    check_loops(program, tmp_path)
+    check_emulated(program, tmp_path)
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", MANY)
 def test_many_programs(seed, tmp_path):
-    check_compiled(seed, tmp_path)
+    check_compiled(ThreadProgram(seed), tmp_path)
+    check_compiled(MeetingProgram(seed), tmp_path)
+    check_emulated(MeetingProgram(seed), tmp_path)

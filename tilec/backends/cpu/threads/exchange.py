@@ -18,7 +18,7 @@ from tilec.lowering.analysis.accumulations import identity
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.threads.grid import ThreadGrid
+    from tilec.lowering.analysis.thread_grid import ThreadGrid
 
 _COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
     "sum": tirx.Add,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr
 
-    from tilec.backends.cpu.threads.grid import ThreadGrid
+    from tilec.lowering.analysis.thread_grid import ThreadGrid
 
 
 class Kept:

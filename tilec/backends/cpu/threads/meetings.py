@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import inlined
 from tilec.ir.nodes.threads import Lane, Sync, ThreadReduce
+from tilec.lowering.analysis.thread_hazards import sides
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
-    from tilec.backends.cpu.threads.grid import ThreadGrid
-    from tilec.backends.cpu.threads.hazards import Hazards
     from tilec.ir.analysis.uniform import Uniformity
+    from tilec.lowering.analysis.thread_hazards import Hazards
 
 MEETINGS = (Sync, Lane, ThreadReduce, *ir.COLLECTIVE)
 LOOPS = (ir.For, ir.Pipelined, ir.While)
@@ -27,15 +22,8 @@ class Meetings:
     """The statements in which threads meet, and those around them: barriers, exchanges, tile operations, and
     what threads touch of each other's in shared memory."""
 
-    def __init__(
-        self,
-        body: ir.Block,
-        grid: ThreadGrid,
-        uniform: Uniformity,
-        hazards: Hazards,
-        pure: Mapping[Var, Expr],
-    ) -> None:
-        self._grid, self._uniform, self._hazards, self._pure = grid, uniform, hazards, pure
+    def __init__(self, body: ir.Block, uniform: Uniformity, hazards: Hazards) -> None:
+        self._uniform, self._hazards = uniform, hazards
         self._stmts: set[ir.Stmt] = set()
         self._mark_block(body)
 
@@ -58,36 +46,15 @@ class Meetings:
             return True
         if not ir.children(stmt):
             return False
+        self._hazards.check_loop(stmt)
         apart = apart or (isinstance(stmt, LOOPS) and self._uniform.parts(stmt))
-        inside = [self._mark_block(block, (*conds, *cond), apart) for block, cond in _sides(stmt)]
-        if any(inside) or not (apart or self._alone(conds) or not self._hazardous(stmt, conds)):
+        inside = [self._mark_block(block, (*conds, *cond), apart) for block, cond in sides(stmt)]
+        if any(inside) or (not apart and self._hazards.inside(stmt, conds, self._hazards.is_alone)):
             self.add(stmt)
             if isinstance(stmt, LOOPS):
                 self._mark_exits(stmt.body)
             return True
         return False
-
-    def _alone(self, conds: tuple[Expr, ...]) -> bool:
-        """Whether one thread at most comes to a place."""
-        return bool(self._grid.admitted(inlined(cond, self._pure) for cond in conds).sum() <= 1)
-
-    def _hazardous(self, stmt: ir.Stmt, conds: tuple[Expr, ...]) -> bool:
-        """Whether threads meet in shared memory inside of a statement."""
-        if isinstance(stmt, ir.If):
-            return self._parts_hazardous(stmt, conds)
-        return any(self._hazards.within(block) for block in ir.children(stmt)) or (
-            isinstance(stmt, LOOPS) and self._hazards.carried(stmt)
-        )
-
-    def _parts_hazardous(self, stmt: ir.If, conds: tuple[Expr, ...]) -> bool:
-        """The same of a branch: its condition, one side, the other side."""
-        between, cond = self._hazards.between, replace(stmt, then=(), orelse=())
-        sides = [block for block, own in _sides(stmt) if not self._alone((*conds, *own))]
-        return (
-            any(self._hazards.within(block) for block in sides)
-            or any(between((cond,), inner) for inner in (*stmt.then, *stmt.orelse))
-            or any(between(stmt.then, inner) for inner in stmt.orelse)
-        )
 
     def _mark_exits(self, body: ir.Block) -> bool:
         """Marks the ways out of a loop that the block takes apart."""
@@ -100,10 +67,3 @@ class Meetings:
                 self.add(stmt)
                 found = True
         return found
-
-
-def _sides(stmt: ir.Stmt) -> list[tuple[ir.Block, tuple[Expr, ...]]]:
-    """The blocks of a statement with the conditions that it puts around them."""
-    if isinstance(stmt, ir.If):
-        return [(stmt.then, (stmt.cond,)), (stmt.orelse, (tirx.Not(stmt.cond),))]
-    return [(block, ()) for block in ir.children(stmt)]

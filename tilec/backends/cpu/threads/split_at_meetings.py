@@ -11,23 +11,27 @@ from tvm import tirx
 
 from tilec.backends.cpu.threads.common_work import alone, common_work
 from tilec.backends.cpu.threads.exchange import Exchange
-from tilec.backends.cpu.threads.grid import ThreadGrid
-from tilec.backends.cpu.threads.hazards import SHARED, Hazards
 from tilec.backends.cpu.threads.meetings import LOOPS, MEETINGS, Meetings
 from tilec.backends.cpu.threads.own_results import through_tile
 from tilec.backends.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.returns import Rest
-from tilec.ir.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
+from tilec.ir.exprs import all_of, conjuncts, inlined, loads, uses
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, Lane, Sync, ThreadReduce
 from tilec.ir.places import place_of
+from tilec.lowering.analysis.thread_grid import ThreadGrid
+from tilec.lowering.analysis.thread_hazards import Hazards, loop_of_some
 from tilec.lowering.analysis.uses import with_overlapping, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.ir.analysis.uniform import Uniformity
+
+
+#: Memory that the threads of a block share.
+_SHARED = ("shared.dyn", "local.fragment")
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,10 @@ class Splitter:
         self._launch = launch
         self.grid = ThreadGrid.of(launch)
         self.uniform = uniform
-        self.pure = pure_names(body)
         self.values: dict[Var, Expr] = {}
-        self._hazards = Hazards(self.grid, self.pure)
-        self._meetings = Meetings(body, self.grid, self.uniform, self._hazards, self.pure)
+        self._hazards = Hazards(self.grid, body, uniform)
+        self.pure = self._hazards.values
+        self._meetings = Meetings(body, self.uniform, self._hazards)
         self._common = common_work(body, self.is_split, self.uniform) if self.grid.count > 1 else set()
 
     # The plan
@@ -77,7 +81,7 @@ class Splitter:
     def is_hoistable(self, stmt: ir.Stmt, run: Sequence[ir.Stmt]) -> bool:
         """Whether the block can do a statement once, ahead of the statements of a run."""
         if isinstance(stmt, ir.Alloc):
-            return stmt.buffer.scope() in SHARED
+            return stmt.buffer.scope() in _SHARED
         if not isinstance(stmt, ir.Bind) or stmt.var in self.pure or self.uniform.varies(stmt.value):
             return False
         value = inlined(stmt.value, self.pure)
@@ -128,15 +132,6 @@ class Splitter:
             remedy="move it out of the branch, or make the condition the same for all threads",
         )
 
-    def refuse_loop(self, stmt: ir.Stmt) -> UnsupportedError:
-        """The error for a loop in which threads meet and that they do not run equally often."""
-        return UnsupportedError(
-            "threads meet in a loop that they do not all run equally often",
-            place=place_of(stmt),
-            why="its bounds, or what ends it, depend on the index of a thread",
-            remedy="give the loop bounds that are the same for all threads, and an if inside",
-        )
-
 
 class _Run:
     """The pieces of one block: ``stmts`` are those since threads last met."""
@@ -185,7 +180,7 @@ class _Run:
             return self._branch(stmt)
         if isinstance(stmt, LOOPS):
             if splitter.uniform.parts(stmt):
-                raise splitter.refuse_loop(stmt)
+                raise loop_of_some(stmt)
             return self._nest(stmt, [splitter.plan(stmt.body, mask)])
         if isinstance(stmt, MEETINGS):
             splitter.check_meeting(stmt, mask)
@@ -273,14 +268,3 @@ def _word(stmt: ir.Stmt) -> str:
     if isinstance(stmt, Lane):
         return f"T.syncthreads_{stmt.kind.removeprefix('block_')}"
     return f"T.{type(stmt).__name__ if isinstance(stmt, ir.Parallel) else type(stmt).__name__.lower()}"
-
-
-def pure_names(body: ir.Block) -> dict[Var, Expr]:
-    """Names of index arithmetic, which can be computed anywhere again."""
-    found: dict[Var, Expr] = {}
-    for stmt in ir.walk(body):
-        if isinstance(stmt, ir.Bind) and dtype_of(stmt.var).startswith(("int", "uint", "bool")):
-            value = substitute(stmt.value, found)
-            if not any(True for _ in loads(value)):
-                found[stmt.var] = value
-    return found

@@ -16,6 +16,7 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.ir.analysis.groups import ThreadSets, is_collective, meets
+from tilec.ir.analysis.jumps import jumps
 from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import all_of, dtype_of, loads
@@ -129,10 +130,11 @@ class _Pushed:
         return self._sets.knows(cond) and bool(self._sets.holds(cond).any())
 
     def _control(self, stmt: Stmt, alive: Var) -> Block:
-        """A branch or a loop: all threads run it where they meet in it, or where it changes what they all
-        know."""
+        """A branch or a loop: all threads run it where they meet in it, where it changes what they all know,
+        or where it leaves a loop that they run."""
         inside = tuple(part for block in children(stmt) for part in block)
-        if self._uniform.parts(stmt) or not (_needs_all((stmt,)) or self._is_common(inside)):
+        leaves = next(jumps(stmt), None) is not None
+        if self._uniform.parts(stmt) or not (leaves or _needs_all((stmt,)) or self._is_common(inside)):
             return (If(alive, (stmt,), loc=stmt.loc),)
         return (with_children(stmt, [self.block(part, alive) for part in children(stmt)]),)
 

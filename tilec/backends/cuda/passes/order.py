@@ -46,6 +46,7 @@ from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
 from tilec.backends.cuda.passes.share_registers import ShareRegisters
 from tilec.backends.cuda.passes.shift_columns import ShiftColumns
 from tilec.backends.cuda.passes.spell_names import SpellNames
+from tilec.backends.cuda.passes.split_branches import SplitBranches
 from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.passes.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.split_rows import SplitRows
@@ -95,6 +96,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     OpenGridBarriers(),
     FuseExponents(),
     LowerThreads(),
+    SplitBranches(),
     VectoriseThreads(),
     ShareRegisters(),
     SendToAll(),
