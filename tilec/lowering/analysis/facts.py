@@ -103,6 +103,7 @@ class Facts:
         self._inlined: _Answers[Expr] = _Answers()
         self._of_data: _Answers[Expr] = _Answers()
         self._linear_forms: _Answers[list[Expr]] = _Answers()
+        self._positive: _Answers[bool] = _Answers()
         self._assumed: _Answers[int] = _Answers()
         if self.analyzer.is_z3_enabled:
             self.analyzer.set_z3_rlimit(1)
@@ -281,12 +282,16 @@ class Facts:
         positive = gap(cond)
         if positive is None:
             return False
-        if self.analyzer.can_prove(self._extreme(positive, False) > 0) or self._follows(positive):
+        if self._is_positive(self._extreme(positive, False)) or self._follows(positive):
             return True
         if not any(node in self._lesser for node in undefined_vars(self._proof_form(positive))):
             return False
         ends = (self._extreme(positive, False, number) for number in (0, 1))
-        return any(self.analyzer.can_prove(end > 0) for end in ends)
+        return any(map(self._is_positive, ends))
+
+    def _is_positive(self, end: Expr) -> bool:
+        """Whether the analyzer proves it, which different conditions ask of one end."""
+        return self._positive.of(self._state, end, lambda it: bool(self.analyzer.can_prove(it > 0)))
 
     def _follows(self, positive: Expr) -> bool:
         """Whether ``positive`` is at least what is known to be positive, or a multiple, for the values of
@@ -352,7 +357,10 @@ class Facts:
         return (1, times) if times <= limits(dtype_of(known))[1] // max(most, 1) else (1,)
 
     def _exceeds(self, left: Expr, known: Expr, times: int) -> bool:
-        """Whether ``left`` is positive if it is compared with so many times what is 1 at least."""
+        """Whether ``left`` is positive if it is compared with so many times what is 1 at least. What mentions
+        other variables differs from it by no number."""
+        if set(undefined_vars(left)) != set(undefined_vars(known)):
+            return False
         number = int_value(self.analyzer.simplify(left - known * times))
         return number is not None and number + times > 0
 
