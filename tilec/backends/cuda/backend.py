@@ -149,7 +149,8 @@ class CudaBackend(Backend):
         import tilec.backends.cuda.codegen.images
         import tilec.backends.cuda.emit.entry
         import tilec.backends.cuda.passes.order
-        import tilec.backends.cuda.strategies  # noqa: F401
+        import tilec.backends.cuda.strategies
+        import tilec.backends.cuda.without  # noqa: F401
 
     def source_suffix(self, text: str) -> str:
         """Of CUDA C++."""

@@ -123,6 +123,7 @@ class HipBackend(Backend):
     def load(self) -> None:
         """Passes, emission and the compiler's part."""
         import tilec.backends.cuda.emit.entry
+        import tilec.backends.cuda.without
         import tilec.backends.hip.codegen.images
         import tilec.backends.hip.passes  # noqa: F401
 

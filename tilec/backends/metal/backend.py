@@ -123,6 +123,7 @@ class MetalBackend(Backend):
     def load(self) -> None:
         """Passes, emission and the writer."""
         import tilec.backends.cuda.emit.entry
+        import tilec.backends.cuda.without
         import tilec.backends.metal.codegen.images
         import tilec.backends.metal.passes  # noqa: F401
 
