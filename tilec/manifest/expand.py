@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
@@ -46,6 +46,8 @@ from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan
 from tilec.targets import Host, Target
 
+#: The targets that each override of a kernel names; None for all.
+_Meant: TypeAlias = Sequence["frozenset[str] | None"]
 #: How many kernels a warning names.
 _FEW_NAMES = 5
 
@@ -82,12 +84,13 @@ def load_manifests(
     tuned = read_tuned(path) if use_tuned else TunedConfigs(tuned_path(path))
     files = ScheduleFiles(document.folder)
     every = {host: declared_targets(document, manifest, hosts, host) for host in hosts}
-    expanded = {host: _expand(document, manifest, every[host], files, tuned) for host in hosts}
+    meant = {host: _meant(document, manifest, every[host]) for host in hosts}
+    expanded = {host: _expand(document, manifest, every[host], meant[host], files, tuned) for host in hosts}
     left_out = _left_out(document, manifest, expanded)
     check_backward(expanded[hosts[0]])
     variants = [each for made in expanded.values() for kernel in made for each in kernel.variants]
     warnings = (*tuned.warnings(variants), *left_out)
-    idle = tuple(_idle_overrides(document, manifest, every.values(), expanded.values()))
+    idle = tuple(_idle_overrides(document, manifest, every.values(), meant.values(), expanded.values()))
     chosen = chosen_targets(path, every.values(), targets)
     plans = tuple(
         _select(Plan(path, manifest, host, made, warnings, idle), chosen, kernels)
@@ -104,6 +107,7 @@ def _expand(
     document: Document,
     manifest: Manifest,
     declared: Declared,
+    meant: Sequence[_Meant],
     files: ScheduleFiles,
     tuned: TunedConfigs,
 ) -> tuple[KernelPlan, ...]:
@@ -111,7 +115,7 @@ def _expand(
     plans = tuple(
         plan
         for at in range(len(manifest.kernel))
-        for plan in _expand_entry(document, manifest, at, declared, files, tuned)
+        for plan in _expand_entry(document, manifest, at, declared, meant[at], files, tuned)
     )
     check_symbols(plans)
     return plans
@@ -143,6 +147,7 @@ def _idle_overrides(
     document: Document,
     manifest: Manifest,
     hosts: Collection[Declared],
+    meant: Collection[Sequence[_Meant]],
     expanded: Iterable[Sequence[KernelPlan]],
 ) -> Iterator[str]:
     """A line for the user for each override whose targets are none of any host's. Another manifest's kernels
@@ -154,16 +159,28 @@ def _idle_overrides(
         built = [each.target for plan in plans if plan.entry is entry for each in plan.variants]
         known = frozenset().union(*(_known(declared, built) for declared in hosts))
         for number, override in enumerate(entry.override):
-            place = document.place("kernel", at, "override", number, "targets")
-            meant = [] if override.targets is None else _meant(override.targets, hosts, place)
-            if meant and known.isdisjoint(meant):
+            place = _targets_place(document, at, number)
+            names = frozenset().union(*(host[at][number] or () for host in meant))
+            if names and known.isdisjoint(names):
                 which = " and ".join(override.targets or ())
                 yield f"{place}: the override is for {which}, which is none of the manifest's targets"
 
 
-def _meant(names: Sequence[str], hosts: Iterable[Declared], place: Place) -> list[str]:
-    """The names in the spelling of targets, on any host."""
-    return [name for declared in hosts for name in target_names(names, declared, place)]
+def _meant(document: Document, manifest: Manifest, declared: Declared) -> list[_Meant]:
+    """For each kernel the targets that each override names, in the spelling of a host; None for all."""
+    return [
+        [
+            None
+            if override.targets is None
+            else frozenset(target_names(override.targets, declared, _targets_place(document, at, number)))
+            for number, override in enumerate(entry.override)
+        ]
+        for at, entry in enumerate(manifest.kernel)
+    ]
+
+
+def _targets_place(document: Document, at: int, number: int) -> Place:
+    return document.place("kernel", at, "override", number, "targets")
 
 
 def _known(declared: Declared, built: Iterable[Target]) -> frozenset[str]:
@@ -183,6 +200,7 @@ def _expand_entry(
     manifest: Manifest,
     at: int,
     declared: Declared,
+    meant: _Meant,
     files: ScheduleFiles,
     tuned: TunedConfigs,
 ) -> Iterator[KernelPlan]:
@@ -197,7 +215,7 @@ def _expand_entry(
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
     if not targets:  # a kernel of other hosts, or of another manifest's targets: `_left_out`
         return
-    rules = _rules(document, entry, at, declared, targets, files)
+    rules = _rules(document, entry, at, meant, _known(declared, targets), files)
     guards = guard_choices(document, entry, at, targets, declared)
     check_overrides(document, at, rules, guards)
     for values in _combinations(entry.for_):
@@ -247,20 +265,15 @@ def _rules(
     document: Document,
     entry: Kernel,
     at: int,
-    declared: Declared,
-    built: Sequence[Target],
+    meant: _Meant,
+    known: frozenset[str],
     files: ScheduleFiles,
 ) -> list[Rule]:
-    """The overrides for targets of this host, and for those that are ``built``."""
-    known = _known(declared, built)
+    """The overrides for targets that are ``known``."""
     rules = []
-    for number, override in enumerate(entry.override):
-        place = document.place("kernel", at, "override", number, "targets")
-        targets = None
-        if override.targets is not None:
-            targets = frozenset(target_names(override.targets, declared, place))
-            if targets.isdisjoint(known):  # none that this library is for
-                continue
+    for number, (override, targets) in enumerate(zip(entry.override, meant, strict=True)):
+        if targets is not None and targets.isdisjoint(known):  # none that this library is for
+            continue
         unknown = next((name for name in override.dims if name not in entry.dims), None)
         if unknown is not None:
             raise ManifestError(
