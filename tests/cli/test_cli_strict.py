@@ -30,6 +30,17 @@ def odd(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
         tile = T.alloc_shared((4,), "float32")
         T.copy(tile, Y[0:4])
 """
+SIZED = """
+import tilec.language as T
+
+def odd(n, block=32, width=None):
+    @T.prim_func
+    def main(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, block)) as b:
+            T.copy(X[b * block : b * block + block], Y[b * block : b * block + block])
+
+    return main
+"""
 UNWRITTEN = "odd.py:10: tile is read before anything is written to it"
 NOTHING = "odd.py:8: odd writes nothing"
 
@@ -65,6 +76,22 @@ def test_a_build_says_it_whether_it_compiles_or_not(tilec: Callable, manifest: P
         assert (built.code, built.err.count(UNWRITTEN)) == (0, 1)
     assert "0 variants compiled" in built.out
     assert tilec("build", manifest, "-j", "1", "--strict").code == 1, "what is cached is judged, too"
+
+
+def test_a_build_says_which_values_to_try_are_of_another_kind(tilec: Callable, manifest: Path) -> None:
+    manifest.with_name("odd.py").write_text(SIZED)
+    manifest.write_text(MANIFEST + '[kernel.tune]\nblock = [32, "64"]\nsplit_k = ["x"]\nwidth = ["x"]\n')
+    told = [
+        'odd.toml:12: kernel[0].tune.block: block = "64" is among the values to try, where odd has an',
+        'odd.toml:13: kernel[0].tune.split_k: split_k = "x" is among the values to try, where odd has a',
+    ]
+    for _ in range(2):
+        built = tilec("build", manifest, "-j", "1")
+        assert (built.code, [built.err.count(line) for line in told]) == (0, [1, 1]), built.err
+        assert built.err.count("warning") == 2
+    assert "0 variants compiled" in built.out, "the cache tells the kinds of parameters, too"
+    manifest.write_text(MANIFEST + "[kernel.tune]\nblock = [32, 64]\n")
+    assert tilec("build", manifest, "-j", "1", "--strict").code == 0
 
 
 def test_what_is_said_while_a_kernel_is_traced_is_a_warning_like_others(

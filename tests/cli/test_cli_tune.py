@@ -56,6 +56,15 @@ def test_a_dry_run_says_why_configs_are_left_out(tilec: Callable, manifest: Path
     assert outcome.err.count("configs left out: config value split_k = 0 cannot be used") == 1
 
 
+def test_values_to_try_of_another_kind_are_said_once(tilec: Callable, manifest: Path) -> None:
+    text = manifest.read_text().replace("fault = [0, 1]", 'fault = [0, "1"]')
+    manifest.write_text(text.replace("block <= 64 or fault == 0", "block == 32"))
+    told = 'demo.toml:18: kernel[0].tune.fault: fault = "1" is among the values to try, where twice has'
+    assert tilec("tune", manifest, "--dry-run", "-j", "1").err.count(told) == 1
+    tuned = tilec("tune", manifest, "--threads", "1", "--trials", "1", "-j", "1")
+    assert tuned.err.count(told) == 1
+
+
 def test_a_run_is_remembered_and_built(tilec: Callable, manifest: Path) -> None:
     outcome = tilec("tune", manifest, "--threads", "1", "--json", "--csv", "all.csv", "-j", "1")
     assert outcome.code == 0, outcome.err

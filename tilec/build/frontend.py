@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilec.build.asked import asked_roads, remarks_on_roads
 from tilec.build.device_limits import check_limits
@@ -13,7 +13,7 @@ from tilec.build.idle_keys import idle_on_cpus, remarks_on_cpus, remarks_on_keys
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
 from tilec.build.sampling import Choice, distinct, sampled
-from tilec.build.value_kinds import blaming_values, remarks_on_space
+from tilec.build.value_kinds import blaming_values, check_conditions, kinds_of, remarks_on_space
 from tilec.errors import CompileError, ManifestError, Place, Remark, TilecError
 from tilec.families import families
 from tilec.manifest import Plan, Variant
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Elaborated(NamedTuple):
-    """A verified kernel, the Python files that it was made from, what its author is to be told, and what the
-    parameters of its factory are by default."""
+    """A verified kernel, the Python files that it was made from, what its author is to be told, and the kinds
+    of its factory's parameters (`kinds_of`)."""
 
     kernel: Kernel
     files: tuple[Path, ...]
     remarks: tuple[Remark, ...]
-    defaults: Mapping[str, Any]
+    kinds: Mapping[str, str]
 
 
 def elaborate_variant(variant: Variant) -> Elaborated:
@@ -53,7 +53,7 @@ def elaborate_variant(variant: Variant) -> Elaborated:
         check_outputs(variant, found.kernel)
         remarks = (*found.remarks, *remarks_on_keys(found.kernel, variant))
         files = loaded_files(variant.source, variant.base)
-        return Elaborated(found.kernel, files, remarks, defaults(entry))
+        return Elaborated(found.kernel, files, remarks, kinds_of(defaults(entry)))
 
 
 def _traced(entry: object, variant: Variant) -> Traced:
@@ -130,10 +130,10 @@ class _Task(NamedTuple):
 def _check_one(task: _Task) -> tuple[Remark, ...]:
     """Runs in a compile process: tile IR itself does not cross."""
     choice = task.choice
-    kernel, _, remarks, usual = elaborate_variant(choice.variant)
+    kernel, _, remarks, kinds = elaborate_variant(choice.variant)
     for variant in choice.variants:
-        tune = task.tune and task.tune.for_target(variant.target)
-        remarks = (*remarks, *(remarks_on_space(variant, tune, usual) if tune else ()))
+        remarks = (*remarks, *remarks_on_space(variant, task.tune, kinds))
+        check_conditions(variant, task.tune)
     if task.cpus_alone:
         idle = idle_on_cpus(kernel, choice.variant)
         remarks = (*remarks, *remarks_on_cpus(idle, choice.variant))

@@ -22,6 +22,7 @@ from tilec.build.records import CompiledVariant, as_listed, compile_one
 from tilec.build.replaced import lost_to_a_part
 from tilec.build.reuse import find, keep
 from tilec.build.served import without_served
+from tilec.build.value_kinds import remarks_on_space
 from tilec.cache import Store
 from tilec.codegen.toolchain import find_toolchain, tool_versions
 from tilec.disk import require_writable
@@ -222,6 +223,9 @@ class _Work:
     def __init__(self, plans: Sequence[Plan], store: Store | None, progress: Progress | None) -> None:
         self.variants = tuple(variant for plan in plans for variant in plan.variants)
         self.cpus_alone = tuple(has_cpus_alone(plan) for plan in plans for _ in plan.variants)
+        self.tunes = tuple(
+            kernel.entry.tune for plan in plans for kernel in plan.kernels for _ in kernel.variants
+        )
         self.store = store
         self.progress = progress
         self.finished: dict[int, CompiledVariant] = {}
@@ -253,6 +257,7 @@ class _Work:
 
     def _remarks_on(self, at: int) -> Iterator[Remark]:
         yield from self.finished[at].remarks
+        yield from remarks_on_space(self.variants[at], self.tunes[at], self.finished[at].kinds)
         if self.cpus_alone[at]:
             yield from remarks_on_cpus(self.finished[at].idle, self.variants[at])
 

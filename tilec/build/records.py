@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class CompiledVariant:
     """A variant with its kernel's signature. ``files`` are the Python files that it was made from; empty when
     it came out of the cache. ``remarks`` are what its author is to be told. ``origin``: what its code was
     compiled from; None where the code is from the cache. ``idle``: the schedule keys of its config that CPUs
-    do not obey."""
+    do not obey. ``kinds``: those of its factory's parameters (`tilec.build.value_kinds`)."""
 
     signature: Signature
     record: VariantRecord
@@ -41,6 +41,7 @@ class CompiledVariant:
     remarks: tuple[Remark, ...] = ()
     origin: Origin | None = None
     idle: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 def compile_one(variant: Variant, made: Store | None = None, kept: Store | None = None) -> CompiledVariant:
@@ -51,7 +52,7 @@ def compile_one(variant: Variant, made: Store | None = None, kept: Store | None 
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 
-    kernel, files, remarks, _ = elaborate_variant(variant)
+    kernel, files, remarks, kinds = elaborate_variant(variant)
     with naming(variant):
         ir_text = format_kernel(kernel)
         origin = origin_of(kernel, ir_text, variant.target)
@@ -69,7 +70,7 @@ def compile_one(variant: Variant, made: Store | None = None, kept: Store | None 
         roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
         remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))
         made_from, idle = None if found else origin, idle_on_cpus(kernel, variant)
-        return CompiledVariant(signature(kernel), record, files, remarks, made_from, idle)
+        return CompiledVariant(signature(kernel), record, files, remarks, made_from, idle, kinds)
 
 
 def as_listed(compiled: CompiledVariant, variant: Variant) -> CompiledVariant:
@@ -134,6 +135,7 @@ def encode(compiled: CompiledVariant, variant: Variant) -> bytes:
     head["record"]["image"]["code"] = ""
     head["remarks"] = [_remark_fields(remark, variant) for remark in compiled.remarks]
     head["idle"] = compiled.idle
+    head["kinds"] = compiled.kinds
     return json.dumps(head).encode() + b"\n" + compiled.record.image.code
 
 
@@ -152,7 +154,8 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
     )
     remarks = tuple(_remark(one, variant) for one in fields["remarks"])
     signature = _signature(fields["signature"])
-    return CompiledVariant(signature, record, (), remarks, idle=tuple(fields["idle"]))
+    idle, kinds = tuple(fields["idle"]), fields["kinds"]
+    return CompiledVariant(signature, record, (), remarks, idle=idle, kinds=kinds)
 
 
 def relative(path: Path, base: Path) -> str:

@@ -13,13 +13,20 @@ from tilec.manifest import Variant
 from tilec.manifest.model import Tune
 from tilec.manifest.problems import toml_type
 
-#: The type of a default -> those that values may have, and what they are called.
-_KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "an integer"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a string"),
+#: The name of a default's type -> those that values may have, and what they are called.
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "any": ((object,), "any value"),
+    "bool": ((bool,), "true or false"),
+    "int": ((int,), "an integer"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "a string"),
 }
+
+
+def kinds_of(usual: Mapping[str, Any]) -> dict[str, str]:
+    """The kind of each parameter that has a default: the name of its type, `any` where that says none."""
+    named = {key: type(value).__name__ for key, value in usual.items()}
+    return {key: name if name in _KINDS else "any" for key, name in named.items()}
 
 
 @contextmanager
@@ -33,10 +40,11 @@ def blaming_values(entry: object, variant: Variant) -> Iterator[None]:
     except SourceError as error:
         given = {**variant.args, **variant.config}
         usual = {key: value for key, value in defaults(entry).items() if key in given}
-        key = next((key for key, value in usual.items() if not _is_alike(given[key], value)), None)
+        kinds = kinds_of(usual)
+        key = next((key for key, kind in kinds.items() if not _is_alike(given[key], kind)), None)
         if key is None or key not in variant.value_places:
             raise
-        wanted = _KINDS[type(usual[key])][1]
+        wanted = _KINDS[kinds[key]][1]
         raise ManifestError(
             f"{key} = {_text(given[key])} is {toml_type(given[key])}, where {variant.kernel} has {wanted}",
             place=variant.value_places[key],
@@ -45,39 +53,44 @@ def blaming_values(entry: object, variant: Variant) -> Iterator[None]:
         ) from error
 
 
-def remarks_on_space(variant: Variant, tune: Tune, usual: Mapping[str, Any]) -> Iterator[Remark]:
-    """The values to try of a variant that are of another kind than the default of their parameter, which
-    ``usual`` has, or of another form than their schedule key takes. Raises ManifestError for a condition on
-    unknown names."""
-    from tilec.build.schedules.space import space_of
-
-    for key, values in tune.axes.items():
-        wanted = _wanted(key, usual)
-        wrong = next((value for value in values if not _is_of(key, value, usual)), None)
+def remarks_on_space(variant: Variant, tune: Tune | None, kinds: Mapping[str, str]) -> Iterator[Remark]:
+    """The values to try of a variant that are of another kind than the default of their parameter, by
+    `kinds_of`, or of another form than their schedule key takes."""
+    axes = {} if tune is None else tune.for_target(variant.target).axes
+    for key, values in axes.items():
+        wanted = _wanted(key, kinds)
+        wrong = next((value for value in values if not _is_of(key, value, kinds)), None)
         if wrong is not None:
             what = f"{key} = {_text(wrong)} is among the values to try, where {variant.kernel} has {wanted}"
             yield Remark(what, variant.value_places.get(key, variant.place), f"give {wanted}")
-    if tune.configs is None and tune.space is None:
-        space_of(variant, tune, None, tune.axes)
 
 
-def _wanted(key: str, usual: Mapping[str, Any]) -> str:
+def check_conditions(variant: Variant, tune: Tune | None) -> None:
+    """Raises ManifestError for a condition on unknown names in the values to try of a variant."""
+    from tilec.build.schedules.space import space_of
+
+    listed = None if tune is None else tune.for_target(variant.target)
+    if listed is not None and listed.configs is None and listed.space is None:
+        space_of(variant, listed, None, listed.axes)
+
+
+def _wanted(key: str, kinds: Mapping[str, str]) -> str:
     """What values of a key are, in words; nothing where nobody says."""
-    if key in usual:
-        return _KINDS.get(type(usual[key]), ((), ""))[1]
+    if key in kinds:
+        return _KINDS[kinds[key]][1]
     return KEYS[key].form.said if key in KEYS else ""
 
 
-def _is_of(key: str, value: Any, usual: Mapping[str, Any]) -> bool:
+def _is_of(key: str, value: Any, kinds: Mapping[str, str]) -> bool:
     """Whether a value is what `_wanted` says."""
-    if key in usual:
-        return _is_alike(value, usual[key])
+    if key in kinds:
+        return _is_alike(value, kinds[key])
     return key not in KEYS or KEYS[key].form.admits(tuple(value) if isinstance(value, list) else value)
 
 
-def _is_alike(value: Any, usual: Any) -> bool:
-    """Whether a value is of the kind of a default, as far as that says a kind."""
-    types, _ = _KINDS.get(type(usual), ((object,), ""))
+def _is_alike(value: Any, kind: str) -> bool:
+    """Whether a value is of a kind of defaults."""
+    types, _ = _KINDS[kind]
     return type(value) in types or types == (object,)
 
 

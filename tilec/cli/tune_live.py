@@ -33,13 +33,18 @@ class Lines(Watcher):
         self._told: set[str] = set()
 
     def planned(self, planned: Planned) -> None:
-        """What is wrong with configs that the kernel does not take, once for all variants."""
+        """What is wrong with configs that the kernel does not take, and with values to try, once for all
+        variants."""
         kind = Kind.SOURCE.value
         reason = planned.reasons.get(kind)
         if reason is not None and reason not in self._told:
             self._told.add(reason)
             left = counted(planned.counts[kind], "config")
             self.warned(f"{planned.problem.title}: {left} left out: {reason}")
+        new = dict.fromkeys(map(str, planned.remarks)).keys() - self._told
+        self._told |= new
+        for remark in sorted(new):
+            self.warned(remark)
 
     def __enter__(self) -> Lines:
         return self

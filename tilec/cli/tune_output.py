@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec.cli.output import counted, print_json, print_table
+from tilec.cli.output import counted, print_json, print_table, print_warning
 from tilec.ir.guards import dims_text
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def print_preview(manifest: Path, selection: Selection, manner: Manner, jobs: in
     from tilec.tune.engine import preview
 
     found = preview(manifest, selection, manner, jobs=jobs)
+    for remark in dict.fromkeys(remark for one in found for remark in one.remarks):
+        print_warning(remark)
     if as_json:
         print_json([{**asdict(one), "seconds": one.seconds} for one in found])
         return 0

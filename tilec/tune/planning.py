@@ -12,6 +12,8 @@ from tilec.backends.limits import Limits
 from tilec.build.schedules.cost import predicted_seconds
 from tilec.build.schedules.examine import Examined, Refused
 from tilec.build.schedules.promising import promising
+from tilec.build.value_kinds import remarks_on_space
+from tilec.errors import Remark
 from tilec.tune.points import Point
 from tilec.tune.problems import Problem
 
@@ -20,13 +22,15 @@ from tilec.tune.problems import Problem
 class Planned:
     """A problem with what static analysis found. ``order``: the configs that are left, the most promising
     first; the manifest's and the stored one always come first of all. ``pruned``: number to reason.
-    ``predicted``: seconds by number. ``facts``: of one of the configs, which say what any of them does."""
+    ``predicted``: seconds by number. ``facts``: of one of the configs, which say what any of them does.
+    ``remarks``: what the author of the values to try is to be told."""
 
     problem: Problem
     order: tuple[int, ...]
     pruned: Mapping[int, Refused]
     predicted: Mapping[int, float]
     facts: Mapping[int, Examined] = field(repr=False, default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -61,7 +65,14 @@ def plan_problem(
     predicted = {number: sum(map(operator.mul, weights, each)) for number, each in seconds.items()}
     usual = sorted(predicted, key=predicted.__getitem__)
     ranked = promising(seconds, len(seconds)) if problem.is_sweep else usual
-    return Planned(problem, _ordered(problem, ranked), pruned, predicted, kept)
+    return Planned(problem, _ordered(problem, ranked), pruned, predicted, kept, _remarks(problem, kept))
+
+
+def _remarks(problem: Problem, kept: Mapping[int, Examined]) -> tuple[Remark, ...]:
+    """On the values to try; none where no config says what kinds of values the kernel takes."""
+    one = next(iter(kept.values()), None)
+    tune = problem.kernel.entry.tune
+    return () if one is None else tuple(remarks_on_space(problem.variant, tune, one.kinds))
 
 
 def _ordered(problem: Problem, ranked: Sequence[int]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ _LINK, _MEASURE, _FINALS = 0.1, 0.4, 6.0
 @dataclass(frozen=True)
 class Preview:
     """``size`` choices, of which conditions keep ``configs`` and static analysis ``left``. ``pruned``:
-    kind to count, ``reasons``: kind to a sentence about the first of it.
+    kind to count, ``reasons``: kind to a sentence about the first of it; ``remarks``: lines to the author.
     ``compile_seconds`` and ``measure_seconds`` overlap."""
 
     title: str
@@ -27,6 +27,7 @@ class Preview:
     points: int
     compile_seconds: float
     measure_seconds: float
+    remarks: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -51,4 +52,5 @@ def preview_of(planned: Planned, strategy: str, trials: int | None, jobs: int) -
         len(problem.points),
         left * (compile_one / max(jobs, 1) + _LINK),
         left * rounds * _MEASURE * len(problem.points),
+        tuple(map(str, planned.remarks)),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,15 @@ class LaunchShape:
 
 @dataclass(frozen=True)
 class Examined:
-    """A config that its target can have: ``code``: a digest of what is compiled; ``ir_text``: the tile IR."""
+    """A config that its target can have: ``code``: a digest of what is compiled; ``ir_text``: the tile IR;
+    ``kinds``: those of the factory's parameters (`tilec.build.value_kinds`)."""
 
     code: str
     work: Terms
     launches: tuple[LaunchShape, ...]
     signature: Signature
     ir_text: str = field(repr=False)
+    kinds: Mapping[str, str] = field(repr=False, default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def _examined(variant: Variant) -> Examined:
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 
-    kernel = elaborate_variant(variant).kernel
+    kernel, _, _, kinds = elaborate_variant(variant)
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
         backend = backend_of(variant.target)
@@ -113,4 +116,4 @@ def _examined(variant: Variant) -> Examined:
     )
     ways = [one.way for one in lowered.launches]
     digest = hashlib.sha256(f"{code}{ways}{lowered.options}".encode()).hexdigest()
-    return Examined(digest, terms_of(kernel), launches, signature(kernel), format_kernel(kernel))
+    return Examined(digest, terms_of(kernel), launches, signature(kernel), format_kernel(kernel), kinds)
