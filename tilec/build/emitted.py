@@ -35,7 +35,11 @@ def emit_sources(variants: Sequence[Variant], spec: PackageSpec, folder: Path, j
     from tilec.package.write import host_sources
 
     found: dict[str, str] = {}
-    run_tasks(source_of, list(variants), jobs, lambda _at, made: found.update({made.name: made.text}))
+
+    def done(_at: int, made: Source) -> None:
+        found[made.name] = made.text
+
+    run_tasks(source_of, list(variants), jobs, done, lambda one: one.title)
     found.update(host_sources(spec))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -108,7 +108,8 @@ def check_sources(
 
     tables = {kernel.name: kernel.entry.tune for kernel in plan.kernels}
     alone = has_cpus_alone(plan)
-    run_tasks(_check_one, [_Task(one, tables[one.variant.kernel], alone) for one in chosen], jobs, done)
+    asked = [_Task(one, tables[one.variant.kernel], alone) for one in chosen]
+    run_tasks(_check_one, asked, jobs, done, lambda task: task.choice.variant.title)
     remarks = tuple(dict.fromkeys(remark for at in sorted(found) for remark in found[at]))
     return Checked(remarks, len(chosen), len(choices))
 

@@ -248,7 +248,7 @@ class _Work:
 
         with TemporaryDirectory() as folder:
             work = partial(compile_one, made=Store(Path(folder)), kept=self.store)
-            run_tasks(work, [self.variants[at] for at in missing], jobs, done)
+            run_tasks(work, [self.variants[at] for at in missing], jobs, done, lambda one: one.title)
 
     def remarks(self) -> tuple[Remark, ...]:
         """What is said of the kernels, each once, in the order of the plans."""

@@ -80,7 +80,7 @@ def _chosen(tasks: Sequence[_Task], jobs: int) -> list[list[Variant]]:
         found[left[number]] = made[0]
         _remember(store, tasks[left[number]], *made)
 
-    run_tasks(_choose, [tasks[at] for at in left], jobs, done)
+    run_tasks(_choose, [tasks[at] for at in left], jobs, done, lambda task: task.variant.title)
     return [_variants(task.variant, found[at] or "[]") for at, task in enumerate(tasks)]
 
 

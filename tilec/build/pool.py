@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -28,6 +29,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _PRELOAD = "tilec.build.preload"
+#: How the names of files end in which processes note what they began.
+_NOTE = ".task"
+#: The signals that end a command; Windows has no third one.
+_ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
 #: Seconds to wait for a process that was told to end.
 _PATIENCE = 5.0
 #: Characters that the path of a socket has at most (macOS; Linux has 107), and those behind TMPDIR.
@@ -40,22 +45,62 @@ def default_jobs() -> int:
 
 
 def run_tasks(
-    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, done: Callable[[int, Result], None]
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    jobs: int,
+    done: Callable[[int, Result], None],
+    title: Callable[[Task], str] = str,
 ) -> None:
     """Calls ``done(position, result)`` here as tasks finish, in any order.
 
     One task, or one job, runs in this process. The first error of a task cancels the rest and is raised; so
-    is an interrupt, and no compile process outlives the call.
+    is an interrupt, and no compile process outlives the call. Where one dies, the CompileError names the
+    tasks that were under way by ``title``.
     """
     if jobs == 1 or len(tasks) <= 1:
         for at, task in enumerate(tasks):
             done(at, work(task))
         return
-    with _executor(min(jobs, len(tasks))) as executor:
+    with _folder() as folder, _executor(min(jobs, len(tasks)), folder) as executor:
         with _main_module_hidden(), _interrupts_deferred():
-            positions = {executor.submit(work, task): at for at, task in enumerate(tasks)}
+            positions = {executor.submit(_begun, work, task, at): at for at, task in enumerate(tasks)}
         for future in as_completed(positions):
-            done(positions[future], _result(future))
+            try:
+                made = future.result()
+            except BrokenProcessPool as error:
+                lost = {at for one, at in positions.items() if _is_lost(one)}
+                under_way = [title(tasks[at]) for at in sorted(lost & _noted(Path(folder)))]
+                raise _died(under_way) from error
+            done(positions[future], made)
+
+
+def _is_lost(future: Future[Any]) -> bool:
+    return not future.done() or isinstance(future.exception(), BrokenProcessPool)
+
+
+def _begun(work: Callable[[Task], Result], task: Task, at: int) -> Result:
+    """Runs a task in a compile process, which notes first which one it is."""
+    _note().write_text(str(at))
+    return work(task)
+
+
+def _note() -> Path:
+    return Path(tempfile.gettempdir()) / f"{os.getpid()}{_NOTE}"
+
+
+def _noted(folder: Path) -> set[int]:
+    """The last task that each process began. One that died as it wrote its note has none."""
+    return {int(text) for note in folder.glob(f"*{_NOTE}") if (text := note.read_text())}
+
+
+def _died(titles: Sequence[str]) -> CompileError:
+    return CompileError(
+        "a compile process died",
+        why="it was killed, ran out of memory, or the kernel's file or the code generator crashed it; under "
+        f"way were: {'; '.join(titles) or 'none'}",
+        remedy="build what was under way alone, with --kernel and --target; fewer processes (-j) need less "
+        "memory",
+    )
 
 
 @contextmanager
@@ -63,7 +108,7 @@ def compile_executor(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """An executor of ``jobs`` compile processes with TVM loaded. None outlives an exception in the block."""
     with ExitStack() as stack:
         with _main_module_hidden():  # the server that they are forked from is started here, too
-            executor = stack.enter_context(_executor(jobs, _Pool))
+            executor = stack.enter_context(_executor(jobs, stack.enter_context(_folder()), _Pool))
         yield executor
 
 
@@ -76,27 +121,16 @@ class _Pool(ProcessPoolExecutor):
             return super().submit(fn, *args, **kwargs)
 
 
-def _result(future: Future[Result]) -> Result:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise CompileError(
-            "a compile process died",
-            why="it was killed, ran out of memory, or crashed in the code generator",
-            remedy="try again with -j 1, which names the variant",
-        ) from error
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Where compile processes write aside, gone with the block."""
+    return tempfile.TemporaryDirectory(prefix="tilec-", ignore_cleanup_errors=True)
 
 
 @contextmanager
 def _executor(
-    workers: int, kind: type[ProcessPoolExecutor] = ProcessPoolExecutor
+    workers: int, folder: str, kind: type[ProcessPoolExecutor] = ProcessPoolExecutor
 ) -> Iterator[ProcessPoolExecutor]:
     """An executor whose processes are ended when the block is left by an exception."""
-    with tempfile.TemporaryDirectory(prefix="tilec-", ignore_cleanup_errors=True) as folder:
-        yield from _executing(workers, kind, folder)
-
-
-def _executing(workers: int, kind: type[ProcessPoolExecutor], folder: str) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
     resource_tracker.ensure_running()  # it would have Ctrl-C count in what is started after it
@@ -183,17 +217,19 @@ def _interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Ctrl-C in the block counts at its end: a process that is half started could not be ended. Only the
-    main thread has a handler; an ignored one stays ignored."""
+    """What handlers do about signals in the block (Ctrl-C, and what ends a command) they do at its end: a
+    process that is half started could not be ended. Only the main thread runs handlers; signals that are
+    ignored, or end the process at once, go on doing so."""
     in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        yield
-        return
+    handlers = {number: signal.getsignal(number) for number in _ENDING if in_main}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     seen: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
+    for number in handlers:
+        signal.signal(number, lambda number, _frame: seen.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if seen:
-        raise KeyboardInterrupt
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in seen:
+        signal.raise_signal(number)

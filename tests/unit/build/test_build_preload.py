@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tilec.build import pool
 
 SCRIPT = """
 import sys
@@ -103,3 +106,34 @@ def test_a_process_that_ends_while_it_sends_is_not_waited_for(tmp_path: Path) ->
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, timeout=150)
     assert b"'missing' is not defined" in done.stderr
+
+
+DYING = """
+from tilec.build.pool import run_tasks
+if __name__ == "__main__":
+    tasks = ["1", "__import__('os').kill(__import__('os').getpid(), 9)", "2", "3"]
+    run_tasks(eval, tasks, 2, lambda *_: None, lambda task: f"task {tasks.index(task)}")
+"""
+
+
+def test_a_process_that_dies_is_told_with_what_it_did(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(DYING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "CompileError: a compile process died" in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "under way were: " in line)
+    assert "task 1" in line
+
+
+def test_signals_wait_until_a_process_is_started() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: seen.append(number))
+    try:
+        with pool._interrupts_deferred():
+            signal.raise_signal(signal.SIGTERM)
+            assert seen == []
+        assert seen == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -122,12 +122,16 @@ def test_answers_about_a_device_cannot_be_used():
 
 
 def test_errors_of_a_source_that_is_no_kernel(tmp_path: Path):
-    (tmp_path / "other.py").write_text("import sys\nassert sys.argv == ['other.py']\nvalue = 3\n")
+    text = "import sys\nassert sys.argv == ['other.py']\nvalue, double = 3, print\n"
+    (tmp_path / "other.py").write_text(text)
     with pytest.raises(SourceError, match="3 is no kernel"):
         describe(load_entry("other.py:value", tmp_path))
     with pytest.raises(SourceError, match="has no values") as caught:
         load_entry("other.py:values", tmp_path)
-    assert "did you mean value?" in caught.value.remedy
+    assert caught.value.remedy == "name a kernel of that file", "a number is none"
+    with pytest.raises(SourceError, match="has no doubled") as caught:
+        load_entry("other.py:doubled", tmp_path)
+    assert caught.value.remedy == "did you mean double?"
 
 
 def test_constants_belong_to_eager_kernels():

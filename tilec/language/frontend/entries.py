@@ -130,7 +130,8 @@ def _attribute(module: ModuleType, attribute: str, where: str) -> object:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            near = nearest(part, [name for name in dir(found) if not name.startswith("_")])
+            names = (name for name in dir(found) if not name.startswith("_"))
+            near = nearest(part, [name for name in names if callable(getattr(found, name, None))])
             raise SourceError(
                 f"{where} has no {attribute}",
                 place=Place(module.__file__ or where, key=attribute),
