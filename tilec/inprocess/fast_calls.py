@@ -24,6 +24,12 @@ def is_available() -> bool:
     return importlib.util.find_spec("tvm_ffi") is not None
 
 
+def is_quick_to_import() -> bool:
+    """Whether tvm-ffi is there without an import of torch, which takes a second, for a caller who has none:
+    it imports torch wherever that is installed."""
+    return not {"tvm_ffi", "torch"}.isdisjoint(sys.modules) or importlib.util.find_spec("torch") is None
+
+
 def fast_call(
     path: Path,
     function: str,
@@ -33,10 +39,10 @@ def fast_call(
     slow: Callable[..., Any],
 ) -> Callable[..., Any]:
     """A call of ``function`` in the library for ``count`` arguments in order, whose first tensor is a
-    ``kind``; ``slow`` for every other call, and where there is no faster way for such tensors. ``places``:
-    which of the library's outputs a call returns, in order."""
+    ``kind``; ``slow`` for every other call, and where there is no faster way for such tensors, or it would
+    take a second to import. ``places``: which of the library's outputs a call returns, in order."""
     convert = _conversion(kind)
-    if convert is None or not is_available():
+    if convert is None or not is_available() or not is_quick_to_import():
         return slow
     import tvm_ffi
 

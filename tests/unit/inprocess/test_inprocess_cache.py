@@ -63,6 +63,22 @@ def run(script: str, folder: Path = HERE, **environment: str) -> subprocess.Comp
     )
 
 
+WITHOUT_TORCH = """
+import sys
+import numpy as np
+import inprocess_kernels as kernels
+x = np.arange(100, dtype=np.float32)
+np.testing.assert_array_equal(kernels.axpy(100)(x, 2.0), 2 * x)
+print({"torch", "tvm_ffi"} & sys.modules.keys())
+"""
+
+
+def test_a_kernel_from_the_cache_imports_no_torch() -> None:
+    kernels.axpy(100)
+    done = run(WITHOUT_TORCH)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
 def test_a_filled_cache_serves_without_compilers(tmp_path: Path) -> None:
     kernels.axpy(100)
     kernels.linear.compile(M=40, N=56, K=24)
