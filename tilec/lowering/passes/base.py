@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -62,9 +62,24 @@ def rewrite_blocks(block: Block, rewrite: BlockRewrite) -> Block:
     return tuple(rewrite(tuple(_rewrite_inside(stmt, rewrite) for stmt in block)))
 
 
+def replaced(block: Block, made: Mapping[Stmt, Block]) -> Block:
+    """``block`` with other statements in the place of some, wherever they stand in it; what is inside of such
+    a one goes with it."""
+
+    def kept(stmt: Stmt) -> Stmt:
+        return _over_blocks(stmt, lambda inner: replaced(inner, made))
+
+    return tuple(new for stmt in block for new in (made[stmt] if stmt in made else (kept(stmt),)))
+
+
 def _rewrite_inside(stmt: Stmt, rewrite: BlockRewrite) -> Stmt:
+    return _over_blocks(stmt, lambda block: rewrite_blocks(block, rewrite))
+
+
+def _over_blocks(stmt: Stmt, rewrite: Callable[[Block], Block]) -> Stmt:
+    """The statement with its blocks rewritten: itself where they are the same."""
     inner = children(stmt)
-    blocks = tuple(rewrite_blocks(block, rewrite) for block in inner)
+    blocks = tuple(map(rewrite, inner))
     if all(_same(old, new) for old, new in zip(inner, blocks, strict=True)):
         return stmt
     return with_children(stmt, blocks)

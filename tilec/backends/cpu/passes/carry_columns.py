@@ -11,7 +11,7 @@ from tilec.ir.exprs import uses
 from tilec.ir.nodes import Alloc, Block, Parallel, Stmt, Store
 from tilec.ir.serial import serial_nest
 from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
-from tilec.lowering.passes.base import BlockPass, rewrite_blocks
+from tilec.lowering.passes.base import BlockPass, replaced
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -58,7 +58,8 @@ def _turned(loop: Parallel, summed: list[int], found: list[Accumulation]) -> Par
         element = (tirx.const(0, "int32"),)
         before.append(Alloc(carried, item.identity(), loc=item.store.loc))
         inside = replace(item.store, buffer=carried, indices=element)
-        body = _replaced(body, item.store, replace(inside, value=item.combined(_load(inside), item.term)))
+        update = replace(inside, value=item.combined(_load(inside), item.term))
+        body = replaced(body, {item.store: (update,)})
         after.append(replace(item.store, value=item.combined(_load(item.store), _load(inside))))
     extents = [loop.extents[axis] for axis in summed]
     body = serial_nest([loop.vars[axis] for axis in summed], extents, body, loop.loc)
@@ -73,8 +74,3 @@ def _turned(loop: Parallel, summed: list[int], found: list[Accumulation]) -> Par
 
 def _load(store: Store) -> Expr:
     return tirx.BufferLoad(store.buffer, list(store.indices))
-
-
-def _replaced(block: Block, old: Store, new: Store) -> Block:
-    swap = lambda inner: [new if stmt is old else stmt for stmt in inner]  # noqa: E731
-    return rewrite_blocks(block, swap)

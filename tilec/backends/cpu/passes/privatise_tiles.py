@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk, with_children
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import Access, accesses, long_vars, share_elements, updates_atomically
 from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import Pass, replaced, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block, read_from
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _privatise(kernel: Kernel, launch: Launch) -> Launch:
     for alloc in [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.init is None]:
         loop = only_user(launch.body, alloc.buffer)
         if loop is not None and _is_private(kernel, loop, alloc.buffer):
-            launch = replace(launch, body=_replaced(launch.body, alloc, loop))
+            launch = replace(launch, body=_inside(launch.body, alloc, loop))
     return launch
 
 
@@ -91,7 +91,7 @@ def is_written_first(body: Block, buffer: Var) -> bool:
     return False
 
 
-def _replaced(body: Block, alloc: Alloc, loop: Parallel) -> Block:
+def _inside(body: Block, alloc: Alloc, loop: Parallel) -> Block:
     old = alloc.buffer
     new = tirx.decl_buffer((1,), str(old.dtype), str(old.name), scope="local.var")
     zero = (tirx.const(0, "int32"),)
@@ -104,18 +104,4 @@ def _replaced(body: Block, alloc: Alloc, loop: Parallel) -> Block:
     stored = rewrite_blocks(loop.body, lambda block: [place(stmt) for stmt in block])
     inner = map_block(stored, lambda expr: read_from(expr, old, new, zero))
     private = replace(loop, body=(Alloc(new, loc=alloc.loc), *inner))
-    return exchange(body, alloc, (), loop, private)
-
-
-def exchange(block: Block, alloc: Alloc, instead: Block, loop: Stmt, new: Stmt) -> Block:
-    """``block`` with ``instead`` in the place of ``alloc`` and ``new`` in the place of ``loop``."""
-    result: list[Stmt] = []
-    for stmt in block:
-        if stmt is alloc:
-            result += instead
-        elif stmt is loop:
-            result.append(new)
-        else:
-            inner = [exchange(part, alloc, instead, loop, new) for part in children(stmt)]
-            result.append(with_children(stmt, inner))
-    return tuple(result)
+    return replaced(body, {alloc: (), loop: (private,)})

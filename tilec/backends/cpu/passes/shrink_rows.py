@@ -9,11 +9,11 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.passes.fuse_rows import row_axis
-from tilec.backends.cpu.passes.privatise_tiles import are_inside, exchange, only_user
+from tilec.backends.cpu.passes.privatise_tiles import are_inside, only_user
 from tilec.ir.exprs import int_value, transform
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.lowering.analysis.accesses import accesses, updates_atomically
-from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import Pass, replaced, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
@@ -99,4 +99,4 @@ def _shrunk(body: Block, alloc: Alloc, loop: Parallel, axis: int) -> Block:
 
     stored = rewrite_blocks(loop.body, lambda block: [place(stmt) for stmt in block])
     inner = map_block(stored, lambda expr: transform(expr, visit))
-    return exchange(body, alloc, (replace(alloc, buffer=new),), loop, replace(loop, body=inner))
+    return replaced(body, {alloc: (replace(alloc, buffer=new),), loop: (replace(loop, body=inner),)})

@@ -15,7 +15,6 @@ from tilec.backends.cuda.nodes import REPEATING, ThreadLoop
 from tilec.ir.exprs import dtype_of, loads, same_all
 from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children, walk
 from tilec.ir.traits import buffers
-from tilec.lowering.passes.base import rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -36,11 +35,6 @@ def blocks_in(block: Block) -> Iterator[Block]:
     for stmt in block:
         for inner in children(stmt) if isinstance(stmt, (If, *REPEATING)) else ():
             yield from blocks_in(inner)
-
-
-def replaced(block: Block, made: Mapping[Stmt, Block]) -> Block:
-    """A block with other statements in the place of some."""
-    return rewrite_blocks(block, lambda each: [new for stmt in each for new in made.get(stmt, (stmt,))])
 
 
 def addition_of(part: Var, behind: Block, named: Mapping[Var, int]) -> tuple[Stmt, Store, Expr] | None:

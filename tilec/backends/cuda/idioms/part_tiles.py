@@ -15,7 +15,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.loads_ahead import load_of
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.backends.cuda.analysis.versions import with_buffers
-from tilec.ir.nodes import LOOPS, Alloc, Block, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.nodes import LOOPS, Alloc, Block, Kernel, Launch, Pipelined, Stmt, children, every_block, walk
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, uses_itself
 from tilec.lowering.emission.memory import tile_bytes
@@ -65,7 +65,7 @@ def _parted(launch: Launch, target: Target) -> Launch:
 
 def _fronts(launch: Launch) -> Iterator[tuple[Var, Block]]:
     """Tiles, and the statements from a load of each to the loop behind it that loads it again."""
-    for block in _blocks(launch.body):
+    for block in every_block(launch.body):
         for at, stmt in enumerate(block):
             load = load_of(stmt)
             users = () if load is None else tuple(each for each in block if touches(each, load.tile))
@@ -74,13 +74,6 @@ def _fronts(launch: Launch) -> Iterator[tuple[Var, Block]]:
             front = block[at : block.index(users[-1])]
             if all(_is_among(each, (*front, users[-1])) for each in _users(launch, load.tile)):
                 yield load.tile, front
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    yield block
-    for stmt in block:
-        for inner in children(stmt):
-            yield from _blocks(inner)
 
 
 def _users(launch: Launch, tile: Var) -> list[Stmt]:

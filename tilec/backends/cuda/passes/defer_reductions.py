@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import layouts_in, whole_tile
-from tilec.backends.cuda.analysis.totals import addition_of, blocks_in, replaced, store_of_each, users
+from tilec.backends.cuda.analysis.totals import addition_of, blocks_in, store_of_each, users
 from tilec.backends.cuda.nodes import REPEATING, BlockReduce, JoinReduce, OwnReduce, ThreadLoop
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Block, Launch, Region, Stmt, Store, children, walk, with_children
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.passes.base import LaunchPass
+from tilec.lowering.passes.base import LaunchPass, replaced
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
-from tilec.backends.cuda.analysis.totals import addition_of, blocks_in, replaced, users
+from tilec.backends.cuda.analysis.totals import addition_of, blocks_in, users
 from tilec.backends.cuda.nodes import REPEATING
 from tilec.ir.nodes import (
     Alloc,
@@ -36,7 +36,7 @@ from tilec.ir.nodes import (
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import Accumulation, identity
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.passes.base import LaunchPass
+from tilec.lowering.passes.base import LaunchPass, replaced
 from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
 
 if TYPE_CHECKING:

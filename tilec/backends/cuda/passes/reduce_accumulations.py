@@ -34,7 +34,7 @@ from tilec.lowering.analysis.accumulations import (
     touches,
 )
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.passes.base import Pass, rewrite_launches
+from tilec.lowering.passes.base import Pass, replaced, rewrite_launches
 from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _through_shared(
         kind = "add" if item.kind == "sum" else item.kind
         store = item.store
         update = Atomic(kind, tile, store.indices, cast_to(item.term, dtype), loc=store.loc)
-        body = _replaced(body, store, update)
+        body = replaced(body, {store: (update,)})
     return replace(loop, body=body)
 
 
@@ -142,7 +142,7 @@ def _own_elements(loop: Parallel, item: Accumulation, before: list[Stmt], after:
         value = item.combined(tirx.BufferLoad(terms, list(loop.vars)), value)
     added = Store(terms, loop.vars, value, loc=item.store.loc)
     after += _reduced(loop, item, terms, extents)
-    return replace(loop, body=_replaced(loop.body, item.store, added))
+    return replace(loop, body=replaced(loop.body, {item.store: (added,)}))
 
 
 def _reduced(loop: Parallel, item: Accumulation, terms: Var, extents: tuple[int, ...]) -> list[Stmt]:
@@ -179,10 +179,3 @@ def _update(
     old = cast_to(tirx.BufferLoad(buffer, list(indices)), kind)
     store = Store(buffer, indices, cast_to(item.combined(old, total), item.dtype), loc=item.store.loc)
     return Parallel(variables, extents, (store,), loc=item.store.loc) if variables else store
-
-
-def _replaced(block: Block, old: Store, new: Stmt) -> Block:
-    return tuple(
-        new if stmt is old else with_children(stmt, [_replaced(inner, old, new) for inner in children(stmt)])
-        for stmt in block
-    )
