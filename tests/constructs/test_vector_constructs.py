@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
 from agree import agree, build, elaborated
 
 import tilec.language as T
-from tilec.errors import UnsupportedError
+from tilec.errors import SourceError
 from tilec.ir.interp.values import numpy_dtype
 
 
@@ -110,15 +113,60 @@ def test_comparisons_of_vectors_choose_lane_by_lane():
     agree(main, a, expected=np.concatenate(c))
 
 
-def test_elements_of_slices_are_refused():
-    def main(A: T.Tensor((32,), "float32")):
-        with T.Kernel(1, threads=32):
-            row = A[0:4]
-            row[1] = 0
+def test_slices_are_indexed_from_where_they_start():
+    @T.prim_func
+    def main(A: T.Tensor((4, 6, 32), "float32"), C: T.Tensor((4, 6, 32), "float32")):
+        with T.Kernel(4, threads=32) as block:
+            tile = T.alloc_shared((6, 32), "float32")
+            T.copy(A[block, 0:6, 0:32], tile)
+            rows, whole = tile[2:6, 0:32], C[block, ...]
+            part, last = whole[0:3, 8:24], rows[-1, 0:32]
+            T.copy(tile, whole)
+            for i, j in T.Parallel(3, 16):
+                part[i, j] = rows[i, j] + last[j + 16]
+            part[0, -1] = rows[0, 0]
+            whole[5, 4:8] = last[0:4] * 2.0
+            for j in T.Parallel(32):
+                whole[4, j] += rows[1:3, 0:32][1, 31 - j]
 
-    with pytest.raises(UnsupportedError, match="indexing a slice") as caught:
+    a = np.random.default_rng(3).standard_normal((4, 6, 32)).astype(np.float32)
+    c = a.copy()
+    c[:, 0:3, 8:24] = a[:, 2:5, 0:16] + a[:, 5:6, 16:32]
+    c[:, 0, 23] = a[:, 2, 0]
+    c[:, 5, 4:8] = 2 * a[:, 5, 0:4]
+    c[:, 4] += a[:, 4, ::-1]
+    agree(main, a, np.zeros_like(a), expected=c)
+
+
+def test_slices_of_vectors_are_indexed_by_them():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32x4"), C: T.Tensor((8,), "float32x4")):
+        with T.Kernel(1, threads=32):
+            source, target = A[2:8], C[0:6]
+            T.copy(A, C)
+            for i in T.Parallel(5):
+                target[i] = source[i + 1] * T.float32x4(2)
+
+    a = np.random.default_rng(3).standard_normal((8, 4)).astype(np.float32)
+    agree(main, a, expected=np.concatenate([2 * a[3:8], a[5:]]))
+
+
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [
+        (lambda row: row[4], "index 4 is out of range for axis 0 of a slice of A"),
+        (lambda row: row[0, 1], "a slice of A has 1 axes, got 2 indices"),
+        (lambda row: row[2:6], "a slice along axis 0 ends 2 behind a slice of A"),
+        (list, "a slice of A cannot be iterated"),
+    ],
+)
+def test_slices_end_where_they_were_said_to(read: Callable, told: str):
+    def main(A: T.Tensor((4, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            A[0, 0] = read(A[1, 8:12])
+
+    with pytest.raises(SourceError, match=re.escape(told)):
         build(T.prim_func(main))
-    assert caught.value.remedy == "index A itself"
 
 
 def test_vector_dtypes_pack_cast_and_broadcast():

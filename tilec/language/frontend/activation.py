@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
@@ -136,7 +137,7 @@ class Activation:
 
         starts, extents = tuple(map(read, region.starts)), tuple(map(read, region.extents))
         same = all(map(operator.is_, (*starts, *extents), (*region.starts, *region.extents)))
-        return region if same else Slice(region.buffer, starts, extents)
+        return region if same else replace(region, starts=starts, extents=extents)
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter of the function."""

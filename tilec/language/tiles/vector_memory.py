@@ -6,7 +6,7 @@ A buffer of vectors is one of scalars with an axis more, that of the lanes, whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.tiles.buffers import Buffer, Element, Slice
@@ -17,6 +17,9 @@ from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Loaded, Value, Vector, Word
 from tilec.language.values.vectors import reinterpret_bits
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
 
 #: Names of the language -> bits that they move.
 _WIDTHS = {"ldg": (32, 64, 128, 256), "stg": (32, 64, 128, 256), "lds": (32, 64, 128), "sts": (32, 64, 128)}
@@ -128,12 +131,10 @@ class VectorBuffer(Buffer):
         self.inner = inner
         self.dtype = kind
 
-    def __getitem__(self, indices: Any) -> Any:
-        found = super().__getitem__(indices)
-        if isinstance(found, Slice):
-            lanes = self.inner.shape[-1]
-            return Slice(self.inner, (*found.starts, expression(0)), (*found.extents, lanes))
-        return found
+    def region(self, starts: tuple[Expr, ...], extents: tuple[Any, ...], axes: tuple[int, ...]) -> Slice:
+        """A slice of the lanes, indexed by vectors."""
+        lanes = self.inner.shape[-1]
+        return Slice(self.inner, (*starts, expression(0)), (*extents, lanes), axes, self)
 
     def scalars(self) -> Buffer:
         """The lanes."""
