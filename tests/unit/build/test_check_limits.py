@@ -126,6 +126,23 @@ def test_the_limit_is_that_of_each_target(tmp_path: Path) -> None:
     check_sources(plan(tmp_path, *lines, 'targets = ["cpu", "sm_90a"]'), 1)
 
 
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942", "x86-64-v2"])
+def test_fragments_that_no_thread_holds_are_refused_on_gpus(tmp_path: Path, target: str) -> None:
+    plan(tmp_path, 'dims = { M = "dynamic", N = "dynamic" }', "config = { block = 8160 }")
+    (tmp_path / "kernels.py").write_text(
+        KERNELS.replace("alloc_shared((block, 64)", "alloc_fragment((block, 64)")
+    )
+    path = tmp_path / "demo.toml"
+    check_sources(load_manifest(path, targets=[target]), 1)
+    path.write_text(path.read_text().replace("8160", "8192"))
+    more = load_manifest(path, targets=[target])
+    if target == "x86-64-v2":
+        check_sources(more, 1)
+        return
+    with pytest.raises(UnsupportedError, match="each of 128 threads holds 4096 words of 32 bits, on a GPU"):
+        check_sources(more, 1)
+
+
 @pytest.mark.parametrize(
     ("given", "key", "what", "why"),
     [

@@ -127,10 +127,11 @@ class CudaBackend(Backend):
         return TMA_PASSES if has_tma(target) else PLAIN_PASSES
 
     def refuse(self, kernel: Kernel, target: Target) -> None:
-        """What begins with sm_90."""
-        from tilec.backends.cuda.without import refuse_newer
+        """What begins with sm_90, and fragments that no thread holds."""
+        from tilec.backends.cuda.without import refuse_large_fragments, refuse_newer
 
         refuse_newer(kernel, target)
+        refuse_large_fragments(kernel)
 
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.limits import has_tma
-from tilec.errors import UnsupportedError
-from tilec.ir.nodes import Check, Kernel, Print, Stmt, walk
+from tilec.dtypes import lookup
+from tilec.errors import Kind, UnsupportedError
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Alloc, Check, Kernel, Print, Stmt, walk
 from tilec.ir.nodes.barriers import (
     AllocBarrier,
     Arrive,
@@ -20,6 +23,10 @@ from tilec.ir.places import place_of
 
 if TYPE_CHECKING:
     from tilec.targets import Target
+
+#: Registers of a thread, and words of a fragment at most: with 2048 NVRTC took more than a minute.
+_REGISTERS = 255
+_MOST_WORDS = 16 * _REGISTERS
 
 
 def refuse_nvidia_alone(kernel: Kernel, gpu: str) -> None:
@@ -42,6 +49,37 @@ def refuse_newer(kernel: Kernel, target: Target) -> None:
             raise _without_clusters(stmt, target)
         if _counts_bytes(stmt):
             raise _without_byte_counts(stmt, target)
+
+
+def refuse_large_fragments(kernel: Kernel) -> None:
+    """UnsupportedError for a fragment of which a thread would hold many times what it has registers for: code
+    names each of them, one by one, and compilers do not come to an end with it."""
+    for launch in kernel.launches:
+        threads = math.prod(launch.threads) * (launch.schedule.split_row or 1)
+        for stmt in walk(launch.body):
+            words = _words(stmt) // threads
+            if words > _MOST_WORDS:
+                raise _without_room(stmt, words, math.prod(launch.threads))
+
+
+def _words(stmt: Stmt) -> int:
+    """Of 32 bits, all that a fragment of known extents has; 0 for other statements."""
+    if not isinstance(stmt, Alloc) or stmt.buffer.scope() != "local.fragment":
+        return 0
+    extents = [int_value(extent) for extent in stmt.buffer.shape]
+    known = [extent for extent in extents if extent is not None]
+    bits = lookup(str(stmt.buffer.dtype)).bits
+    return math.prod(known) * bits // 32 if len(known) == len(extents) else 0
+
+
+def _without_room(stmt: Stmt, words: int, threads: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"a fragment of which each of {threads} threads holds {words} words of 32 bits, on a GPU",
+        place=place_of(stmt, "T.alloc_fragment"),
+        why=f"a thread has {_REGISTERS} registers, and memory of its own for {_MOST_WORDS} words at most",
+        remedy="make the tile smaller in the config for that target, or give T.Kernel more threads",
+        kind=Kind.REGISTERS,
+    )
 
 
 def _is_of_clusters(stmt: Stmt) -> bool:

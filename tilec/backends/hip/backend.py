@@ -102,11 +102,12 @@ class HipBackend(Backend):
         return HIP_PASSES
 
     def refuse(self, kernel: Kernel, target: Target) -> None:
-        """Lines, checks, barriers of the grid, and what begins with sm_90."""
-        from tilec.backends.cuda.without import refuse_newer, refuse_nvidia_alone
+        """Lines, checks, barriers of the grid, what begins with sm_90, and fragments that no thread holds."""
+        from tilec.backends.cuda.without import refuse_large_fragments, refuse_newer, refuse_nvidia_alone
 
         refuse_nvidia_alone(kernel, self.word)
         refuse_newer(kernel, target)
+        refuse_large_fragments(kernel)
 
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
         """A device function per launch."""

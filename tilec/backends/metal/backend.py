@@ -101,11 +101,12 @@ class MetalBackend(Backend):
 
     def refuse(self, kernel: Kernel, target: Target) -> None:
         """Also what Metal has nothing for."""
-        from tilec.backends.cuda.without import refuse_newer, refuse_nvidia_alone
+        from tilec.backends.cuda.without import refuse_large_fragments, refuse_newer, refuse_nvidia_alone
         from tilec.backends.metal.unfit import refuse_unfit
 
         refuse_nvidia_alone(kernel, self.word)
         refuse_newer(kernel, target)
+        refuse_large_fragments(kernel)
         refuse_unfit(kernel)
 
     def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
