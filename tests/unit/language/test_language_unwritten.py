@@ -186,3 +186,32 @@ def test_a_tensor_that_is_returned_and_never_written_warns(out_idx, warns):
         build(factory(copies, out_idx=out_idx))
     told = ["k returns X, which it writes nothing to: its contents are undefined"]
     assert [str(each.message).partition(";")[0] for each in caught] == (told if warns else [])
+
+
+def added_up(clears):
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((4,), "float32"), Z: T.Tensor((64,), "float32")):
+        if clears:
+            with T.Kernel(1, threads=64) as _:
+                T.clear(Y)
+        with T.Kernel(4, threads=64) as block:
+            for i in T.Parallel(16):
+                T.atomic_add(Y[block], X[block * 16 + i])
+        with T.Kernel(1, threads=64) as _:
+            for i in T.Parallel(64):
+                Z[i] = X[i] * 2.0
+                Z[i] += Y[i // 16]
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("clears", "out_idx", "warns"),
+    [(False, [1, 2], True), (True, [1, 2], False), (False, [2], False), (False, None, False)],
+)
+def test_a_tensor_that_is_returned_and_read_before_it_is_written_warns(clears, out_idx, warns):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        build(tilec.jit(out_idx=out_idx)(added_up), {}, clears=clears)
+    told = ["Y is made by the call, and read before anything is written to it: its contents are undefined"]
+    assert [str(each.message).partition(";")[0] for each in caught] == (told if warns else [])

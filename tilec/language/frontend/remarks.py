@@ -29,7 +29,7 @@ _SILENT = "disable_buffer_init_check"
 def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Remark, ...]:
     """What to warn of, each with the author's line."""
     silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
-    found = () if silent else tuple(_unwritten(kernel))
+    found = () if silent else (*_unwritten(kernel), *_undefined_outputs(kernel))
     shared = (*lost_stores(kernel), *crossed_reads(kernel))
     return (*found, *_without_effect(kernel), *_without_blocks(kernel), *_left_outputs(kernel), *shared)
 
@@ -52,6 +52,21 @@ def _unwritten(kernel: ir.Kernel) -> Iterator[Remark]:
         for buffer, stmt in _Reader().reads(launch.body, elsewhere):
             what = f"{buffer.name} is read before anything is written to it: its contents are undefined"
             yield _remark(what, stmt, kernel, "clear, fill or copy to it first")
+
+
+def _undefined_outputs(kernel: ir.Kernel) -> Iterator[Remark]:
+    """The first read of each tensor that a call makes and returns (an atomic update is one) before anything
+    was written to it."""
+    tensors = [param for param in kernel.params if isinstance(param, ir.TensorParam)]
+    made = {param.buffer for param in tensors if param.output and param.access == "inout"}
+    reader = _Reader(dict.fromkeys(made))
+    for launch in kernel.launches:
+        elsewhere = {buffer for group in _groups(launch.body) for buffer in _all_written(group)}
+        found = ((buffer, stmt) for buffer, stmt in reader.reads(launch.body, elsewhere) if buffer in made)
+        for buffer, stmt in found:
+            what = f"{buffer.name} is made by the call, and read before anything is written to it"
+            remedy = "leave it out of out_idx and pass it, or clear it in a T.Kernel in front"
+            yield _remark(f"{what}: its contents are undefined", stmt, kernel, remedy)
 
 
 @dataclass
