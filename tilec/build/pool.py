@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -79,8 +79,10 @@ def _is_lost(future: Future[Any]) -> bool:
 
 
 def _begun(work: Callable[[Task], Result], task: Task, at: int) -> Result:
-    """Runs a task in a compile process, which notes first which one it is."""
-    _note().write_text(str(at))
+    """Runs a task in a compile process, which notes first which one it is. What a full disk keeps it from is
+    the name in the error of a process that dies; the task says itself what it cannot write."""
+    with suppress(OSError):
+        _note().write_text(str(at))
     return work(task)
 
 
