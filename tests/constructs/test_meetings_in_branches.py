@@ -7,9 +7,10 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
+from tilec.backends.cuda.nodes import Sync
 from tilec.backends.pipeline import lower
 from tilec.errors import UnsupportedError
-from tilec.ir.nodes import If, walk
+from tilec.ir.nodes import If, While, walk
 from tilec.targets import parse_target
 
 X = np.random.default_rng(0).integers(-5, 6, 128).astype(np.int32)
@@ -189,3 +190,33 @@ def test_threads_that_fill_a_warp_up_leave_loops_too():
     values = X[:40].copy()
     values[0] = -2
     agree(kernel_of(step, 40), values)
+
+
+@pytest.mark.parametrize(("placed", "added"), [(True, 0), (False, 3)])
+def test_authors_with_barriers_are_trusted_where_elements_are_not_known(placed, added):
+    """Steps of a bitonic sort: each pair is one thread's, which distances of the run time do not tell."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int32"), Y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((64,), "int32")
+            tx = T.get_thread_binding()
+            s[tx] = X[tx]
+            size, step = T.alloc_var("int32", init=2), T.alloc_var("int32", init=1)
+            while size <= 64:
+                step = size // 2
+                while step > 0:
+                    if placed:
+                        T.sync_threads()
+                    other = tx ^ step
+                    if other > tx and (s[tx] > s[other]) == ((tx & size) == 0):
+                        s[tx], s[other] = s[other], s[tx]
+                    step = step // 2
+                size = size * 2
+            Y[tx] = s[63 - tx]
+
+    x = np.random.default_rng(0).integers(-99, 100, 64).astype(np.int32)
+    agree(main, x, expected=np.sort(x)[::-1])
+    made = lower(elaborated(main, (x,), None, {}, {}), parse_target("sm_80"))
+    loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, While)]
+    assert sum(isinstance(stmt, Sync) for stmt in walk(loops[-1].body)) == added

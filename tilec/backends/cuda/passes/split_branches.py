@@ -32,6 +32,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
+from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import defined, mentioned
 from tilec.lowering.analysis.thread_grid import ThreadGrid
 from tilec.lowering.analysis.thread_hazards import Hazards, sides
@@ -51,7 +52,8 @@ class SplitBranches(LaunchPass):
     statements before, on the other side or in the condition. Out: such a branch is several that follow each
     other, each under conditions that threads keep; loops that all threads run stand around them. Lanes of
     one warp that are known wait for each other where they are, and loops that threads run as often as they
-    like stay whole."""
+    like stay whole. An author who has threads meet is trusted where it is not known which elements they
+    touch (``S[tx ^ j]`` for a j of the run time): barriers stand where these are others'."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such branches taken apart."""
@@ -65,7 +67,8 @@ class _Launch:
 
     def __init__(self, launch: Launch) -> None:
         self.uniform = Uniformity(launch)
-        self.hazards = Hazards(ThreadGrid.of(launch), launch.body, self.uniform)
+        placed = any(isinstance(stmt, Sync) and stmt.kind == "threads" for stmt in walk(launch.body))
+        self.hazards = Hazards(ThreadGrid.of(launch), launch.body, self.uniform, trusts=placed)
 
     def block(self, block: Block, conds: Conds) -> Block:
         """The statements of a block to which all threads come, under ``conds`` that do not part them."""
