@@ -37,7 +37,7 @@ STAGED = """\
 class Product:
     """C[M, N] = op(A) @ op(B) in tiles; extents that are None are run-time dims. ``panel``: B is packed ahead
     as (N // panel, K, panel). ``clears``: by the product's own flag instead of a fill. ``b_dtype``: of B,
-    where it is another."""
+    where it is another; ``a_dtype``: of A, where its tile is of ``dtype``."""
 
     M: int | None = None
     N: int | None = None
@@ -47,6 +47,7 @@ class Product:
     bK: int = 16
     dtype: str = "float32"
     b_dtype: str = ""
+    a_dtype: str = ""
     acc: str = "float32"
     out: str = "float32"
     trans_a: bool = False
@@ -64,7 +65,7 @@ class Product:
         """The kernel."""
         M, N, K = (self._name(name) for name in "MNK")
         lines = [f'kernel("{name}")', *(self._dim(dim) for dim in "MNK")]
-        lines += [self._tensor("A", *((K, M) if self.trans_a else (M, K)))]
+        lines += [self._tensor("A", *((K, M) if self.trans_a else (M, K)), dtype=self.a_dtype)]
         lines += [self._tensor("B", *self._b_shape(N, K), dtype=self.b_dtype)]
         if self.extended:
             lines += [self._tensor("bias", N, dtype="float32"), self._tensor("R", M, N, dtype="float32")]
@@ -146,7 +147,8 @@ class Product:
             else []
         )
         out = np.full((M, N), 99, ml_dtypes.bfloat16 if self.out == "bfloat16" else self.out)
-        return [draw(*((K, M) if self.trans_a else (M, K))), b, *extra, out]
+        a = draw(*((K, M) if self.trans_a else (M, K)))
+        return [a.astype(self.a_dtype or a.dtype), b, *extra, out]
 
     def expected(self, args: list[np.ndarray]) -> np.ndarray:
         """What the kernel computes, in float64 or int64."""

@@ -219,6 +219,36 @@ def test_rows_that_few_panels_read_are_read_in_place() -> None:
         assert gemm.a.region.buffer.name == name
 
 
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4+avx512bf16", "x86-64-v4+amx", "aarch64+bf16"])
+def test_rows_that_a_converting_copy_lacks_are_not_computed(target: str) -> None:
+    """The copy stays: what is read is what it makes of the rows that there are."""
+    product = Product(dtype="bfloat16", a_dtype="float32", N=128, K=64, bK=32, panel=32)
+    for M, limited in ((None, True), (64, False)):
+        (gemm,) = found(lowered(replace(product, M=M), "forward_operands", target), MicroGemm)
+        assert gemm.a.region.buffer.name == "As"
+        assert isinstance(gemm.rows, int) != limited
+
+
+def test_long_rows_that_a_copy_converts_are_read_from_their_tile() -> None:
+    text = """
+kernel("k")
+X = tensor(bfloat16, (64, 4096), ("64", "4096"), access="in")
+Y = tensor(float32, (64, 4096), ("64", "4096"), access="out")
+with launch(64, threads=(128, 1, 1)) as (bx,):
+    x = alloc({dtype}, (4096,), "local.fragment")
+    copy(X[bx:+1, 0:+4096], x[0:+4096])
+    for i in parallel(4096):
+        Y[bx, i] = cast(float32, x[i])
+"""
+    tiles = []
+    for dtype in ("bfloat16", "float32"):
+        kernel = lower(
+            parse_kernel(text.format(dtype=dtype)), parse_target("x86-64-v4"), until="read_in_place"
+        )
+        tiles.append([alloc.buffer.name for alloc in found(kernel, Alloc)])
+    assert tiles == [[], ["x"]]
+
+
 def test_the_last_step_of_a_loop_finishes_what_the_first_one_cleared() -> None:
     kernel = lowered(Product(K=64), "fuse_epilogue")
     (loop,), (gemm,) = found(kernel, Pipelined), found(kernel, MicroGemm)

@@ -50,6 +50,11 @@ PRODUCTS = {
     "copied_bfloat16": Product(dtype="bfloat16", bM=32, K=1030, bK=512, trans_b=True, epilogue=BIAS_RESIDUAL),
     "across_if_few": Product(N=64, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
     "across_if_few_ends": Product(N=40, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
+    "rounded_a": Product(dtype="bfloat16", a_dtype="float32", bM=24, K=70, bK=32, epilogue=BIAS_RESIDUAL),
+    "rounded_a_panels": Product(dtype="bfloat16", a_dtype="float32", N=64, panel=32),
+    "rounded_a_rows_summed": Product(
+        dtype="bfloat16", a_dtype="float32", N=64, trans_b=True, epilogue=ROW_SUM
+    ),
     "panels": Product(N=128, K=80, panel=32, bN=128),
     "panels_dynamic": Product(panel=32),
     "panels_of_16": Product(N=128, panel=16, bN=64),

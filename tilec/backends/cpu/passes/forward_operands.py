@@ -2,9 +2,9 @@
 
 A tile that one Copy fills from a buffer the launch never writes, and that only products read, is dropped; the
 products read the source. Rows of ``a`` and columns of ``b`` beyond the sources are not computed (they would
-add zeros), K beyond them is not walked, whether or not the tiles are dropped. ``b`` is forwarded where its
-columns are as good to read in place as a packed panel is: narrow panels, or so few rows that packing would
-cost more than it saves.
+add zeros), K beyond them is not walked, whether or not the tiles are dropped: nor rows that a Copy converts.
+``b`` is forwarded where its columns are as good to read in place as a packed panel is: narrow panels, or so
+few rows that packing would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tilec.backends.cpu.products.forms import takes_any, word_form
 from tilec.backends.cpu.products.staged_operands import (
     StagedOperands,
     dot_of,
+    of_one_type,
     other_axes,
     rows_of_a_step,
     suits_vectors_along_k,
@@ -94,8 +95,8 @@ class _Forward(StagedOperands):
 
     def _rows(self, gemm: MicroGemm) -> MicroGemm:
         """``gemm`` limited to the rows and the depth that ``a`` has, with ``a`` read in place where that
-        pays."""
-        moved = self.source_of(gemm.a)
+        pays; a copy that converts it stays."""
+        moved = self.window_of(gemm.a)
         if moved is None:
             return gemm
         rows = self._limit(gemm.rows, moved, moved.row)
@@ -104,7 +105,8 @@ class _Forward(StagedOperands):
         gemm = replace(gemm, rows=rows)
         depth = self._limit(gemm.depth, moved, moved.col)
         inside = all(self._inside(moved.region, axis) for axis in other_axes(moved))
-        if depth is None or not inside or not _is_worth_rows(gemm, moved, depth):
+        can_move = depth is not None and inside and of_one_type(moved.region.buffer, gemm.a.region.buffer)
+        if depth is None or not can_move or not _is_worth_rows(gemm, moved, depth):
             return _less_deep(gemm, depth)
         return replace(gemm, a=moved, depth=depth)
 

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.products.staged_operands import StagedOperands, axis_pairs, without_unread
+from tilec.backends.cpu.products.staged_operands import (
+    StagedOperands,
+    axis_pairs,
+    of_one_type,
+    without_unread,
+)
 from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, transform, uses
 from tilec.ir.nodes import Bind, Copy, For, If, Parallel, Pipelined, Stmt, Store, While
 from tilec.ir.traits import expressions, written
@@ -85,11 +90,12 @@ class _InPlace(StagedOperands):
         return isinstance(user, (Bind, If, Store)) and tile not in written(user)
 
     def _suits(self, copy: Copy) -> bool:
-        """Whether a copy brings rows that registers do not hold, which lie in one piece in the tensor."""
+        """Whether a copy brings rows that registers do not hold, which lie in one piece in the tensor, as
+        they are."""
         row = static(copy.dst.extent[-1]) * element_bytes(str(copy.dst.buffer.dtype))
         if row <= self.room or not _is_one_piece(copy):
             return False
-        return is_inside(copy.src, self.facts)
+        return of_one_type(copy.src.buffer, copy.dst.buffer) and is_inside(copy.src, self.facts)
 
     def _once(self, load: TensorLoad) -> bool:
         """Whether what is read is an element that a copy has brought, and in none of the loops behind that

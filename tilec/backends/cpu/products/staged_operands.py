@@ -55,11 +55,11 @@ class StagedOperands(ScopedRewrite):
         return super().stmt(stmt)
 
     def _stages(self, copy: Copy) -> bool:
-        """Whether the tile that ``copy`` fills is nothing but a window on its source."""
+        """Whether the tile that ``copy`` fills is nothing but a window on its source, in whatever type."""
         tile, source = copy.dst.buffer, copy.src.buffer
         if not source.scope().startswith("global") or source in self.written:
             return False
-        if tile.scope().startswith("global") or str(tile.dtype) != str(source.dtype):
+        if tile.scope().startswith("global"):
             return False
         if not all(self.reads(user, tile) for user in self.users[tile] if user is not copy):
             return False
@@ -72,7 +72,16 @@ class StagedOperands(ScopedRewrite):
         return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
 
     def source_of(self, matrix: Matrix) -> Matrix | None:
-        """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
+        """``matrix`` as a part of the source of its tile; None where the tile is more than that, or of
+        another type."""
+        window = self.window_of(matrix)
+        if window is None or not of_one_type(window.region.buffer, matrix.region.buffer):
+            return None
+        return window
+
+    def window_of(self, matrix: Matrix) -> Matrix | None:
+        """The part of the source of its tile that ``matrix`` holds, in whatever type; None where the tile is
+        more than that."""
         copy = self.sources.get(matrix.region.buffer)
         if copy is None:
             return None
@@ -102,6 +111,11 @@ class StagedOperands(ScopedRewrite):
         if self.facts.prove(start >= 0) is not True or self.facts.prove(count > most) is True:
             return None
         return count <= most
+
+
+def of_one_type(one: Var, other: Var) -> bool:
+    """Whether the elements of two buffers are of one type."""
+    return str(one.dtype) == str(other.dtype)
 
 
 def _most_rows(gemm: MicroGemm) -> int:
