@@ -31,6 +31,7 @@ from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
 from tilec.backends.cpu.passes.split_padding import SplitPadding
 from tilec.backends.cpu.passes.split_rims import SplitRims
 from tilec.backends.cpu.passes.spread_depth import SpreadDepth
+from tilec.backends.cpu.passes.sum_groups import SumGroups
 from tilec.backends.cpu.passes.turn_few_rows import TurnFewRows
 from tilec.backends.cpu.passes.vectorise_inside import VectoriseInside
 from tilec.backends.cpu.passes.words_of_bytes import WordsOfBytes
@@ -56,6 +57,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     ChooseStores(),
     SwapTiles(scopes=("shared.dyn", "local.fragment")),
     SpreadDepth(),
+    SumGroups(),
     WidenIndices(wide_sums=True),
     ExpandLaneProducts(),
     RunInOrder(),

@@ -1,0 +1,154 @@
+"""Few rows times weights of few bits: numbers are multiplied as they are stored, and scaled by groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compiled import Library, numpy_type
+
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import Gemm, walk
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target
+
+#: Weights of 64 along K at a time; ``more`` stands behind what makes their tile.
+TEXT = """
+kernel("k")
+M = dim(int32)
+N = dim(int32)
+K = dim(int32, div=32)
+A = tensor({wide}, (M, K), ("M", "K"), access="in")
+W = tensor({stored}, (N, K // {each}), ("N", "K // {each}"), access="{access}")
+S = tensor(float16, (N, (K + 31) // 32), ("N", "(K + 31) // 32"), access="in")
+Z = tensor(uint8, (N, (K + 31) // 32), ("N", "(K + 31) // 32"), access="in")
+Y = tensor({wide}, (16, 64), ("16", "64"), access="inout")
+C = tensor(float32, (M, N), ("M", "N"), access="out")
+with launch((N + 15) // 16, (M + {m} - 1) // {m}, threads=(128, 1, 1)) as (bx, by):
+    As = alloc({wide}, ({m}, 64), "shared.dyn")
+    packed = alloc({stored}, (16, {packed}), "shared.dyn")
+    plain = alloc({wide}, (16, 64), "shared.dyn")
+    Ws = alloc({wide}, (16, 64), "shared.dyn")
+    acc = alloc(float32, ({m}, 16), "local.fragment")
+    fill(acc[0:+{m}, 0:+16], {first})
+    for ko in pipelined(0, (K + 63) // 64, num_stages=2):
+        copy(A[by * {m}:+{m}, ko * 64:+64], As[0:+{m}, 0:+64])
+        copy(W[bx * 16:+16, ko * {packed}:+{packed}], packed[0:+16, 0:+{packed}])
+        for j, k in parallel(16, 64):
+            group = (ko * 64 + k) // {group}
+            plain[j, k] = cast({wide}, {value})
+        copy(plain[0:+16, 0:+64], Ws[0:+16, 0:+64])
+        {more}
+        gemm(As[0:+{m}, 0:+64], Ws[0:+16, 0:+64], acc[0:+{m}, 0:+16], trans_b=True, clear=False)
+    copy(acc[0:+{m}, 0:+16], C[by * {m}:+{m}, bx * 16:+16])
+"""
+SCALE, ZERO = "cast(float32, S[bx * 16 + j, group])", "cast(int32, Z[bx * 16 + j, group])"
+NIBBLE = "(cast(int32, packed[j, k // 2]) >> k % 2 * 4 & 15)"
+#: Values of weights by the type that stores them, and how many it stores; all are scaled.
+FORMS = {
+    "offset": ("uint8", 2, f"cast(float32, {NIBBLE} - 8) * {SCALE}"),
+    "zeros": ("uint8", 2, f"{SCALE} * cast(float32, {NIBBLE} - {ZERO})"),
+    "zeros in float32": ("uint8", 2, f"(cast(float32, {ZERO}) - cast(float32, {NIBBLE})) * {SCALE}"),
+    "minima": ("uint8", 2, f"cast(float32, {NIBBLE}) * {SCALE} + cast(float32, {ZERO}) * {SCALE}"),
+    "words": ("int32", 8, f"cast(float32, (packed[j, k // 8] >> k % 8 * 4 & 15) - 8) * {SCALE}"),
+    "pairs": ("uint8", 4, f"cast(float32, cast(int32, packed[j, k // 4]) >> k % 4 * 2 & 3) * {SCALE}"),
+    "bytes": ("int8", 1, f"cast(float32, packed[j, k]) * {SCALE}"),
+}
+
+
+def text(form: str = "offset", rows: int = 1, group: int = 32, wide: str = "float16", **other: str) -> str:
+    stored, each, value = FORMS[form]
+    parts = {"stored": stored, "value": value, "more": "", "access": "in", "first": "0.0"} | other
+    return TEXT.format(m=rows, group=group, wide=wide, each=each, packed=64 // each, **parts)
+
+
+def has_product(**parts: object) -> bool:
+    """Whether a product is left, for which a tile of weights is made."""
+    kernel = lower(parse_kernel(text(**parts)), parse_target("x86-64-v3"), until="sum_groups")
+    return any(isinstance(stmt, Gemm) for stmt in walk(kernel.body))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [1, 4])
+def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
+    group = 64 if form in ("words", "pairs") else 32
+    assert not has_product(form=form, rows=rows, group=group)
+    assert not has_product(form=form, rows=rows, group=64)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"rows": 5},
+        {"form": "words", "group": 32},
+        {"group": 8},
+        {"access": "inout", "more": "W[0, 0] = uint8(1)"},
+        {"more": "copy(Ws[0:+16, 0:+64], Y[0:+16, 0:+64])"},
+        {"more": "Ws[0, 0] = float16(1.0)"},
+        {"value": f"cast(float32, {NIBBLE}) + 1.0"},
+        {"value": f"exp(cast(float32, {NIBBLE}) * {SCALE})"},
+        {"value": f"cast(float32, {NIBBLE}) * {SCALE} * cast(float32, {NIBBLE})"},
+        {"value": f"cast(float32, cast(int32, packed[j, 31 - k // 2]) & 15) * {SCALE}"},
+        {"value": f"cast(float8_e4m3fn, cast(float32, {NIBBLE}) * {SCALE})"},
+        {"form": "bytes", "value": "cast(float32, packed[j, k])"},
+    ],
+)
+def test_other_tiles_stay(parts: dict[str, object]) -> None:
+    """Many rows, groups that fill no vector, what others read or write, elements beyond the tensor that are
+    not 0, values that are no scaled numbers, types that hold none, and plain bytes, which products read."""
+    assert has_product(**parts)
+
+
+def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray, group: int) -> np.ndarray:
+    """The float64 weights of a form."""
+    kind, each, _ = FORMS[form]
+    bits = 8 if each == 1 else np.dtype(kind).itemsize * 8 // each
+    numbers = stored.astype(np.int64)[..., None] >> np.arange(each) * bits
+    numbers = (numbers if each == 1 else numbers & (1 << bits) - 1).reshape(len(stored), -1)
+    spread = [
+        np.repeat(each.astype(np.float64), group, axis=1)[:, : numbers.shape[1]] for each in (scales, zeros)
+    ]
+    less = {"offset": 8, "words": 8, "zeros": spread[1], "zeros in float32": spread[1], "minima": -spread[1]}
+    sign = -1 if form == "zeros in float32" else 1
+    return sign * (numbers - less.get(form, 0)) * spread[0]
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "wide", "forms"),
+    [
+        ("x86-64-v3", 1, "float16", ("offset", "zeros in float32", "words", "pairs")),
+        ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes")),
+    ],
+)
+def test_results_are_those_of_converted_weights(
+    target: str, rows: int, wide: str, forms: tuple[str, ...]
+) -> None:
+    """Exact, for activations and scales of few bits: rows that fill no tile, a K of several pieces whose last
+    step is half empty, and sums that begin at something."""
+    kernels = {str(at): text(form, rows, 64, wide, first="0.5") for at, form in enumerate(forms)}
+    library = Library(kernels, target)
+    rng, (m, n, k) = np.random.default_rng(0), (5, 37, 4096 + 96)
+    a = rng.integers(-4, 5, (m, k)).astype(numpy_type(wide))
+    scales = (2.0 ** rng.integers(-3, 3, (n, (k + 31) // 32))).astype(np.float16)
+    zeros = rng.integers(0, 16, scales.shape).astype(np.uint8)
+    y = np.zeros((16, 64), a.dtype)
+    for at, form in enumerate(forms):
+        stored, each, _ = FORMS[form]
+        limits = np.iinfo(stored)
+        w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
+        c = np.full((m, n), np.nan, np.float32)
+        library.run(str(at), [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
+        expected = a.astype(np.float64) @ weights(form, w, scales, zeros, 64).T + 0.5
+        np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
+
+
+@pytest.mark.parametrize("form", ["zeros", "minima"])
+def test_infinite_activations_stay_infinite(form: str) -> None:
+    """A row of one infinite activation, and one of NaN."""
+    a = np.ones((2, 64), np.float16)
+    a[0, 5], a[1, 7] = np.inf, np.nan
+    w, y = np.full((3, 32), 0xFC, np.uint8), np.zeros((16, 64), np.float16)
+    scales, zeros = np.array([[1.0, 1.0], [-2.0, -2.0], [0.5, 0.5]], np.float16), np.full((3, 2), 3, np.uint8)
+    c = np.zeros((2, 3), np.float32)
+    args = [a, w, scales, zeros, y, c]
+    Library({"k": text(form)}, "x86-64-v3").run("k", args, {"M": 2, "N": 3, "K": 64})
+    np.testing.assert_array_equal(c, np.float32([[np.inf, -np.inf, np.inf], [np.nan] * 3]))

@@ -1,0 +1,240 @@
+"""Elements that a tile is converted to: stored numbers, moved and scaled by what groups of them share.
+
+Ws[j, k] = float16(float32((int32(packed[j, k // 2]) >> k % 2 * 4 & 15) - zeros[j, k // 32]) * s[j, k // 32])
+->
+numbers  float32(int32(packed[j, t * 16 + p]) & 15) - z, float32(int32(packed[j, t * 16 + p]) >> 4 & 15) - z
+z        float32(zeros[j, t])
+scale    s[j, t]                                        for k = t * 32 + p * 2, and for the k behind it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+from typing import TYPE_CHECKING
+
+import tvm
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cpu.passes.stored_tiles import CONVERTED
+from tilec.ir.exprs import (
+    cast_to,
+    dtype_of,
+    each_once,
+    int_value,
+    loads,
+    same,
+    substitute,
+    transform,
+    uses,
+    variables_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tvm.ir import Expr, Var
+
+#: Elements of K that share their values, at most as many as one loop takes whole.
+_GROUPS = (128, 64, 32, 16)
+#: Numbers that lie in one stored integer.
+_EACH = (1, 2, 4, 8)
+#: Bits of types of stored integers.
+_STORED = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
+#: Bits of a number, all of which types of tiles have exactly.
+_BITS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class GroupNumbers:
+    """Elements along K in groups of ``size``: the ones whose number is a multiple of the numbers in a stored
+    integer and those behind them are ``scale`` times one of ``numbers`` each, float32 values of ``stored``,
+    integer ``at`` of group ``group``, and of ``shared``, names of values that the group has in common."""
+
+    group: Var
+    at: Var
+    size: int
+    stored: TensorLoad
+    numbers: tuple[Expr, ...]
+    shared: dict[Var, Expr]
+    scale: Expr
+
+    @property
+    def each(self) -> int:
+        """Numbers in a stored integer."""
+        return len(self.numbers)
+
+    @property
+    def is_zero_beyond(self) -> bool:
+        """Whether all elements are 0 where nothing but zeros is read, as beyond a tensor."""
+        return _is_zero(self.scale) or all(_is_zero(substitute(each, self.shared)) for each in self.numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Number:
+    """``number`` times ``factors``, in float32; ``shared`` are names in it."""
+
+    number: Expr
+    factors: tuple[Expr, ...] = ()
+    shared: tuple[tuple[Var, Expr], ...] = ()
+
+    @property
+    def scale(self) -> Expr:
+        """The product of the factors."""
+        return reduce(mul, self.factors) if self.factors else tirx.const(1.0, "float32")
+
+    def moved(self, other: Expr, kind: type[tirx.Add | tirx.Sub], first: bool) -> _Number:
+        """Its sum with ``other``, or their difference; it stands ``first``. It is scaled for that."""
+        names = list(self.shared)
+        whole = self.number * _named(self.scale, "scale", names) if self.factors else self.number
+        value = _named(other, "shift", names)
+        return _Number(kind(whole, value) if first else kind(value, whole), (), tuple(names))
+
+
+def _named(value: Expr, name: str, names: list[tuple[Var, Expr]]) -> Expr:
+    """A name for ``value``, which joins ``names``; a number as it is."""
+    if isinstance(value, tirx.FloatImm):
+        return value
+    names.append((tirx.Var(name, "float32"), value))
+    return names[-1][0]
+
+
+def group_numbers(value: Expr, trip: Var, first: Expr, k: Var, depth: int) -> GroupNumbers | None:
+    """What ``value`` is made of, an element at ``k`` < ``depth`` of trip ``trip`` of a loop along K that
+    starts at ``first``; groups are counted from there. None where it is not made so. The largest groups are
+    found: what shorter ones share varies in them."""
+    for size in (size for size in _GROUPS if depth % size == 0):
+        for each in _EACH:
+            found = _in_groups(value, _Steps(trip, first, k, depth, size, each))
+            if found is not None:
+                return found
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """Trips of a loop along K, from ``first`` on, of ``depth`` elements in groups of ``size``, of which
+    ``each`` lie in an integer."""
+
+    trip: Var
+    first: Expr
+    k: Var
+    depth: int
+    size: int
+    each: int
+
+    def places(self, group: Var, at: Var) -> Iterator[Mapping[Var, Expr]]:
+        """Trip and k of each number of integer ``at`` of ``group``."""
+        parts = self.depth // self.size
+        trip = self.first + cast_to(group // parts, dtype_of(self.trip))
+        for number in range(self.each):
+            inside = group % parts * self.size + at * self.each + number
+            yield {self.trip: trip, self.k: cast_to(inside, dtype_of(self.k))}
+
+
+def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
+    """``value`` in such groups."""
+    group, at, analyzer = tirx.Var("t", "int32"), tirx.Var("p", "int32"), sym.Analyzer()
+    analyzer.bind(at, tvm.ir.Range(0, steps.size // steps.each))
+    found = [
+        _split(simplified(substitute(value, places), analyzer), at) for places in steps.places(group, at)
+    ]
+    known = [part for part in found if part is not None]
+    if len(known) < len(found):
+        return None
+    first, *others = known
+    stored = each_once(load for part in known for load in loads(part.number))
+    if len(stored) != 1 or not _is_side_by_side(stored[0], at, analyzer):
+        return None
+    if _STORED.get(dtype_of(stored[0]), _BITS * steps.each + 1) > _BITS * steps.each:
+        return None
+    if not all(_is_alike(first, part) for part in others):
+        return None
+    numbers = tuple(substitute(part.number, _renamed(part, first)) for part in known)
+    return GroupNumbers(group, at, steps.size, stored[0], numbers, dict(first.shared), first.scale)
+
+
+def _is_alike(one: _Number, other: _Number) -> bool:
+    """Whether two numbers share their values."""
+    if len(one.shared) != len(other.shared) or not same(one.scale, other.scale):
+        return False
+    return all(same(a, b) for (_, a), (_, b) in zip(one.shared, other.shared, strict=True))
+
+
+def _renamed(part: _Number, first: _Number) -> dict[Var, Expr]:
+    return {old: new for (old, _), (new, _) in zip(part.shared, first.shared, strict=True)}
+
+
+def simplified(expr: Expr, analyzer: sym.Analyzer) -> Expr:
+    """``expr`` with indices of loads and shifts simplified; floats are left as they are."""
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, TensorLoad):
+            return tirx.BufferLoad(node.source, [analyzer.simplify(index) for index in node.indices])
+        if isinstance(node, tirx.RShift) and int_value(analyzer.simplify(node.b)) == 0:
+            return transform(node.a, visit)
+        plain = dtype_of(node) in ("int32", "int64") and not any(True for _ in loads(node))
+        return analyzer.simplify(node) if plain else None
+
+    return transform(expr, visit)
+
+
+def _split(expr: Expr, at: Var) -> _Number | None:
+    """``expr`` by a number that varies with ``at``; None where it is not made of one. Roundings to types of
+    tiles are left out."""
+    if _is_number(expr, at):
+        return _Number(cast_to(expr, "float32"))
+    if isinstance(expr, tirx.Cast) and dtype_of(expr) in CONVERTED:
+        return _split(expr.value, at)
+    if isinstance(expr, (tirx.Mul, tirx.Add, tirx.Sub)):
+        return _split_in_two(expr, at)
+    return None
+
+
+def _split_in_two(expr: tirx.Mul | tirx.Add | tirx.Sub, at: Var) -> _Number | None:
+    """A product, a sum or a difference, of which one side varies; of integers no product."""
+    first, second = uses(expr.a, (at,)), uses(expr.b, (at,))
+    is_float = dtype_of(expr) in CONVERTED
+    if first == second or not (is_float or dtype_of(expr) == "int32"):
+        return None
+    inner, other = _split(expr.a if first else expr.b, at), _as_float(expr.b if first else expr.a)
+    if inner is None:
+        return None
+    if not isinstance(expr, tirx.Mul):
+        return inner.moved(other, type(expr), first)
+    return _Number(inner.number, (*inner.factors, other), inner.shared) if is_float else None
+
+
+def _as_float(value: Expr) -> Expr:
+    known = int_value(value)
+    return cast_to(value, "float32") if known is None else tirx.const(float(known), "float32")
+
+
+def _is_number(expr: Expr, at: Var) -> bool:
+    """Whether an integer is a value of one stored integer alone."""
+    found = each_once(loads(expr))
+    if len(found) != 1 or not uses(found[0], (at,)) or not dtype_of(expr).startswith(("int", "uint")):
+        return False
+    return not variables_of([_without_loads(expr)])
+
+
+def _without_loads(expr: Expr) -> Expr:
+    return transform(
+        expr, lambda node: tirx.const(0, dtype_of(node)) if isinstance(node, TensorLoad) else None
+    )
+
+
+def _is_side_by_side(load: TensorLoad, at: Var, analyzer: sym.Analyzer) -> bool:
+    """Whether ``load`` moves by one element along the last axis with ``at``."""
+    *outer, last = load.indices
+    strides = load.source.strides
+    near = not len(strides) or int_value(strides[-1]) == 1
+    step = int_value(analyzer.simplify(substitute(last, {at: at + 1}) - last))
+    return near and step == 1 and not any(uses(index, (at,)) for index in outer)
+
+
+def _is_zero(expr: Expr) -> bool:
+    value = sym.Analyzer().simplify(_without_loads(expr))
+    return float(getattr(value, "value", 1)) == 0

@@ -1,0 +1,222 @@
+"""Sums of groups of stored numbers in the place of a product: the statements that `sum_groups` writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.backends.cpu.passes.group_numbers import simplified
+from tilec.ir.exprs import cast_to, dtype_of, int_value, same, substitute, transform
+from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Region, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.passes.group_numbers import GroupNumbers
+    from tilec.ir.nodes import Stmt
+
+#: Activations that the first cache holds beside weights, in float32: those of all rows together.
+_HELD = 4096
+#: Lanes that sums of a row of weights have.
+_LANES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class GroupProduct:
+    """``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``groups`` are the weights of
+    ``column``, of which ``count`` lie in the tensor of the weights."""
+
+    loop: For | Pipelined
+    gemm: Gemm
+    row: Var
+    column: Var
+    k: Var
+    activation: Expr
+    groups: GroupNumbers
+    count: Expr
+
+
+class GroupSums:
+    """What takes the place of one product. A *piece* are trips of its loop whose activations are held."""
+
+    def __init__(self, product: GroupProduct) -> None:
+        self.product, self.groups, self.loc = product, product.groups, product.gemm.loc
+        self.rows, self.columns = (int_value(extent) or 1 for extent in product.gemm.c.extent)
+        self.depth = int_value(product.gemm.a.extent[1]) or 1
+        self.width = self.groups.size // self.groups.each
+        self.lanes = min(_LANES, self.width)
+        self.trips = self._trips()
+        self.count = self.trips * self.depth // self.groups.size
+        self.piece, self.col = tirx.Var("c", "int32"), tirx.Var("j", "int32")
+        self.planes = _tile("planes", self.rows, self.groups.each, self.count * self.width)
+        self.total = _tile("total", self.rows, self.columns, self.lanes)
+
+    def _trips(self) -> int:
+        """Trips of a piece: no more than the loop has."""
+        held, loop = max(1, _HELD // (self.rows * self.depth)), self.product.loop
+        known = int_value(sym.Analyzer().simplify(loop.stop - loop.start))
+        return held if known is None else max(1, min(held, known))
+
+    def stmts(self) -> list[Stmt]:
+        """The statements in place of the loop."""
+        loop = self.product.loop
+        trips = cast_to(loop.stop - loop.start, "int32")
+        pieces = tirx.floordiv(trips + (self.trips - 1), _int(self.trips))
+        body = [*self._activations(), self._serial(self.col, self.product.count, self._column(trips))]
+        return [
+            Alloc(self.planes, loc=self.loc),
+            Alloc(self.total, loc=self.loc),
+            self._cleared(self.total),
+            self._serial(self.piece, pieces, body),
+            *self._results(),
+        ]
+
+    def _activations(self) -> list[Stmt]:
+        """Fills ``planes`` with the activations of a piece."""
+        whole = _tile("whole", self.count * self.groups.size)
+        stmts: list[Stmt] = [Alloc(whole, loc=self.loc)]
+        for row in range(self.rows):
+            stmts += [self._read(whole, row), self._parted(whole, row)]
+        return stmts
+
+    def _read(self, whole: Var, row: int) -> Parallel:
+        """``whole`` = the activations of a piece and a row, as they lie."""
+        product, size = self.product, self.count * self.groups.size
+        at = tirx.Var("i", "int32")
+        trip = product.loop.start + cast_to(
+            self.piece * self.trips + at // self.depth, dtype_of(product.loop.var)
+        )
+        inside = {product.row: _int(row), product.loop.var: trip, product.k: at % self.depth}
+        value = simplified(substitute(product.activation, inside), sym.Analyzer())
+        return self._each((at,), (size,), Store(whole, (at,), cast_to(value, "float32"), loc=self.loc))
+
+    def _parted(self, whole: Var, row: int) -> Parallel:
+        """``planes`` = ``whole`` by the place of a number in its stored integer."""
+        at, each = tirx.Var("p", "int32"), self.groups.each
+        stores = (
+            Store(self.planes, (_int(row), _int(plane), at), _load(whole, at * each + plane), loc=self.loc)
+            for plane in range(each)
+        )
+        return self._each((at,), (self.count * self.width,), *stores)
+
+    def _column(self, trips: Expr) -> list[Stmt]:
+        """Adds the groups of a piece and a column to ``total``."""
+        group, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
+        left = trips * (self.depth // self.groups.size) - self.piece * self.count
+        own = [_tile("own", self.lanes) for _ in range(self.rows)]
+        steps = _tile("steps", self.count)
+        shared = {name: _tile(str(name.name), self.count) for name in self.groups.shared}
+        return [
+            *(Alloc(tile, loc=self.loc) for tile in (steps, *shared.values(), *own)),
+            self._steps(
+                {steps: self.groups.scale} | {shared[name]: self.groups.shared[name] for name in shared}
+            ),
+            *map(self._cleared, own),
+            self._serial(group, tirx.min(_int(self.count), left), [self._group(group, steps, shared, own)]),
+            self._each(
+                (lane,), (self.lanes,), *(self._gained(row, tile, lane) for row, tile in enumerate(own))
+            ),
+        ]
+
+    def _steps(self, steps: dict[Var, Expr]) -> Parallel:
+        """Fills tiles with what the groups of a piece and a column share."""
+        group = tirx.Var("t", "int32")
+        values = {self.groups.group: self.piece * self.count + group, self.product.column: self.col}
+        stores = (
+            Store(tile, (group,), substitute(value, values), loc=self.loc) for tile, value in steps.items()
+        )
+        return self._each((group,), (self.count,), *stores)
+
+    def _group(self, group: Var, steps: Var, shared: dict[Var, Var], own: Sequence[Var]) -> Parallel:
+        """Adds the products of one group to sums of their ``own`` for each row."""
+        lane = tirx.Var("p", "int32")
+        stored = [tirx.Var("stored", dtype_of(self.groups.stored)) for _ in range(self.width // self.lanes)]
+        numbers = [[tirx.Var("number", "float32") for _ in self.groups.numbers] for _ in stored]
+        body: list[Stmt] = [Bind(name, _load(tile, group), loc=self.loc) for name, tile in shared.items()]
+        for part, var in enumerate(stored):
+            body.append(Bind(var, self._stored(group, lane, part), loc=self.loc))
+            values = (self._number(var, plane) for plane in range(self.groups.each))
+            body += [
+                Bind(name, value, loc=self.loc) for name, value in zip(numbers[part], values, strict=True)
+            ]
+        for row, tile in enumerate(own):
+            terms = (
+                numbers[part][plane] * self._plane(row, plane, group, lane, part)
+                for part, plane in self._places()
+            )
+            value = reduce(add, terms) * _load(steps, group) + _load(tile, lane)
+            body.append(Store(tile, (lane,), value, loc=self.loc))
+        return self._each((lane,), (self.lanes,), *body)
+
+    def _stored(self, group: Expr, lane: Expr, part: int) -> Expr:
+        """The stored integer of a lane."""
+        values = {
+            self.groups.group: self.piece * self.count + group,
+            self.groups.at: lane + part * self.lanes,
+            self.product.column: self.col,
+        }
+        return simplified(substitute(self.groups.stored, values), sym.Analyzer())
+
+    def _number(self, stored: Var, plane: int) -> Expr:
+        """A number of a stored integer."""
+        load = self.groups.stored
+        return transform(self.groups.numbers[plane], lambda node: stored if same(node, load) else None)
+
+    def _plane(self, row: int, plane: int, group: Expr, lane: Expr, part: int) -> Expr:
+        """The activation that a lane multiplies."""
+        at = group * self.width + lane + part * self.lanes
+        return tirx.BufferLoad(self.planes, [_int(row), _int(plane), at])
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Parts of a group and numbers of a stored integer."""
+        return [
+            (part, plane) for part in range(self.width // self.lanes) for plane in range(self.groups.each)
+        ]
+
+    def _gained(self, row: int, own: Var, lane: Var) -> Store:
+        place = (_int(row), self.col, lane)
+        value = tirx.BufferLoad(self.total, list(place)) + _load(own, lane)
+        return Store(self.total, place, value, loc=self.loc)
+
+    def _results(self) -> list[Stmt]:
+        """Adds up lanes into the sums of the product."""
+        result, c = _tile("result", self.rows, self.columns), self.product.gemm.c.buffer
+        place = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
+        gained = tirx.BufferLoad(c, list(place)) + tirx.BufferLoad(result, list(place))
+        return [
+            Alloc(result, loc=self.loc),
+            Reduce("sum", _whole(self.total), _whole(result), 2, True, loc=self.loc),
+            self._each(place, (self.rows, self.columns), Store(c, place, gained, loc=self.loc)),
+        ]
+
+    def _cleared(self, tile: Var) -> Fill:
+        return Fill(_whole(tile), tirx.const(0.0, "float32"), loc=self.loc)
+
+    def _serial(self, var: Var, stop: Expr, body: Sequence[Stmt]) -> For:
+        return For("serial", var, _int(0), cast_to(stop, "int32"), _int(1), tuple(body), loc=self.loc)
+
+    def _each(self, loop: tuple[Var, ...], extents: tuple[int, ...], *body: Stmt) -> Parallel:
+        return Parallel(loop, extents, body, loc=self.loc)
+
+
+def _tile(name: str, *shape: int) -> Var:
+    return tirx.decl_buffer(shape, "float32", name, scope="local.fragment")
+
+
+def _whole(tile: Var) -> Region:
+    extent = tuple(int_value(size) or 1 for size in tile.shape)
+    return Region(tile, tuple(_int(0) for _ in extent), extent)
+
+
+def _load(tile: Var, at: Expr) -> Expr:
+    return tirx.BufferLoad(tile, [at])
+
+
+def _int(value: int) -> Expr:
+    return tirx.const(value, "int32")
