@@ -7,7 +7,7 @@ import pytest
 from compiled import Library, numpy_type
 
 from tilec.backends.pipeline import lower
-from tilec.ir.nodes import Gemm, walk
+from tilec.ir.nodes import Gemm, If, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
@@ -78,7 +78,6 @@ def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        {"rows": 5},
         {"form": "words", "group": 32},
         {"group": 8},
         {"access": "inout", "more": "W[0, 0] = uint8(1)"},
@@ -93,9 +92,32 @@ def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
     ],
 )
 def test_other_tiles_stay(parts: dict[str, object]) -> None:
-    """Many rows, groups that fill no vector, what others read or write, elements beyond the tensor that are
+    """Groups that fill no vector, what others read or write, elements beyond the tensor that are
     not 0, values that are no scaled numbers, types that hold none, and plain bytes, which products read."""
     assert has_product(**parts)
+
+
+@pytest.mark.parametrize(("known", "branches"), [("", 2), (", div=2", 1), (", div=16", 0)])
+def test_tiles_of_many_rows_may_have_few(known: str, branches: int) -> None:
+    """One row and up to four are told apart, where a tile may have as few."""
+    kernel = parse_kernel(text(rows=16).replace("M = dim(int32)", f"M = dim(int32{known})"))
+    stmts = list(walk(lower(kernel, parse_target("x86-64-v3"), until="sum_groups").body))
+    assert sum(isinstance(stmt, If) for stmt in stmts) == branches
+    assert any(isinstance(stmt, Gemm) for stmt in stmts)
+
+
+def test_tiles_of_many_rows_have_results_of_few() -> None:
+    """Rows of all branches: fewer than a tile, and behind whole ones."""
+    library = Library({"k": text(rows=16)}, "x86-64-v3")
+    rng, (n, k) = np.random.default_rng(0), (21, 160)
+    w = rng.integers(0, 256, (n, k // 2)).astype(np.uint8)
+    scales, zeros = np.full((n, k // 32), 0.25, np.float16), np.zeros((n, k // 32), np.uint8)
+    for m in (1, 2, 5, 17, 36):
+        a = rng.integers(-4, 5, (m, k)).astype(np.float16)
+        c, y = np.full((m, n), np.nan, np.float32), np.zeros((16, 64), a.dtype)
+        library.run("k", [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
+        expected = a.astype(np.float64) @ weights("offset", w, scales, zeros, 32).T
+        np.testing.assert_array_equal(c, expected.astype(np.float32))
 
 
 def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray, group: int) -> np.ndarray:

@@ -29,8 +29,9 @@ _LANES = 16
 
 @dataclass(frozen=True, eq=False)
 class GroupProduct:
-    """``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``groups`` are the weights of
-    ``column``, of which ``count`` lie in the tensor of the weights."""
+    """``rows`` of ``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``groups`` are the
+    weights of ``column``, of which ``count`` lie in the tensor of the weights. ``tiles`` serve the loop
+    alone."""
 
     loop: For | Pipelined
     gemm: Gemm
@@ -40,6 +41,8 @@ class GroupProduct:
     activation: Expr
     groups: GroupNumbers
     count: Expr
+    rows: int
+    tiles: tuple[Var, ...]
 
 
 class GroupSums:
@@ -47,7 +50,7 @@ class GroupSums:
 
     def __init__(self, product: GroupProduct) -> None:
         self.product, self.groups, self.loc = product, product.groups, product.gemm.loc
-        self.rows, self.columns = (int_value(extent) or 1 for extent in product.gemm.c.extent)
+        self.rows, self.columns = product.rows, int_value(product.gemm.c.extent[1]) or 1
         self.depth = int_value(product.gemm.a.extent[1]) or 1
         self.width = self.groups.size // self.groups.each
         self.lanes = min(_LANES, self.width)

@@ -15,7 +15,8 @@ acc[0, 0:64] = acc[0, 0:64] + sums of total
 
 Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums are rounded
 elsewhere than the kernel says. Zero points are taken off numbers, one by one: taken off sums of activations,
-one that is infinite would make NaN of what is infinite.
+one that is infinite would make NaN of what is infinite. A tile of many rows may have few of its tensor, or
+the last ones: such a loop stands in a branch.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from tilec.backends.cpu.passes.group_sums import GroupProduct, GroupSums
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED
 from tilec.backends.cpu.passes.tile_values import TileValues
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, Launch, Pipelined, Stmt, walk
+from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, If, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.lowering.analysis.regions import is_whole
+from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import addressed_in, changed_in, users
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
-#: Rows of activations that are multiplied together at most; of more, a tile of weights is made
+    from tilec.targets import Target
+
+#: Rows of activations that are multiplied together at most; of more, tiles of weights are made
 #: (docs/performance/cpu-2026-11-29.md).
 _ROWS = 4
 #: Lanes that are worth a loop.
@@ -47,48 +51,61 @@ _FEW_LANES = 8
 _AXES = 2
 
 
-class SumGroups(LaunchPass):
-    """In: a loop along K of ``Gemm`` of few rows, whose weights copies and elementwise loops make of integers
-    that hold several, or of scaled ones of a byte. Out: sums of groups of stored numbers, and no product."""
+class SumGroups(Pass):
+    """In: a loop along K of ``Gemm``, whose weights copies and elementwise loops make of integers that hold
+    several, or of scaled ones of a byte. Out: sums of groups of stored numbers, and no product, where it has
+    few rows; where that is open, a branch between them and the loop as it was."""
 
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with such loops replaced, and without the tiles that they filled."""
-        sums = _Sums(launch)
-        body = rewrite_blocks(launch.body, sums.block)
-        return replace(launch, body=rewrite_blocks(body, sums.without_tiles)) if sums.dropped else launch
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with such loops replaced, and without the tiles that nothing fills then."""
+        return rewrite_launches(kernel, lambda launch: _Sums(kernel, launch).result())
 
 
-class _Sums:
+class _Sums(ScopedRewrite):
     """Rewrites one launch; ``dropped`` are the tiles that nothing uses then."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
         self.users = users(launch.body)
         self.unsure = changed_in(launch) | addressed_in(launch.body)
         self.dropped: set[Var] = set()
 
-    def block(self, block: Block) -> list[Stmt]:
-        """The block with its loops replaced."""
-        return [new for stmt in block for new in self._stmt(stmt)]
+    def result(self) -> Launch:
+        """The launch with its loops replaced."""
+        body = self.block(self.launch.body)
+        return self.launch_with(rewrite_blocks(body, self._without_tiles))
 
-    def without_tiles(self, block: Block) -> list[Stmt]:
-        """The block without the tiles of such loops."""
-        return [stmt for stmt in block if not (isinstance(stmt, Alloc) and stmt.buffer in self.dropped)]
-
-    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """What takes the place of a loop."""
         product = self._found(stmt) if isinstance(stmt, (For, Pipelined)) else None
-        return [stmt] if product is None else GroupSums(product).stmts()
+        if product is None:
+            return super().stmt(stmt)
+        if product.rows <= _ROWS:
+            self.dropped.update(product.tiles)
+            return GroupSums(product).stmts()
+        return [self._branch(product)]
+
+    def _branch(self, product: GroupProduct) -> Stmt:
+        """The loop of a product of many rows, in front of which one row and few rows are told apart."""
+        branch: Stmt = product.loop
+        left = _rows_left(product)
+        for rows in (_ROWS, 1):
+            if left is None or self.facts.prove(left > rows) is True:
+                return branch
+            branch = If(
+                left <= rows, tuple(GroupSums(replace(product, rows=rows)).stmts()), (branch,), loc=branch.loc
+            )
+        return branch
 
     def _found(self, loop: For | Pipelined) -> GroupProduct | None:
-        """The product that a loop is; its tiles are dropped then."""
+        """The product that a loop is."""
         gemm = _only_product(loop)
         made = None if gemm is None else self._made(loop, gemm)
-        if gemm is None or made is None:
-            return None
-        product = _product(loop, gemm, made)
-        if product is None or not self._stays(product):
-            return None
-        self.dropped.update(made.tiles)
-        return product
+        product = None if gemm is None or made is None else _product(loop, gemm, made)
+        return product if product is not None and self._stays(product) else None
+
+    def _without_tiles(self, block: Block) -> list[Stmt]:
+        return [stmt for stmt in block if not (isinstance(stmt, Alloc) and stmt.buffer in self.dropped)]
 
     def _made(self, loop: For | Pipelined, gemm: Gemm) -> TileValues | None:
         """The tiles of a loop, if it does nothing but fill them in front of its product."""
@@ -107,8 +124,7 @@ class _Sums:
 
 
 def _only_product(loop: For | Pipelined) -> Gemm | None:
-    """The product that a loop in steps of one adds to float32 sums of few rows; None where it has none or
-    several."""
+    """The product that a loop in steps of one adds to float32 sums; None where it has none or several."""
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
     if len(gemms) != 1 or (isinstance(loop, For) and int_value(loop.step) != 1):
         return None
@@ -117,8 +133,7 @@ def _only_product(loop: For | Pipelined) -> Gemm | None:
     if not all(is_whole(region) and len(region.extent) == _AXES for region in regions):
         return None
     adds = gemm.trans_b and not gemm.trans_a and int_value(gemm.clear) == 0
-    few = (int_value(gemm.c.extent[0]) or 0) <= _ROWS
-    return gemm if adds and few and str(gemm.c.buffer.dtype) == "float32" else None
+    return gemm if adds and str(gemm.c.buffer.dtype) == "float32" else None
 
 
 def _product(loop: For | Pipelined, gemm: Gemm, made: TileValues) -> GroupProduct | None:
@@ -131,10 +146,18 @@ def _product(loop: For | Pipelined, gemm: Gemm, made: TileValues) -> GroupProduc
     groups = group_numbers(weight, loop.var, loop.start, k, int_value(gemm.a.extent[1]) or 0)
     if groups is None or not _pays(groups):
         return None
-    count = _columns(groups.stored, column, int_value(gemm.c.extent[1]) or 0)
-    if count is None or not groups.is_zero_beyond:
+    left = _left(groups.stored, column)
+    if left is None or not groups.is_zero_beyond:
         return None
-    return GroupProduct(loop, gemm, row, column, k, activation, groups, count)
+    count = tirx.min(tirx.const(int_value(gemm.c.extent[1]) or 0, dtype_of(left)), left)
+    rows, tiles = int_value(gemm.c.extent[0]) or 0, tuple(made.tiles)
+    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles)
+
+
+def _rows_left(product: GroupProduct) -> Expr | None:
+    """How many rows of activations there are from the first one of a tile on; None where nothing tells."""
+    read = list(loads(product.activation))
+    return _left(read[0], product.row) if len(read) == 1 else None
 
 
 def _pays(groups: GroupNumbers) -> bool:
@@ -144,11 +167,9 @@ def _pays(groups: GroupNumbers) -> bool:
     return (groups.each > 1 or scaled) and groups.size // groups.each >= _FEW_LANES
 
 
-def _columns(stored: TensorLoad, column: Var, most: int) -> Expr | None:
-    """How many columns of a tile the tensor of ``stored`` has; None where no axis counts them."""
-    moving = [axis for axis, index in enumerate(stored.indices) if uses(index, (column,))]
-    factors = linear_in(stored.indices[moving[0]], [column]) if len(moving) == 1 else []
-    if not factors or int_value(factors[0]) != 1:
-        return None
-    left = stored.source.shape[moving[0]] - factors[1]
-    return tirx.min(tirx.const(most, dtype_of(left)), left)
+def _left(load: TensorLoad, moving: Var) -> Expr | None:
+    """How many elements a tensor has from that on which ``load`` reads where ``moving`` is 0; None where no
+    axis counts them."""
+    axes = [axis for axis, index in enumerate(load.indices) if uses(index, (moving,))]
+    factors = linear_in(load.indices[axes[0]], [moving]) if len(axes) == 1 else []
+    return load.source.shape[axes[0]] - factors[1] if factors and int_value(factors[0]) == 1 else None
