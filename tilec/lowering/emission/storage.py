@@ -17,7 +17,7 @@ from tvm import tirx
 from tilec.dtypes import DTYPES, DType
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import cut
-from tilec.ir.exprs import dtype_of, int_value, lane_of, walk
+from tilec.ir.exprs import dtype_of, int_value, lane_of, scalar_dtype, walk
 from tilec.ir.layout import Layout
 from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
 from tilec.lowering.math.vectors import Vectors, lanes_of, literal, with_lanes
@@ -137,7 +137,11 @@ def is_nan(value: Expr) -> Expr:
 
 
 def _bfloat16_bits(value: Expr) -> Expr:
-    """The upper half of a float32, rounded to nearest even; NaN stays a (quiet) NaN."""
+    """The upper half of a float32, rounded to nearest even; NaN stays a (quiet) NaN. An integer of a byte is
+    that half."""
+    if _is_byte(value):
+        bits = tirx.reinterpret(with_lanes("uint32", lanes_of(value)), value)
+        return convert(tirx.shift_right(bits, literal(16, "uint32", lanes_of(value))), "uint16")
     v = Vectors(value)
     value = v.name(value)
 
@@ -150,6 +154,14 @@ def _bfloat16_bits(value: Expr) -> Expr:
     nearest = tirx.shift_right(tirx.Add(bits, bias), number(16))
     quiet = tirx.bitwise_or(upper, number(0x40))
     return v.close(convert(tirx.Select(is_nan(value), quiet, nearest), "uint16"))
+
+
+def _is_byte(value: Expr) -> bool:
+    """Whether a float is a converted integer of eight bits, all of which bfloat16 has."""
+    whole = value.value if isinstance(value, tirx.Cast) else value
+    while isinstance(whole, tirx.Cast) and scalar_dtype(whole) in ("int16", "int32", "int64"):
+        whole = whole.value
+    return scalar_dtype(whole) in ("int8", "uint8")
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,3 +59,40 @@ def test_c_says_the_same_in_integers() -> None:
     source = objects.source(to_tir(lower(parse_kernel(STORED), target), target), target, "k")
     assert "tilec_bfloat16_16(" in source
     assert "bits[i] + 0x7fff" in source
+
+
+#: What bytes are converted to, and where that rounds: integers without a sign that negative ones become.
+BYTES = """
+kernel("k")
+X = tensor({stored}, (256,), ("256",), access="in")
+Y = tensor(bfloat16, (256,), ("256",), access="out")
+with launch(1, threads=(64, 1, 1)) as (bx,):
+    for i in parallel(256):
+        Y[i] = cast(bfloat16, {value})
+"""
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "factor", "value"),
+    [
+        ("int8", "int8", 1, "cast(float32, X[i])"),
+        ("uint8", "uint8", 1, "cast(float32, cast(int32, X[i]))"),
+        ("int8", "uint32", 1, "cast(float32, cast(uint32, X[i]))"),
+        ("uint8", "int32", 3, "cast(float32, cast(int32, X[i]) * 3)"),
+    ],
+)
+def test_bytes_are_their_upper_halves_and_other_integers_are_rounded(
+    stored: str, kind: str, factor: int, value: str
+) -> None:
+    x, y = np.arange(256).astype(np.uint8).view(stored), np.zeros(256, ml_dtypes.bfloat16)
+    Library({"k": BYTES.format(stored=stored, value=value)}, "x86-64-v3").run("k", [x, y], {})
+    want = (x.astype(kind) * np.array(factor, kind)).astype(np.float32).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(y.astype(np.float32), want.astype(np.float32))
+
+
+def test_bytes_are_not_rounded() -> None:
+    """Nothing is added to their bits."""
+    target = parse_target("x86-64-v3")
+    text = BYTES.format(stored="int8", value="cast(float32, X[i])")
+    assert "32767" not in str(to_tir(lower(parse_kernel(text), target), target))
+    assert "32767" in str(to_tir(lower(parse_kernel(text.replace("X[i])", "X[i]) * 0.1")), target), target))
