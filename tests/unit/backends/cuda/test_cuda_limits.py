@@ -27,7 +27,8 @@ REFUSED = [
     ("sm_80", {"threads": 2048}, "give T.Kernel fewer threads, which are filled up to whole warps"),
     ("sm_90a", {"bM": 256, "bN": 256, "bK": 64, "threads": 256, "num_stages": 3}, "registers"),
     ("sm_90a", {"bN": 256, "bK": 256, "threads": 256, "num_stages": 6}, "232448"),
-    ("sm_120a", {"bM": 1024, "bN": 1024}, "registers of each thread"),
+    ("sm_120a", {"bM": 512, "bN": 512}, "registers of each thread"),
+    ("sm_120a", {"bM": 1024, "bN": 1024}, "each of 128 threads holds 8192 words"),
 ]
 
 
