@@ -38,10 +38,11 @@ class Backend(PackageFamily):
     ``late_stages``: stages behind the passes, in order, to the function of the code generator that gives the
     text of all launches. ``identity``: the stage whose text says all of what the code generator gets.
     ``roads``: those of `tilec.ir.roads` that mean something to its targets. ``emulated``: `tilec.emulate`
-    runs its code. ``rounds_products``: float32 operands of T.gemm lose bits. ``listings``: what else of its
-    machine code people can read, "PTX" and "SASS". ``compile_seconds``: of a usual variant. ``known_rates``:
-    `limits` is a bound that measurements can be held against. ``without_devices``: what people can do on a
-    machine that has none."""
+    runs its code. ``rounds_products``: float32 operands of T.gemm lose bits. ``scales_sums``: integers that
+    become floats of 16 bits for T.gemm may be multiplied as they are, their scales going to sums.
+    ``listings``: what else of its machine code people can read, "PTX" and "SASS". ``compile_seconds``: of a
+    usual variant. ``known_rates``: `limits` is a bound that measurements can be held against.
+    ``without_devices``: what people can do on a machine that has none."""
 
     kinds: tuple[str, ...] = ()
     aliases: ClassVar[Mapping[str, str]] = {}
@@ -50,6 +51,7 @@ class Backend(PackageFamily):
     roads: tuple[str, ...]
     emulated: bool = False
     rounds_products: bool = False
+    scales_sums: bool = False
     listings: tuple[str, ...] = ()
     compile_seconds: float = 0.5
     known_rates: bool = False

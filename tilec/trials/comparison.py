@@ -32,11 +32,14 @@ _COARSEST_FIRST = tuple(reversed(TOLERANCES))
 
 @dataclass(frozen=True)
 class Tolerance:
-    """|got - expected| <= atol + rtol * |expected|, for all but a share ``max_mismatch`` of the elements."""
+    """|got - expected| <= atol + rtol * |expected|, for all but a share ``max_mismatch`` of the elements.
+    ``of_terms``: where terms of sums are rounded, and sums are small beside them, rtol is of the root mean
+    square of the output as well."""
 
     rtol: float
     atol: float
     max_mismatch: float = 0.0
+    of_terms: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ def compare(name: str, got: np.ndarray, expected: np.ndarray, tolerance: Toleran
     exact = not is_float(got.dtype) and tolerance.rtol == 0
     slack = 1.0 if not is_float(got.dtype) and not exact else tolerance.atol
     left, right = got.astype(np.float64), expected.astype(np.float64)
+    if tolerance.of_terms:
+        slack += tolerance.rtol * _root_mean_square(right)
     with np.errstate(invalid="ignore", over="ignore"):
         distance, is_near = np.abs(left - right), near(left, right, tolerance.rtol, slack)
     wrong = np.argwhere(~is_near)
@@ -73,6 +78,12 @@ def compare(name: str, got: np.ndarray, expected: np.ndarray, tolerance: Toleran
     if len(wrong) <= tolerance.max_mismatch * is_near.size:
         return Difference(error, "")
     return Difference(error, _describe(name, left, right, wrong))
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    """That of the finite ones."""
+    finite = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
 
 
 def _describe(name: str, got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ class Oracle:
             dtypes.add(HALF_SUMS)
         said = {**self._kernel.tolerance, **self._author.tolerance, **variant.tolerance}
         terms = 1 if dims is None else self._kernel.terms(dims)
-        return replace(default_tolerance(dtypes, terms), **said)
+        return replace(default_tolerance(dtypes, terms), of_terms=_scales_sums(variant, dtypes), **said)
 
     def expect(
         self, variant: VariantFacts, dims: Mapping[str, int], seed: int, *, special: bool = False
@@ -219,6 +219,13 @@ class Oracle:
 def _rounds_products(variant: VariantFacts) -> bool:
     """Whether tensor cores multiply what the variant has in float32: they round it to TF32."""
     return backend_of(parse_target(variant.target)).rounds_products and "gemm(" in variant.ir_text
+
+
+def _scales_sums(variant: VariantFacts, dtypes: Iterable[str]) -> bool:
+    """Whether products may leave out that scaled integers are rounded to 16 bits each."""
+    stored = any(dtype.startswith(("int", "uint")) for dtype in dtypes)
+    rounded = "gemm(" in variant.ir_text and "float16" in variant.ir_text
+    return stored and rounded and backend_of(parse_target(variant.target)).scales_sums
 
 
 def _sums_halves(variant: VariantFacts) -> bool:

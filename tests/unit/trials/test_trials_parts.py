@@ -164,6 +164,33 @@ def test_long_sums_of_float32_are_further_off():
     assert default_tolerance(["bfloat16"], 4096) == default_tolerance(["bfloat16"])
 
 
+PRODUCT = """
+kernel("k")
+C = tensor(float32, (16, 16), ("16", "16"), access="out")
+with launch(1, threads=(32, 1, 1)) as (bx,):
+    a = alloc(float16, (16, 16), "shared.dyn")
+    c = alloc(float32, (16, 16), "local.fragment")
+    gemm(a[0:+16, 0:+16], a[0:+16, 0:+16], c[0:+16, 0:+16], clear=True)
+"""
+
+
+def test_sums_of_scaled_integers_are_as_far_off_as_their_terms():
+    """Products on CPUs do not round each weight to 16 bits, which the interpreter does."""
+    product = (_tensor("W", "N", "K"), _tensor("C", "M", "N", access="out"))
+    integers = (replace(product[0], dtype="int8"), replace(product[1], dtype="float16"))
+    kernel, variant = _kernel(*integers, dims=("M", "K", "N"))
+    scaled = replace(variant, target="x86-64-v3", ir_text=PRODUCT)
+    of_terms = [
+        Oracle(kernel, Author()).tolerance(each).of_terms
+        for each in (scaled, replace(scaled, target="sm_80"), replace(scaled, ir_text="copy(A, C)"))
+    ]
+    assert of_terms == [True, False, False]
+    expected, got = np.array([100.0, -100.0, 0.1]), np.array([100.0, -100.0, 0.3])
+    assert not compare("C", got, expected, Tolerance(5e-3, 5e-3, of_terms=True)).text
+    assert compare("C", got, expected, Tolerance(5e-3, 5e-3)).text
+    assert compare("C", got + 1, expected, Tolerance(5e-3, 5e-3, of_terms=True)).text
+
+
 def test_tolerances_of_the_manifest_replace_the_defaults_one_by_one():
     kernel, variant = _kernel(_tensor("A", "M", "N"))
     built = replace(kernel, tolerance={"rtol": 0.1, "max_mismatch": 0.01})

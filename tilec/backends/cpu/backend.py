@@ -23,7 +23,7 @@ class CpuBackend(Backend):
     name = device = "cpu"
     title = word = "CPU"
     example = 'cpu = ["x86-64-v3"]'
-    on_host = True
+    on_host = scales_sums = True
     device_type = "kDLCPU"
     runtime = ""
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "llvm": "llvm_ir", "asm": "assembly"}

@@ -35,7 +35,8 @@ def test_machine_code_computes_what_the_reference_says(index):
 
 
 def test_no_loop_of_a_shipped_kernel_is_scalar():
-    """But for heads in one tile, which are for GPUs: logs of their sums go to places of their own."""
+    """But for heads in one tile, which are for GPUs: logs of their sums go to places of their own. Scales
+    that steps along K share, in configs for GPUs, come one by one where few rows add up stored numbers."""
     notes = {
         (index, note)
         for index in range(len(CASES))
@@ -43,4 +44,5 @@ def test_no_loop_of_a_shipped_kernel_is_scalar():
         for launch in library().images[f"case{index}"].launches
         for note in told(launch)
     }
-    assert [(CASES[index].id, note) for index, note in sorted(notes) if "scalar" in note] == []
+    scalar = [(CASES[index].id, note) for index, note in sorted(notes) if "scalar" in note]
+    assert [(case, note) for case, note in scalar if "scales -> steps" not in note] == []
