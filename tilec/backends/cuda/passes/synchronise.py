@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 class Synchronise(LaunchPass):
     """In: statements in program order. Out: the same with Sync before every statement that reads what others
     wrote since the last one, or writes what others read or wrote. Others are other threads: loops that give
-    an element to the same thread (`owners`) need none between them. Asynchronous copies count as writes from
-    the wait that completes them; they land in versions that nobody reads meanwhile."""
+    an element to the same thread (`owners`) need none between them, nor trips of a loop that take versions of
+    a tile in turns (`turns`). Asynchronous copies count as writes from the wait that completes them; they
+    land in versions that nobody reads meanwhile."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its barriers."""
