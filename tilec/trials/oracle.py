@@ -221,11 +221,15 @@ def _rounds_products(variant: VariantFacts) -> bool:
     return backend_of(parse_target(variant.target)).rounds_products and "gemm(" in variant.ir_text
 
 
+def _multiplies_halves(variant: VariantFacts) -> bool:
+    """Whether a variant has a product, and numbers of 16 bits."""
+    return "gemm(" in variant.ir_text and "float16" in variant.ir_text
+
+
 def _scales_sums(variant: VariantFacts, dtypes: Iterable[str]) -> bool:
     """Whether products may leave out that scaled integers are rounded to 16 bits each."""
     stored = any(dtype.startswith(("int", "uint")) for dtype in dtypes)
-    rounded = "gemm(" in variant.ir_text and "float16" in variant.ir_text
-    return stored and rounded and backend_of(parse_target(variant.target)).scales_sums
+    return stored and _multiplies_halves(variant) and backend_of(parse_target(variant.target)).scales_sums
 
 
 def _sums_halves(variant: VariantFacts) -> bool:
@@ -233,7 +237,7 @@ def _sums_halves(variant: VariantFacts) -> bool:
     from tilec.ir.nodes import PRODUCTS, walk
     from tilec.ir.text.parser import parse_kernel
 
-    if "gemm(" not in variant.ir_text or "float16" not in variant.ir_text:
+    if not _multiplies_halves(variant):
         return False
     products = (stmt for stmt in walk(parse_kernel(variant.ir_text).body) if isinstance(stmt, PRODUCTS))
     return any(str(stmt.c.buffer.dtype) == "float16" for stmt in products)

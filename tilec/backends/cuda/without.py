@@ -20,13 +20,13 @@ from tilec.ir.nodes.barriers import (
     GridBarrier,
 )
 from tilec.ir.places import place_of
+from tilec.targets import MOST_REGISTERS
 
 if TYPE_CHECKING:
     from tilec.targets import Target
 
-#: Registers of a thread, and words of a fragment at most: with 2048 NVRTC took more than a minute.
-_REGISTERS = 255
-_MOST_WORDS = 16 * _REGISTERS
+#: Words of a fragment that a thread has at most: with 2048 NVRTC took more than a minute.
+_MOST_WORDS = 16 * MOST_REGISTERS
 
 
 def refuse_nvidia_alone(kernel: Kernel, gpu: str) -> None:
@@ -76,7 +76,7 @@ def _without_room(stmt: Stmt, words: int, threads: int) -> UnsupportedError:
     return UnsupportedError(
         f"a fragment of which each of {threads} threads holds {words} words of 32 bits, on a GPU",
         place=place_of(stmt, "T.alloc_fragment"),
-        why=f"a thread has {_REGISTERS} registers, and memory of its own for {_MOST_WORDS} words at most",
+        why=f"a thread has {MOST_REGISTERS} registers, and memory of its own for {_MOST_WORDS} words at most",
         remedy="make the tile smaller in the config for that target, or give T.Kernel more threads",
         kind=Kind.REGISTERS,
     )

@@ -15,6 +15,7 @@ from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
+from tilec.targets import MOST_REGISTERS
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 OBEYED = "laid out as T.annotate_layout says"
-#: Bytes of a row that ldmatrix reads at once, and registers of a thread.
-_ROW_BYTES, _REGISTERS = 16, 255
+#: Bytes of a row that ldmatrix reads at once.
+_ROW_BYTES = 16
 
 
 def asked(launch: Launch) -> Iterator[Alloc]:
@@ -64,7 +65,7 @@ def _of_fragment(tile: Var, layout: Layout, warps: int) -> Loss | None:
         (bool(odd), "lanes hold parts whose number is no power of two", "spread it over 2 to 32 lanes"),
         (held > warps or warps % held != 0, f"it takes {held} warps, {warps} share {tile.name}",
          f"spread it over threads whose number divides {32 * warps}"),
-        (registers > _REGISTERS, f"it takes {registers} registers", "spread it over more threads"),
+        (registers > MOST_REGISTERS, f"it takes {registers} registers", "spread it over more threads"),
     )  # fmt: skip
     return next((Loss("", why, remedy) for holds, why, remedy in conditions if holds), None)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED
 from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
+from tilec.targets import MOST_REGISTERS
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
 #: have fewer the assembler makes products wait for each other (heads of 64, tiles of 128 x 64 on an H200: 355
 #: TFLOP/s with 14 and slopes, 408 with 30, where one product is under way at a time; 427 and 440 without).
 _OTHER_REGISTERS = {1: 20, 2: 22}
-#: Registers of a thread whose block hands none out.
-_MOST = 255
 
 
 def most_words(handed_on: tuple[int, int] | None, together: int) -> int:
     """The registers that fragments of a thread may take. ``handed_on``: those of a loading and of a computing
     thread, None where all keep what they have; ``together``: blocks that share a multiprocessor."""
-    return (handed_on[1] if handed_on else _MOST) - _OTHER_REGISTERS[together]
+    return (handed_on[1] if handed_on else MOST_REGISTERS) - _OTHER_REGISTERS[together]
 
 
 def words(buffer: Var, warpgroups: int) -> int:

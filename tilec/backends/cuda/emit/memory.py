@@ -17,6 +17,7 @@ from tilec.lowering.emission.memory import first_value, flat_memory, static_shap
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import Storage, convert
+from tilec.targets import MOST_REGISTERS
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -145,8 +146,12 @@ def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     registers = extent_of(stmt.layout, "reg")
     data = flat_memory(stmt.buffer, registers, ctx, "local")
     ctx.fragments[stmt.buffer] = Fragment(data, str(stmt.buffer.dtype), stmt.layout)
-    if registers > 255:
-        loss = Loss("", "a thread has 255 registers", "choose smaller tiles, or give T.Kernel more threads")
+    if registers > MOST_REGISTERS:
+        loss = Loss(
+            "",
+            f"a thread has {MOST_REGISTERS} registers",
+            "choose smaller tiles, or give T.Kernel more threads",
+        )
         how = f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory"
         ctx.take(stmt, "registers", how, loss)
     if stmt.init is None:

@@ -17,7 +17,7 @@ from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import used_in
 from tilec.lowering.emission.storage import element_bytes
-from tilec.targets import REGISTER_FILE
+from tilec.targets import MOST_REGISTERS, REGISTER_FILE
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.general.loads import Load
@@ -55,8 +55,8 @@ def _needed(load: Load) -> int:
     return _LEAST + (each // load.width * _OF_A_COPY if load.width else min(each, 16) * _OF_A_VALUE)
 
 
-#: Registers that a thread needs beside fragments, and all that it has where none are handed on.
-_OTHERS, _MOST = 20, 255
+#: Registers that a thread needs beside fragments.
+_OTHERS = 20
 
 
 def entry_registers(launch: Launch) -> int:
@@ -112,7 +112,7 @@ def _live(block: Block, group: Group) -> int:
 def _given(group: Group) -> int:
     """Registers of a thread of a group."""
     given = [stmt.count for stmt in group.body if isinstance(stmt, SetRegisters)]
-    return given[0] if given else _MOST
+    return given[0] if given else MOST_REGISTERS
 
 
 def _life(block: Block, buffer: Var, group: Group) -> tuple[int, int]:
@@ -159,7 +159,7 @@ def registers_of(blocks: int, threads: int) -> int:
 def blocks_by_registers(block: Block, threads: int) -> int:
     """How many blocks of so many threads have the registers of a multiprocessor, each with those of all
     fragments that ``block`` names."""
-    each = min(registers_held(block, threads), _MOST)
+    each = min(registers_held(block, threads), MOST_REGISTERS)
     return max(1, REGISTER_FILE // (each * threads))
 
 
