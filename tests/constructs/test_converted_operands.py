@@ -11,6 +11,7 @@ import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.interp.values import numpy_dtype
 from tilec.targets import parse_target
 
 M, N, K, TILE = 128, 64, 320, 64
@@ -140,3 +141,45 @@ def test_values_that_share_a_byte_are_made_of_one_vector_of_bytes():
     text = cuda.source(to_tir(lower(made, SM90A), SM90A), SM90A, "kernel").rsplit("__global__", 1)[1]
     assert "uchar A_raw_v_ptr[1]" in text
     assert text.count("tilec_counted_f16_u4_less_8(") == 1
+
+
+def across(dtype, less, result):
+    """C = B (A - less) with bytes A that lie across K."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((K, M), dtype), B: T.Tensor((N, K), result), C: T.Tensor((N, M), "float32")):
+        with T.Kernel(M // TILE, threads=128) as bx:
+            raw, a = T.alloc_shared((TILE, TILE), dtype), T.alloc_shared((TILE, TILE), result)
+            b, acc = T.alloc_shared((N, TILE), result), T.alloc_fragment((N, TILE), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(K // TILE, num_stages=2):
+                T.copy(A[k * TILE, bx * TILE], raw)
+                T.copy(B[0, k * TILE], b)
+                for i, j in T.Parallel(TILE, TILE):
+                    a[i, j] = T.cast(raw[i, j], result) - T.cast(less, result)
+                T.gemm(b, a, acc)
+            T.copy(acc, C[0, bx * TILE])
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("dtype", "less", "result", "helper"),
+    [
+        ("int8", 0, "float16", "tilec_pair8_f16_128_0_8"),
+        ("int8", 3, "float16", "tilec_pair8_f16_131_16_24"),
+        ("uint8", 128, "float16", "tilec_pair8_f16_128_16_24"),
+        ("uint8", -5, "float16", "tilec_pair8_f16_less_5_0_8"),
+        ("int8", 0, "bfloat16", "tilec_pair8_bf16_128_16_24"),
+        ("uint8", 128, "bfloat16", "tilec_pair8_bf16_128_0_8"),
+    ],
+)
+def test_four_bytes_become_floats_from_one_word(dtype, less, result, helper):
+    ends = np.iinfo(dtype)
+    given = np.random.default_rng(8).integers(ends.min, ends.max + 1, (K, M)).astype(dtype)
+    B = np.random.default_rng(9).integers(-2, 3, (N, K)).astype(numpy_dtype(result))
+    made = elaborated(across(dtype, less, result), (given, B), None, {}, {})
+    text = cuda.source(to_tir(lower(made, SM90A), SM90A), SM90A, "kernel").rsplit("__global__", 1)[1]
+    assert f"{helper}(" in text
+    expected = B.astype(np.float32) @ (given.astype(np.float32) - less)
+    agree(across(dtype, less, result), given, B, expected=expected, targets=("sm_90a",))

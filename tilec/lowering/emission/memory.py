@@ -12,6 +12,8 @@ from tilec.lowering.emission.storage import Storage, element_bytes, stored_type
 from tilec.lowering.math.vectors import spread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tvm.ir import Expr, Var
 
     from tilec.ir.layout import Layout
@@ -26,10 +28,10 @@ def flat_memory(
     scope: str = "",
     layout: Layout | None = None,
     copies: int = 1,
-    kind: type[Storage] = Storage,
+    kind: Callable[..., Storage] = Storage,
 ) -> Var:
-    """A flat TIR buffer of ``size`` times ``copies`` elements, which is from here on the storage (of class
-    ``kind``) of a tile."""
+    """A flat TIR buffer of ``size`` times ``copies`` elements, which is from here on the storage (as
+    ``kind`` makes it) of a tile."""
     dtype, shape = str(buffer.dtype), static_shape(buffer)
     name = ctx.fresh(buffer.name, "int32").name
     data = tirx.decl_buffer((size * copies,), stored_type(dtype), name=name, scope=scope)

@@ -56,7 +56,7 @@ def pair(width: int, kind: str, zero: int, bits: tuple[int, int], keeps_signs: b
     """The two weights of ``width`` bits from these bits on of a word, the first one in the low half, as a
     pair of ``kind``, PTX's "f16" or "bf16". ``keeps_signs``: bytes come with their sign bits as they are."""
     first, second = bits
-    name = f"tilec_pair{width}_{kind}_{zero}_{first}_{second}"
+    name = f"tilec_pair{width}_{kind}_{zero}_{first}_{second}".replace("-", "less_")
     if width == 4:
         code, meaning = _bfloat16_nibbles(first, zero) if kind == "bf16" else _float16_nibbles(first, zero)
     else:

@@ -73,7 +73,8 @@ class Part:
 class DeviceContext(Context):
     """State of the emission of one device function.
 
-    ``digits`` are the parts of the variables of the loops around, ``hoisted`` pairs element reads with the
+    ``digits`` are the parts of the variables of the loops around and ``sums`` their values, by the names that
+    code has for them; ``hoisted`` pairs element reads with the
     registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
     writes to memory that others see, ``pool`` the block's shared memory, ``pool_address`` its address there
     and ``places`` the bytes at which tiles begin, ``maps`` the parameters that are tensor maps, ``ahead`` the
@@ -100,6 +101,7 @@ class DeviceContext(Context):
     once: Expr | None = None
     fragments: dict[Var, Fragment] = field(default_factory=dict)
     digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
+    sums: dict[Var, Expr] = field(default_factory=dict)
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
     looked_up: dict[str, LookedUp] = field(default_factory=dict)

@@ -135,6 +135,7 @@ def over_layout(
             ctx.digits[var] = tuple(parts)
             value = convert_sum(parts, dtype_of(var))
             new = ctx.define(var)
+            ctx.sums[new] = value
             binds.append(tirx.Bind(new, value))
             if layout.shape[axis] > extents[axis]:
                 guards.append(tirx.LT(new, tirx.const(extents[axis], dtype_of(var))))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import dtype_of, int_value, substitute, summands
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, is_in_slabs, is_row_major, row_pitch
 from tilec.ir.roads import Loss
@@ -37,7 +38,10 @@ class Fragment:
 
 @dataclass(frozen=True, eq=False)
 class SharedStorage(Storage):
-    """A tile in shared memory, at the places of its layout."""
+    """A tile in shared memory, at the places of its layout. ``sums`` has the values of names that rows may be
+    sums in."""
+
+    sums: Mapping[Var, Expr] = field(default_factory=dict)
 
     @property
     def pitch(self) -> int | None:
@@ -72,9 +76,8 @@ class SharedStorage(Storage):
         if swizzle is None:
             return start, tirx.Cast("int32", convert(indices[-1], "uint32"))
         step = swizzle.row // shape[-1]
-        period = swizzle.width * step
-        near = convert(indices[-2], "uint32") if len(indices) > 1 and shape[-2] % period == 0 else rows
-        phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
+        is_near = len(indices) > 1 and shape[-2] % (swizzle.width * step) == 0
+        phase = self._phase(indices[-2] if is_near else rows, step, swizzle.width)
         return start, tirx.Cast("int32", _turned(indices[-1], phase, swizzle.unit))
 
     def _split_apart(self, pitch: int, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
@@ -84,8 +87,7 @@ class SharedStorage(Storage):
         rows = Layout((*self.layout.digits[:-1], ())).offset(wide)
         start, column = tirx.Cast("int32", _unsigned(0) + rows), wide[-1]
         if swizzle is not None:
-            step, width = _unsigned(swizzle.row // pitch), _unsigned(swizzle.width)
-            phase = tirx.truncmod(tirx.truncdiv(wide[-2], step), width)
+            phase = self._phase(indices[-2], swizzle.row // pitch, swizzle.width)
             column = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
         return start, tirx.Cast("int32", column)
 
@@ -97,11 +99,24 @@ class SharedStorage(Storage):
         near, slab = self.layout.digits[-1]
         rows = Layout((*self.layout.digits[:-1], ())).offset(wide)
         start = rows + tirx.truncdiv(wide[-1], _unsigned(near.size)) * _unsigned(slab.stride)
-        step, width = _unsigned(swizzle.row // near.size), _unsigned(swizzle.width)
-        phase = tirx.truncmod(tirx.truncdiv(wide[-2], step), width)
+        phase = self._phase(indices[-2], swizzle.row // near.size, swizzle.width)
         column = tirx.truncmod(wide[-1], _unsigned(near.size))
         moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
         return tirx.Cast("int32", start), tirx.Cast("int32", moved)
+
+    def _phase(self, row: Expr, step: int, width: int) -> Expr:
+        """Which of ``width`` patterns turns a row, ``step`` rows having each. What a sum adds in whole
+        periods is left out, so that all registers of a thread have one pattern where that is so."""
+        parts = summands(substitute(row, dict(self.sums)))
+        near = [part for part in parts if not _is_in_periods(part, step * width)]
+        if len(near) < len(parts):
+            row = reduce(tirx.Add, near) if near else tirx.const(0, dtype_of(row))
+        return tirx.truncmod(tirx.truncdiv(convert(row, "uint32"), _unsigned(step)), _unsigned(width))
+
+
+def _is_in_periods(part: Expr, period: int) -> bool:
+    factor = int_value(part.b) if isinstance(part, tirx.Mul) else int_value(part)
+    return factor is not None and factor % period == 0
 
 
 def _turned(column: Expr, phase: Expr, unit: int) -> Expr:
@@ -136,7 +151,9 @@ def _shared(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     assert isinstance(stmt.place, tuple)
     assert ctx.pool is not None
     layout = stmt.layout or Layout.row_major(static_shape(stmt.buffer))
-    data = flat_memory(stmt.buffer, layout.size, ctx, "shared.dyn", layout, kind=SharedStorage)
+    data = flat_memory(
+        stmt.buffer, layout.size, ctx, "shared.dyn", layout, kind=partial(SharedStorage, sums=ctx.sums)
+    )
     ctx.places[stmt.buffer] = stmt.place[1]
     return tirx.DeclBuffer(data, data=ctx.pool.ptr_to([stmt.place[1]]))
 

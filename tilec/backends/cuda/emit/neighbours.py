@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from tilec.backends.cuda.emit.context import DeviceContext
 
+#: Elements of 8 bits in a word.
+QUAD = 4
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -57,26 +60,31 @@ class Neighbours:
             value = tirx.reinterpret(unsigned, value)
         return tirx.Cast("uint32", tirx.Cast(unsigned, value) if dtype_of(value) != unsigned else value)
 
-    def together(self, load: TensorLoad, first: int, second: int, size: int) -> Expr | None:
-        """The elements of two iterations as a word of ``size`` bytes, where registers hold them side by side
-        from an even place on."""
-        held = self.vector(load)
+    def run(self, load: TensorLoad, first: int, count: int) -> Expr | None:
+        """The elements of ``count`` iterations as one word, where registers hold them side by side from a
+        multiple of that on."""
+        if first + count > self.width:
+            return None
+        size, held = count * element_bytes(dtype_of(load)), self.vector(load)
         if held is not None:
             tmp, steps = held
-            even = steps[first] % 2 == 0 and steps[second] == steps[first] + 1
+            near = all(steps[first + number] == steps[first] + number for number in range(count))
+            even = near and steps[first] % count == 0
             return bits(size).call(tmp.ptr_to([tirx.const(steps[first], "int32")])) if even else None
         fragment = self.ctx.fragments.get(load.source)
         if fragment is None:
             return None
         places = []
-        for iteration in (first, second):
+        for iteration in range(first, first + count):
             with self.at(iteration):
                 places.append(self.ctx.register(load.source, tuple(load.indices)))
         analyzer = self.ctx.facts.analyzer
-        near = int_value(analyzer.simplify(places[1] - places[0])) == 1
+        apart = [int_value(analyzer.simplify(place - places[0])) for place in places]
         found = analyzer.modular_set(places[0])
-        even = found.coeff % 2 == 0 and found.base % 2 == 0
-        return bits(size).call(fragment.data.ptr_to([places[0]])) if near and even else None
+        even = found.coeff % count == 0 and found.base % count == 0
+        return (
+            bits(size).call(fragment.data.ptr_to([places[0]])) if even and apart == [*range(count)] else None
+        )
 
     def vector(self, load: TensorLoad) -> tuple[Var, tuple[int, ...]] | None:
         """The vector that holds an element, and the number that each iteration has there."""

@@ -19,7 +19,7 @@ from tilec.backends.cuda.analysis.bit_fields import BitField, bit_field, whole_f
 from tilec.backends.cuda.device import packed
 from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED, half_of, halves, pack
 from tilec.backends.cuda.device.moves import BYTES
-from tilec.backends.cuda.emit.neighbours import Neighbours
+from tilec.backends.cuda.emit.neighbours import QUAD, Neighbours
 from tilec.ir.analysis.ranges import SHORT, limits
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.emission.storage import element_bytes
@@ -27,8 +27,10 @@ from tilec.lowering.emission.storage import element_bytes
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-#: `BYTES`'s digits for the low halves of two words, and for two bytes as the low bytes of two halves.
-_LOW_HALVES, _TWO_BYTES = 0x5410, 0x4140
+#: `BYTES`'s digits for the low halves of two words, and for zeros above two bytes.
+_LOW_HALVES, _ZEROS = 0x5410, 0x4040
+#: Bits of a byte.
+_BYTE = 8
 #: The bits of a float16 and of a bfloat16 that count ones above 2**10 and 2**7.
 _COUNTS = {"float16": 10, "bfloat16": 7}
 #: Those of a float32 that count anything from 2**23 on.
@@ -106,7 +108,7 @@ class Pairs(Neighbours):
     def _halves(self, value: Expr, first: int) -> Expr | None:
         """Two 8-bit floats as float16; None for anything else."""
         source = dtype_of(value)
-        near = self._bytes(value, first) if source in SMALL_PAIRED and isinstance(value, TensorLoad) else None
+        near = self.run(value, first, 2) if source in SMALL_PAIRED and isinstance(value, TensorLoad) else None
         return None if near is None else halves(source).call(tirx.Cast("uint16", near))
 
     # ---- float32 ----
@@ -157,15 +159,37 @@ class Pairs(Neighbours):
 
     def _counted(self, field: BitField, first: int) -> Expr | None:
         """Integers as floats: their bits count ones of a power of two, which is taken away."""
-        if self.dtype == "bfloat16" and (field.width, field.signed, field.offset) == (8, True, 0):
-            word = self._bytes(field.load, first)
-            return None if word is None else packed.pair(8, "bf16", 128, (0, 8), True).call(word)
-        if field.width > _COUNTS[self.dtype] or max(-field.low, field.high) > 2 << _COUNTS[self.dtype]:
+        if max(-field.low, field.high) > 2 << _COUNTS[self.dtype]:
             return None
+        whole = self._of_bytes(field, first) if field.width == _BYTE else None
+        if whole is not None or field.width > _COUNTS[self.dtype]:
+            return whole
         word = self._fields(field, first)
         if word is None:
             return None
         return packed.counted(PAIRED[self.dtype], field.width, field.signed, field.offset).call(word)
+
+    def _of_bytes(self, field: BitField, first: int) -> Expr | None:
+        """Integers of 8 bits as floats: one permutation of a word puts two of them where a float counts ones,
+        and one exclusive or turns the signs of four (of two alone, a mask does so with it)."""
+        shifts = [int_value(self.simple(field.shift, first + number)) for number in range(2)]
+        low, high = (-1 if shift is None or shift % _BYTE else shift // _BYTE for shift in shifts)
+        if min(low, high) < 0 or max(low, high) >= QUAD:
+            return None
+        keeps_signs = self.dtype == "bfloat16" and field.signed and not field.offset
+        turns = field.signed and not keeps_signs
+        if self.is_same(field.load, first):
+            word = self.raw(field.load, first)
+        else:
+            near = self._bytes(field.load, first, QUAD if turns and self.dtype == "float16" else 2)
+            if near is None:
+                return None
+            word, low = near
+            high = low + 1
+        if turns:
+            word = tirx.bitwise_xor(word, _word(0x80808080))
+        zero, bits = (128 if field.signed else 0) - field.offset, (_BYTE * low, _BYTE * high)
+        return packed.pair(_BYTE, PAIRED[self.dtype], zero, bits, keeps_signs).call(word)
 
     def _difference(self, value: Expr, first: int) -> Expr | None:
         """What integers are beyond others of as many bits, as zero points are: the power of two above both
@@ -199,12 +223,13 @@ class Pairs(Neighbours):
         """A word with the two numbers at the bottom of its halves, and anything above them."""
         shifts = [self.simple(field.shift, first + number) for number in range(2)]
         apart = self.apart(field.shift, first, first + 1)
-        size = 8 * element_bytes(dtype_of(field.load))
+        size = _BYTE * element_bytes(dtype_of(field.load))
         if self.is_same(field.load, first):
             return self._of_one(field, first, shifts, apart, size)
-        together = self._bytes(field.load, first) if size == 8 and apart == 0 else None
-        if together is not None:
-            spread = BYTES.call(together, _word(0), _word(_TWO_BYTES))
+        near = self._bytes(field.load, first) if apart == 0 else None
+        if near is not None:
+            word, low = near
+            spread = BYTES.call(word, _word(0), _word(_ZEROS | low + 1 << 8 | low))
             return self.right(spread, field.shift, first)
         return self._joined(field, first)
 
@@ -216,7 +241,7 @@ class Pairs(Neighbours):
         low, high = (int_value(shift) for shift in shifts)
         if apart == 16:
             return self.right(element, field.shift, first)
-        if size == 8 and low is not None and high is not None and high + field.width <= 16:
+        if size == _BYTE and low is not None and high is not None and high + field.width <= 16:
             return (tirx.shift_right(element, _word(low)) if low else element) + tirx.shift_left(
                 element, _word(16 - high)
             )
@@ -236,13 +261,20 @@ class Pairs(Neighbours):
         """Two elements of 16 bits."""
         if self.is_same(load, first):
             return self.raw(load, first) * _word(0x10001)
-        near = self.together(load, first, first + 1, 4)
+        near = self.run(load, first, 2)
         words = [self.raw(load, first + number) for number in range(2)]
         return BYTES.call(*words, _word(_LOW_HALVES)) if near is None else near
 
-    def _bytes(self, load: TensorLoad, first: int) -> Expr | None:
-        """Two elements of 8 bits that lie side by side."""
-        return self.together(load, first, first + 1, 2)
+    def _bytes(self, load: TensorLoad, first: int, least: int = 2) -> tuple[Expr, int] | None:
+        """A word of at least so many elements of 8 bits, in which two lie side by side, and which of its
+        bytes the first one is."""
+        if element_bytes(dtype_of(load)) != 1:
+            return None
+        for count in (QUAD, 2):
+            word = self.run(load, first - first % count, count) if count >= least else None
+            if word is not None:
+                return word, first % count
+        return None
 
 
 def _turned(pair: Expr) -> Expr:

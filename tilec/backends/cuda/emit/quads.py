@@ -15,15 +15,13 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.bit_fields import BitField, bit_field
 from tilec.backends.cuda.device.packed import spread
-from tilec.backends.cuda.emit.neighbours import Neighbours
+from tilec.backends.cuda.emit.neighbours import QUAD, Neighbours
 from tilec.ir.exprs import dtype_of
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-#: Elements of a word.
-QUAD = 4
 _WIDTHS = (1, 2, 4)
 
 

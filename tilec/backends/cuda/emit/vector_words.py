@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.backends.cuda.analysis.bit_fields import BYTES
 from tilec.backends.cuda.device.floats import PAIRED
+from tilec.backends.cuda.emit.neighbours import QUAD
 from tilec.backends.cuda.emit.pairs import Pairs
-from tilec.backends.cuda.emit.quads import QUAD, Quads
+from tilec.backends.cuda.emit.quads import Quads
 from tilec.backends.cuda.emit.vector_scope import VectorScope
 from tilec.ir.exprs import inlined, reads
 from tilec.ir.nodes import Atomic, Store
