@@ -41,9 +41,10 @@ def word(B, i, j):
 @pytest.mark.parametrize(
     ("value", "stored", "dtype", "called"),
     [
-        (lambda B, s, i, j: B[i, j].astype("float16"), "int8", "float16", "counted_f16_s8_0"),
+        (lambda B, s, i, j: B[i, j].astype("float16"), "int8", "float16", "pair8_f16_128_16_24"),
         (lambda B, s, i, j: B[i, j].astype("float16") * s[i], "uint8", "float16", "scaled_f16"),
         (lambda B, s, i, j: B[i, j].astype("bfloat16"), "int8", "bfloat16", "pair8_bf16_128_0_8"),
+        (lambda B, s, i, j: B[i, j].astype("bfloat16") - 7, "uint8", "bfloat16", "pair8_bf16_7_16_24"),
         (lambda B, s, i, j: nibble(B, i, j).astype("float16"), "uint8", "float16", "counted_f16_u4_0"),
         (
             lambda B, s, i, j: (nibble(B, i, j).astype("int8") - T.int8(8)).astype("bfloat16") * s[i],
@@ -90,7 +91,6 @@ def test_neighbours_are_made_together(value, stored, dtype, called):
         (lambda B, s, i, j: B[i, j].astype("float16"), "int8", "float16", "sm_80"),
         (lambda B, s, i, j: (B[i, j].astype("float16") - s[i]) * s[i], "int8", "float16", "sm_90a"),
         (lambda B, s, i, j: B[i, j].astype("float16") * s[i] * s[i], "int8", "float16", "sm_90a"),
-        (lambda B, s, i, j: B[i, j].astype("bfloat16"), "uint8", "bfloat16", "sm_90a"),  # 8 bits hold 7
         (lambda B, s, i, j: B[i, j].astype("float16"), "int16", "float16", "sm_90a"),
         (
             lambda B, s, i, j: (nibble(B, i, j) - nibble(B, 0, j)).astype("float16"),
