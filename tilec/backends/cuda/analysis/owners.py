@@ -43,6 +43,9 @@ Rest: TypeAlias = "tuple[str, tuple[Var, ...]]"
 #: Per dimension what the variables that index it spread, and what it is moved by.
 Owner: TypeAlias = "tuple[tuple[Spread, Rest], ...]"
 
+#: Numbers that no index reaches: what a type alone says is no bound.
+_ENDLESS = 1 << 31 - 1
+
 
 @dataclass(frozen=True)
 class Known:
@@ -62,12 +65,19 @@ class Known:
 
     def within(self, value: Expr, size: int) -> bool:
         """Whether a value is known to lie between 0 and ``size``, that excluded."""
-        analyzer = Analyzer()
+        found = self.bound(value)
+        return found is not None and found[0] >= 0 and found[1] < size
+
+    def bound(self, value: Expr, ranges: Mapping[Var, Range] | None = None) -> tuple[int, int] | None:
+        """Between which numbers a value lies, both included, where variables lie in ``ranges``; None where
+        nothing says it."""
+        analyzer, ends = Analyzer(), {**self.ends, **(ranges or {})}
         for var in variables_of([value]):
-            if var in self.ends:
-                analyzer.bind(var, self.ends[var])
+            if var in ends:
+                analyzer.bind(var, ends[var])
         found = analyzer.const_int_bound(value)
-        return bool(found.min_value >= 0 and found.max_value < size)
+        low, high = int(found.min_value), int(found.max_value)
+        return (low, high) if low > -_ENDLESS and high < _ENDLESS else None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.owners import Each, Known, Owner, owner
+from tilec.backends.cuda.analysis.reach import Box, are_apart, reach, widened
 from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.analysis.turns import Turn
 from tilec.backends.cuda.nodes import (
@@ -62,14 +63,24 @@ class Owners:
     def use(self, item: Access, loop: ThreadLoop | None = None) -> Use:
         """An access by a loop; without one, by threads one by one."""
         among = loop or self.each
-        found = None if among is None else owner(item, among, self.warps, self.known)
-        return Use(item.buffer, None if found is None else (self.span, found), self._turn(item.indices))
+        if among is None:
+            return Use(item.buffer, turn=self._turn(item.indices))
+        found = owner(item, among, self.warps, self.known)
+        box = reach(item, among, self.known)
+        return Use(item.buffer, None if found is None else (self.span, found), self._turn(item.indices), box)
 
     def part(self, region: Region) -> Use:
         """A part of a buffer, which threads touch together."""
         extents = zip(region.start, region.extent, strict=True)
         single = (start if int_value(extent) == 1 else None for start, extent in extents)
-        return Use(region.buffer, turn=self._turn(single))
+        return Use(region.buffer, turn=self._turn(single), box=self._box(region))
+
+    def _box(self, region: Region) -> Box:
+        sizes = map(int_value, region.extent)
+        return tuple(
+            None if size is None else widened(self.known.bound(start), size - 1)
+            for start, size in zip(region.start, sizes, strict=True)
+        )
 
     def _turn(self, indices: Iterable[Expr | None]) -> Turn | None:
         return Turn.of(indices, self.known.names, self.trips) if self.trips else None
@@ -82,11 +93,13 @@ class Owners:
 @dataclass(frozen=True)
 class Use:
     """A buffer that a statement touches; ``owner`` where one thread alone touches each of its elements,
-    ``turn`` where they are those of a version that trips of a loop take in turns."""
+    ``turn`` where they are those of a version that trips of a loop take in turns, ``box`` between which
+    numbers their indices lie."""
 
     buffer: Var
     owner: tuple[Span | None, Owner] | None = None
     turn: Turn | None = None
+    box: Box = ()
 
     def clashes(self, other: Use) -> bool:
         """Whether different threads may touch the same element."""
@@ -95,7 +108,9 @@ class Use:
         return self.owner is None or self.owner != other.owner
 
     def _is_apart(self, other: Use) -> bool:
-        return self.turn is not None and other.turn is not None and self.turn.differs(other.turn)
+        if self.turn is not None and other.turn is not None and self.turn.differs(other.turn):
+            return True
+        return are_apart(self.box, other.box)
 
     def behind(self, trip: Var, step: int | None) -> Use:
         """The use, told by the next trip of a loop that counts by ``step``; without one, by no trip."""

@@ -1,0 +1,46 @@
+"""How far accesses of shared and global memory reach: between which numbers each of their indices lies.
+
+What one loop does to columns 0 to 63 and another to columns 64 to 127 are different elements, whichever
+threads have them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from tvm import tirx
+from tvm.ir import Range
+
+from tilec.backends.cuda.analysis.owners import Each, Known, spelled
+
+if TYPE_CHECKING:
+    from tilec.backends.cuda.nodes import ThreadLoop
+    from tilec.lowering.analysis.accesses import Access
+
+#: The first and the last number of an index.
+Ends: TypeAlias = "tuple[int, int] | None"
+#: Those of each index of an access; None where they are not known.
+Box: TypeAlias = "tuple[Ends, ...]"
+
+
+def reach(item: Access, loop: ThreadLoop | Each, known: Known) -> Box:
+    """The box of what an access in ``loop`` names over all iterations."""
+    ranges = {
+        var: Range(tirx.const(0, var.ty.dtype), tirx.const(extent, var.ty.dtype))
+        for var, extent in zip(loop.vars, loop.extents, strict=True)
+    }
+    indices = [spelled(index, known.names) for index in item.indices]
+    if isinstance(loop, Each):
+        indices = [loop.digits.spell(index) for index in indices]
+    return tuple(known.bound(index, ranges) for index in indices)
+
+
+def widened(ends: Ends, more: int) -> Ends:
+    """Numbers from those of ``ends`` to ``more`` beyond them."""
+    return None if ends is None else (ends[0], ends[1] + more)
+
+
+def are_apart(first: Box, other: Box) -> bool:
+    """Whether no element is in both boxes."""
+    pairs = zip(first, other, strict=False)
+    return any(a and b and (a[1] < b[0] or b[1] < a[0]) for a, b in pairs)
