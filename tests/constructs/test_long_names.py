@@ -192,3 +192,28 @@ def test_integers_that_are_chosen_by_choices():
                 B[i] = nested(A, i)
 
     agree(main, np.random.default_rng(6).integers(0, 7, (32, LINKS)).astype(np.int32))
+
+
+def test_functions_of_functions_in_one_side_of_a_choice():
+    """By a name, and written into it; the other side reads what the choice guards."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((7, 3), "float32"), At: T.Tensor((7,), "int32"), Y: T.Tensor((7,), "float32"),
+        Z: T.Tensor((7,), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=1):
+            for i in T.serial(7):
+                x, y, z = X[i, 0] + 1, X[i, 1] + 1, X[i, 2] + 1
+                m = T.max(T.max(x, y), z)
+                total = T.log(T.exp(x - m) + T.exp(y - m) + T.exp(z - m)) + m
+                Y[i] = T.if_then_else(At[i] >= 0, total * T.tanh(X[At[i], 0]), -T.infinity("float32"))
+                Z[i] = T.if_then_else(At[i] < 0, X[i, 0], T.log(T.exp(T.sin(T.tanh(X[At[i], 1])))))
+
+    x = np.random.default_rng(0).standard_normal((7, 3)).astype("float32")
+    at = np.array([3, -1, 0, 6, -5, 2, 2], dtype="int32")
+    totals = np.log(np.exp(x + 1).sum(1)) * np.tanh(x[at, 0])
+    agree(
+        main, x, at,
+        expected=[np.where(at >= 0, totals, -np.inf), np.where(at < 0, x[:, 0], np.sin(np.tanh(x[at, 1])))],
+    )  # fmt: skip

@@ -46,7 +46,9 @@ def _refuse_atomic(stmt: Atomic) -> None:
         raise refused(f"atomics of {dtype}", ATOMICS)
     if stmt.order != "relaxed":
         raise refused(
-            f'atomics of the order "{stmt.order}"', "Metal's atomics are relaxed", "leave the order out"
+            f'atomics of the order "{stmt.order}"',
+            "Metal's atomics are relaxed",
+            'give memory_order="relaxed"',
         )
 
 

@@ -34,21 +34,24 @@ if TYPE_CHECKING:
 _OVERFLOW = re.compile("exceeds range|exceeds maximum|negative uint")
 
 
-def with_names_kept(run: Callable[[Any], tvm.IRModule]) -> tvm.IRModule:
-    """What ``run`` makes with a pass that keeps long names, or those of conditions, too."""
+def with_names_kept(
+    run: Callable[[Any], tvm.IRModule], dear: Callable[[Expr], bool] = lambda value: False
+) -> tvm.IRModule:
+    """What ``run`` makes with a pass that keeps long names and those of ``dear`` values, or those of
+    conditions, too."""
     try:
-        return run(_keep_names())
+        return run(_keep_names(dear))
     except BEYOND_TYPE as problem:
         if _OVERFLOW.search(str(problem)) is None:
             raise
         import tvm
 
-        passes = [hide_numbers(), _keep_names(conditions=True)]
+        passes = [hide_numbers(), _keep_names(lambda value: dear(value) or dtype_of(value) == "bool")]
         return show_numbers()(run(tvm.transform.Sequential(passes)))
 
 
-def _keep_names(*, conditions: bool = False) -> Any:
-    """The pass of functions of TVM that keeps long names, and those of ``conditions``."""
+def _keep_names(dear: Callable[[Expr], bool]) -> Any:
+    """The pass of functions of TVM that keeps long names, and those of ``dear`` values."""
 
     def rewrites(_function: tirx.PrimFunc) -> list[Rewrite]:
         names = LongNames()
@@ -56,20 +59,24 @@ def _keep_names(*, conditions: bool = False) -> Any:
         def bind(stmt: tirx.Bind) -> tirx.Stmt:
             if next(loads(stmt.value), None) is not None:
                 return stmt
-            long = names.has(stmt.var, stmt.value) or (conditions and dtype_of(stmt.value) == "bool")
-            return _kept(stmt) if long else stmt
+            return _kept(stmt) if names.has(stmt.var, stmt.value) or dear(stmt.value) else stmt
 
         return [(tirx.Bind, bind)]
 
     return body_pass("KeepLongNames", rewrites)
 
 
-def in_array(var: Var, value: Expr, scope: str = "global") -> tuple[list[tirx.Stmt], Expr]:
-    """The statements that store ``value`` to an array with the name of ``var``, and what reads it there."""
+def array_of(name: str, value: Expr, scope: str = "global") -> tuple[tirx.Buffer, Expr]:
+    """The array that holds a value like ``value``, and the place of it all."""
     dtype, _, _ = str(value.ty.dtype).partition("x")
     lanes = lanes_of(value)
-    array = tirx.decl_buffer((lanes,), dtype, name=str(var.name), scope=scope)
-    place = tirx.Ramp(tirx.const(0), tirx.const(1), lanes) if lanes > 1 else tirx.const(0)
+    array = tirx.decl_buffer((lanes,), dtype, name=name, scope=scope)
+    return array, tirx.Ramp(tirx.const(0), tirx.const(1), lanes) if lanes > 1 else tirx.const(0)
+
+
+def in_array(var: Var, value: Expr, scope: str = "global") -> tuple[list[tirx.Stmt], Expr]:
+    """The statements that store ``value`` to an array with the name of ``var``, and what reads it there."""
+    array, place = array_of(str(var.name), value, scope)
     stored = [tirx.AllocBuffer(array), tirx.BufferStore(array, value, [place])]
     return stored, tirx.BufferLoad(array, [place])
 

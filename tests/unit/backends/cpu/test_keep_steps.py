@@ -1,4 +1,5 @@
-"""The steps of functions, and names inside of values, get arrays; all other statements stay as they are."""
+"""The steps of functions, and names inside of values, get arrays, choices of functions branches; all other
+statements stay as they are."""
 
 from __future__ import annotations
 
@@ -36,3 +37,13 @@ def test_functions_and_names_get_arrays(value: tirx.Expr) -> None:
     assert isinstance(steps[0], tirx.AllocBuffer)
     assert "exp" not in str(last.value)
     assert not isinstance(last.value, tirx.Let)
+
+
+def test_a_choice_of_functions_becomes_a_branch_that_has_their_steps() -> None:
+    deep = tirx.log(tirx.exp(tirx.sin(tirx.tanh(ELEMENT))))
+    array, branch, last = kept(tirx.if_then_else(ELEMENT > 0, deep, ELEMENT) + tirx.const(1.0))
+    assert isinstance(array, tirx.AllocBuffer)
+    assert isinstance(branch, tirx.IfThenElse)
+    assert isinstance(branch.then_case, tirx.SeqStmt)
+    assert isinstance(branch.else_case, tirx.BufferStore)
+    assert not any(name in str((branch, last)) for name in ("log(", "exp(", "sin(", "tanh("))

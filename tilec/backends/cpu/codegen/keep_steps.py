@@ -3,6 +3,10 @@ quotients by run-time values are such, too.
 
     y = tanh(x) + 1    ->    a = array(1); a[0] = clamp(x); b = array(1); b[0] = a[0] * a[0]; ..; y = .. + 1
 
+A choice of which one side has such steps becomes a branch, in which that side has them:
+
+    y = if_then_else(c, tanh(x), 0)    ->    r = array(1); if c: a = array(1); ..; r[0] = ..  else: r[0] = 0
+
 Names inside of an expression would do but for TVM's analyzer, which puts the value of each name into all that
 it simplifies: for functions of functions and quotients of quotients that takes exponential time, and memory.
 """
@@ -15,13 +19,14 @@ from tvm import tirx
 from tvm.ir import Call, Var
 
 from tilec.backends.cpu.math import expanded, is_expanded
-from tilec.ir.exprs import operands, over
+from tilec.ir.exprs import operands, over, walk
 from tilec.lowering.analysis.facts import has_quotient
 from tilec.lowering.emission.body_passes import body_pass
-from tilec.lowering.emission.long_names import in_array
+from tilec.lowering.emission.long_names import array_of, in_array
+from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tvm.ir import Expr
 
@@ -77,16 +82,22 @@ def _has_steps(part: Expr | tirx.Stmt) -> bool:
     return bool(found)
 
 
-class _Steps:
-    """Rewrites one value; ``made`` are the statements in front of it."""
+def has_functions(value: Expr) -> bool:
+    """Whether a value has functions that become arithmetic."""
+    return any(isinstance(node, Call) and is_expanded(node) for node in walk(value))
 
-    def __init__(self) -> None:
+
+class _Steps:
+    """Rewrites one value; ``made`` are the statements in front of it, ``held`` what the names around it
+    are."""
+
+    def __init__(self, held: Mapping[Var, Expr] | None = None) -> None:
         self.made: list[tirx.Stmt] = []
-        self._held: dict[Var, Expr] = {}
+        self._held: dict[Var, Expr] = dict(held or {})
 
     def before(self, stmt: tirx.Stmt) -> tirx.Stmt:
         """The statement behind its steps."""
-        return tirx.SeqStmt([*self.made, stmt])
+        return tirx.SeqStmt([*self.made, stmt]) if self.made else stmt
 
     def value(self, expr: Expr) -> Expr:
         """The value without names of its own, but in what it may not evaluate."""
@@ -95,10 +106,27 @@ class _Steps:
         if isinstance(expr, tirx.Let):
             self._held[expr.var] = self.held(expr.var, self.value(expr.value))
             return self.value(expr.body)
-        lazy = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in _LAZY
-        made = _mapped(expr, self._inside if lazy else self.value)
+        if isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in _LAZY:
+            return self._chosen(expr)
+        made = _mapped(expr, self.value)
         arithmetic = expanded(made) if isinstance(made, Call) else None
         return made if arithmetic is None else self.value(arithmetic)
+
+    def _chosen(self, choice: Call) -> Expr:
+        """The value of a choice: of a branch where one of its sides has functions."""
+        test, *sides = choice.args
+        if lanes_of(test) > 1 or not any(map(has_functions, sides)):
+            return _mapped(choice, self._inside)
+        array, place = array_of("chosen", choice)
+        branch = tirx.IfThenElse(self.value(test), *(self._side(side, array, place) for side in sides))
+        self.made += [tirx.AllocBuffer(array), branch]
+        return tirx.BufferLoad(array, [place])
+
+    def _side(self, value: Expr, array: tirx.Buffer, place: Expr) -> tirx.Stmt:
+        """The store of one side's value, behind its own steps."""
+        steps = _Steps(self._held)
+        stored = steps.value(value)
+        return steps.before(tirx.BufferStore(array, stored, [place]))
 
     def _inside(self, expr: Expr) -> Expr:
         """A part of a choice: its own steps stay where they are."""

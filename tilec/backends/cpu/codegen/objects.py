@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from tilec.targets import Target
 
 if TYPE_CHECKING:
     import tvm
+    from tvm.ir import Expr
 
     from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
@@ -132,12 +133,13 @@ def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
 
 
 def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
+    from tilec.backends.cpu.codegen.keep_steps import has_functions
     from tilec.backends.cpu.codegen.open_tests import open_tests
     from tilec.backends.cpu.math import register
 
     register()
     passes = [*_passes(), open_tests()] if target.vector_bits == 512 else _passes()
-    return _through(passes, _with_imported(lowered, target), target, symbol_prefix)
+    return _through(passes, _with_imported(lowered, target), target, symbol_prefix, has_functions)
 
 
 def _with_imported(lowered: LoweredKernel, target: Target) -> LoweredKernel:
@@ -153,8 +155,13 @@ def _with_imported(lowered: LoweredKernel, target: Target) -> LoweredKernel:
 
 
 def _through(
-    passes: Sequence[Any], lowered: LoweredKernel, target: Target, symbol_prefix: str
+    passes: Sequence[Any],
+    lowered: LoweredKernel,
+    target: Target,
+    symbol_prefix: str,
+    dear: Callable[[Expr], bool] = lambda value: False,
 ) -> tvm.IRModule:
+    """All launches after ``passes``; names of ``dear`` values are kept."""
     import tvm
 
     from tilec.lowering.emission.long_names import with_names_kept
@@ -165,7 +172,7 @@ def _through(
     module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
     try:
         with native, tvm.transform.PassContext(opt_level=3):
-            return with_names_kept(lambda names: tvm.transform.Sequential([names, *passes])(module))
+            return with_names_kept(lambda names: tvm.transform.Sequential([names, *passes])(module), dear)
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
 
