@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, elaborated, numbers
 
 import tilec.language as T
 from tilec.backends.cuda.nodes import Sync
 from tilec.backends.pipeline import lower
 from tilec.errors import UnsupportedError
-from tilec.ir.nodes import If, While, walk
+from tilec.ir.nodes import For, If, While, walk
 from tilec.targets import parse_target
 
 X = np.random.default_rng(0).integers(-5, 6, 128).astype(np.int32)
@@ -220,3 +220,105 @@ def test_authors_with_barriers_are_trusted_where_elements_are_not_known(placed, 
     made = lower(elaborated(main, (x,), None, {}, {}), parse_target("sm_80"))
     loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, While)]
     assert sum(isinstance(stmt, Sync) for stmt in walk(loops[-1].body)) == added
+
+
+@T.macro
+def columns_behind(S, tx, k):
+    for j in T.serial(k + 1, 16):
+        if tx > k and j <= tx:
+            S[tx, j] -= S[tx, k] * S[j, k]
+
+
+@T.macro
+def columns_behind_of_some(S, tx, k):
+    if tx > k:
+        for j in T.serial(k + 1, 16):
+            if j <= tx:
+                S[tx, j] -= S[tx, k] * S[j, k]
+
+
+@T.macro
+def column_of_all(S, tx, k):
+    for j in T.serial(k, 16):
+        if tx > k and j <= tx:
+            S[tx, j] -= S[tx, k] * S[j, k]
+
+
+@pytest.mark.parametrize(
+    ("step", "inside"), [(columns_behind, 0), (columns_behind_of_some, 0), (column_of_all, 1)]
+)
+def test_trips_over_columns_behind_the_one_that_they_read_need_no_barrier(step, inside):
+    """A step of Cholesky's: who reads column k waits in front of the loop that writes those from k + 1 on."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 16), "float32"), L: T.Tensor((64, 16), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((64, 17), "float32")
+            for j in T.serial(16):
+                S[tx, j] = A[tx, j]
+            for k in T.serial(4):
+                if tx > k:
+                    S[tx, k] = S[tx, k] * 0.5
+                step(S, tx, k)
+            for j in T.serial(16):
+                L[tx, j] = S[tx, j]
+
+    made = lower(elaborated(main, (numbers(64, 16),), None, {}, {}), parse_target("sm_80"))
+    loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, For)]
+    (innermost,) = [loop for loop in loops if str(loop.var.name).startswith("j") and "k" in str(loop.start)]
+    assert sum(isinstance(stmt, Sync) for stmt in walk(innermost.body)) == inside
+    if not inside:
+        agree(main, numbers(64, 16), targets=("sm_80",))
+
+
+def test_places_that_a_counter_hands_out_need_no_barrier_from_trip_to_trip():
+    @T.prim_func
+    def main(X: T.Tensor((500,), "int32"), H: T.Tensor((16,), "int32"), Y: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            found, count = T.alloc_shared((500,), "int32"), T.alloc_shared((1,), "int32")
+            counts = T.alloc_shared((16,), "int32")
+            total = T.alloc_var("int32")
+            if tx < 16:
+                counts[tx] = 0
+            if tx == 0:
+                count[0] = 0
+            for i in T.serial(4):
+                if i * 128 + tx < 500:
+                    T.atomic_add(counts[X[i * 128 + tx] % 16], 1)
+                    if X[i * 128 + tx] > 20:
+                        place = T.atomic_add(count[0], 1, return_prev=True)
+                        found[place] = X[i * 128 + tx]
+            for i in T.serial(4):
+                if i * 128 + tx < count[0]:
+                    total += found[i * 128 + tx]
+            if tx < 16:
+                H[tx] = counts[tx]
+            T.atomic_add(Y[0], total)
+            if tx == 0:
+                Y[1] = count[0]
+
+    x = np.random.default_rng(0).integers(0, 40, 500).astype(np.int32)
+    kept = x[x > 20]
+    expected = [np.bincount(x % 16, minlength=16), np.array([kept.sum(), len(kept)])]
+    agree(main, x, np.zeros(2, np.int32), expected=expected, targets=("cpu", "sm_80"))
+    made = lower(elaborated(main, (x, np.zeros(2, np.int32)), None, {}, {}), parse_target("sm_80"))
+    loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, For)]
+    assert not any(isinstance(stmt, Sync) for loop in loops for stmt in walk(loop.body))
+
+
+def test_one_thread_after_another_leaves_what_does_not_depend_on_it():
+    """The value is the same for all threads, the trip in which one of them stores it is not."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int32"), Y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((1,), "int32")
+            for k in T.serial(64):
+                if tx == 63 - k:
+                    S[0] = k + X[0]
+            Y[tx] = S[0]
+
+    agree(main, X[:64], expected=np.full(64, 63 + X[0]), targets=("cpu", "sm_80"))

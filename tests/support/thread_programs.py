@@ -219,11 +219,15 @@ class ThreadProgram:
 class MeetingProgram(ThreadProgram):
     """One kernel whose threads touch each other's elements in branches that only some of them take, also in
     loops and branches there that all of these take, under conditions on shared memory. Lanes exchange
-    nothing where some stay away, and nothing depends on which thread comes first."""
+    nothing where some stay away, and nothing depends on which thread comes first. ``more``: kinds of steps
+    beside those of all."""
+
+    more: tuple[str, ...] = ()
 
     def _steps(self, depth: int, count: int, meets: bool, shares: bool, loop: bool) -> None:
         for _ in range(count):
             kinds = ["own", "read", "bits", "name", "branch", "branch", "share", "share", "two", "loop"]
+            kinds += self.more
             kinds += (
                 ["sync", "tile", "vote", "reduce", "choose", "repeat", "lane"] if meets else ["both", "turn"]
             )
@@ -283,3 +287,19 @@ class MeetingProgram(ThreadProgram):
             self._add(depth + 1, f"if L[bx] == {name}:")
             self._add(depth + 2, self.random.choice(["break", "continue"]))
         self._add(depth + 1, f"b = (b + S[{self._place()}]) % 999")
+
+
+class TripProgram(MeetingProgram):
+    """One kernel with loops of all in which threads store or update something in trips of their own, too."""
+
+    more = ("trips", "trips")
+
+    def _trips(self, depth: int, *_: bool) -> None:
+        name, place, draw = self._fresh("z"), self.random.randint(0, self.count - 1), self.random.choice
+        conds = ["tx == (5 * {0} + {1}) % T_", "tx == {1} - {0}", "(tx + {0}) % 9 == 0", "tx > {0}"]
+        stores = ["S[{1}] = {0} + 3", "S[({0} + {1}) % T_] = {0} * 3"]
+        updates = ["T.atomic_add(H[{0}], tx % 3)", "T.atomic_max(S[{1}], tx)"]
+        self._add(depth, f"for {name} in T.serial({draw(['4', '6', 'L[bx]'])}):")
+        self._add(depth + 1, f"if {draw([*conds, 'X[bx, tx] > {0}'])}:".format(name, place))
+        self._add(depth + 2, draw([*stores, *updates]).format(name, place))
+        self._add(depth, f"a = (a + S[{place}]) % 997")

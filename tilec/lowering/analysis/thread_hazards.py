@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from tvm import sym, tirx
+from tvm.ir import Range
 
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.exprs import dtype_of, inlined, loads, same, substitute, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, uses
 from tilec.ir.nodes import (
     LOOPS,
     Alloc,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 _MEETING = ("shared", "local.fragment", "global")
 #: Elements whose owners are counted, at most.
 _MOST = 1 << 18
+#: Trips of a loop, at most.
+_FAR = 1 << 30
 #: What threads do each for itself.
 _PLAIN = (*LOOPS, Alloc, Bind, Break, Continue, If, Store)
 #: Conditions around a place -> whether the threads that come there need no others to wait for them.
@@ -75,6 +78,7 @@ class Hazards:
     def __init__(self, grid: ThreadGrid, body: Block, uniform: Uniformity, trusts: bool = False) -> None:
         self._grid, self._trusts = grid, trusts
         self.values = pure_names(body)
+        self._upward = _upward(body)
         self._handed_out = [
             stmt.prev for stmt in walk(body) if isinstance(stmt, Atomic) and stmt.prev is not None
         ]
@@ -106,7 +110,7 @@ class Hazards:
                     yield Access(load.source, tuple(load.indices), "read", ranges, taken)
         if isinstance(stmt, (Store, Atomic)) and _meets(stmt.buffer):
             how = "write" if isinstance(stmt, Store) else stmt.kind
-            alike = isinstance(stmt, Store) and not self._uniform.varies(stmt.value, *stmt.indices)
+            alike = isinstance(stmt, Store) and not self._uniform.varies(stmt.value, *stmt.indices, *conds)
             slot = any(uses(inlined(index, self.values), self._handed_out) for index in stmt.indices)
             yield Access(stmt.buffer, stmt.indices, how, ranges, taken, alike, slot)
         inside = {**ranges, **_moving(stmt)}
@@ -124,6 +128,11 @@ class Hazards:
         return any(self._within(block) for block in children(stmt)) or (
             isinstance(stmt, LOOPS) and self._carried(stmt)
         )
+
+    def anywhere(self, stmt: Stmt, conds: tuple[Expr, ...] = ()) -> bool:
+        """Whether threads meet inside of a statement at any depth."""
+        deeper = (self.anywhere(inner, (*conds, *own)) for block, own in sides(stmt) for inner in block)
+        return self.inside(stmt, conds, self.is_alone) or any(deeper)
 
     def _in_branch(self, stmt: If, conds: tuple[Expr, ...], free: Free) -> bool:
         if self.is_alone(conds):
@@ -179,7 +188,9 @@ class Hazards:
         hows = {one.how, other.how}
         if one is other or "write" not in hows or not hows <= {"read", "write"}:
             return False
-        if one.is_alike or other.is_alike or self._places(one) is None or self._places(other) is None:
+        if one.is_alike or other.is_alike:
+            return False
+        if any(place is None for access in (one, other) for place in self._places(access)):
             return False
         return self._conflict(one, other)
 
@@ -188,17 +199,52 @@ class Hazards:
             return False
         if (one.threads | other.threads).sum() <= 1 or (one.is_slot and other.is_slot):
             return False
-        return not self._own(one, other)
+        return not (self._own(one, other) or self._is_apart(one, other))
+
+    def _is_apart(self, one: Access, other: Access) -> bool:
+        """Whether an axis tells the elements of both apart, whichever threads touch them: column k, and those
+        of a loop from k + 1 on."""
+        return any(
+            self._is_below(one, first, other, second) or self._is_below(other, second, one, first)
+            for first, second in zip(one.indices, other.indices, strict=True)
+        )
+
+    def _is_below(self, one: Access, low: Expr, other: Access, high: Expr) -> bool:
+        """Whether index ``low`` of one access is known to be less than ``high`` of another one, whose loops
+        may be in another trip."""
+        most, least = self._bound(one, low, is_last=True), self._bound(other, high, is_last=False)
+        if most is None or least is None:
+            return False
+        return bool(self._analyzer.const_int_bound(self._analyzer.simplify(least - most)).min_value > 0)
+
+    def _bound(self, access: Access, index: Expr, *, is_last: bool) -> Expr | None:
+        """An index by how far the loops of an access are behind their first trips, or in front of their last
+        ones; None for one that threads or elements decide."""
+        index = inlined(index, self.values)
+        for var in reversed([var for var in access.ranges if var in self._upward]):
+            first, end = self._upward[var]
+            away = tirx.Var("away", dtype_of(var))
+            self._analyzer.bind(away, Range(*(tirx.const(number, dtype_of(var)) for number in (0, _FAR))))
+            trip = end - 1 - away if is_last else first + away
+            index = inlined(substitute(index, {var: trip}), self.values)
+        if uses(index, {*self._grid.vars, *access.ranges}) or self._uniform.varies(index):
+            return None
+        return None if next(loads(index), None) is not None else index
 
     def _own(self, one: Access, other: Access) -> bool:
-        """Whether every element that both touch is touched by one thread alone."""
-        first, second = self._places(one), self._places(other)
-        if first is None or second is None:
-            return self._trusts
-        if not all(same(a, b) for a, b in zip(first[1], second[1], strict=True)):
-            return self._trusts
+        """Whether every element that both touch is touched by one thread alone: the axes that are known tell
+        whose it is."""
+        axes = list(zip(self._places(one), self._places(other), strict=True))
+        known = [(a[0], b[0]) for a, b in axes if a is not None and b is not None and same(a[1], b[1])]
+        whole = len(known) == len(axes)
+        return self._tell_owners(one, other, known) or (self._trusts and not whole)
+
+    def _tell_owners(self, one: Access, other: Access, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> bool:
+        """Whether indices along some axes, by thread and trip, tell the thread."""
+        if not axes:
+            return False
         parts, owners = [], []
-        for access, (places, _) in ((one, first), (other, second)):
+        for access, places in zip((one, other), zip(*axes, strict=True), strict=True):
             chosen = np.stack(places, axis=-1)[access.threads]
             threads = np.flatnonzero(access.threads)[:, None]
             parts.append(chosen.reshape(-1, len(places)))
@@ -209,26 +255,25 @@ class Hazards:
         np.minimum.at(lowest, element.reshape(-1), owner)
         return bool((lowest[element.reshape(-1)] == owner).all())
 
-    def _places(self, access: Access) -> tuple[list[np.ndarray], list[Expr]] | None:
+    def _places(self, access: Access) -> list[tuple[np.ndarray, Expr] | None]:
         """By axis, the part of the index that threads and inner loops decide, by thread; and the rest. None
         where they do not come apart."""
         ranges = {var: span for var, span in access.ranges.items() if span is not None}
         if self._grid.count * prod(len(span) for span in ranges.values()) > _MOST:
-            return None
+            return [None] * len(access.indices)
+        return [self._place(index, access, ranges) for index in access.indices]
+
+    def _place(
+        self, index: Expr, access: Access, ranges: Mapping[Var, range]
+    ) -> tuple[np.ndarray, Expr] | None:
         moving = {*self._grid.vars, *access.ranges}
-        places, rest = [], []
-        for index in access.indices:
-            parts = list(_terms(self._analyzer.simplify(inlined(index, self.values))))
-            moves = [uses(part, moving) or isinstance(part, tirx.IntImm) for part in parts]
-            still = [part for part, moved in zip(parts, moves, strict=True) if not moved]
-            if self._uniform.varies(*still) or any(next(loads(part), None) is not None for part in still):
-                return None
-            found = self._grid.values(_sum(list(compress(parts, moves))), ranges)
-            if found is None:
-                return None
-            places.append(found)
-            rest.append(_sum(still))
-        return places, rest
+        parts = list(_terms(self._analyzer.simplify(inlined(index, self.values))))
+        moves = [uses(part, moving) or isinstance(part, tirx.IntImm) for part in parts]
+        still = [part for part, moved in zip(parts, moves, strict=True) if not moved]
+        if self._uniform.varies(*still) or any(next(loads(part), None) is not None for part in still):
+            return None
+        found = self._grid.values(_sum(list(compress(parts, moves))), ranges)
+        return None if found is None else (found, _sum(still))
 
 
 def loop_of_some(stmt: Stmt) -> UnsupportedError:
@@ -257,6 +302,12 @@ def pure_names(body: Block) -> dict[Var, Expr]:
             if not any(True for _ in loads(value)):
                 found[stmt.var] = value
     return found
+
+
+def _upward(body: Block) -> dict[Var, tuple[Expr, Expr]]:
+    """From where the loops of a block count upwards, and what they stay below."""
+    loops = (stmt for stmt in walk(body) if isinstance(stmt, For))
+    return {loop.var: (loop.start, loop.stop) for loop in loops if (int_value(loop.step) or 0) > 0}
 
 
 def _moving(stmt: Stmt) -> dict[Var, range | None]:

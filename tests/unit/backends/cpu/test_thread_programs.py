@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from breadth import parametrized
 from compiled import Library
-from thread_programs import MeetingProgram, ThreadProgram
+from thread_programs import MeetingProgram, ThreadProgram, TripProgram
 
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
@@ -26,6 +26,8 @@ LONG = 15
 EMULATED = (0, 1, 2, 4, 5, 6, 26, 97, 99, 101, 106)
 #: Of `MeetingProgram`; in 118 threads that fill a warp up leave a loop in which the others meet.
 MEETING = (0, 4, 5, 6, 8, 10, 118)
+#: Of `TripProgram`: those in which one thread after another leaves a value that does not depend on it.
+TRIPS = (24, 28, 37)
 LEVEL = "x86-64-v3"
 
 
@@ -90,9 +92,18 @@ def test_meetings_in_branches(seed, tmp_path):
     check_emulated(program, tmp_path)
 
 
+@pytest.mark.parametrize("seed", TRIPS)
+def test_stores_in_trips_of_their_own(seed, tmp_path):
+    program = TripProgram(seed)
+    check_loops(program, tmp_path)
+    check_emulated(program, tmp_path)
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", MANY)
 def test_many_programs(seed, tmp_path):
     check_compiled(ThreadProgram(seed), tmp_path)
     check_compiled(MeetingProgram(seed), tmp_path)
     check_emulated(MeetingProgram(seed), tmp_path)
+    check_compiled(TripProgram(seed), tmp_path)
+    check_emulated(TripProgram(seed), tmp_path)

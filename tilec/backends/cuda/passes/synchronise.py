@@ -29,6 +29,8 @@ from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
+    Alloc,
+    Atomic,
     Bind,
     Block,
     Break,
@@ -37,6 +39,7 @@ from tilec.ir.nodes import (
     If,
     Launch,
     Stmt,
+    Store,
     While,
     children,
     threads,
@@ -45,6 +48,8 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Arrive, ClusterBarrier, Group, NamedArrive
 from tilec.ir.traits import scratch
+from tilec.lowering.analysis.thread_grid import ThreadGrid
+from tilec.lowering.analysis.thread_hazards import Hazards
 from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.passes.base import LaunchPass
 
@@ -67,8 +72,16 @@ class Synchronise(LaunchPass):
             Uniformity(launch),
             _thread_sets(launch),
             not _orders_groups(launch.body),
+            _hazards(launch),
         )
         return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
+
+
+def _hazards(launch: Launch) -> Hazards | None:
+    """What tells where threads meet that do things one by one; None where the author does not name them."""
+    if not launch.thread_vars:
+        return None
+    return Hazards(ThreadGrid.of(launch), launch.body, Uniformity(launch))
 
 
 def _orders_groups(body: Block) -> bool:
@@ -94,15 +107,21 @@ def _sharing(launch: Launch) -> Mapping[Var, frozenset[Var]]:
     return found
 
 
+#: What threads do each for itself.
+_ONE_BY_ONE = (Alloc, Atomic, Bind, For, If, Store)
+
+
 @dataclass(frozen=True)
 class _Around:
     """What holds all over a launch: ``sharing`` are the tiles and tensors that lie on the bytes of another
-    one (writing it is writing them); ``unordered``: no barriers of the author's order what groups do."""
+    one (writing it is writing them); ``unordered``: no barriers of the author's order what groups do;
+    ``hazards``: where threads meet that do things one by one."""
 
     sharing: Mapping[Var, frozenset[Var]]
     uniformity: Uniformity
     sets: ThreadSets
     unordered: bool
+    hazards: Hazards | None
 
 
 @dataclass
@@ -151,12 +170,16 @@ class _Walker:
             return [stmt]
         if isinstance(stmt, Group):
             return self._group(stmt)
-        whole = isinstance(stmt, If) or self._parts(stmt)
+        free = self._runs_free(stmt)
+        whole = isinstance(stmt, If) or self._parts(stmt) or free
         own = self._spread(self._everything((stmt,)) if whole else touched(stmt, self.owners))
         own |= self.header if isinstance(stmt, Continue) else Touched()
         barrier = self._barrier(own, announces=self._parts(stmt) and bool(self.open.all) and _arrives(stmt))
         if self._parts(stmt):
             return [*barrier, self._parted(stmt)]
+        if free:
+            self.open |= Open(own)
+            return [*barrier, stmt]
         if isinstance(stmt, REPEATING):
             return [*barrier, *self._in_front(stmt), self._loop(stmt)]
         if isinstance(stmt, If):
@@ -169,6 +192,19 @@ class _Walker:
     def _parts(self, stmt: Stmt) -> bool:
         """Whether only some of the threads run the blocks inside."""
         return not isinstance(stmt, (Group, Rest)) and self.around.uniformity.parts(stmt)
+
+    def _runs_free(self, stmt: Stmt) -> bool:
+        """Whether threads one by one run a loop in which nobody has to wait, although its trips touch one
+        tile: columns behind the one that they read, places that atomic updates hand out."""
+        hazards = self.around.hazards
+        if hazards is None or not isinstance(stmt, For) or self.parted or self._parts(stmt):
+            return False
+        if not all(isinstance(inner, _ONE_BY_ONE) and not _is_left(inner) for inner in walk((stmt,))):
+            return False
+        own = self._everything((stmt,))
+        tiles = {use.buffer for use in own.reads | own.writes}
+        on_others = any(tiles & self.around.sharing.get(tile, frozenset()) for tile in tiles)
+        return own.conflicts(own) and not on_others and not hazards.anywhere(stmt)
 
     def _is_barrier(self, stmt: Stmt) -> bool:
         """Whether the threads meet at a statement."""
@@ -370,6 +406,11 @@ def _one_warp(holds: np.ndarray) -> int:
     if len(threads) < 2 or threads[0] // WARP != threads[-1] // WARP:
         return 0
     return sum(1 << int(thread % WARP) for thread in threads)
+
+
+def _is_left(stmt: Stmt) -> bool:
+    """Whether an atomic leaves a value, the last of which counts: updates may come in any order."""
+    return isinstance(stmt, Atomic) and stmt.kind == "store"
 
 
 def _arrives(stmt: Stmt) -> bool:
