@@ -217,3 +217,28 @@ def test_functions_of_functions_in_one_side_of_a_choice():
         main, x, at,
         expected=[np.where(at >= 0, totals, -np.inf), np.where(at < 0, x[:, 0], np.sin(np.tanh(x[at, 1])))],
     )  # fmt: skip
+
+
+def test_quotients_of_quotients_in_a_condition_and_in_one_side_of_a_choice():
+    @T.prim_func
+    def main(
+        X: T.Tensor((9,), "int32"), D: T.Tensor((9,), "int32"), Y: T.Tensor((9,), "int32"),
+        Z: T.Tensor((9,), "int32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=1):
+            for i in T.serial(9):
+                if X[i] > 0 and (X[i] // D[i] % D[i] + X[i]) // D[i] > 2:
+                    Y[i] = 1
+                else:
+                    Y[i] = 0
+                nested = ((X[i] // D[i] * 3 + X[i] % D[i]) // D[i] + X[i]) % (D[i] + 5) * 9 // D[i]
+                Z[i] = T.if_then_else(D[i] > 3, nested, (X[i] // D[i] * 3 + X[i] % D[i]) // D[i] % D[i])
+
+    draw = np.random.default_rng(0)
+    x, d = draw.integers(-99, 100, 9).astype("int32"), draw.integers(1, 9, 9).astype("int32")
+    nested = ((x // d * 3 + x % d) // d + x) % (d + 5) * 9 // d
+    agree(
+        main, x, d,
+        expected=[(x > 0) & ((x // d % d + x) // d > 2),
+                  np.where(d > 3, nested, (x // d * 3 + x % d) // d % d)],
+    )  # fmt: skip

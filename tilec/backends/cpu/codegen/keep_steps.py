@@ -3,7 +3,8 @@ quotients by run-time values are such, too.
 
     y = tanh(x) + 1    ->    a = array(1); a[0] = clamp(x); b = array(1); b[0] = a[0] * a[0]; ..; y = .. + 1
 
-A choice of which one side has such steps becomes a branch, in which that side has them:
+So are quotients that quotients are made of, and names in the condition of a branch. A choice of which one
+side has such steps becomes a branch, in which that side has them:
 
     y = if_then_else(c, tanh(x), 0)    ->    r = array(1); if c: a = array(1); ..; r[0] = ..  else: r[0] = 0
 
@@ -19,8 +20,8 @@ from tvm import tirx
 from tvm.ir import Call, Var
 
 from tilec.backends.cpu.math import expanded, is_expanded
-from tilec.ir.exprs import operands, over, walk
-from tilec.lowering.analysis.facts import has_quotient
+from tilec.ir.exprs import dtype_of, operands, over, walk
+from tilec.lowering.analysis.facts import has_quotient, is_quotient
 from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.long_names import array_of, in_array
 from tilec.lowering.math.vectors import lanes_of
@@ -36,7 +37,8 @@ _LAZY = ("tirx.if_then_else", "prim.if_then_else")
 
 def keep_steps() -> Any:
     """The pass of functions of TVM that does so."""
-    of_all, of_steps = [(tirx.Bind, _bind)], [(tirx.BufferStore, _store), (tirx.Evaluate, _evaluate)]
+    of_all = [(tirx.Bind, _bind)]
+    of_steps = [(tirx.BufferStore, _store), (tirx.Evaluate, _evaluate), (tirx.IfThenElse, _branch)]
     return body_pass("KeepSteps", lambda it: [*of_all, *(of_steps if _has_steps(it.body) else [])])
 
 
@@ -56,6 +58,14 @@ def _evaluate(stmt: tirx.Evaluate) -> tirx.Stmt:
     return _behind(stmt, tirx.Evaluate)
 
 
+def _branch(stmt: tirx.IfThenElse) -> tirx.Stmt:
+    if not is_costly(stmt.condition):
+        return stmt
+    steps = _Steps()
+    condition = steps.value(stmt.condition)
+    return steps.before(tirx.IfThenElse(condition, stmt.then_case, stmt.else_case))
+
+
 def _behind(stmt: Any, over: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
     """A statement, which ``over`` makes of a value, behind the steps of its value; itself where it has
     none."""
@@ -67,24 +77,40 @@ def _behind(stmt: Any, over: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
 
 
 def _has_steps(part: Expr | tirx.Stmt) -> bool:
-    """Whether a value, or one in a whole body, has names of its own or functions that become arithmetic: TVM
-    looks sooner than Python walks through the many that have none."""
+    """Whether a value, or one in a whole body, has names of its own or is costly: TVM looks sooner than
+    Python walks through the many that have none."""
     import tvm_ffi
 
     found: list[Expr] = []
 
     def visit(node: Expr) -> Expr:
-        if not isinstance(node, Call) or is_expanded(node):
+        if isinstance(node, tirx.Let) or _grows(node):
             found.append(node)
         return node
 
-    tvm_ffi.structural_map(part, [((Call, tirx.Let), visit)])
+    tvm_ffi.structural_map(part, [((Call, tirx.Let, tirx.FloorDiv, tirx.FloorMod), visit)])
     return bool(found)
 
 
-def has_functions(value: Expr) -> bool:
-    """Whether a value has functions that become arithmetic."""
-    return any(isinstance(node, Call) and is_expanded(node) for node in walk(value))
+def is_costly(value: Expr) -> bool:
+    """Whether a value has functions that become arithmetic, or quotients of quotients by run-time values, by
+    names, too."""
+    nodes = list(walk(value))
+    if any(map(_grows, nodes)):
+        return True
+    return sum(map(_is_floor, nodes)) > 1 and any(isinstance(node, tirx.Let) for node in nodes)
+
+
+def _grows(node: Expr) -> bool:
+    """Whether an operation becomes several, over operands that do."""
+    if isinstance(node, Call):
+        return is_expanded(node)
+    return _is_floor(node) and any(map(has_quotient, operands(node)))
+
+
+def _is_floor(node: Expr) -> bool:
+    """Whether a node is a quotient, or a remainder, that becomes several operations."""
+    return isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) and is_quotient(node)
 
 
 class _Steps:
@@ -108,14 +134,19 @@ class _Steps:
             return self.value(expr.body)
         if isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in _LAZY:
             return self._chosen(expr)
-        made = _mapped(expr, self.value)
+        made = _mapped(expr, self._operand if _is_floor(expr) else self.value)
         arithmetic = expanded(made) if isinstance(made, Call) else None
         return made if arithmetic is None else self.value(arithmetic)
 
+    def _operand(self, expr: Expr) -> Expr:
+        """An operand of a quotient, with a name where it is computed from one."""
+        made = self.value(expr)
+        return self.held(tirx.Var("part", dtype_of(made)), made) if has_quotient(made) else made
+
     def _chosen(self, choice: Call) -> Expr:
-        """The value of a choice: of a branch where one of its sides has functions."""
+        """The value of a choice: of a branch where one of its sides is costly."""
         test, *sides = choice.args
-        if lanes_of(test) > 1 or not any(map(has_functions, sides)):
+        if lanes_of(test) > 1 or not any(map(is_costly, sides)):
             return _mapped(choice, self._inside)
         array, place = array_of("chosen", choice)
         branch = tirx.IfThenElse(self.value(test), *(self._side(side, array, place) for side in sides))

@@ -133,13 +133,13 @@ def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
 
 
 def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
-    from tilec.backends.cpu.codegen.keep_steps import has_functions
+    from tilec.backends.cpu.codegen.keep_steps import is_costly
     from tilec.backends.cpu.codegen.open_tests import open_tests
     from tilec.backends.cpu.math import register
 
     register()
     passes = [*_passes(), open_tests()] if target.vector_bits == 512 else _passes()
-    return _through(passes, _with_imported(lowered, target), target, symbol_prefix, has_functions)
+    return _through(passes, _with_imported(lowered, target), target, symbol_prefix, is_costly)
 
 
 def _with_imported(lowered: LoweredKernel, target: Target) -> LoweredKernel:
