@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import warnings
 
 import numpy as np
 import pytest
@@ -659,6 +660,23 @@ class TestEffects:
         with pytest.warns(UserWarning, match=r"each thread updates s, .* put it in T.Parallel\(1\)") as found:
             elaborated(repeated_store, (), {}, {}, {})
         assert linecache.getline(found[0].filename, found[0].lineno).strip() == "s[0] += 1.0"
+
+    def test_on_an_element_of_a_fragment_happen_once(self):
+        @T.prim_func
+        def main(A: T.Tensor((32,), "float32"), B: T.Tensor((32,), "float32")):
+            with T.Kernel(1, threads=32):
+                tx = T.get_thread_binding()
+                s, row = T.alloc_fragment((1,), "float32"), T.alloc_shared((32,), "float32")
+                T.copy(A, row)
+                T.reduce_sum(row, s)
+                s[0] = s[0] * 2.0 + 1.0
+                T.sync_threads()
+                B[tx] = row[31 - tx] * s[0]
+
+        a = np.arange(32, dtype=np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            agree(main, a, expected=a[::-1] * (a.sum() * 2 + 1), targets=TARGETS)
 
 
 class TestBarriers:

@@ -25,10 +25,13 @@ def repeated(body: Block, uniform: Uniformity) -> Iterator[Store | Atomic]:
 
 
 def _repeats(stmt: Store | Atomic, uniform: Uniformity) -> bool:
-    """Whether a statement changes one element of shared or global memory by one value in all threads."""
+    """Whether a statement changes one element of shared or global memory by one value in all threads; threads
+    that hold one element of a fragment store to copies of it."""
     if stmt.buffer.scope() in PER_THREAD or uniform.varies(stmt.value, *stmt.indices):
         return False
     if isinstance(stmt, Atomic):
         return True
+    if stmt.buffer.scope() == "local.fragment":
+        return False
     reads = [load for load in loads(stmt.value) if load.source.same_as(stmt.buffer)]
     return any(same_all(tuple(load.indices), stmt.indices) for load in reads)
