@@ -217,13 +217,49 @@ def test_typed_constants_wrap_around():
     def main(X: T.Tensor((64,), "int8"), Y: T.Tensor((5, 64), "int64")):
         with T.Kernel(1, threads=64):
             least = T.uint16(0) - T.uint16(8)
+            negative = -T.uint16(8)
             for i in T.Parallel(64):
                 Y[0, i] = T.cast(T.uint64(1 << 30), "int8") + X[i]
-                Y[1, i] = least
+                Y[1, i] = least + negative
                 Y[2, i] = T.int32(3 << 29) << T.int32(2)
                 Y[3, i] = T.if_then_else(T.cast(T.uint64(300), "uint8") > T.cast(X[i], "int32"), 1, 2)
-                Y[4, i] = T.int8(100) + T.int8(100) if X[i] > 0 else T.int8(-1) * T.int8(-128)
+                Y[4, i] = T.int8(100) + T.int8(100) if X[i] > 0 else T.abs(T.int8(-128))
 
     x = np.arange(-32, 32, dtype=np.int8)
-    rows = [x, 65528, -(2**31), np.where(x < 44, 1, 2), np.where(x > 0, -56, -128)]
+    rows = [x, 65520, -(2**31), np.where(x < 44, 1, 2), np.where(x > 0, -56, -128)]
     agree(main, x, expected=np.stack([np.broadcast_to(row, 64) for row in rows]).astype(np.int64))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_sums_that_all_threads_have_alike_wrap_around(dtype):
+    """Of variables, elements at one place and both with what differs from thread to thread."""
+
+    @T.prim_func
+    def main(X: T.Tensor((40,), dtype), Y: T.Tensor((40,), dtype), Z: T.Tensor((40,), dtype)):
+        with T.Kernel(1, threads=32):
+            v = T.alloc_var(dtype)
+            v = X[0]
+            v = v * v + X[1]
+            for i in T.Parallel(40):
+                Y[i] = v * v - X[2] * X[3]
+                Z[i] = X[i] + (v + X[2])
+
+    x = np.random.default_rng(3).integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 40, dtype)
+    first = x[:1] * x[:1] + x[1]
+    agree(main, x, expected=[np.broadcast_to(first * first - x[2:3] * x[3], 40), x + (first + x[2])])
+
+
+def test_constants_and_arguments_of_the_upper_half_of_uint64():
+    @T.prim_func
+    def main(h: T.uint64, g: T.uint64, Y: T.Tensor((4, 8), "uint64")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                Y[0, i] = T.uint64(1 << 63) | T.uint64((1 << 64) - 3)
+                Y[1, i] = h * h + g
+                Y[2, i] = T.if_then_else(h > g, h ^ g, T.uint64(1))
+                Y[3, i] = T.min(h, g) + T.cast(i, "uint64")
+
+    h, g = 2**64 - 5, 2**63 + 12345
+    rows = [[2**64 - 3], [(h * h + g) % 2**64], [h ^ g], [g + i for i in range(8)]]
+    wanted = np.stack([np.broadcast_to(np.array(row, np.uint64), 8) for row in rows])
+    agree(main, h, g, expected=wanted, targets=("cpu", "sm_80"))

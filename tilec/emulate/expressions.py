@@ -24,6 +24,8 @@ _ARITHMETIC = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*"}
 _BITWISE = {tirx.BitwiseAnd: "&", tirx.BitwiseOr: "|", tirx.BitwiseXor: "^"}
 _COMPARE = {tirx.EQ: "==", tirx.NE: "!=", tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">="}
 _DIVIDE = {tirx.Div: "div", tirx.Mod: "mod", tirx.FloorDiv: "udiv", tirx.FloorMod: "umod"}
+#: The types of places.
+_PLACES = ("int32", "int64")
 #: Math intrinsics that reach the code generator under their own names.
 _INTRINSICS = {
     f"tirx.{name}": f"{name}f" for name in (
@@ -54,7 +56,8 @@ def _missing(what: str, why: str = "") -> UnsupportedError:
 @dataclass(eq=False)
 class Expressions:
     """Writes expressions. ``constant`` maps variables that never change during a block to their source,
-    ``bound`` the others to theirs; ``invariants`` are the sources of expressions over the former alone."""
+    ``bound`` the others to theirs; ``invariants`` are the sources of expressions over the former alone.
+    ``places`` are counters of loops and what is computed from these alone, which leave no type."""
 
     constants: Constants
     helper: Callable[[Call, Writer], Operand | None]
@@ -64,6 +67,7 @@ class Expressions:
     buffers: dict[Any, Buffer] = field(default_factory=dict)
     maps: dict[Any, str] = field(default_factory=dict)
     invariants: list[str] = field(default_factory=list)
+    places: set[Any] = field(default_factory=set)
     _slots: dict[str, int] = field(default_factory=dict)
     _evaluating: bool = False
 
@@ -157,9 +161,15 @@ class Expressions:
         text = f"({self._code(expr.a)} {sign} {self._code(expr.b)})"
         if dtype in ("uint32", "uint64"):
             text = f"u{dtype[4:]}{text}"
-        elif dtype in ("uint8", "uint16", "int8", "int16") or (self._evaluating and is_integer(dtype)):
+        elif is_integer(dtype) and (self._evaluating or dtype not in _PLACES or self.has_data(expr)):
             text = f"wrap({text}, {dtype!r})"
         return Value(text, dtype)
+
+    def has_data(self, expr: Expr) -> bool:
+        """Whether a value may be any of its type: an element, or what a helper gives, takes part."""
+        if isinstance(expr, Var):
+            return expr in self.bound and expr not in self.places
+        return isinstance(expr, (TensorLoad, Call)) or any(map(self.has_data, operands(expr)))
 
     def _divided(self, expr: Expr, kind: type) -> Value:
         dtype = dtype_of(expr)

@@ -170,6 +170,8 @@ class _Compiler:
         slot = self._slot()
         self.writer.line(f"E[{slot}] = {made.code}")
         expressions.bound[stmt.var] = Value(f"E[{slot}]", made.dtype)
+        if not expressions.has_data(value):
+            expressions.places.add(stmt.var)
 
     def _slot(self) -> int:
         self.slots += 1
@@ -289,6 +291,7 @@ class _Compiler:
         self._control(start, count, "count")
         slot = self._slot()
         self.expressions.bound[stmt.loop_var] = Value(f"E[{slot}]", dtype_of(stmt.loop_var))
+        self.expressions.places.add(stmt.loop_var)
         self._loop(LoopTest(slot, None, blocks(stmt)), None, stmt.body)
 
     def _while(self, stmt: Any) -> None:

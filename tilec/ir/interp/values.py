@@ -62,7 +62,7 @@ def cast(value: Any, dtype: np.dtype) -> Any:
     float8 saturates to finite, integer to a narrower integer wraps, to bool compares with zero."""
     array = np.asarray(value)
     if array.dtype == dtype:
-        return value
+        return array[()]
     if dtype == np.bool_:
         return array != np.zeros((), array.dtype)
     if not is_float(dtype) and is_float(array.dtype):

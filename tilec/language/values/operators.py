@@ -100,6 +100,8 @@ def absolute(value: Any) -> Any:
     """The absolute value; of 8-bit floats computed in float32."""
     from tvm import tirx
 
+    from tilec.ir.exprs import int_value
+
     value = operand(value)
     if isinstance(value, Vector):
         return Vector(tuple(map(absolute, value.lanes)))
@@ -107,7 +109,14 @@ def absolute(value: Any) -> Any:
     row = value.dtype.row
     if row.is_float and row.bits == 8:
         return cast_value(absolute(cast_value(value, dtype("float32"))), value.dtype)
-    return value if row.kind in ("uint", "bool") else Value(tirx.abs(value.expr))
+    if row.kind in ("uint", "bool"):
+        return value
+    number = int_value(value.expr) if row.is_integer else None
+    return (
+        Value(tirx.abs(value.expr))
+        if number is None
+        else constant(wrap_number(abs(number), row), value.dtype)
+    )
 
 
 def negative(value: Any) -> Any:
@@ -126,7 +135,7 @@ def negative(value: Any) -> Any:
     if value.dtype.row.is_float and value.dtype.bits == 8:
         return cast_value(negative(cast_value(value, dtype("float32"))), value.dtype)
     if value.dtype.startswith("uint"):
-        return Value(cast_value(0, value.dtype).expr - value.expr)
+        return apply("-", cast_value(0, value.dtype), value)
     return Value(-value.expr, text=_text("-", 0, value))
 
 
