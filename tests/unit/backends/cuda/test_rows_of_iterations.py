@@ -79,6 +79,53 @@ def test_columns_that_trips_choose_pass_through_shared_memory():
     assert "found_stored" in names
 
 
+def window(columns: int, threads: int):
+    """Rows of the last four steps, moved on by trips, of which steps add to one that data chooses."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((6, columns), "float32"),
+        At: T.Tensor((6, columns), "int32"),
+        Y: T.Tensor((6, columns), "float32"),
+        Z: T.Tensor((4, columns), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            last = T.alloc_fragment((4, columns), "float32")
+            for j in T.Parallel(columns):
+                for k in T.serial(4):
+                    last[k, j] = 0
+                last[0, j] = 1
+            for step in T.serial(6):
+                for k in T.serial(3):
+                    for j in T.Parallel(columns):
+                        last[k, j] = last[k + 1, j]
+                for j in T.Parallel(columns):
+                    last[3, j] = X[step, j]
+                for j in T.Parallel(columns):
+                    last[At[step, j], j] += 1
+                for j in T.Parallel(columns):
+                    Y[step, j] = last[step % 4, j]
+            T.copy(last, Z)
+
+    return main
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(45, 64), (128, 32)])
+def test_places_that_trips_and_data_choose_stay_in_registers(columns, threads):
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 10, (6, columns)).astype(np.float32)
+    at = rng.integers(-1, 6, (6, columns)).astype(np.int32)
+    last, found = np.zeros((4, columns), np.float32), []
+    last[0] = 1
+    for step in range(6):
+        last = np.concatenate([last[1:], x[step : step + 1]])
+        last += at[step] == np.arange(4)[:, None]
+        found.append(last[step % 4])
+    main = window(columns, threads)
+    agree(main, x, at, expected=[np.stack(found), last])
+    assert shared_tiles(main, x, at) == 0
+
+
 def test_rows_of_a_product_stay_where_it_leaves_them():
     @T.prim_func
     def main(A: T.Tensor((64, 32), "float16"), C: T.Tensor((64, 8), "float32")):

@@ -188,19 +188,21 @@ def _apart(digit: Digit, step: int) -> Digit:
 def fitting_fragment(
     loop: Parallel, items: Sequence[Access], layouts: Mapping[Var, Layout], partly: bool
 ) -> Access | None:
-    """The access that a loop takes its layout from: it covers every variable, or (``partly``) the most."""
+    """The access that a loop takes its layout from: it covers every variable, or (``partly``) the most; of
+    such ones rather one that is indexed by variables alone."""
     long = {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1}
-    best: tuple[int, Access] | None = None
+    best: tuple[tuple[int, bool], Access] | None = None
     for item in items:
-        lines = loop_lines(item, loop)
+        whole = loop_lines(item, loop)
+        lines = _followed_lines(item, loop)
         if lines is None or item.buffer not in layouts:
             continue
         layout = layouts[item.buffer]
         if any(_spread(layout, dimension, own, loop) is None for dimension, own in enumerate(lines)):
             continue
         axes = [line.axis for own in lines for line in own]
-        count = len(long & set(axes))
-        enough = long <= set(axes) or (partly and count > 0)
+        count = (len(long & set(axes)), whole is not None)
+        enough = long <= set(axes) or (partly and count[0] > 0)
         if enough and (best is None or count > best[0]):
             best = (count, item)
     return None if best is None else best[1]
@@ -210,7 +212,7 @@ def loop_layout(
     loop: Parallel, item: Access, layouts: Mapping[Var, Layout], warps: int, vector: int
 ) -> Layout:
     """The layout of a loop that follows a fragment; variables that do not index it take free threads."""
-    dimensions = loop_lines(item, loop)
+    dimensions = _followed_lines(item, loop)
     assert dimensions is not None
     extents, layout = loop_extents(loop), layouts[item.buffer]
     digits: list[tuple[Digit, ...]] = [()] * len(extents)
@@ -227,6 +229,17 @@ def loop_layout(
         return Layout(tuple(digits))
     lanes, groups = free_runs(layout, "lane", WARP), free_runs(layout, "warp", warps)
     return extended(digits, extents, free, lanes, groups, vector)
+
+
+def _followed_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
+    """As `loop_lines`, and of an access whose iterations have lines to themselves (`_has_own_line`) none for
+    the dimensions along them."""
+    whole = loop_lines(item, loop)
+    if whole is not None or not _has_own_line(item, loop):
+        return whole
+    lines = [loop_line(index, loop) or () for index in item.indices]
+    met = [line.axis for own in lines for line in own]
+    return tuple(lines) if len(met) == len({*met}) else None
 
 
 def _spread(
@@ -307,7 +320,7 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
         lines = loop_line(index, loop)
         if not lines or not seen.isdisjoint(line.axis for line in lines):
             alone = int_value(item.buffer.shape[dimension]) == 1
-            is_own = alone or not item.is_write or row_lines(item, loop) is not None
+            is_own = alone or not item.is_write or _has_own_line(item, loop)
             if thread_terms(fragment, dimension) or not is_own:
                 return False
             continue
@@ -325,6 +338,13 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
             if padded or not same_threads(Layout((own,)), 0, layout, line.axis):
                 return False
     return True
+
+
+def _has_own_line(item: Access, loop: Parallel) -> bool:
+    """Whether the elements that an iteration touches lie on a line that no other one comes to, at whatever
+    places: some dimensions are indexed by every variable that takes more than one value."""
+    met = {line.axis for index in item.indices for line in loop_line(index, loop) or ()}
+    return {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1} <= met
 
 
 def _packed_digits(digits: Sequence[Digit], per: int, is_write: bool) -> tuple[Digit, ...] | None:

@@ -5,7 +5,7 @@ statements can obey it:
 1. A tensor-core product fixes its accumulator, and an A operand that is a fragment; a scan fixes its lines.
 2. A loop takes its layout from a fragment whose indices are its variables; fragments that it indexes so take
    theirs from it, also those of which an iteration names a few elements of a row at constant places: it has
-   the row in its registers.
+   the row in its registers. There it names others, which trips or data choose, as well.
 3. A reduction's result has the layout of its source without the axis: every thread along it knows the result.
 4. What is left takes the widest coalesced vectors.
 5. Shared operands of products, and tiles that lanes load by ldmatrix, are swizzled so that reading eight rows
