@@ -263,3 +263,17 @@ def test_constants_and_arguments_of_the_upper_half_of_uint64():
     rows = [[2**64 - 3], [(h * h + g) % 2**64], [h ^ g], [g + i for i in range(8)]]
     wanted = np.stack([np.broadcast_to(np.array(row, np.uint64), 8) for row in rows])
     agree(main, h, g, expected=wanted, targets=("cpu", "sm_80"))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int16"])
+def test_shifts_of_numbers_that_passes_find_to_be_constants(dtype):
+    low, high = (int(end) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+
+    @T.prim_func
+    def main(h: T.int64, Y: T.Tensor((2, 40), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(40):
+                Y[0, i] = T.min(T.Cast(dtype, h), T.Cast(dtype, low)) << T.Cast(dtype, 3)
+                Y[1, i] = T.max(T.Cast(dtype, h), T.Cast(dtype, high)) << T.Cast(dtype, 3)
+
+    agree(main, 5, expected=np.repeat(np.array([[0], [-8]], dtype), 40, axis=1))

@@ -1,5 +1,5 @@
 """Comparisons, differences, products with zero and bits of floats, comparisons, differences and casts to
-unsigned integers: kept from TVM's simplifier, whose rules are those of whole numbers.
+unsigned integers, shifts to the left: kept from TVM's simplifier, whose rules are those of whole numbers.
 
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
@@ -7,6 +7,7 @@ unsigned integers: kept from TVM's simplifier, whose rules are those of whole nu
     reinterpret(0)    is not    a pointer to nothing
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
     uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number
+    max(x, 7) << 30   is not    7 << 30 where 7 is the greatest x: nor of that, where it leaves the type
 
 Passes that flatten indices assume conditions of branches, and take the 5 of ``x + 5 < y`` to the other side.
 Behind `hide_numbers` they are calls that nothing looks into; `show_numbers` turns them back. By
@@ -35,13 +36,14 @@ _BITS, _CAST = f"{_PREFIX}bits", f"{_PREFIX}cast"
 _REINTERPRET = ("tirx.reinterpret", "prim.reinterpret")
 _KINDS = {kind.__name__: kind for kind in (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Sub)}
 _OF_ZERO = {kind.__name__: kind for kind in (tirx.Mul, tirx.Div)}
+_KEPT = {**_KINDS, **_OF_ZERO, tirx.LShift.__name__: tirx.LShift}
 
 
 def hide_numbers() -> Any:
     """The pass of functions of TVM in front of a simplifier."""
     arithmetic = [(kind, _hidden) for kind in _KINDS.values()]
     of_zero = [(kind, _hidden_zero) for kind in _OF_ZERO.values()]
-    rest = [(Call, _hidden_bits), (tirx.Cast, _hidden_cast)]
+    rest = [(Call, _hidden_bits), (tirx.Cast, _hidden_cast), (tirx.LShift, _kept_operation)]
     rewritten = [*arithmetic, *of_zero, *rest]
     return body_pass("HideNumbers", lambda _function: rewritten)
 
@@ -111,7 +113,7 @@ def _shown(call: Call) -> Expr:
         return _shown_cast(call)
     if name == _BITS:
         return reinterpreted(dtype_of(call), call.args[1])
-    kind = {**_KINDS, **_OF_ZERO}.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+    kind = _KEPT.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     if kind is None:
         return call
     folded = wrapped(kind, *call.args[1:])  # operands whose names were written out

@@ -34,6 +34,8 @@ _SUMS: dict[type, Callable[[int, int], int]] = {
     tirx.Sub: operator.sub,
     tirx.Mul: operator.mul,
 }
+#: Operations whose result may be beyond the type of their operands.
+_BEYOND = {**_SUMS, tirx.LShift: operator.lshift}
 _WIDE = ("int32", "int64")
 #: Operations, beside comparisons, of whose operands they conclude something.
 _FOLDED = (tirx.Max, tirx.Min, tirx.RShift)
@@ -100,12 +102,12 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
 
 
 def wrapped(kind: type, left: Expr, right: Expr) -> Expr | None:
-    """A sum, a difference or a product of two integer literals that is beyond their type, of which TVM has
-    no number, wrapped around; None for anything else."""
+    """A sum, a difference, a product or a shift of two integer literals that is beyond their type, of which
+    TVM has no number, wrapped around; None for anything else."""
     a, b = (int_value(lane_of(side)) for side in (left, right))
-    if kind not in _SUMS or a is None or b is None:
+    if kind not in _BEYOND or a is None or b is None or (kind is tirx.LShift and b < 0):
         return None
-    number, dtype = _SUMS[kind](a, b), scalar_dtype(left)
+    number, dtype = _BEYOND[kind](a, b), scalar_dtype(left)
     return None if cut(number, dtype) == number else literal(cut(number, dtype), dtype, lanes_of(left))
 
 
