@@ -8,8 +8,8 @@ that do not are refused.
 
 What is stored, cast or given to a function is of the type that it had, cut to it where it does not fit.
 Arithmetic on int32 data (elements, arguments, variables) wraps around, with two exceptions: a product of data
-with an index is exact, and so is arithmetic on the way to an index of a buffer. A sum there that leaves 32
-bits names no element, whether it wraps around or not, which `wide_sums` of false makes use of.
+with an index or an argument is exact, and so is arithmetic on the way to an index of a buffer. A sum there
+that leaves 32 bits names no element, whether it wraps around or not, which `wide_sums` of false makes use of.
 """
 
 from __future__ import annotations
