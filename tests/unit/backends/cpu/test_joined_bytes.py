@@ -71,3 +71,33 @@ def test_vectors_that_are_read(name: str) -> None:
         re.findall(r'"int32x16", X\[T.Ramp\((.*?), T.int64\(1\), 64\)', tir_text(lowered, target, "k"))
     )
     assert len(read) == count
+
+
+#: Lane i of 16 joins four bytes, a distance apart.
+FOUR = """
+kernel("words")
+X = tensor({stored}, (640,), ("640",), access="in")
+Y = tensor(int32, (16,), ("16",), access="out")
+with launch(1, threads=(64, 1, 1)) as (b,):
+    for i in parallel(16):
+        Y[i] = {value}
+"""
+
+
+@pytest.mark.parametrize("stored", ["uint8", "int8"])
+@pytest.mark.parametrize(("apart", "vectors"), [(4, 1), (5, 0)])
+def test_numbers_of_four_bytes(stored: str, apart: int, vectors: int) -> None:
+    """Those that lie side by side are one vector; others are read one by one."""
+    parts = [f"cast(int32, cast(uint8, X[i * {apart} + {at}]))" for at in range(4)]
+    parts[1:] = [f"({part} << {8 * at})" for at, part in enumerate(parts[1:], 1)]
+    text = FOUR.format(stored=stored, value=" | ".join(parts))
+    target = parse_target("x86-64-v4")
+    lowered = to_tir(lower(parse_kernel(text), target), target)
+    assert (
+        len(set(re.findall(r"X\[T.Ramp\(.*?, T.int64\(1\), 64\)", tir_text(lowered, target, "k")))) == vectors
+    )
+    x = np.random.default_rng(0).integers(0, 256, 640).astype(np.uint8).view(stored)
+    y = np.zeros(16, np.int32)
+    Library({"k": text}, target).run("k", [x, y], {})
+    places = np.arange(16)[:, None] * apart + np.arange(4)
+    np.testing.assert_array_equal(y, np.ascontiguousarray(x[places]).view(np.int32)[:, 0])

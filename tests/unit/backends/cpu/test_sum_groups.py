@@ -9,6 +9,7 @@ from compiled import Library, numpy_type
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Gemm, If, walk
 from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
 
 #: Weights of 64 along K at a time; ``more`` stands behind what makes their tile.
@@ -51,6 +52,7 @@ FORMS = {
     "minima": ("uint8", 2, f"cast(float32, {NIBBLE}) * {SCALE} + cast(float32, {ZERO}) * {SCALE}"),
     "words": ("int32", 8, f"cast(float32, (packed[j, k // 8] >> k % 8 * 4 & 15) - 8) * {SCALE}"),
     "pairs": ("uint8", 4, f"cast(float32, cast(int32, packed[j, k // 4]) >> k % 4 * 2 & 3) * {SCALE}"),
+    "signed bytes": ("int8", 2, f"cast(float32, ({NIBBLE} ^ 8) - 8) * {SCALE}"),
     "bytes": ("int8", 1, f"cast(float32, packed[j, k]) * {SCALE}"),
 }
 
@@ -130,6 +132,8 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
         np.repeat(each.astype(np.float64), group, axis=1)[:, : numbers.shape[1]] for each in (scales, zeros)
     ]
     less = {"offset": 8, "words": 8, "zeros": spread[1], "zeros in float32": spread[1], "minima": -spread[1]}
+    if form == "signed bytes":
+        numbers = (numbers ^ 8) - 8
     sign = -1 if form == "zeros in float32" else 1
     return sign * (numbers - less.get(form, 0)) * spread[0]
 
@@ -161,6 +165,40 @@ def test_results_are_those_of_converted_weights(
         library.run(str(at), [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
         expected = a.astype(np.float64) @ weights(form, w, scales, zeros, 64).T + 0.5
         np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "group", "forms"),
+    [
+        ("x86-64-v3", 4, 32, ("zeros", "signed bytes")),
+        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima")),
+        ("x86-64-v4", 1, 64, ("zeros in float32", "pairs")),
+    ],
+)
+def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tuple[str, ...]) -> None:
+    """Exact, for steps of several groups and a last piece of few of them; where K may have a step that is
+    not whole, bytes stay bytes."""
+    plain = {form: text(form, rows, group) for form in forms}
+    kernels = {str(at): each.replace("div=32", "div=256") for at, each in enumerate(plain.values())}
+    assert all("word = " in _summed(each) for each in kernels.values())
+    assert not any("word = " in _summed(each) for each in plain.values())
+    library = Library(kernels, target)
+    rng, (m, n, k) = np.random.default_rng(0), (5, 19, 4096 + 256)
+    a = rng.integers(-4, 5, (m, k)).astype(np.float16)
+    scales = (2.0 ** rng.integers(-3, 3, (n, k // 32))).astype(np.float16)
+    zeros, y = rng.integers(0, 16, scales.shape).astype(np.uint8), np.zeros((16, 64), a.dtype)
+    for at, form in enumerate(forms):
+        stored, each, _ = FORMS[form]
+        limits = np.iinfo(stored)
+        w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
+        c = np.full((m, n), np.nan, np.float32)
+        library.run(str(at), [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
+        expected = a.astype(np.float64) @ weights(form, w, scales, zeros, group).T
+        np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
+
+
+def _summed(kernel: str) -> str:
+    return format_kernel(lower(parse_kernel(kernel), parse_target("x86-64-v4"), until="sum_groups"))
 
 
 @pytest.mark.parametrize("form", ["zeros", "minima"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from operator import mul
+from operator import mul, or_
 from typing import TYPE_CHECKING
 
 import tvm
@@ -49,27 +49,45 @@ _BITS = 8
 
 @dataclass(frozen=True, eq=False)
 class GroupNumbers:
-    """Elements along K in groups of ``size``: the ones whose number is a multiple of the numbers in a stored
-    integer and those behind them are ``scale`` times one of ``numbers`` each, float32 values of ``stored``,
-    integer ``at`` of group ``group``, and of ``shared``, names of values that the group has in common."""
+    """Elements along K in groups of ``size``: the ones whose number is a multiple of the numbers in an
+    integer and those behind them are ``scale`` times one of ``numbers`` each, float32 values of ``integer``
+    and of ``shared``, names of values that the group has in common. ``stored`` is what memory has at ``at``
+    of group ``group``; an integer is as many of these as are ``joined``, the first one in its lowest bits."""
 
     group: Var
     at: Var
     size: int
     stored: TensorLoad
+    integer: Var
     numbers: tuple[Expr, ...]
     shared: dict[Var, Expr]
     scale: Expr
+    joined: int = 1
 
     @property
     def each(self) -> int:
-        """Numbers in a stored integer."""
+        """Numbers in an integer."""
         return len(self.numbers)
+
+    @property
+    def width(self) -> int:
+        """Integers of a group."""
+        return self.size // self.each
+
+    def read(self, at: Expr) -> Expr:
+        """Integer ``at`` of a group."""
+        parts = [substitute(self.stored, {self.at: at * self.joined + part}) for part in range(self.joined)]
+        if self.joined == 1:
+            return parts[0]
+        kind, step = dtype_of(self.integer), bits_of(self.stored)
+        words = [cast_to(cast_to(part, f"uint{step}"), kind) for part in parts]
+        return reduce(or_, (word << tirx.const(step * number, kind) for number, word in enumerate(words)))
 
     @property
     def is_zero_beyond(self) -> bool:
         """Whether all elements are 0 where nothing but zeros is read, as beyond a tensor."""
-        return _is_zero(self.scale) or all(_is_zero(substitute(each, self.shared)) for each in self.numbers)
+        zeros = self.shared | {self.integer: tirx.const(0, dtype_of(self.integer))}
+        return _is_zero(self.scale) or all(_is_zero(substitute(each, zeros)) for each in self.numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +166,24 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
     stored = each_once(load for part in known for load in loads(part.number))
     if len(stored) != 1 or not _is_side_by_side(stored[0], at, analyzer):
         return None
-    if _STORED.get(dtype_of(stored[0]), _BITS * steps.each + 1) > _BITS * steps.each:
+    if dtype_of(stored[0]) not in _STORED or bits_of(stored[0]) > _BITS * steps.each:
         return None
     if not all(_is_alike(first, part) for part in others):
         return None
-    numbers = tuple(substitute(part.number, _renamed(part, first)) for part in known)
-    return GroupNumbers(group, at, steps.size, stored[0], numbers, dict(first.shared), first.scale)
+    integer = tirx.Var("stored", dtype_of(stored[0]))
+    numbers = tuple(
+        _of_integer(substitute(part.number, _renamed(part, first)), stored[0], integer) for part in known
+    )
+    return GroupNumbers(group, at, steps.size, stored[0], integer, numbers, dict(first.shared), first.scale)
+
+
+def _of_integer(number: Expr, stored: TensorLoad, integer: Var) -> Expr:
+    return transform(number, lambda node: integer if same(node, stored) else None)
+
+
+def bits_of(stored: TensorLoad) -> int:
+    """Bits of a stored integer."""
+    return _STORED[dtype_of(stored)]
 
 
 def _is_alike(one: _Number, other: _Number) -> bool:

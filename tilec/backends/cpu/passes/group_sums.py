@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.passes.group_numbers import simplified
-from tilec.ir.exprs import cast_to, dtype_of, int_value, same, substitute, transform
+from tilec.backends.cpu.passes.group_words import in_words
+from tilec.ir.exprs import cast_to, dtype_of, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Region, Store
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _LANES = 16
 class GroupProduct:
     """``rows`` of ``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``groups`` are the
     weights of ``column``, of which ``count`` lie in the tensor of the weights. ``tiles`` serve the loop
-    alone."""
+    alone. The loop has a multiple of ``together`` groups."""
 
     loop: For | Pipelined
     gemm: Gemm
@@ -43,21 +44,25 @@ class GroupProduct:
     count: Expr
     rows: int
     tiles: tuple[Var, ...]
+    together: int
 
 
 class GroupSums:
-    """What takes the place of one product. A *piece* are trips of its loop whose activations are held."""
+    """What takes the place of one product. A *piece* are trips of its loop whose activations are held, a
+    *step* are groups that fill lanes."""
 
     def __init__(self, product: GroupProduct) -> None:
-        self.product, self.groups, self.loc = product, product.groups, product.gemm.loc
+        self.product, self.loc = product, product.gemm.loc
         self.rows, self.columns = product.rows, int_value(product.gemm.c.extent[1]) or 1
         self.depth = int_value(product.gemm.a.extent[1]) or 1
-        self.width = self.groups.size // self.groups.each
-        self.lanes = min(_LANES, self.width)
         self.trips = self._trips()
-        self.count = self.trips * self.depth // self.groups.size
+        self.count = self.trips * self.depth // product.groups.size
+        self.groups, self.together = self._form()
+        self.width = self.groups.width * self.together
+        self.lanes = min(_LANES, self.width)
         self.piece, self.col = tirx.Var("c", "int32"), tirx.Var("j", "int32")
-        self.planes = _tile("planes", self.rows, self.groups.each, self.count * self.width)
+        self.vectors = self.count * self.groups.width // self.lanes
+        self.planes = _tile("planes", self.rows, self.vectors, self.groups.each, self.lanes)
         self.total = _tile("total", self.rows, self.columns, self.lanes)
 
     def _trips(self) -> int:
@@ -65,6 +70,19 @@ class GroupSums:
         held, loop = max(1, _HELD // (self.rows * self.depth)), self.product.loop
         known = int_value(sym.Analyzer().simplify(loop.stop - loop.start))
         return held if known is None else max(1, min(held, known))
+
+    def _form(self) -> tuple[GroupNumbers, int]:
+        """The weights by the integers that lanes take, and how many groups fill lanes together."""
+        plain = self.product.groups
+        words = in_words(plain)
+        together = 0 if words is None else self._together(words)
+        return (plain, self._together(plain) or 1) if words is None or not together else (words, together)
+
+    def _together(self, groups: GroupNumbers) -> int:
+        """How many groups fill lanes; 0 where pieces are no multiples of as many, or the loop is none."""
+        together = max(1, _LANES // groups.width)
+        fits = self.count % together == 0 == self.product.together % together
+        return together if fits and groups.width * together % _LANES == 0 else 0
 
     def stmts(self) -> list[Stmt]:
         """The statements in place of the loop."""
@@ -100,18 +118,22 @@ class GroupSums:
         return self._each((at,), (size,), Store(whole, (at,), cast_to(value, "float32"), loc=self.loc))
 
     def _parted(self, whole: Var, row: int) -> Parallel:
-        """``planes`` = ``whole`` by the place of a number in its stored integer."""
-        at, each = tirx.Var("p", "int32"), self.groups.each
+        """``planes`` = ``whole`` by the place of a number in its integer, vector by vector of integers."""
+        vector, lane, each = tirx.Var("v", "int32"), tirx.Var("p", "int32"), self.groups.each
+        first = (vector * self.lanes + lane) * each
         stores = (
-            Store(self.planes, (_int(row), _int(plane), at), _load(whole, at * each + plane), loc=self.loc)
+            Store(
+                self.planes, (_int(row), vector, _int(plane), lane), _load(whole, first + plane), loc=self.loc
+            )
             for plane in range(each)
         )
-        return self._each((at,), (self.count * self.width,), *stores)
+        return self._each((vector, lane), (self.vectors, self.lanes), *stores)
 
     def _column(self, trips: Expr) -> list[Stmt]:
         """Adds the groups of a piece and a column to ``total``."""
-        group, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
-        left = trips * (self.depth // self.groups.size) - self.piece * self.count
+        step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
+        whole, held = self.depth // self.groups.size, self.count // self.together
+        left = tirx.floordiv(trips * whole, _int(self.together)) - self.piece * held
         own = [_tile("own", self.lanes) for _ in range(self.rows)]
         steps = _tile("steps", self.count)
         shared = {name: _tile(str(name.name), self.count) for name in self.groups.shared}
@@ -121,7 +143,11 @@ class GroupSums:
                 {steps: self.groups.scale} | {shared[name]: self.groups.shared[name] for name in shared}
             ),
             *map(self._cleared, own),
-            self._serial(group, tirx.min(_int(self.count), left), [self._group(group, steps, shared, own)]),
+            self._serial(
+                step,
+                tirx.min(_int(held), left),
+                [self._step(step, steps, shared, own)],
+            ),
             self._each(
                 (lane,), (self.lanes,), *(self._gained(row, tile, lane) for row, tile in enumerate(own))
             ),
@@ -136,51 +162,51 @@ class GroupSums:
         )
         return self._each((group,), (self.count,), *stores)
 
-    def _group(self, group: Var, steps: Var, shared: dict[Var, Var], own: Sequence[Var]) -> Parallel:
-        """Adds the products of one group to sums of their ``own`` for each row."""
+    def _step(self, step: Var, steps: Var, shared: dict[Var, Var], own: Sequence[Var]) -> Parallel:
+        """Adds the products of the groups of a step to sums of their ``own`` for each row."""
         lane = tirx.Var("p", "int32")
-        stored = [tirx.Var("stored", dtype_of(self.groups.stored)) for _ in range(self.width // self.lanes)]
-        numbers = [[tirx.Var("number", "float32") for _ in self.groups.numbers] for _ in stored]
+        integers = [tirx.Var(self.groups.integer.name, dtype_of(self.groups.integer)) for _ in self._parts()]
+        numbers = [[tirx.Var("number", "float32") for _ in self.groups.numbers] for _ in integers]
+        group = self._group(step, lane)
         body: list[Stmt] = [Bind(name, _load(tile, group), loc=self.loc) for name, tile in shared.items()]
-        for part, var in enumerate(stored):
-            body.append(Bind(var, self._stored(group, lane, part), loc=self.loc))
-            values = (self._number(var, plane) for plane in range(self.groups.each))
+        for part, var in enumerate(integers):
+            body.append(Bind(var, self._integer(step, lane, part), loc=self.loc))
             body += [
-                Bind(name, value, loc=self.loc) for name, value in zip(numbers[part], values, strict=True)
+                Bind(name, substitute(value, {self.groups.integer: var}), loc=self.loc)
+                for name, value in zip(numbers[part], self.groups.numbers, strict=True)
             ]
         for row, tile in enumerate(own):
             terms = (
-                numbers[part][plane] * self._plane(row, plane, group, lane, part)
-                for part, plane in self._places()
+                numbers[part][plane] * self._plane(row, plane, step, lane, part)
+                for part in self._parts()
+                for plane in range(self.groups.each)
             )
             value = reduce(add, terms) * _load(steps, group) + _load(tile, lane)
             body.append(Store(tile, (lane,), value, loc=self.loc))
         return self._each((lane,), (self.lanes,), *body)
 
-    def _stored(self, group: Expr, lane: Expr, part: int) -> Expr:
-        """The stored integer of a lane."""
+    def _parts(self) -> range:
+        """Vectors of lanes of a step."""
+        return range(self.width // self.lanes)
+
+    def _group(self, step: Expr, lane: Expr) -> Expr:
+        """The group of a lane in a step."""
+        return step if self.together == 1 else step * self.together + lane // self.groups.width
+
+    def _integer(self, step: Expr, lane: Expr, part: int) -> Expr:
+        """The integer of a lane."""
+        at = lane + part * self.lanes
         values = {
-            self.groups.group: self.piece * self.count + group,
-            self.groups.at: lane + part * self.lanes,
+            self.groups.group: self.piece * self.count + self._group(step, lane),
             self.product.column: self.col,
         }
-        return simplified(substitute(self.groups.stored, values), sym.Analyzer())
+        read = self.groups.read(at if self.together == 1 else at % self.groups.width)
+        return simplified(substitute(read, values), sym.Analyzer())
 
-    def _number(self, stored: Var, plane: int) -> Expr:
-        """A number of a stored integer."""
-        load = self.groups.stored
-        return transform(self.groups.numbers[plane], lambda node: stored if same(node, load) else None)
-
-    def _plane(self, row: int, plane: int, group: Expr, lane: Expr, part: int) -> Expr:
+    def _plane(self, row: int, plane: int, step: Expr, lane: Expr, part: int) -> Expr:
         """The activation that a lane multiplies."""
-        at = group * self.width + lane + part * self.lanes
-        return tirx.BufferLoad(self.planes, [_int(row), _int(plane), at])
-
-    def _places(self) -> list[tuple[int, int]]:
-        """Parts of a group and numbers of a stored integer."""
-        return [
-            (part, plane) for part in range(self.width // self.lanes) for plane in range(self.groups.each)
-        ]
+        vector = step * len(self._parts()) + part
+        return tirx.BufferLoad(self.planes, [_int(row), vector, _int(plane), lane])
 
     def _gained(self, row: int, own: Var, lane: Var) -> Store:
         place = (_int(row), self.col, lane)

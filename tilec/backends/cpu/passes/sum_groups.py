@@ -7,14 +7,15 @@ for ko in pipelined(0, K // 128):
     gemm(As, Ws, acc, trans_b=True)
 ->
 for c in serial(0, K // 4096):
-    planes[0, 0:2, 0:2048] = A[0, c * 4096:+4096], what lower halves of bytes are multiplied with and the rest
+    planes[0, 0:32, 0:8, 0:16] = A[0, c * 4096:+4096], by the place of a number in words of 4 bytes
     for j in serial(0, 64):
         for t in serial(0, 32): own[0:16] = own[0:16] + s[j, c * 32 + t] * (sums of numbers of W times planes)
         total[0, j, 0:16] = total[0, j, 0:16] + own[0:16]
 acc[0, 0:64] = acc[0, 0:64] + sums of total
 
 Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums are rounded
-elsewhere than the kernel says. Zero points are taken off numbers, one by one: taken off sums of activations,
+elsewhere than the kernel says. Bytes are taken as words where groups, several of them if need be, surely
+fill vectors (`group_words`). Zero points are taken off numbers, one by one: taken off sums of activations,
 one that is infinite would make NaN of what is infinite. A tile of many rows may have few of its tensor, or
 the last ones: such a loop stands in a branch.
 """
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 _ROWS = 4
 #: Lanes that are worth a loop.
 _FEW_LANES = 8
+#: Groups that fill a vector together.
+_TOGETHER = (8, 4, 2)
 #: Axes of a matrix.
 _AXES = 2
 
@@ -102,7 +105,18 @@ class _Sums(ScopedRewrite):
         gemm = _only_product(loop)
         made = None if gemm is None else self._made(loop, gemm)
         product = None if gemm is None or made is None else _product(loop, gemm, made)
+        if product is not None:
+            product = replace(product, together=self._together(product))
         return product if product is not None and self._stays(product) else None
+
+    def _together(self, product: GroupProduct) -> int:
+        """What the number of groups of a loop is a multiple of, up to the lanes of a vector."""
+        loop, depth = product.loop, int_value(product.gemm.a.extent[1]) or 1
+        groups = (loop.stop - loop.start) * (depth // product.groups.size)
+        known = (
+            each for each in _TOGETHER if self.facts.prove(tirx.EQ(tirx.floormod(groups, each), 0)) is True
+        )
+        return next(known, 1)
 
     def _without_tiles(self, block: Block) -> list[Stmt]:
         return [stmt for stmt in block if not (isinstance(stmt, Alloc) and stmt.buffer in self.dropped)]
@@ -151,7 +165,7 @@ def _product(loop: For | Pipelined, gemm: Gemm, made: TileValues) -> GroupProduc
         return None
     count = tirx.min(tirx.const(int_value(gemm.c.extent[1]) or 0, dtype_of(left)), left)
     rows, tiles = int_value(gemm.c.extent[0]) or 0, tuple(made.tiles)
-    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles)
+    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together=1)
 
 
 def _rows_left(product: GroupProduct) -> Expr | None:

@@ -1,0 +1,81 @@
+"""Stored bytes of several numbers that lanes take four at a time, as words.
+
+number of byte p       float32((int32(stored) >> 4 & 15) - 8)           for p = 4 * w + 1
+->
+number of word w       float32((word >> 12 & 15) - 8)
+
+A lane of a vector has 32 bits: bytes are widened, words are not, and one load has four times the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.passes.group_numbers import bits_of
+from tilec.ir.exprs import cast_to, dtype_of, int_value, transform
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.passes.group_numbers import GroupNumbers
+
+_BYTE = 8
+#: The type of a word, and its bytes.
+_WORD, _BYTES = "int32", 4
+_INTEGERS = ("int32", "uint32", "int64", "uint64", "int16", "uint16")
+
+
+def in_words(groups: GroupNumbers) -> GroupNumbers | None:
+    """``groups`` by words of four bytes; None where these hold one number each, or are no bytes, or groups no
+    words."""
+    if bits_of(groups.stored) != _BYTE or groups.each == 1 or groups.width % _BYTES:
+        return None
+    word = tirx.Var("word", _WORD)
+    parts = [_Part(groups.integer, word, _BYTE * byte) for byte in range(_BYTES)]
+    numbers = tuple(part.of(number) for part in parts for number in groups.numbers)
+    return replace(groups, integer=word, numbers=numbers, joined=_BYTES)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """``byte`` lies ``first`` bits up in ``word``."""
+
+    byte: Var
+    word: Var
+    first: int
+
+    def of(self, number: Expr) -> Expr:
+        """``number`` by the word."""
+        return transform(number, self._visit)
+
+    def _visit(self, node: Expr) -> Expr | None:
+        if isinstance(node, tirx.BitwiseAnd):
+            return self._masked(node)
+        if isinstance(node, tirx.RShift) and dtype_of(self.byte).startswith("uint"):
+            shift = self._shift(node)
+            return None if shift is None else self._field(shift, (1 << _BYTE) - 1 >> shift, dtype_of(node))
+        if node.same_as(self.byte):
+            return cast_to(self.word >> tirx.const(self.first, _WORD), dtype_of(self.byte))
+        return None
+
+    def _masked(self, node: tirx.BitwiseAnd) -> Expr | None:
+        """Bits of the byte that ``node`` masks, with its sign if it has one; None where it is none of it."""
+        mask, shift = int_value(node.b), self._shift(node.a)
+        if mask is None or shift is None or not 0 <= mask < 1 << _BYTE - shift:
+            return None
+        return self._field(shift, mask, dtype_of(node))
+
+    def _field(self, shift: int, mask: int, dtype: str) -> Expr:
+        shifted = self.word >> tirx.const(self.first + shift, _WORD) if self.first + shift else self.word
+        return cast_to(shifted & tirx.const(mask, _WORD), dtype)
+
+    def _shift(self, expr: Expr) -> int | None:
+        """How far ``expr`` shifts the byte down; None where it is something else."""
+        shift = int_value(expr.b) if isinstance(expr, tirx.RShift) else 0
+        inner = expr.a if isinstance(expr, tirx.RShift) else expr
+        while isinstance(inner, tirx.Cast) and dtype_of(inner) in _INTEGERS:
+            inner = inner.value
+        return shift if shift is not None and 0 <= shift < _BYTE and inner.same_as(self.byte) else None
