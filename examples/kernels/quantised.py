@@ -36,9 +36,8 @@ def number(byte, k, bits):
     return T.cast(half - 8, "float32")
 
 
-@tilec.jit(out_idx=[-1])
-def linear_quantised(M, N, K, bits=4, dtype="float16", bM=64, bN=64, bK=128, num_stages=2, threads=128):
-    """C = A @ W.T; a tile of W becomes 16-bit numbers on its way to the product."""
+def product_of_tiles(M, N, K, bits, dtype, bM, bN, bK, num_stages, threads):
+    """The kernel of products of bM rows: a tile of W becomes 16-bit numbers on its way to them."""
     each = per_byte(bits)
     assert GROUP % bK == 0, f"bK = {bK} does not divide {GROUP}"
 
@@ -68,11 +67,20 @@ def linear_quantised(M, N, K, bits=4, dtype="float16", bM=64, bN=64, bK=128, num
 
 
 @tilec.jit(out_idx=[-1])
-def gemv_quantised(M, N, K, bits=4, dtype="float16", bN=16, bK=512, threads=128):
+def linear_quantised(M, N, K, bits=4, dtype="float16", bM=64, bN=64, bK=128, num_stages=2, threads=128):
+    """C = A @ W.T; a tile of W becomes 16-bit numbers on its way to the product."""
+    return product_of_tiles(M, N, K, bits, dtype, bM, bN, bK, num_stages, threads)
+
+
+@tilec.jit(out_idx=[-1])
+def gemv_quantised(M, N, K, bits=4, dtype="float16", bM=None, bN=16, bK=512, threads=128):
     """C = A @ W.T for few rows of A, one block row each: bytes of W meet the activations of their weights.
 
-    bK is a multiple of 128, the extent of a group.
+    bK is a multiple of 128, the extent of a group. With ``bM`` products of so many rows, which CPUs take
+    without a tile of W and faster.
     """
+    if bM is not None:
+        return product_of_tiles(M, N, K, bits, dtype, bM, bN, bK, 2, threads)
     each = per_byte(bits)
     groups, run = bK // GROUP, GROUP // each
 

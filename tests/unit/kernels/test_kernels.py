@@ -201,7 +201,8 @@ EXPERTS = [
            inputs="linear_quantised_inputs", rtol=4e-3)
       for bits in (4, 8)
       for name, config in (("linear_quantised", {"bM": 4, "bN": 8, "bK": 64}),
-                           ("gemv_quantised", {"bN": 4, "bK": 256}))),
+                           ("gemv_quantised", {"bN": 4, "bK": 256}),
+                           ("gemv_quantised", {"bM": 1, "bN": 8, "bK": 64}))),
     *(Case("quantised_packed.py:linear_packed", {"M": 5, "N": 11, "K": 384}, (), {"bits": bits},
            {"bM": 4, "bN": 8, "bK": 256}, inputs="linear_packed_inputs", rtol=4e-3) for bits in (4, 8)),
     Case("quantised_packed.py:linear_packed", {"M": 5, "N": 11, "K": 384}, (), {"part": 32},
