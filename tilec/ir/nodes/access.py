@@ -45,7 +45,8 @@ class Alloc(Stmt):
     """Storage for ``buffer``; lives to the end of the enclosing block. Contents undefined (local.var: zero,
     or ``init``; global.address: memory that is there, at the address ``init``, an int64). ``layout`` maps
     logical indices to a physical offset (None: row-major); ``place`` is where lowering put it: "stack",
-    ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before.
+    ("scratch", byte offset), "scratch" while that is open, "registers" (no memory), "address" for a
+    global.address; None before.
     ``asked`` is what the lowering of a GPU takes for ``layout`` where the statements on the tile can obey."""
 
     syntax = ""

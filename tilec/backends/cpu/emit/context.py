@@ -29,6 +29,7 @@ from tilec.backends.cpu.emit.shared_out import Sharing, sharings
 from tilec.backends.cpu.emit.small_tables import with_tables
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
+from tilec.backends.cpu.emit.word_products import with_word_products
 from tilec.backends.cpu.emit.wrapping import leaves_type, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
@@ -144,7 +145,7 @@ class LaneContext(Context):
 
     def value(self, expr: Expr) -> Expr:
         """The TIR of ``expr``; what lanes compute of four bits they look up."""
-        return super().value(with_tables(expr, self))
+        return super().value(with_tables(with_word_products(expr, self), self))
 
     def variable(self, var: Var) -> Expr:
         """What a variable stands for; that of the lanes is a ramp."""

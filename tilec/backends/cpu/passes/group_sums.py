@@ -11,6 +11,7 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.passes.group_numbers import simplified
 from tilec.backends.cpu.passes.group_words import in_words
+from tilec.backends.cpu.passes.place_tiles import ASKED
 from tilec.ir.exprs import cast_to, dtype_of, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Region, Store
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.passes.group_numbers import GroupNumbers
     from tilec.ir.nodes import Stmt
 
-#: Activations that the first cache holds beside weights, in float32: those of all rows together.
-_HELD = 4096
+#: Bytes of activations that the first cache holds beside weights: those of all rows together.
+_HELD = 16384
 #: Lanes that sums of a row of weights have.
 _LANES = 16
 
@@ -49,7 +50,9 @@ class GroupProduct:
 
 class GroupSums:
     """What takes the place of one product. A *piece* are trips of its loop whose activations are held, a
-    *step* are groups that fill lanes."""
+    *step* are groups that fill lanes. ``bytes`` are those of an activation as it is held."""
+
+    bytes = 4
 
     def __init__(self, product: GroupProduct) -> None:
         self.product, self.loc = product, product.gemm.loc
@@ -62,12 +65,12 @@ class GroupSums:
         self.lanes = min(_LANES, self.width)
         self.piece, self.col = tirx.Var("c", "int32"), tirx.Var("j", "int32")
         self.vectors = self.count * self.groups.width // self.lanes
-        self.planes = _tile("planes", self.rows, self.vectors, self.groups.each, self.lanes)
-        self.total = _tile("total", self.rows, self.columns, self.lanes)
+        self.planes = self._planes()
+        self.total = new_tile("total", self.rows, self.columns, self.lanes)
 
     def _trips(self) -> int:
         """Trips of a piece: no more than the loop has."""
-        held, loop = max(1, _HELD // (self.rows * self.depth)), self.product.loop
+        held, loop = max(1, _HELD // (self.rows * self.depth * self.bytes)), self.product.loop
         known = int_value(sym.Analyzer().simplify(loop.stop - loop.start))
         return held if known is None else max(1, min(held, known))
 
@@ -84,6 +87,10 @@ class GroupSums:
         fits = self.count % together == 0 == self.product.together % together
         return together if fits and groups.width * together % _LANES == 0 else 0
 
+    def _planes(self) -> Var:
+        """The tile of activations as lanes multiply them."""
+        return new_tile("planes", self.rows, self.vectors, self.groups.each, self.lanes)
+
     def stmts(self) -> list[Stmt]:
         """The statements in place of the loop."""
         loop = self.product.loop
@@ -91,7 +98,7 @@ class GroupSums:
         pieces = tirx.floordiv(trips + (self.trips - 1), _int(self.trips))
         body = [*self._activations(), self._serial(self.col, self.product.count, self._column(trips))]
         return [
-            Alloc(self.planes, loc=self.loc),
+            Alloc(self.planes, place=ASKED, loc=self.loc),
             Alloc(self.total, loc=self.loc),
             self._cleared(self.total),
             self._serial(self.piece, pieces, body),
@@ -100,7 +107,7 @@ class GroupSums:
 
     def _activations(self) -> list[Stmt]:
         """Fills ``planes`` with the activations of a piece."""
-        whole = _tile("whole", self.count * self.groups.size)
+        whole = new_tile("whole", self.count * self.groups.size)
         stmts: list[Stmt] = [Alloc(whole, loc=self.loc)]
         for row in range(self.rows):
             stmts += [self._read(whole, row), self._parted(whole, row)]
@@ -134,9 +141,9 @@ class GroupSums:
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
         whole, held = self.depth // self.groups.size, self.count // self.together
         left = tirx.floordiv(trips * whole, _int(self.together)) - self.piece * held
-        own = [_tile("own", self.lanes) for _ in range(self.rows)]
-        steps = _tile("steps", self.count)
-        shared = {name: _tile(str(name.name), self.count) for name in self.groups.shared}
+        own = [new_tile("own", self.lanes) for _ in range(self.rows)]
+        steps = new_tile("steps", self.count)
+        shared = {name: new_tile(str(name.name), self.count) for name in self.groups.shared}
         return [
             *(Alloc(tile, loc=self.loc) for tile in (steps, *shared.values(), *own)),
             self._steps(
@@ -165,25 +172,40 @@ class GroupSums:
     def _step(self, step: Var, steps: Var, shared: dict[Var, Var], own: Sequence[Var]) -> Parallel:
         """Adds the products of the groups of a step to sums of their ``own`` for each row."""
         lane = tirx.Var("p", "int32")
-        integers = [tirx.Var(self.groups.integer.name, dtype_of(self.groups.integer)) for _ in self._parts()]
-        numbers = [[tirx.Var("number", "float32") for _ in self.groups.numbers] for _ in integers]
+        names = [tirx.Var(self.groups.integer.name, dtype_of(self.groups.integer)) for _ in self._parts()]
         group = self._group(step, lane)
+        numbers = [
+            [substitute(each, {self.groups.integer: name}) for each in self.groups.numbers] for name in names
+        ]
         body: list[Stmt] = [Bind(name, _load(tile, group), loc=self.loc) for name, tile in shared.items()]
-        for part, var in enumerate(integers):
-            body.append(Bind(var, self._integer(step, lane, part), loc=self.loc))
-            body += [
-                Bind(name, substitute(value, {self.groups.integer: var}), loc=self.loc)
-                for name, value in zip(numbers[part], self.groups.numbers, strict=True)
-            ]
+        body += (Bind(name, self._integer(step, lane, part), loc=self.loc) for part, name in enumerate(names))
+        named, numbers = self._named(numbers)
+        body += named
         for row, tile in enumerate(own):
             terms = (
-                numbers[part][plane] * self._plane(row, plane, step, lane, part)
-                for part in self._parts()
-                for plane in range(self.groups.each)
+                term
+                for part, held in enumerate(numbers)
+                for term in self._terms(held, row, step * len(numbers) + part, lane)
             )
             value = reduce(add, terms) * _load(steps, group) + _load(tile, lane)
             body.append(Store(tile, (lane,), value, loc=self.loc))
         return self._each((lane,), (self.lanes,), *body)
+
+    def _named(self, numbers: list[list[Expr]]) -> tuple[list[Stmt], list[list[Expr]]]:
+        """Names for numbers, which all rows multiply."""
+        names = [[tirx.Var("number", "float32") for _ in held] for held in numbers]
+        pairs = (
+            pair for own, held in zip(names, numbers, strict=True) for pair in zip(own, held, strict=True)
+        )
+        return [Bind(name, value, loc=self.loc) for name, value in pairs], names
+
+    def _terms(self, numbers: Sequence[Expr], row: int, vector: Expr, lane: Expr) -> list[Expr]:
+        """The products of the numbers of one integer a lane."""
+        places = ([_int(row), vector, _int(plane), lane] for plane in range(self.groups.each))
+        return [
+            number * tirx.BufferLoad(self.planes, place)
+            for number, place in zip(numbers, places, strict=True)
+        ]
 
     def _parts(self) -> range:
         """Vectors of lanes of a step."""
@@ -203,11 +225,6 @@ class GroupSums:
         read = self.groups.read(at if self.together == 1 else at % self.groups.width)
         return simplified(substitute(read, values), sym.Analyzer())
 
-    def _plane(self, row: int, plane: int, step: Expr, lane: Expr, part: int) -> Expr:
-        """The activation that a lane multiplies."""
-        vector = step * len(self._parts()) + part
-        return tirx.BufferLoad(self.planes, [_int(row), vector, _int(plane), lane])
-
     def _gained(self, row: int, own: Var, lane: Var) -> Store:
         place = (_int(row), self.col, lane)
         value = tirx.BufferLoad(self.total, list(place)) + _load(own, lane)
@@ -215,7 +232,7 @@ class GroupSums:
 
     def _results(self) -> list[Stmt]:
         """Adds up lanes into the sums of the product."""
-        result, c = _tile("result", self.rows, self.columns), self.product.gemm.c.buffer
+        result, c = new_tile("result", self.rows, self.columns), self.product.gemm.c.buffer
         place = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
         gained = tirx.BufferLoad(c, list(place)) + tirx.BufferLoad(result, list(place))
         return [
@@ -234,8 +251,9 @@ class GroupSums:
         return Parallel(loop, extents, body, loc=self.loc)
 
 
-def _tile(name: str, *shape: int) -> Var:
-    return tirx.decl_buffer(shape, "float32", name, scope="local.fragment")
+def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:
+    """A tile of the block."""
+    return tirx.decl_buffer(shape, dtype, name, scope="local.fragment")
 
 
 def _whole(tile: Var) -> Region:

@@ -10,12 +10,15 @@ from tilec.lowering.passes.base import LaunchPass
 
 #: Scratch offsets are multiples of this: a cache line, and the widest vector.
 ALIGNMENT = 64
+#: The place of a tile that is to lie in scratch, wherever there is room: its vectors fill cache lines.
+ASKED = "scratch"
 
 
 @dataclass(frozen=True)
 class PlaceTiles(LaunchPass):
-    """In: tiles, some in registers, the others without a place. Out: every Alloc of a launch has a place: the
-    smallest tiles are on the stack, ``stack_bytes`` of them at most, the others one after another in scratch.
+    """In: tiles, some in registers, some that ask for scratch, the others without a place. Out: every Alloc
+    of a launch has a place: the smallest tiles are on the stack, ``stack_bytes`` of them at most, the others
+    and those that ask for it one after another in scratch. Arrays on the stack are aligned to 16 bytes.
     Temporaries of a Parallel body are always on the stack, since they become registers. Tiles do not share
     memory: the code generator relies on two buffers never overlapping."""
 
@@ -27,7 +30,7 @@ class PlaceTiles(LaunchPass):
         used = top = 0
         for alloc in sorted(_tiles(launch.body), key=tile_bytes):
             size = tile_bytes(alloc)
-            if used + size <= self.stack_bytes:
+            if alloc.place != ASKED and used + size <= self.stack_bytes:
                 places[alloc], used = "stack", used + size
                 continue
             places[alloc], top = ("scratch", top), top + _aligned(size)
@@ -38,7 +41,7 @@ def _tiles(block: Block) -> list[Alloc]:
     """The allocations of a block that are not temporaries of a Parallel body."""
     found: list[Alloc] = []
     for stmt in block:
-        if isinstance(stmt, Alloc) and stmt.place is None:
+        if isinstance(stmt, Alloc) and stmt.place in (None, ASKED):
             found.append(stmt)
         if not isinstance(stmt, Parallel):
             found += [alloc for inner in children(stmt) for alloc in _tiles(inner)]
@@ -55,7 +58,7 @@ def _placed(block: Block, places: dict[Alloc, str | tuple[str, int]]) -> Block:
 
 def _placed_stmt(stmt: Stmt, places: dict[Alloc, str | tuple[str, int]]) -> Stmt:
     if isinstance(stmt, Alloc):
-        return stmt if stmt.place is not None else replace(stmt, place=places.get(stmt, "stack"))
+        return stmt if stmt.place not in (None, ASKED) else replace(stmt, place=places.get(stmt, "stack"))
     return with_children(stmt, [_placed(inner, places) for inner in children(stmt)])
 
 

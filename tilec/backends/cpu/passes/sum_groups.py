@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.passes.group_numbers import GroupNumbers, group_numbers
-from tilec.backends.cpu.passes.group_sums import GroupProduct, GroupSums
+from tilec.backends.cpu.passes.group_pairs import sums_of
+from tilec.backends.cpu.passes.group_sums import GroupProduct
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED
 from tilec.backends.cpu.passes.tile_values import TileValues
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
@@ -61,14 +62,15 @@ class SumGroups(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such loops replaced, and without the tiles that nothing fills then."""
-        return rewrite_launches(kernel, lambda launch: _Sums(kernel, launch).result())
+        return rewrite_launches(kernel, lambda launch: _Sums(kernel, launch, target).result())
 
 
 class _Sums(ScopedRewrite):
     """Rewrites one launch; ``dropped`` are the tiles that nothing uses then."""
 
-    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
         super().__init__(kernel, launch)
+        self.target = target
         self.users = users(launch.body)
         self.unsure = changed_in(launch) | addressed_in(launch.body)
         self.dropped: set[Var] = set()
@@ -85,7 +87,7 @@ class _Sums(ScopedRewrite):
             return super().stmt(stmt)
         if product.rows <= _ROWS:
             self.dropped.update(product.tiles)
-            return GroupSums(product).stmts()
+            return sums_of(product, self.target).stmts()
         return [self._branch(product)]
 
     def _branch(self, product: GroupProduct) -> Stmt:
@@ -95,9 +97,8 @@ class _Sums(ScopedRewrite):
         for rows in (_ROWS, 1):
             if left is None or self.facts.prove(left > rows) is True:
                 return branch
-            branch = If(
-                left <= rows, tuple(GroupSums(replace(product, rows=rows)).stmts()), (branch,), loc=branch.loc
-            )
+            sums = sums_of(replace(product, rows=rows), self.target)
+            branch = If(left <= rows, tuple(sums.stmts()), (branch,), loc=branch.loc)
         return branch
 
     def _found(self, loop: For | Pipelined) -> GroupProduct | None:
