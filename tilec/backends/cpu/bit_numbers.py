@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: What the analyzer does not fold.
 _COMBINED = {tirx.BitwiseAnd: and_, tirx.BitwiseOr: or_, tirx.BitwiseXor: xor}
+_WIDEST = 512
 #: Values that the lower bits of an index choose from: as many as a register of 512 bits has of 16 bits.
 COUNT = 32
 
@@ -33,6 +34,11 @@ class BitNumber:
     word: Var
     shift: int
     values: tuple[int, ...]
+
+
+def has_tables(target: Target) -> bool:
+    """Whether lanes look up what numbers of four bits become."""
+    return target.arch == "x86_64" and target.vector_bits == _WIDEST
 
 
 def pair_form(target: Target) -> DotForm | None:

@@ -170,9 +170,9 @@ def test_results_are_those_of_converted_weights(
 @pytest.mark.parametrize(
     ("target", "rows", "group", "forms"),
     [
-        ("x86-64-v3", 4, 32, ("zeros", "signed bytes")),
+        ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes")),
         ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima")),
-        ("x86-64-v4", 1, 64, ("zeros in float32", "pairs")),
+        ("x86-64-v4", 4, 64, ("zeros in float32", "pairs")),
     ],
 )
 def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tuple[str, ...]) -> None:
@@ -197,8 +197,25 @@ def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tupl
         np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
 
 
-def _summed(kernel: str) -> str:
-    return format_kernel(lower(parse_kernel(kernel), parse_target("x86-64-v4"), until="sum_groups"))
+def _summed(kernel: str, target: str = "x86-64-v4") -> str:
+    return format_kernel(lower(parse_kernel(kernel), parse_target(target), until="sum_groups"))
+
+
+@pytest.mark.parametrize(
+    ("form", "target", "signs"),
+    [
+        ("offset", "x86-64-v3", True),
+        ("offset", "aarch64", True),
+        ("words", "x86-64-v2", True),
+        ("offset", "x86-64-v4", False),
+        ("zeros", "x86-64-v3", False),
+        ("pairs", "x86-64-v3", False),
+    ],
+)
+def test_numbers_less_half_of_their_range_have_signs(form: str, target: str, signs: bool) -> None:
+    """Shifts of words give them, unless lanes look numbers up."""
+    kernel = text(form, group=64).replace("div=32", "div=256")
+    assert (f"^ {0x88888888 - (1 << 32)}" in _summed(kernel, target)) == signs
 
 
 @pytest.mark.parametrize("form", ["zeros", "minima"])

@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 from tvm.target import codegen
 
+from tilec.backends.cpu.bit_numbers import has_tables
 from tilec.ir.analysis.ranges import SHORT, as_written, bounds
 from tilec.ir.exprs import dtype_of, int_value, loads, operands, over, rebuild, same, transform, walk
 from tilec.lowering.emission.storage import compute_type, convert
@@ -41,7 +42,7 @@ _LEAST = 2
 def with_tables(expr: Expr, ctx: LaneContext) -> Expr:
     """``expr`` with names of looked-up lanes in place of the largest float32 parts that depend on four bits
     of each lane, and else on what all lanes share; as it is on targets without such an instruction."""
-    if ctx.width != _SIZE or ctx.target.vector_bits != 512 or any(_is_let(node) for node in walk(expr)):
+    if ctx.width != _SIZE or not has_tables(ctx.target) or any(_is_let(node) for node in walk(expr)):
         return expr
     return _replaced(expr, False, ctx)
 

@@ -52,7 +52,8 @@ class GroupNumbers:
     """Elements along K in groups of ``size``: the ones whose number is a multiple of the numbers in an
     integer and those behind them are ``scale`` times one of ``numbers`` each, float32 values of ``integer``
     and of ``shared``, names of values that the group has in common. ``stored`` is what memory has at ``at``
-    of group ``group``; an integer is as many of these as are ``joined``, the first one in its lowest bits."""
+    of group ``group``; an integer is as many of these as are ``joined``, the first one in its lowest bits,
+    with the bits of ``flipped`` turned over."""
 
     group: Var
     at: Var
@@ -63,6 +64,7 @@ class GroupNumbers:
     shared: dict[Var, Expr]
     scale: Expr
     joined: int = 1
+    flipped: int = 0
 
     @property
     def each(self) -> int:
@@ -77,11 +79,8 @@ class GroupNumbers:
     def read(self, at: Expr) -> Expr:
         """Integer ``at`` of a group."""
         parts = [substitute(self.stored, {self.at: at * self.joined + part}) for part in range(self.joined)]
-        if self.joined == 1:
-            return parts[0]
-        kind, step = dtype_of(self.integer), bits_of(self.stored)
-        words = [cast_to(cast_to(part, f"uint{step}"), kind) for part in parts]
-        return reduce(or_, (word << tirx.const(step * number, kind) for number, word in enumerate(words)))
+        whole = parts[0] if self.joined == 1 else _joined(parts, dtype_of(self.integer))
+        return whole ^ _signed(self.flipped) if self.flipped else whole
 
     @property
     def is_zero_beyond(self) -> bool:
@@ -179,6 +178,21 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
 
 def _of_integer(number: Expr, stored: TensorLoad, integer: Var) -> Expr:
     return transform(number, lambda node: integer if same(node, stored) else None)
+
+
+def _joined(parts: list[Expr], kind: str) -> Expr:
+    """Stored integers as one of type ``kind``, the first one in its lowest bits."""
+    bits = _STORED[dtype_of(parts[0])]
+    words = [cast_to(cast_to(part, f"uint{bits}"), kind) for part in parts]
+    return reduce(
+        or_,
+        (word << tirx.const(bits * at, kind) if at else word for at, word in enumerate(words)),
+    )
+
+
+def _signed(bits: int) -> Expr:
+    """32 bits as an int32."""
+    return tirx.const(bits - (1 << 32) if bits >> 31 else bits, "int32")
 
 
 def bits_of(stored: TensorLoad) -> int:

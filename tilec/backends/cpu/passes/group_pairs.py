@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.backends.cpu.bit_numbers import bit_number, pair_form
+from tilec.backends.cpu.bit_numbers import bit_number, has_tables, pair_form
 from tilec.backends.cpu.passes.group_sums import GroupProduct, GroupSums, new_tile
 from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Bind, Parallel, Store
@@ -36,7 +36,7 @@ _BOUND = 65536.0
 def sums_of(product: GroupProduct, target: Target) -> GroupSums:
     """What takes the place of ``product``: sums by pairs where the target has an instruction for them, the
     activations are 16-bit floats and bfloat16 holds the numbers of whole words."""
-    sums = GroupSums(product)
+    sums = GroupSums(product, has_tables(target))
     if pair_form(target) is None or dtype_of(product.activation) not in _PARTS:
         return sums
     pairs = _pairs(sums)
@@ -61,7 +61,7 @@ class PairSums(GroupSums):
     def __init__(self, product: GroupProduct, pairs: list[tuple[int, int]]) -> None:
         self.pairs, self.parts = pairs, _PARTS[dtype_of(product.activation)]
         self.bytes = 2 * self.parts
-        super().__init__(product)
+        super().__init__(product, tables=True)
 
     def _planes(self) -> Var:
         count = self.parts * len(self.pairs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.passes.group_numbers import simplified
-from tilec.backends.cpu.passes.group_words import in_words
+from tilec.backends.cpu.passes.group_words import in_words, with_signs
 from tilec.backends.cpu.passes.place_tiles import ASKED
 from tilec.ir.exprs import cast_to, dtype_of, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Region, Store
@@ -50,12 +50,13 @@ class GroupProduct:
 
 class GroupSums:
     """What takes the place of one product. A *piece* are trips of its loop whose activations are held, a
-    *step* are groups that fill lanes. ``bytes`` are those of an activation as it is held."""
+    *step* are groups that fill lanes. ``bytes`` are those of an activation as it is held, ``tables``: lanes
+    look numbers of few bits up."""
 
     bytes = 4
 
-    def __init__(self, product: GroupProduct) -> None:
-        self.product, self.loc = product, product.gemm.loc
+    def __init__(self, product: GroupProduct, tables: bool) -> None:
+        self.product, self.tables, self.loc = product, tables, product.gemm.loc
         self.rows, self.columns = product.rows, int_value(product.gemm.c.extent[1]) or 1
         self.depth = int_value(product.gemm.a.extent[1]) or 1
         self.trips = self._trips()
@@ -79,7 +80,9 @@ class GroupSums:
         plain = self.product.groups
         words = in_words(plain)
         together = 0 if words is None else self._together(words)
-        return (plain, self._together(plain) or 1) if words is None or not together else (words, together)
+        groups = plain if words is None or not together else words
+        signs = self.rows == 1 and not self.tables  # of several rows registers bound, and signs take one more
+        return with_signs(groups) if signs else groups, together or self._together(plain) or 1
 
     def _together(self, groups: GroupNumbers) -> int:
         """How many groups fill lanes; 0 where pieces are no multiples of as many, or the loop is none."""

@@ -10,6 +10,8 @@ A lane of a vector has 32 bits: bytes are widened, words are not, and one load h
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -79,3 +81,49 @@ class _Part:
         while isinstance(inner, tirx.Cast) and dtype_of(inner) in _INTEGERS:
             inner = inner.value
         return shift if shift is not None and 0 <= shift < _BYTE and inner.same_as(self.byte) else None
+
+
+def with_signs(groups: GroupNumbers) -> GroupNumbers:
+    """Numbers of words that are fields less half of their range, ``(word >> s & 15) - 8``, as fields with
+    signs, once the upper bit of each is flipped: two shifts in place of a shift, a mask and a difference.
+    ``groups`` where some are something else, or integers no words."""
+    if dtype_of(groups.integer) != _WORD:
+        return groups
+    fields = [_offset_field(number, groups.integer) for number in groups.numbers]
+    known = [field for field in fields if field is not None]
+    if len(known) < len(fields):
+        return groups
+    numbers = tuple(cast_to(field.signed(groups.integer), "float32") for field in known)
+    return replace(groups, numbers=numbers, flipped=reduce(or_, (field.upper for field in known)))
+
+
+@dataclass(frozen=True)
+class _Field:
+    """``bits`` of a word from bit ``first`` on."""
+
+    first: int
+    bits: int
+
+    @property
+    def upper(self) -> int:
+        """The word with its upper bit alone."""
+        return 1 << self.first + self.bits - 1
+
+    def signed(self, word: Var) -> Expr:
+        """The field of ``word`` as a number with a sign."""
+        above = _BYTE * _BYTES - self.bits
+        left = word << tirx.const(above - self.first, _WORD) if above > self.first else word
+        return left >> tirx.const(above, _WORD)
+
+
+def _offset_field(number: Expr, word: Var) -> _Field | None:
+    """The field of a number ``float32((word >> s & mask) - half)``; None for another number."""
+    inner = number.value if isinstance(number, tirx.Cast) else number
+    if not isinstance(inner, tirx.Sub) or not isinstance(inner.a, tirx.BitwiseAnd):
+        return None
+    mask, half, shifted = int_value(inner.a.b), int_value(inner.b), inner.a.a
+    shift = int_value(shifted.b) if isinstance(shifted, tirx.RShift) else 0
+    held = shifted.a if isinstance(shifted, tirx.RShift) else shifted
+    if mask is None or half is None or shift is None or mask & mask + 1 or 2 * half != mask + 1:
+        return None
+    return _Field(shift, mask.bit_length()) if held.same_as(word) else None
