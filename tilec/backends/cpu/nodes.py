@@ -127,12 +127,13 @@ class PackWords(Stmt):
 @dataclass(frozen=True, eq=False)
 class AskAhead(Stmt):
     """Where there is an element at ``indices``, asks for the one at ``ahead``, whether there is one or not:
-    once for the lanes of a vector, in the cache ``near`` (`products.tir`)."""
+    once for the lanes of a vector, in the cache ``near`` (`products.tir`), to ``write`` it or to read it."""
 
     buffer: Buffer
     indices: At[tuple[Expr, ...]]
     ahead: tuple[Expr, ...]
     near: int = FIRST
+    write: bool = False
 
 
 @dataclass(frozen=True, eq=False)

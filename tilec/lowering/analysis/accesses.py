@@ -51,11 +51,20 @@ def values_of(stmts: Iterable[Stmt]) -> dict[Var, Expr]:
 def tensor_reads(block: Block, names: Mapping[Var, Expr]) -> Iterator[Access]:
     """The elements of tensors that ``block`` reads at places that are known outside of it: no variable of its
     own moves them, and nothing is looked up. ``names`` stand for values."""
+    return (item for item in _at_known_places(block, names) if not item.is_write)
+
+
+def tensor_writes(block: Block, names: Mapping[Var, Expr]) -> Iterator[Access]:
+    """The elements of tensors that ``block`` writes at such places (:func:`tensor_reads`)."""
+    return (item for item in _at_known_places(block, names) if item.is_write)
+
+
+def _at_known_places(block: Block, names: Mapping[Var, Expr]) -> Iterator[Access]:
     inner = [var for stmt in walk(block) for var in defined(stmt)]
     for item in accesses(block):
         indices = tuple(inlined(index, names) for index in item.indices)
         moves = any(next(loads(index), None) is not None or uses(index, inner) for index in indices)
-        if not moves and not item.is_write and item.buffer.scope() == "global":
+        if not moves and item.buffer.scope() == "global":
             yield replace(item, indices=indices)
 
 
@@ -164,10 +173,11 @@ def same_extents(first: Parallel, second: Parallel) -> bool:
     """Whether two loops have the same iterations."""
     if len(first.extents) != len(second.extents):
         return False
-    return all(_same_extent(a, b) for a, b in zip(first.extents, second.extents, strict=True))
+    return all(same_extent(a, b) for a, b in zip(first.extents, second.extents, strict=True))
 
 
-def _same_extent(a: int | Expr, b: int | Expr) -> bool:
+def same_extent(a: int | Expr, b: int | Expr) -> bool:
+    """Whether two extents are known to be the same."""
     known = int_value(a), int_value(b)
     if None not in known:
         return known[0] == known[1]

@@ -97,3 +97,29 @@ def test_large_results_are_what_small_ones_are(columns: int, off: int) -> None:
     assert np.array_equal(y, x + 1)
     assert not memory[:first].any()
     assert not memory[first + x.size :].any()
+
+
+@tilec.jit
+def powers(X, Y):
+    M, N = T.const("M N")
+    X: T.Tensor[[M, N], T.float32]
+    Y: T.Tensor[[M, N], T.float32]
+    with T.Kernel(M, threads=32) as row:
+        x = T.alloc_fragment((1, 4096), T.float32)
+        top, total = (T.alloc_fragment((1,), T.float32) for _ in range(2))
+        for i, j in T.Parallel(1, N):
+            x[i, j] = X[row, j]
+        T.reduce_max(x[0:1, 0:N], top, dim=1)
+        for i, j in T.Parallel(1, N):
+            x[i, j] = T.exp2(x[i, j] - top[i])
+        T.reduce_sum(x[0:1, 0:N], total, dim=1)
+        for i, j in T.Parallel(1, N):
+            Y[row, j] = x[i, j] / total[i]
+
+
+def test_the_lines_of_what_is_streamed_are_not_asked_for() -> None:
+    code = parse_target("x86-64-v4")
+    text = str(to_tir(lower(elaborated(powers), code), code))
+    asked = [line for line in text.splitlines() if "prefetch" in line]
+    assert asked
+    assert all("Y_streams" in line for line in asked)

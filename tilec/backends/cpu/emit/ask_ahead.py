@@ -11,11 +11,12 @@ from tilec.backends.cpu.emit.pieces import places_of
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.products.tir import CACHE_LINE, prefetch, sequence
+from tilec.ir.exprs import dtype_of
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
 
@@ -31,9 +32,12 @@ def _emit_ask_ahead(stmt: AskAhead, ctx: LaneContext) -> tirx.Stmt | None:
         return None
     first = storage.offset([in_first_lane(index, ctx) for index in stmt.ahead])
     line = max(1, CACHE_LINE // element_bytes(storage.dtype))
-    starts = range(0, max(places) + 1, line)
-    return sequence(*(prefetch(_address(storage.data, first + start), near=stmt.near) for start in starts))
+    starts = (_address(stmt, first + start, ctx) for start in range(0, max(places) + 1, line))
+    return sequence(*(prefetch(start, near=stmt.near, write=stmt.write) for start in starts))
 
 
-def _address(data: Var, at: Expr) -> Expr:
-    return tirx.address_of(tirx.BufferLoad(data, [at]))
+def _address(stmt: AskAhead, at: Expr, ctx: LaneContext) -> Expr:
+    """Of the element at this offset; of the tensor's first one where stores to it pass the caches by."""
+    if stmt.write and stmt.buffer in ctx.streams:
+        at = tirx.Select(ctx.streams[stmt.buffer], tirx.const(0, dtype_of(at)), at)
+    return tirx.address_of(tirx.BufferLoad(ctx.storage(stmt.buffer).data, [at]))

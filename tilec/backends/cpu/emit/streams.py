@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.cpu.nodes import AskAhead, MicroGemm
 from tilec.ir.analysis.aliases import named_in
 from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in
 from tilec.ir.exprs import walk as walk_expr
@@ -71,7 +71,8 @@ def _streamable(kernel: Kernel, launch: Launch, ctx: LaneContext) -> list[Var]:
         isinstance(stmt, (MicroGemm, Atomic)) for stmt in walk(launch.body)
     ):
         return []
-    known = {buffer for each in kernel.launches for stmt in walk(each.body) for buffer in read(stmt)}
+    stmts = (stmt for each in kernel.launches for stmt in walk(each.body) if not isinstance(stmt, AskAhead))
+    known = {buffer for stmt in stmts for buffer in read(stmt)}
     found = written_in(launch.body) - known
     tensors = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
     return [tensor for tensor in tensors if tensor in found and str(tensor.name) not in named_in(kernel)]

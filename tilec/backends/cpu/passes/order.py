@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilec.backends.cpu.passes.ask_for_results import AskForResults
 from tilec.backends.cpu.passes.ask_for_rows import AskForRows
 from tilec.backends.cpu.passes.ask_for_tiles import AskForTiles
 from tilec.backends.cpu.passes.ask_for_weights import AskForWeights
@@ -92,6 +93,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     UnlessOverlapping(FuseRows()),
     NarrowNumbers(),
     AskForRows(),
+    AskForResults(),
     AskForTiles(),
     AskForWeights(),
     ShrinkRows(),
