@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 def stores_each(store: Store, loop: Any) -> bool:
     """Whether the iterations of a loop (with ``vars`` and ``extents``) store to each element of a tile: each
-    index is a variable of its own, which has as many values as the axis."""
+    index is a variable of its own, which has as many values as the axis, or its axis has one element."""
     extents = {var: int_value(extent) for var, extent in zip(loop.vars, loop.extents, strict=True)}
-    indices = tuple(store.indices)
     sizes = (int_value(size) for size in store.buffer.shape)
-    whole = (extents.get(index) == size for index, size in zip(indices, sizes, strict=True))
-    return len(set(indices)) == len(indices) and all(index in extents for index in indices) and all(whole)
+    long = {index: size for index, size in zip(store.indices, sizes, strict=True) if size != 1}
+    axes = sum(int_value(size) != 1 for size in store.buffer.shape)
+    return len(long) == axes and all(extents.get(index) == size is not None for index, size in long.items())
 
 
 def stores_each_in_order(store: Store, loop: Any) -> bool:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, substitute, transform
+from tilec.ir.exprs import cast_to, dtype_of, inlined, substitute, transform
 from tilec.ir.nodes import Bind, Copy, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.whole_stores import stores_each
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class TileValues:
         *names, store = loop.body
         if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names):
             return
-        if store.buffer in self._made or not _is_whole(store, loop):
+        on_chip = not store.buffer.scope().startswith("global")
+        if store.buffer in self._made or not on_chip or not stores_each(store, loop):
             return
         value = inlined(store.value, self._names | values_of(names))
         self._made[store.buffer] = (tuple(store.indices), self._read(value))
@@ -65,17 +67,3 @@ class TileValues:
             return self._at(node.source, [self._read(index) for index in node.indices])
 
         return transform(value, visit)
-
-
-def _is_whole(store: Store, loop: Parallel) -> bool:
-    """Whether ``store`` fills all of a tile: each axis is one variable of ``loop``, or has one element."""
-    if store.buffer.scope().startswith("global"):
-        return False
-    extents = dict(zip(loop.vars, loop.extents, strict=True))
-    axes = zip(store.indices, store.buffer.shape, strict=True)
-    moving = [(at, size) for at, size in axes if int_value(size) != 1]
-    full = all(
-        isinstance(at, Var) and at in extents and int_value(extents[at]) == int_value(size) is not None
-        for at, size in moving
-    )
-    return full and len({at for at, _ in moving}) == len(moving)
