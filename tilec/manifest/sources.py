@@ -8,9 +8,12 @@ import importlib.util
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tilec.errors import ManifestError, Place
 from tilec.manifest.problems import suggestion
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def source_file(source: str, base: Path) -> Path | None:
@@ -44,45 +47,61 @@ def source_text(source: str, base: Path) -> str:
 
 def check_source_name(source: str, base: Path, place: Place, what: str) -> None:
     """Raises ManifestError where the file of a source text, which is ``what``, surely has no such name. It
-    exists, is read as text and not run."""
+    exists, is read as text and not run. What the file imports is a name of it, but none that was meant."""
     path, name = source_file(source, base), source.rpartition(":")[2].partition(".")[0]
-    known = None if path is None else _names_in(path.read_bytes())
-    if known is None or name in known:
+    names = None if path is None else _names_in(path.read_bytes())
+    if names is None or name in (*names.own, *names.imported):
         return
     raise ManifestError(
         f'{what} "{source}" does not exist',
         place=place,
         why=f'{path} has no "{name}" at its top level',
-        remedy=suggestion(name, sorted(known)),
+        remedy=suggestion(name, sorted(names.own)),
     )
 
 
+class _Names(NamedTuple):
+    """The names at the top level of a file: those that it defines, and those that it imports."""
+
+    own: frozenset[str]
+    imported: frozenset[str]
+
+
 @lru_cache(maxsize=64)
-def _names_in(text: bytes) -> frozenset[str] | None:
-    """The names at the top level of a Python file; None where that cannot be read off, as they come from
-    other files or are made while it runs."""
+def _names_in(text: bytes) -> _Names | None:
+    """The names of a Python file; None where they cannot be read off, as they come from other files or are
+    made while it runs."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return None
-    found = {name for stmt in tree.body for name in _bound_by(stmt)}
+    own = frozenset(name for stmt in tree.body for name in _defined_by(stmt))
+    imported = frozenset(name for stmt in tree.body for name in _imported_by(stmt))
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     called = {function.id for function in calls if isinstance(function, ast.Name)}
-    is_open = found & {"*", "__getattr__"} or called & {"exec", "globals", "vars", "setattr"}
-    return None if is_open else frozenset(found)
+    is_open = (own | imported) & {"*", "__getattr__"} or called & {"exec", "globals", "vars", "setattr"}
+    return None if is_open else _Names(own, imported)
 
 
-def _bound_by(node: ast.AST) -> Iterator[str]:
-    """The names that a statement gives a meaning to, those of blocks inside of it too."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+def _defined_by(node: ast.AST) -> Iterator[str]:
+    """The names that a statement gives a meaning to itself, those of blocks inside of it too."""
+    if isinstance(node, _DEFINITIONS):
         yield node.name
         return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
     for part in ast.iter_child_nodes(node):
-        yield from _bound_by(part)
+        yield from _defined_by(part)
+
+
+def _imported_by(node: ast.AST) -> Iterator[str]:
+    """The names that a statement imports, those of blocks inside of it too."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    if isinstance(node, _DEFINITIONS):
+        return
+    for part in ast.iter_child_nodes(node):
+        yield from _imported_by(part)
 
 
 def check_source_file(source: str, base: Path, place: Place, what: str) -> None:

@@ -471,6 +471,13 @@ def test_a_missing_function_is_named(project: Callable[..., Path], tmp_path: Pat
         load_manifest(project(f'{KERNEL}{key} = "kernels/gemm.py:x"'))
 
 
+def test_what_a_file_imports_is_not_what_was_meant(project: Callable[..., Path], tmp_path: Path) -> None:
+    text = "import numpy as np\nfrom tilec import language as T\ndef twin(a):\n    return a\n"
+    (tmp_path / "kernels" / "gemm.py").write_text(text)
+    error = refused(project(f'{KERNEL}reference = "kernels/gemm.py:nope"'))
+    assert error.remedy == "known here: twin"
+
+
 def test_a_folder_in_place_of_a_source_is_told(project: Callable[..., Path], tmp_path: Path) -> None:
     manifest = project(KERNEL)
     (tmp_path / "kernels" / "gemm.py").unlink()
