@@ -1,4 +1,4 @@
-"""What somebody probably meant who wrote a name that is not known."""
+"""What somebody probably meant who wrote a name that is not known, and words beside numbers."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def alike(name: str, known: Iterable[str], count: int) -> list[str]:
     import difflib
 
     return difflib.get_close_matches(name, list(known), n=count, cutoff=0.0)
+
+
+def counted(number: int, what: str, several: str = "") -> str:
+    """``1 kernel``, ``3 kernels``; ``several``: the plural of a word that takes no s."""
+    return f"{number} {what if number == 1 else several or what + 's'}"

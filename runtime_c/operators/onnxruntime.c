@@ -155,7 +155,8 @@ static OrtStatus* ort_read_input(ort_call* call, uint32_t param, size_t index) {
   if (status != NULL || is_of_rank) return status;
   char why[MESSAGE_SIZE];
   const char* name = call->call.kernel->params[param]->name;
-  snprintf(why, sizeof(why), "%s has %zu axes, expected %d", name, rank, (int)tensor->ndim);
+  const char* axes = rank == 1 ? "axis" : "axes";
+  snprintf(why, sizeof(why), "%s has %zu %s, expected %d", name, rank, axes, (int)tensor->ndim);
   return ort_failure(api, call->call.op, why, "");
 }
 

@@ -102,7 +102,8 @@ LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* 
                 dtype_text(given, tensor->dtype), dtype_text(wanted, param->dtype));
   }
   if (tensor->ndim != param->ndim) {
-    return fail(TILEC_ERR_SHAPE, "%s: %s has %d axes, expected %d", name, param->name, tensor->ndim,
+    const char* axes = tensor->ndim == 1 ? "axis" : "axes";
+    return fail(TILEC_ERR_SHAPE, "%s: %s has %d %s, expected %d", name, param->name, tensor->ndim, axes,
                 param->ndim);
   }
   if (param->ndim > 0 && !tensor->shape)

@@ -178,11 +178,11 @@ def test_a_text_is_no_float(library: Library, value: object) -> None:
         library.mixed(np.zeros(2, np.int8), n=4, flag=True, shift=1, scale=value)
 
 
-@pytest.mark.parametrize(("a", "axes"), [(floats(6), 1), (np.zeros((), np.float32), 0)])
+@pytest.mark.parametrize(("a", "axes"), [(floats(6), "1 axis"), (np.zeros((), np.float32), "0 axes")])
 def test_too_few_axes_are_named_where_outputs_are_left_out(
-    library: Library, a: np.ndarray, axes: int
+    library: Library, a: np.ndarray, axes: str
 ) -> None:
-    with pytest.raises(LaunchError, match=f"A has {axes} axes, expected 2") as caught:
+    with pytest.raises(LaunchError, match=f"A has {axes}, expected 2") as caught:
         library.matmul(a, floats(8, 16))
     assert caught.value.name == "TILEC_ERR_SHAPE"
 

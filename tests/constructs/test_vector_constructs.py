@@ -155,7 +155,7 @@ def test_slices_of_vectors_are_indexed_by_them():
     ("read", "told"),
     [
         (lambda row: row[4], "index 4 is out of range for axis 0 of a slice of A"),
-        (lambda row: row[0, 1], "a slice of A has 1 axes, got 2 indices"),
+        (lambda row: row[0, 1], "a slice of A has 1 axis, got 2 indices"),
         (lambda row: row[2:6], "a slice along axis 0 ends 2 behind a slice of A"),
         (list, "a slice of A cannot be iterated"),
     ],

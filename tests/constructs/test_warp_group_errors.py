@@ -118,7 +118,7 @@ def fragment_of_groups(tx, X, s, f):
         (group_of_a_value, SourceTypeError, "T.ws takes the numbers of groups"),
         (no_arrivals, SourceValueError, "a phase takes at least one arrival"),
         (run_time_arrivals, SourceTypeError, "T.alloc_barrier takes build-time integers"),
-        (barrier_beyond, SourceIndexError, "mb[2] does not exist: there are 2 barriers"),
+        (barrier_beyond, SourceIndexError, "mb[2] does not exist: it has 2 barriers"),
         (no_barrier, SourceValueError, "T.tma_copy into shared memory needs a barrier"),
         (not_a_barrier, SourceTypeError, "T.mbarrier_arrive takes a barrier, not int"),
         (not_a_mask, SourceValueError, "cluster_mask 0 is no positive integer"),

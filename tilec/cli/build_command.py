@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.idle_overrides import print_idle_overrides
-from tilec.cli.output import counted, print_json, print_table, print_warning, size_text
+from tilec.cli.output import print_json, print_table, print_warning, size_text
 from tilec.cli.progress import shown_progress
 from tilec.cli.roads import losses_json, print_losses
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.build import BuildResult

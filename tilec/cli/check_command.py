@@ -12,11 +12,12 @@ import click
 
 from tilec.cli.check_model import Tokens, check_model
 from tilec.cli.idle_overrides import print_idle_overrides
-from tilec.cli.output import counted, print_json, print_table, print_warning
+from tilec.cli.output import print_json, print_table, print_warning
 from tilec.cli.progress import shown_progress
 from tilec.cli.texts import excused, guards_text, misses_text, server_text
 from tilec.errors import Remark, StrictError
 from tilec.ir.guards import dims_text
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.build.dispatch import Server, Service

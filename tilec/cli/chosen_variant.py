@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilec.cli.output import counted
 from tilec.errors import InputError, Place
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.manifest import KernelPlan, Plan, Variant

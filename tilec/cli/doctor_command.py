@@ -7,8 +7,9 @@ from itertools import groupby
 import click
 
 from tilec.cli.checkup import ABSENT, BUILD, MISSING, OK, RUN, Finding, findings, settings_in_use
-from tilec.cli.output import counted, print_json
+from tilec.cli.output import print_json
 from tilec.cli.versions import versions
+from tilec.spelling import counted
 
 _MARKS = {OK: ("ok", "green"), ABSENT: ("--", "yellow"), MISSING: ("no", "red")}
 _ENVIRONMENT = 3

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import counted, print_table
+from tilec.cli.output import print_table
 from tilec.errors import InputError, Place
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.manifest import Variant

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import counted
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.manifest import Plan

@@ -59,11 +59,6 @@ def print_warning(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
-def counted(number: int, what: str) -> str:
-    """``1 kernel``, ``3 kernels``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def size_text(count: int) -> str:
     """Bytes for people: 512 B, 12.3 KB, 4.5 MB."""
     if count < 1000:

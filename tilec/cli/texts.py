@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.cli.output import counted
 from tilec.ir.guards import dims_text
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.build.dispatch import Service

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import counted, print_warning, size_text
+from tilec.cli.output import print_warning, size_text
 from tilec.cli.params import Device
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.cli.tune_output import Output

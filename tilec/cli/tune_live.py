@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec.cli.output import counted
 from tilec.errors import Kind
+from tilec.spelling import counted
 from tilec.tune.watch import Watcher
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def result_text(result: Result) -> str:
     """`matmul on sm_90a, M=1..16: 12.5 us, 1.23 x the default; 70 configs, 2 failed, 41 s`."""
     title = result.about.title
     counts = ", ".join(f"{count} {kind}" for kind, count in result.failures.items())
-    tail = f"{len(result.rows)} configs" + (f" ({counts})" if counts else "")
+    tail = counted(len(result.rows), "config") + (f" ({counts})" if counts else "")
     tail += f", {result.reused} from the journal" if result.reused else ""
     if result.winner is None:
         why = f"no config works; {tail}" if result.rows else "time was up before any config"

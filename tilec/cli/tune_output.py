@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec.cli.output import counted, print_json, print_table, print_warning
+from tilec.cli.output import print_json, print_table, print_warning
 from tilec.ir.guards import dims_text
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.manifest import Plan

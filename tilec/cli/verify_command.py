@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import counted, print_json, print_table
+from tilec.cli.output import print_json, print_table
 from tilec.cli.params import Device, Dims
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.verify import CaseResult, Finding

@@ -18,6 +18,7 @@ from tilec.inprocess.params import KernelParam, kernel_params
 from tilec.inprocess.stand_ins import filled_in, untouched
 from tilec.language.frontend.pass_configs import by_text
 from tilec.portable.loader import Kernel, LaunchError, default_of, load
+from tilec.spelling import counted
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ class JITKernel:
         ]
         if len(args) > len(self._inputs) or missing:
             made = ", ".join(self._card.returned)
+            expected = counted(len(self._inputs), "input")
             raise ValueError(
-                f"{self._card.kernel}: expected {len(self._inputs)} inputs, got {len(args) + len(named)}: "
+                f"{self._card.kernel}: expected {expected}, got {len(args) + len(named)}: "
                 f"{', '.join(self._inputs)}" + (f"; a call makes and returns {made}" if made else "")
             )
         return {**values, **named}

@@ -18,6 +18,7 @@ from tilec.inprocess.inputs import (
     with_dims,
 )
 from tilec.inprocess.params import KernelParam
+from tilec.spelling import counted
 
 
 class Profiler:
@@ -73,7 +74,9 @@ class Profiler:
         """Runs both on the same inputs. Raises AssertionError when the numbers of outputs differ, or more
         than the ratio of an output's elements; None on either side is skipped."""
         outs, refs = self._both(reference_program, input_tensors)
-        assert len(outs) == len(refs), f"the kernel returns {len(outs)} outputs, the reference {len(refs)}"
+        assert len(outs) == len(refs), (
+            f"the kernel returns {counted(len(outs), 'output')}, the reference {len(refs)}"
+        )
         for number, (out, ref) in enumerate(zip(outs, refs, strict=True)):
             if out is None or ref is None:
                 continue

@@ -15,6 +15,7 @@ from tilec.codegen.image import Image
 from tilec.errors import LibraryError, PackageError, Place
 from tilec.ir.guards import Guard, largest_dim
 from tilec.sizes import SizeError, evaluate_size
+from tilec.spelling import counted
 from tilec.targets import Host
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _difference(first: Signature, other: Signature, dims: Sequence[tuple[str, ..
     if dims[0] != dims[1]:
         return f"the dims are {', '.join(dims[0])} in one and {', '.join(dims[1])} in another"
     if len(first.params) != len(other.params):
-        return f"one takes {len(first.params)} parameters, another {len(other.params)}"
+        return f"one takes {counted(len(first.params), 'parameter')}, another {len(other.params)}"
     pairs = zip(first.params, other.params, strict=False)
     return "; ".join(f"{a} in one, {b} in another" for a, b in pairs if a != b)
 

@@ -885,7 +885,8 @@ class Kernel:
         for param in self._params:
             name, view = param["name"], views.get(param["name"])
             if view is not None and len(view.shape) != len(param["extents"]):
-                text = f"{self.name}: {name} has {len(view.shape)} axes, expected {len(param['extents'])}"
+                axes = "1 axis" if len(view.shape) == 1 else f"{len(view.shape)} axes"
+                text = f"{self.name}: {name} has {axes}, expected {len(param['extents'])}"
                 raise LaunchError(3, "TILEC_ERR_SHAPE", f"{text} ({_param_text(param)})")
 
     def _bound_value(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.errors import Place, SourceError
+from tilec.spelling import counted
 
 
 def error_text(function: Callable[..., Any] | None, error: Exception) -> str:
@@ -45,7 +46,13 @@ def require_inputs(reference: Callable[..., Any], names: Sequence[str]) -> None:
 def require_outputs(reference: Callable[..., Any], outputs: Sequence[Any], names: Sequence[str]) -> None:
     """Raises SourceError for a reference that gave another number of outputs than the kernel writes."""
     why = "each of them is compared with a tensor that the kernel writes"
-    _require(reference, f"the reference {_name(reference)} gave {len(outputs)} outputs", why, outputs, names)
+    _require(
+        reference,
+        f"the reference {_name(reference)} gave {counted(len(outputs), 'output')}",
+        why,
+        outputs,
+        names,
+    )
 
 
 def require_values(inputs: Callable[..., Any], values: Sequence[Any], names: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from tilec.manifest import KernelPlan, Plan, Variant, load_manifest
 from tilec.manifest.shapes import Call, read_shapes
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned
+from tilec.spelling import counted
 from tilec.tune.points import Point, points_of
 from tilec.tune.sweeps import Sweep, sweep_points
 
@@ -118,7 +119,7 @@ def require_problems(found: Agenda) -> None:
     raise InputError(
         "there is nothing to tune",
         place=Place(str(found.plan.path)),
-        why=f"none of {len(found.untouched)} variants has a space and a point to measure at",
+        why=f"none of {counted(len(found.untouched), 'variant')} has a space and a point to measure at",
         remedy="add [kernel.tune] with the values to try, or loosen --kernel, --target and --shapes",
     )
 

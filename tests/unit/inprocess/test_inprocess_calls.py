@@ -175,13 +175,13 @@ def test_out_idx(out_idx: Any, given: int, results: str | None) -> None:
         made, results = arguments[1:], "BC"
     for got, name in zip([made] if len(results) == 1 else made, results, strict=True):
         torch.testing.assert_close(got, expected[name])
-    with pytest.raises(ValueError, match=f"expected {given} inputs, got {given + 1}"):
+    with pytest.raises(ValueError, match=f"expected {given} inputs?, got {given + 1}"):
         kernel(*arguments, a)
 
 
 def test_an_output_that_is_passed_where_it_is_made_is_named() -> None:
     kernel = tilec.compile(kernels.two_results, out_idx=[1, 2])
-    with pytest.raises(ValueError, match="expected 1 inputs, got 2: A; a call makes and returns B, C"):
+    with pytest.raises(ValueError, match="expected 1 input, got 2: A; a call makes and returns B, C"):
         kernel(torch.zeros(8), torch.zeros(8))
 
 

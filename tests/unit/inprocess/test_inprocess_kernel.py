@@ -127,7 +127,7 @@ def test_the_profiler_compares(kernel: Any) -> None:
     profiler.assert_allclose(lambda a, b: a @ b.T)
     with pytest.raises(AssertionError, match="elements differ; worst at"):
         profiler.assert_allclose(lambda a, b: a @ b.T + 1)
-    with pytest.raises(AssertionError, match="1 outputs, the reference 2"):
+    with pytest.raises(AssertionError, match="1 output, the reference 2"):
         profiler.assert_allclose(lambda a, b: (a, b))
     profiler.assert_consistent(2)
     seen: list[Any] = []

@@ -76,7 +76,7 @@ BROKEN = {
     "scan axis": (ir.Scan("sum", region(U), region(U), 1), "axis 1 of a region of rank 1"),
     "atomic kind": (ir.Atomic("sub", U, (i32(0),), f32(1.0)), "atomic 'sub'"),
     "atomic order": (ir.Atomic("add", U, (i32(0),), f32(1.0), None, "soon"), "memory order 'soon'"),
-    "atomic rank": (ir.Atomic("add", T, (i32(0),), f32(1.0)), "T has rank 2, got 1 indices"),
+    "atomic rank": (ir.Atomic("add", T, (i32(0),), f32(1.0)), "T has rank 2, got 1 index"),
     "atomic dtype": (ir.Atomic("add", U, (i32(0),), i32(1)), "U is float32, its value 1 is int32"),
     "atomic old value": (
         ir.Atomic("add", U, (i32(0),), f32(1.0), V),

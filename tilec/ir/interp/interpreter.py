@@ -22,6 +22,7 @@ from tilec.ir.interp.machine import Machine
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.ir.num_sms import INTERPRETED, NUM_SMS
+from tilec.spelling import counted
 
 
 def run(
@@ -71,7 +72,9 @@ def _bind_dims(machine: Machine, kernel: ir.Kernel, dims: Mapping[str, int]) -> 
 
 def _bind_params(machine: Machine, kernel: ir.Kernel, args: Sequence[Any]) -> None:
     if len(args) != len(kernel.params):
-        raise InputError(f"kernel {kernel.name} takes {len(kernel.params)} arguments, got {len(args)}")
+        raise InputError(
+            f"kernel {kernel.name} takes {counted(len(kernel.params), 'argument')}, got {len(args)}"
+        )
     given = list(zip(kernel.params, args, strict=True))
     for param, value in given:
         if isinstance(param, ir.ScalarParam):

@@ -12,6 +12,7 @@ from tilec.errors import IRError, Place
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import dtype_of, int_value, operands, scalar_dtype
 from tilec.ir.text.expr_printer import format_expr
+from tilec.spelling import counted
 
 _BROKEN = "a pass or the frontend broke a rule of the tile IR"
 
@@ -91,7 +92,7 @@ class Scope:
             raise self.fail(f"{buffer.name} is used before or outside of its allocation")
         rank = len(buffer.shape)
         if len(indices) != rank:
-            raise self.fail(f"{buffer.name} has rank {rank}, got {len(indices)} indices")
+            raise self.fail(f"{buffer.name} has rank {rank}, got {counted(len(indices), 'index', 'indices')}")
         for index in indices:
             self.index(index)
 

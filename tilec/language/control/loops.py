@@ -19,6 +19,7 @@ from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, as_int, resolve
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +211,7 @@ def _check_loop_layout(extents: tuple[Any, ...], layout: Any) -> None:
         return
     raise source_error(
         SourceValueError,
-        f"T.Parallel over {len(extents)} axes with loop_layout={layout!r}",
+        f"T.Parallel over {counted(len(extents), 'axis', 'axes')} with loop_layout={layout!r}",
         construct="T.Parallel",
         remedy="give a T.Fragment with as many axes as the loop has",
     )

@@ -9,6 +9,7 @@ from tilec.errors import SourceError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.values.access import read_by, written_by
 from tilec.language.values.places import source_error
+from tilec.spelling import counted
 
 
 def check_lists(order: Sequence[int] | None, stage: Sequence[int] | None) -> None:
@@ -16,7 +17,8 @@ def check_lists(order: Sequence[int] | None, stage: Sequence[int] | None) -> Non
     leaves one out. Negative entries leave a statement to the compiler."""
     if order is not None and stage is not None and len(order) != len(stage):
         raise _wrong(
-            f"order has {len(order)} entries, stage has {len(stage)}", "give one entry per statement"
+            f"order has {counted(len(order), 'entry', 'entries')}, stage has {len(stage)}",
+            "give one entry per statement",
         )
     places = sorted(place for place in order or () if place >= 0)
     if places != list(range(len(places))):

@@ -32,6 +32,7 @@ from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Loaded, Value, Vector, Word, check_alive, is_number, resolve
+from tilec.spelling import counted
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,
@@ -204,7 +205,7 @@ class Activation:
         if len(items) != len(names):
             raise source_error(
                 SourceValueError,
-                f"{len(items)} values cannot be unpacked into {', '.join(names)}",
+                f"{counted(len(items), 'value')} cannot be unpacked into {', '.join(names)}",
                 remedy="give as many values as names: T.Parallel(8, 4) has two indices",
             )
         return items

@@ -27,7 +27,7 @@ from tilec.language.values.builder import Builder
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import Pointer, dtype
 from tilec.language.values.value import Dim, Value, is_number, resolve
-from tilec.spelling import nearest
+from tilec.spelling import counted, nearest
 
 if TYPE_CHECKING:
     from tilec.language.values.elaboration import Session
@@ -344,7 +344,7 @@ def _output_names(params: list[Declared | ir.ScalarParam], out_idx: Any, capture
     for index in _indices(out_idx, captured):
         if not -len(params) <= index < len(params):
             raise SourceValueError(
-                f"out_idx {index} is out of range for {len(params)} parameters",
+                f"out_idx {index} is out of range for {counted(len(params), 'parameter')}",
                 place=captured.place,
                 remedy=f"use {-len(params)} to {len(params) - 1}",
             )

@@ -18,6 +18,7 @@ from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value, check_alive, resolve
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -73,7 +74,7 @@ class Barriers:
         if not -len(self) <= place < len(self):
             raise source_error(
                 SourceIndexError,
-                f"{self.name}[{place}] does not exist: there are {len(self)} barriers",
+                f"{self.name}[{place}] does not exist: it has {counted(len(self), 'barrier')}",
                 construct=self.name,
                 remedy="give T.alloc_barrier a count for each barrier",
             )

@@ -16,6 +16,7 @@ from tilec.language.values.conversions import condition
 from tilec.language.values.operands import stored_value, wrap
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value, resolve
+from tilec.spelling import counted
 
 _NAME = "T.tvm_thread_allreduce"
 SCOPE = "reduce_scope"
@@ -33,7 +34,8 @@ def comm_reducer(combine: Callable[..., Any], identity: Sequence[Any]) -> CommRe
     """A reduction: a commutative function of two values, and a list of one value that changes nothing."""
     if len(identity) != 1:
         raise unsupported(
-            f"T.comm_reducer of {len(identity)} values", remedy="reduce one value; pack two into an integer"
+            f"T.comm_reducer of {counted(len(identity), 'value')}",
+            remedy="reduce one value; pack two into an integer",
         )
     return CommReducer(combine, identity[0])
 

@@ -12,6 +12,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error
 from tilec.language.values.value import resolve
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -128,9 +129,10 @@ def _spread(element: Box, other: Box, construct: str) -> Box:
     while len(extents) > rank and same(extents[0], 1):
         extents.pop(0)
     if len(extents) > rank:
+        axes = counted(rank, "axis", "axes")
         raise source_error(
             SourceValueError,
-            f"{construct}: {element.buffer.name} has {rank} axes, too few for a tile of {_shown(other)}",
+            f"{construct}: {element.buffer.name} has {axes}, too few for a tile of {_shown(other)}",
             construct=construct,
             remedy="index a buffer with at least as many axes",
         )

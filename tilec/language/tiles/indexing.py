@@ -14,6 +14,7 @@ from tilec.language.values.operand_errors import FOR_A_WHOLE, several
 from tilec.language.values.operands import expression, operand
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, Vector, are_several, is_number, resolve
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -75,9 +76,10 @@ class Indexed(ABC):
         items = self._written_out(indices if isinstance(indices, tuple) else (indices,))
         if len(items) == len(self.shape):
             return items
+        axes, given = counted(len(self.shape), "axis", "axes"), counted(len(items), "index", "indices")
         raise source_error(
             SourceIndexError,
-            f"{self.name} has {len(self.shape)} axes, got {len(items)} indices",
+            f"{self.name} has {axes}, got {given}",
             construct=self.name,
             why=f"its shape is {shown(self.shape)}",
             remedy=_for_an_index(None)
@@ -208,7 +210,7 @@ def _store_lanes(target: Vector, value: Any) -> None:
     if len(values) != len(target.lanes):
         raise source_error(
             SourceValueError,
-            f"a vector of {len(values)} lanes is stored where {len(target.lanes)} fit",
+            f"a vector of {counted(len(values), 'lane')} is stored where {len(target.lanes)} fit",
             remedy="store as many lanes as the element has",
         )
     store_lanes(target.lanes, values)

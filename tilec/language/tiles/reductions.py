@@ -16,6 +16,7 @@ from tilec.language.values.annotations import check_annotations
 from tilec.language.values.operands import cast_value, wrap
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import Value
+from tilec.spelling import counted
 
 
 def reduce_sum(
@@ -254,7 +255,7 @@ def _axis(name: str, src: Box, dim: int) -> int:
     if not -rank <= dim < rank:
         raise source_error(
             SourceValueError,
-            f"{name}: dim={dim} is out of range for {rank} axes",
+            f"{name}: dim={dim} is out of range for {counted(rank, 'axis', 'axes')}",
             construct=name,
             remedy="axes count from 0; negative ones count from the end",
         )

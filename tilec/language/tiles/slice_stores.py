@@ -22,6 +22,7 @@ from tilec.language.values.operands import expression
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Loaded, Value, Vector, Word
 from tilec.language.values.vectors import reinterpret_bits
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -81,7 +82,9 @@ def _lanes_for(value: Vector, kind: dtype, count: int) -> Sequence[Any]:
 
 
 def _mismatch(value: Vector, kind: dtype, count: int, loaded: dtype | None) -> SourceError:
-    what = f"a vector of {len(value.lanes)} lanes is stored to a slice of {count or 'run-time many'}"
+    what = (
+        f"a vector of {counted(len(value.lanes), 'lane')} is stored to a slice of {count or 'run-time many'}"
+    )
     if loaded is None or len(value.lanes) != count:
         return source_error(SourceValueError, what, remedy="give the slice as many elements")
     return source_error(

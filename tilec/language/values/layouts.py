@@ -16,6 +16,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.operands import wrap
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, is_number, resolve
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,7 +108,7 @@ class Layout:
             return given
         raise source_error(
             SourceValueError,
-            f"a layout of {len(self.shape)} axes takes as many indices, got {len(given)}",
+            f"a layout of {counted(len(self.shape), 'axis', 'axes')} takes as many indices, got {len(given)}",
             construct="T.Layout",
             remedy=f"its shape is {self.shape}",
         )

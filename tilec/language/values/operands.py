@@ -10,6 +10,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype, element_of
 from tilec.language.values.value import Value, Vector, is_number, plain, resolve
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -88,7 +89,7 @@ def lanes_of(value: Any, count: int) -> tuple[Any, ...]:
         return value.lanes
     raise source_error(
         SourceValueError,
-        f"a vector of {len(value.lanes)} lanes stands where {count} are needed",
+        f"a vector of {counted(len(value.lanes), 'lane')} stands where {count} are needed",
         remedy="use vectors of one width, or scalars, which are broadcast",
     )
 

@@ -9,6 +9,7 @@ from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
+from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -40,8 +41,9 @@ def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> Te
 def check_tensor(buffer: Var, facts: Facts, least: int = 2) -> None:
     """Unfit where TMA cannot address a tensor, or it has fewer than ``least`` axes."""
     if not least <= len(buffer.shape) <= MOST_AXES:
+        axes = counted(len(buffer.shape), "axis", "axes")
         raise Unfit(
-            f"{buffer.name} has {len(buffer.shape)} axes, TMA takes {least} to {MOST_AXES}",
+            f"{buffer.name} has {axes}, TMA takes {least} to {MOST_AXES}",
             remedy="join or split axes by T.reshape",
         )
     if not has_aligned_rows(buffer, facts):
