@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.products.tir import FIRST
 from tilec.ir.exprs import int_value
+from tilec.ir.nodes import is_global
 from tilec.ir.roads import Loss
 from tilec.ir.stmt import Aside, At, Block, Defines, Region, Scratch, Stmt, Updates, Writes
 from tilec.lowering.emission.storage import compute_type
@@ -176,7 +177,7 @@ class MicroGemm(Stmt):
     def reads_rows(self) -> bool:
         """Whether a ``b`` that is read in place has rows that are longer than a panel."""
         b = self.b.region.buffer
-        in_place = self.block.form == "fma" and self.b.panel is None and b.scope().startswith("global")
+        in_place = self.block.form == "fma" and self.b.panel is None and is_global(b)
         return in_place and not is_panel(b)
 
 

@@ -32,7 +32,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import barriers, threads
-from tilec.ir.nodes.access import ATOMIC_KINDS, MEMORY_ORDERS, SCOPES, Alloc, AskedLayout, Atomic, Bind, Store
+from tilec.ir.nodes.access import (
+    ATOMIC_KINDS,
+    MEMORY_ORDERS,
+    SCOPES,
+    Alloc,
+    AskedLayout,
+    Atomic,
+    Bind,
+    Store,
+    is_global,
+)
 from tilec.ir.nodes.control import (
     FOR_KINDS,
     LOOPS,
@@ -112,6 +122,7 @@ __all__ = [
     "barriers",
     "children",
     "every_block",
+    "is_global",
     "threads",
     "walk",
     "with_children",

@@ -32,6 +32,11 @@ ATOMIC_KINDS = ("add", "max", "min", "or", "load", "store")
 MEMORY_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
 
 
+def is_global(buffer: Buffer) -> bool:
+    """Whether a buffer lies in memory that all blocks reach: a tensor, a workspace, what is at an address."""
+    return bool(buffer.scope().startswith("global"))
+
+
 @dataclass(frozen=True)
 class AskedLayout:
     """The ``layout`` that an author wants for a tile (T.annotate_layout), said in the line ``loc``."""

@@ -11,6 +11,7 @@ from tvm.ir import Expr, TensorLoad, Var
 from tilec.errors import IRError, Place
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import dtype_of, int_value, operands, scalar_dtype
+from tilec.ir.nodes import is_global
 from tilec.ir.text.expr_printer import format_expr
 from tilec.spelling import counted
 
@@ -124,7 +125,7 @@ class Scope:
         self.need(len(region.extent) == len(shape), f"a region of {name} has {len(region.extent)} extents")
         for extent in region.extent:
             self.index(extent)
-        if region.buffer.scope().startswith("global"):
+        if is_global(region.buffer):
             return
         for axis, (start, extent, size) in enumerate(zip(region.start, region.extent, shape, strict=True)):
             low, count, bound = int_value(start), int_value(extent), int_value(size)

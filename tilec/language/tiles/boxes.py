@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceIndexError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
+from tilec.ir.nodes import is_global
 from tilec.language.tiles.buffers import Buffer, Element, Slice, extents_of
 from tilec.language.values import session as sessions
 from tilec.language.values.operands import expression
@@ -50,7 +51,7 @@ class Box:
     def region(self) -> ir.Region:
         """The box as the IR writes it."""
         assert self.extents is not None, "extents are settled before a region is made"
-        if not self.buffer.scope().startswith("global"):  # the ends of tensors are tested at run time
+        if not is_global(self.buffer):  # the ends of tensors are tested at run time
             self._need_inside(self.extents)
         return ir.Region(self.buffer.var, self.starts, self.extents)
 

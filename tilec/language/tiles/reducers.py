@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
+from tilec.ir.nodes import is_global
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.language.tiles.boxes import same, sized_box
 from tilec.language.tiles.buffers import Buffer, Element
@@ -99,7 +100,7 @@ def _reducer(acc: Any, construct: str) -> Reducer:
 def _tested(construct: str, tile: Any, start: int, extreme: str) -> Value:
     box = sized_box(tile, construct)
     long = [axis for axis, extent in enumerate(box.extents or ()) if not same(extent, 1)]
-    if box.buffer.scope().startswith("global") or (not box.whole and long not in ([], [len(box.starts) - 1])):
+    if is_global(box.buffer) or (not box.whole and long not in ([], [len(box.starts) - 1])):
         raise source_error(
             SourceValueError,
             f"{construct} of {box.buffer.name}",

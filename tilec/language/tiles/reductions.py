@@ -6,6 +6,7 @@ from typing import Any
 
 from tilec.errors import SourceValueError
 from tilec.ir import nodes as ir
+from tilec.ir.nodes import is_global
 from tilec.language.tiles.boxes import Box, same, sized_box
 from tilec.language.tiles.stage_operands import reduce_copies, scan_copies
 from tilec.language.tiles.tile_loops import over
@@ -226,7 +227,7 @@ def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: boo
 
 def _check_scopes(name: str, *operands: Box) -> None:
     for operand in operands:
-        if operand.buffer.scope().startswith("global"):
+        if is_global(operand.buffer):
             raise source_error(
                 SourceValueError,
                 f"{name}: {operand.buffer.name} is in global memory",

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.ir.exprs import loads, same_all, uses
 from tilec.ir.extremes import extreme, parts
-from tilec.ir.nodes import Atomic, Block, If, Store, walk
+from tilec.ir.nodes import Atomic, Block, If, Store, is_global, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import compute_type
 
@@ -105,7 +105,7 @@ def accumulation(store: Store) -> Accumulation | None:
     if isinstance(value, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
         value = value.value
     update = _update(value)
-    if update is None or store.buffer.scope().startswith("global"):
+    if update is None or is_global(store.buffer):
         return None
     kind, keeps, left, right = update
     for old, term in ((left, right), (right, left)):

@@ -11,7 +11,21 @@ from tvm.ir import Range
 
 from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import inlined, int_value, linear_in, reads
-from tilec.ir.nodes import Alloc, Atomic, Bind, Block, For, If, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Atomic,
+    Bind,
+    Block,
+    For,
+    If,
+    Launch,
+    Parallel,
+    Stmt,
+    Store,
+    children,
+    is_global,
+    walk,
+)
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.updates import UPDATES
@@ -51,7 +65,7 @@ class Writes:
         self._launch, self._all = launch, list(walk(launch.body))
         names = values_of(self._all)
         stores = (stmt for stmt in self._all if isinstance(stmt, (Store, Atomic)))
-        self._stores = [stmt for stmt in stores if stmt.buffer.scope().startswith("global")]
+        self._stores = [stmt for stmt in stores if is_global(stmt.buffer)]
         self._places = [tuple(inlined(index, names) for index in stmt.indices) for stmt in self._stores]
         self._analyzer = sym.Analyzer()
         for var, count in _most(launch, self._all).items():

@@ -24,6 +24,7 @@ from tilec.backends.cpu.emit.some_lanes import (
 )
 from tilec.backends.cpu.emit.streams import stream
 from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, uses
+from tilec.ir.nodes import is_global
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.powers_of_two import divides
@@ -85,7 +86,7 @@ def _mask_of_store(
     parts = lanes_of(exists) > 1 if exists is not None else False
     if parts and ctx.mask is None and apart and (ctx.moving or divides(indices, ctx)):
         return None
-    blends = not apart and not buffer.scope().startswith("global")
+    blends = not apart and not is_global(buffer)
     if not parts and (ctx.mask is None or blends):
         return None
     masks = [spread(mask, lanes_of(index)) for mask in (ctx.mask, exists) if mask is not None]

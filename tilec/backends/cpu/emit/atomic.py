@@ -14,7 +14,7 @@ from tilec.backends.cpu.emit import atomic_functions
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.updates import is_undisturbed
 from tilec.backends.cpu.emit.statements import emit
-from tilec.ir.nodes import Atomic
+from tilec.ir.nodes import Atomic, is_global
 from tilec.lowering.emission.atomic import emit_update, keep
 from tilec.lowering.emission.storage import (
     Storage,
@@ -47,7 +47,7 @@ def _emit_atomic(stmt: Atomic, ctx: LaneContext) -> tirx.Stmt | None:
 
 def _when(stmt: Atomic) -> str:
     """The condition of a loss that one thread does not have (`emit/loops/updates.py`)."""
-    tensor = stmt.buffer.scope().startswith("global") and stmt.prev is None
+    tensor = is_global(stmt.buffer) and stmt.prev is None
     return " where several threads share the blocks" if tensor else ""
 
 
@@ -66,13 +66,13 @@ class _Update:
         place = self.ctx.offset(self.storage, self.stmt.indices)
         if self.stmt.kind in ("load", "store"):
             return self._accessed(place, value)
-        if is_undisturbed(self.ctx) or not self.stmt.buffer.scope().startswith("global"):
+        if is_undisturbed(self.ctx) or not is_global(self.stmt.buffer):
             return self._plain(place, value)
         return self._exchanged(place, value) if self.dtype in _EXCHANGED else self._instruction(place, value)
 
     def _accessed(self, place: Expr, value: Expr) -> tirx.Stmt:
         """A read or a write of the element's bits. A block's own tiles are read and written plainly."""
-        bits, shared = 8 * element_bytes(self.dtype), self.stmt.buffer.scope().startswith("global")
+        bits, shared = 8 * element_bytes(self.dtype), is_global(self.stmt.buffer)
         element = tirx.BufferLoad(self.storage.data, [place])
         if self.stmt.kind == "load":
             if not shared:

@@ -14,7 +14,7 @@ from tilec.backends.cpu.products.elementwise import accesses, stores
 from tilec.backends.cpu.products.packing import has_unit_stride
 from tilec.backends.cpu.products.tir import CACHE_LINE, prefetch, sequence
 from tilec.ir.exprs import dtype_of, loads, uses
-from tilec.ir.nodes import walk
+from tilec.ir.nodes import is_global, walk
 from tilec.ir.traits import defined
 from tilec.lowering.emission.storage import element_bytes
 
@@ -65,7 +65,7 @@ def _columns(block: RegisterBlock, size: int) -> list[int]:
 
 
 def _is_by_rows(buffer: Var) -> bool:
-    return buffer.scope().startswith("global") and has_unit_stride(buffer)
+    return is_global(buffer) and has_unit_stride(buffer)
 
 
 def _follows(indices: tuple[Expr, ...], gemm: MicroGemm, named: set[Var]) -> bool:

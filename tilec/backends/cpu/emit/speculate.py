@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tilec.ir.exprs import loads
-from tilec.ir.nodes import Bind, Block, If, Stmt, Store, walk
+from tilec.ir.nodes import Bind, Block, If, Stmt, Store, is_global, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.access import open_bounds
 
@@ -40,7 +40,7 @@ def is_predicable(block: Block, ctx: LaneContext) -> bool:
 
 
 def _is_everywhere(stmt: Stmt, ctx: LaneContext) -> bool:
-    if isinstance(stmt, Store) and stmt.buffer.scope().startswith("global"):
+    if isinstance(stmt, Store) and is_global(stmt.buffer):
         return False
     if isinstance(stmt, Store) and stmt not in ctx.accumulators:
         return _exists(stmt.buffer, stmt.indices, ctx) and is_speculable(expressions(stmt), ctx)

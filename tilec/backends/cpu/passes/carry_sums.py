@@ -21,6 +21,7 @@ from tilec.ir.nodes import (
     Stmt,
     Store,
     children,
+    is_global,
     walk,
     with_children,
 )
@@ -119,7 +120,7 @@ def _is_own(tile: Var, counted: Sequence[Var], inner: Parallel) -> bool:
     items = [item for item in accesses(inner.body) if item.buffer.same_as(tile)]
     inside = [*counted, *(var for stmt in walk(inner.body) for var in defined(stmt))]
     moves = any(uses(index, inside) or next(loads(index), None) is not None for index in items[0].indices)
-    return not tile.scope().startswith("global") and not moves and share_elements(items, long_vars(inner))
+    return not is_global(tile) and not moves and share_elements(items, long_vars(inner))
 
 
 def _reads_again(loops: Sequence[For], inner: Parallel, made: set[Var]) -> bool:

@@ -30,7 +30,7 @@ from tilec.backends.cpu.products.staged_operands import (
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.backends.cpu.products.tir import trips_of
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Block, Fill, If, Kernel, Launch, Region, Stmt
+from tilec.ir.nodes import Block, Fill, If, Kernel, Launch, Region, Stmt, is_global
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -211,7 +211,7 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
     asks = gemm.reads_rows and gemm.block.rows > 1
-    if gemm.b.region.buffer.scope().startswith("global") and not asks:
+    if is_global(gemm.b.region.buffer) and not asks:
         return True
     if moved.row != len(buffer.shape) - 2 or len(buffer.strides):
         return False

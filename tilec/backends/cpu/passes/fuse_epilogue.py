@@ -17,7 +17,20 @@ from tilec.backends.cpu.passes.privatise_tiles import is_written_first
 from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
 from tilec.backends.cpu.products.steps import in_steps, product_of
 from tilec.ir.exprs import dtype_of, int_value, same_all, substitute, uses
-from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, For, Launch, Pipelined, Region, Stmt, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Break,
+    Continue,
+    Fill,
+    For,
+    Launch,
+    Pipelined,
+    Region,
+    Stmt,
+    is_global,
+    walk,
+)
 from tilec.lowering.analysis.regions import minima, static
 from tilec.lowering.analysis.uses import users
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -119,7 +132,7 @@ class _Fuser:
         return tuple(buffer for buffer in written if self._is_private(buffer, body, gemm, own))
 
     def _is_private(self, buffer: Var, body: Block, gemm: MicroGemm, own: set[Stmt]) -> bool:
-        if buffer.scope().startswith("global") or any(user not in own for user in self.users[buffer]):
+        if is_global(buffer) or any(user not in own for user in self.users[buffer]):
             return False
         touched = [indices for source, indices in accesses(body) if source.same_as(buffer)]
         is_set = buffer.same_as(gemm.c.buffer) or is_written_first(body, buffer)
@@ -155,7 +168,7 @@ class _Fuser:
         limits = [(row, limit) for limit in minima(gemm.rows) if int_value(limit) is None]
         width = static(gemm.c.extent[-1])
         limits += [(col, limit) for limit in minima(gemm.columns) if int_value(limit) != width]
-        outside = [store for store in stores(body) if store.buffer.scope().startswith("global")]
+        outside = [store for store in stores(body) if is_global(store.buffer)]
         return all(
             self._is_outside(store.buffer, store.indices, var, limit)
             for store in outside
@@ -217,7 +230,7 @@ def _is_zero(value: Expr) -> bool:
 def _is_private_work(gemm: MicroGemm, body: Block, registers: tuple[Var, ...]) -> bool:
     """Whether all that ``gemm`` and its epilogue leave on chip are ``registers``."""
     left = [gemm.c.buffer, *(store.buffer for store in stores(body))]
-    return all(buffer in registers or buffer.scope().startswith("global") for buffer in left)
+    return all(buffer in registers or is_global(buffer) for buffer in left)
 
 
 def _is_limited(gemm: MicroGemm) -> bool:

@@ -30,7 +30,7 @@ from tilec.ir.exprs import (
     reads,
     uses,
 )
-from tilec.ir.nodes import Alloc, Atomic, Block, For, If, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import Alloc, Atomic, Block, For, If, Parallel, Stmt, Store, children, is_global, walk
 from tilec.ir.traits import buffers, defined, expressions, written
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.accumulations import identity
@@ -119,7 +119,7 @@ def _shared(update: _Update, nest: Stmt, names: Mapping[Var, Expr]) -> _Update |
 def _may_wait(atomic: Atomic, nest: Stmt) -> bool:
     """Whether nothing in ``nest`` sees when an update happens."""
     plain = atomic.kind in UPDATES and atomic.prev is None and atomic.order == "relaxed"
-    if not plain or not atomic.buffer.scope().startswith("global"):
+    if not plain or not is_global(atomic.buffer):
         return False
     touching = [stmt for stmt in walk((nest,)) if atomic.buffer in buffers(stmt)]
     return all(isinstance(stmt, Atomic) and _only_updates(stmt, atomic) for stmt in touching)

@@ -30,6 +30,7 @@ from tilec.ir.nodes import (
     Store,
     While,
     children,
+    is_global,
     walk,
 )
 from tilec.ir.traits import buffers, defined
@@ -73,8 +74,8 @@ def _limits(launch: Launch) -> Iterator[_Limit]:
     own = {var for stmt in walk(launch.body) for var in defined(stmt)}
     for loop in _outer(launch.body):
         items = accesses((loop,)) if isinstance(loop, Parallel) else []
-        tiles = [item for item in items if not item.is_write and not _is_global(item.buffer)]
-        for written in (item for item in items if item.is_write and _is_global(item.buffer)):
+        tiles = [item for item in items if not item.is_write and not is_global(item.buffer)]
+        for written in (item for item in items if item.is_write and is_global(item.buffer)):
             for tile in tiles:
                 count = _count(tile.indices[0], written, own)
                 rows = int_value(tile.buffer.shape[0])
@@ -125,7 +126,7 @@ class _Rows:
         return {buffer for buffer in found if self._is_tile(buffer)}
 
     def _is_tile(self, buffer: Var) -> bool:
-        return not _is_global(buffer) and int_value(buffer.shape[0]) == self.limit.rows
+        return not is_global(buffer) and int_value(buffer.shape[0]) == self.limit.rows
 
     def _row(self, stmt: Stmt) -> Var | None:
         """The variable of a Parallel that counts rows of tiles."""
@@ -168,7 +169,7 @@ class _Rows:
     def _is_own_row(self, item: Access, row: Var) -> bool:
         if item.buffer in self.tiles:
             return bool(item.indices[0].same_as(row))
-        count = _count(row, item, set()) if _is_global(item.buffer) else None
+        count = _count(row, item, set()) if is_global(item.buffer) else None
         return count is not None and same(count, self.limit.count)
 
     def _is_product_of_rows(self, gemm: MicroGemm) -> bool:
@@ -243,7 +244,3 @@ def _outer(block: Block) -> Iterator[Stmt]:
             yield from (inner for part in children(stmt) for inner in _outer(part))
         else:
             yield stmt
-
-
-def _is_global(buffer: Var) -> bool:
-    return bool(buffer.scope().startswith("global"))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Atomic, Block, If, Launch, Parallel, children
+from tilec.ir.nodes import Atomic, Block, If, Launch, Parallel, children, is_global
 from tilec.ir.serial import serial_nest
 from tilec.lowering.analysis.accesses import own_accesses
 from tilec.lowering.analysis.owned_elements import Columns, Writes, counted
@@ -132,4 +132,4 @@ def _with_stores(body: Block) -> Block:
 
 
 def _is_tensor(stmt: Atomic) -> bool:
-    return bool(stmt.buffer.scope().startswith("global"))
+    return is_global(stmt.buffer)

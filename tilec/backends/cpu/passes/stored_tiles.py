@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.select_microkernel import across_block
 from tilec.ir.exprs import dtype_of, int_value, loads, same_all, substitute, uses
-from tilec.ir.nodes import Copy, Launch, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import Copy, Launch, Parallel, Region, Stmt, Store, is_global
 from tilec.ir.traits import written
 from tilec.lowering.analysis.regions import is_whole, static
 from tilec.lowering.analysis.uses import addressed_in, changed_in, users
@@ -48,7 +48,7 @@ class StoredTiles:
     def of_tensor(self, source: Region, brought: dict[Var, Copy]) -> Region | None:
         """What ``source`` is of a tensor that stays as it is: itself, or what one Copy brings to all of it;
         None where it is neither."""
-        if source.buffer.scope().startswith("global"):
+        if is_global(source.buffer):
             return None if source.buffer in self.unsure else source
         copy = brought.get(source.buffer)
         if copy is None or not is_whole(source) or not is_whole(copy.dst) or not _is_alike(copy):
@@ -85,7 +85,7 @@ class StoredTiles:
 def conversion(stmt: Stmt) -> Copy | None:
     """``stmt`` as a Copy, if it fills all of a tile with converted bytes."""
     copy = stmt if isinstance(stmt, Copy) else _as_copy(stmt)
-    if copy is None or not is_whole(copy.dst) or copy.dst.buffer.scope().startswith("global"):
+    if copy is None or not is_whole(copy.dst) or is_global(copy.dst.buffer):
         return None
     stored, converted = (str(region.buffer.dtype) for region in (copy.src, copy.dst))
     return copy if stored in _STORED and converted in CONVERTED else None

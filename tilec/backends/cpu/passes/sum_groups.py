@@ -33,7 +33,7 @@ from tilec.backends.cpu.passes.group_sums import GroupProduct
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED
 from tilec.backends.cpu.passes.tile_values import TileValues
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, If, Kernel, Launch, Pipelined, Stmt, walk
+from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, If, Kernel, Launch, Pipelined, Stmt, is_global, walk
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import addressed_in, changed_in, users
@@ -135,7 +135,7 @@ class _Sums(ScopedRewrite):
         groups = product.groups
         values = (product.activation, groups.stored, groups.scale, *groups.shared.values())
         read = [load.source for value in values for load in loads(value)]
-        return all(buffer.scope().startswith("global") and buffer not in self.unsure for buffer in read)
+        return all(is_global(buffer) and buffer not in self.unsure for buffer in read)
 
 
 def _only_product(loop: For | Pipelined) -> Gemm | None:

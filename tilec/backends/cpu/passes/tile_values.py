@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.exprs import cast_to, dtype_of, inlined, substitute, transform
-from tilec.ir.nodes import Bind, Copy, Parallel, Stmt, Store
+from tilec.ir.nodes import Bind, Copy, Parallel, Stmt, Store, is_global
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.whole_stores import stores_each
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -52,7 +52,7 @@ class TileValues:
         *names, store = loop.body
         if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names):
             return
-        on_chip = not store.buffer.scope().startswith("global")
+        on_chip = not is_global(store.buffer)
         if store.buffer in self._made or not on_chip or not stores_each(store, loop):
             return
         value = inlined(store.value, self._names | values_of(names))

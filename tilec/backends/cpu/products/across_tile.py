@@ -28,6 +28,7 @@ from tilec.backends.cpu.products.tir import (
     unrolled,
 )
 from tilec.backends.cpu.products.totals import totals_of
+from tilec.ir.nodes import is_global
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal, with_lanes
@@ -95,7 +96,7 @@ class AcrossTile(RegisterTile):
         """Whether ``b`` is a tensor that a tile of several rows is multiplied by. Its columns are rows of
         memory, several at a time: prefetchers follow them no further than a page."""
         has_next = self.block.cols == self.gemm.block.cols
-        return has_next and self._most_rows() > 1 and self.gemm.b.region.buffer.scope().startswith("global")
+        return has_next and self._most_rows() > 1 and is_global(self.gemm.b.region.buffer)
 
     def _most_rows(self) -> int:
         return static(self.gemm.a.region.extent[self.gemm.a.row])

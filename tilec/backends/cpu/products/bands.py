@@ -28,7 +28,7 @@ from tilec.backends.cpu.products.tir import (
     unrolled,
 )
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Region
+from tilec.ir.nodes import Region, is_global
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert, element_bytes
 from tilec.lowering.math.vectors import with_lanes
@@ -54,7 +54,7 @@ def has_bands(gemm: MicroGemm, a: Matrix) -> bool:
     columns, block = int_value(gemm.c.extent[-1]), gemm.block
     if rows is None or depth is None or columns is None or not takes_any(block.form):
         return False
-    if not a.side_by_side or not a.region.buffer.scope().startswith("global"):
+    if not a.side_by_side or not is_global(a.region.buffer):
         return False
     fits = block.rows * depth * element_bytes(_held(gemm, a)) <= _BAND_BYTES
     return fits and rows > MANY_ROWS and columns >= MANY_BLOCKS * block.cols

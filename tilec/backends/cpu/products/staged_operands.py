@@ -12,7 +12,7 @@ from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.packing import has_unit_stride
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, is_global, walk
 from tilec.lowering.analysis.regions import is_whole, static
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in, users
@@ -57,9 +57,9 @@ class StagedOperands(ScopedRewrite):
     def _stages(self, copy: Copy) -> bool:
         """Whether the tile that ``copy`` fills is nothing but a window on its source, in whatever type."""
         tile, source = copy.dst.buffer, copy.src.buffer
-        if not source.scope().startswith("global") or source in self.written:
+        if not is_global(source) or source in self.written:
             return False
-        if tile.scope().startswith("global"):
+        if is_global(tile):
             return False
         if not all(self.reads(user, tile) for user in self.users[tile] if user is not copy):
             return False

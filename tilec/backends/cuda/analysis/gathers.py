@@ -12,7 +12,7 @@ from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cuda.analysis.vectors import agree, vector_width
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, substitute, uncast
-from tilec.ir.nodes import Bind, Parallel, Store
+from tilec.ir.nodes import Bind, Parallel, Store, is_global
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.whole_stores import stores_each_in_order
 
@@ -104,7 +104,7 @@ def gather_of(loop: Parallel) -> Gather | None:
     cond, source = masked(inlined(store.value, names))
     if not isinstance(source, TensorLoad) or dtype_of(source) != str(store.buffer.dtype):
         return None
-    if not source.source.scope().startswith("global"):
+    if not is_global(source.source):
         return None
     return Gather(loop.vars, extents, store.buffer, source, cond)
 

@@ -15,7 +15,7 @@ from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather
 from tilec.ir.exprs import inlined, int_value, substitute
 from tilec.ir.layout_algebra import chunk
-from tilec.ir.nodes import Alloc, Copy, If, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Copy, If, Parallel, Stmt, Store, is_global
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -209,7 +209,7 @@ def load_of(stmt: Stmt) -> Load | None:
     if isinstance(stmt, Parallel):
         gather = gather_of(stmt)
         return None if gather is None else _gather_load(stmt, gather)
-    if not isinstance(stmt, Copy) or not stmt.src.buffer.scope().startswith("global"):
+    if not isinstance(stmt, Copy) or not is_global(stmt.src.buffer):
         return None
     fills = stmt.dst.buffer.scope() == "shared.dyn" and is_whole(stmt.dst)
     return copy_load(stmt) if fills else None

@@ -11,7 +11,7 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.tiles import static_extents
 from tilec.ir.exprs import inlined, int_value, loads, uses
-from tilec.ir.nodes import Block, Copy, Gemm, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import Block, Copy, Gemm, Launch, Parallel, Stmt, Store, children, is_global, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
 
@@ -98,7 +98,7 @@ class _Finder:
 
 def on_chip(buffer: Var) -> bool:
     """Whether a buffer is no tensor."""
-    return not str(buffer.scope()).startswith("global")
+    return not is_global(buffer)
 
 
 def outside_of_elements(block: Block) -> Iterator[Stmt]:

@@ -22,7 +22,7 @@ from tilec.backends.cuda.analysis.vectors import (
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.nodes import RaggedLoop
 from tilec.ir.exprs import inlined, uses
-from tilec.ir.nodes import Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Kernel, Launch, Parallel, Stmt, Store, is_global, walk
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
@@ -94,7 +94,7 @@ class _Widths(ScopedRewrite):
         twice. Single elements of tensors are neighbours of lanes, whatever tiles allow."""
         items = [item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1])]
         memory = [item for item in items if item.buffer.scope().startswith(("global", "shared.dyn"))]
-        outside = [item for item in memory if item.buffer.scope().startswith("global")]
+        outside = [item for item in memory if is_global(item.buffer)]
         memory = outside or memory
         widths = {item: self._vector(item, stmt, limit) for item in memory}
         widths |= self._combed(memory, stmt, limit)

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.ir.exprs import inlined, loads, uses
-from tilec.ir.nodes import Block, Break, Copy, For, If, Kernel, Launch, Pipelined, Stmt, children, walk
+from tilec.ir.nodes import (
+    Block,
+    Break,
+    Copy,
+    For,
+    If,
+    Kernel,
+    Launch,
+    Pipelined,
+    Stmt,
+    children,
+    is_global,
+    walk,
+)
 from tilec.ir.roads import Loss, Road
 from tilec.ir.serial import serial
 from tilec.ir.traits import defined
@@ -124,7 +137,7 @@ def is_told(
 
 def _fills_part(stmt: Copy) -> bool:
     shared = stmt.dst.buffer.scope() == "shared.dyn" and not is_whole(stmt.dst)
-    return shared and stmt.src.buffer.scope().startswith("global")
+    return shared and is_global(stmt.src.buffer)
 
 
 def written_source(load: Load, mutable: set[Var]) -> Loss | None:

@@ -29,7 +29,7 @@ from tilec.backends.cuda.nodes import (
     WarpGemm,
 )
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Atomic, Stmt, Store
+from tilec.ir.nodes import Atomic, Stmt, Store, is_global
 from tilec.ir.traits import expressions, scratch
 from tilec.lowering.analysis.accesses import Access, accesses
 
@@ -267,4 +267,4 @@ def _parts(regions: Iterable[Region], owners: Owners) -> frozenset[Use]:
 
 
 def _is_shared(buffer: Var) -> bool:
-    return bool(buffer.scope() == "shared.dyn" or buffer.scope().startswith("global"))
+    return bool(buffer.scope() == "shared.dyn" or is_global(buffer))

@@ -22,7 +22,7 @@ from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same_all, uses
-from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store
+from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store, is_global
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import gap, opposite
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -107,7 +107,7 @@ def _masked(
 def _may_be_read(value: Expr, loop: ThreadLoop, facts: Facts) -> bool:
     """Whether a value may as well be computed where a mask hides it: it reads no tensor, or an element that
     is one for all of the loop and is there."""
-    read = [load for load in loads(value) if load.source.scope().startswith("global")]
+    read = [load for load in loads(value) if is_global(load.source)]
     return all(not uses(load, loop.vars) and exists(load, facts) for load in read)
 
 

@@ -12,7 +12,7 @@ from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Parallel, Pipelined, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Parallel, Pipelined, Stmt, is_global, walk
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.emission.storage import element_bytes
@@ -28,9 +28,7 @@ def is_shared(buffer: Var) -> bool:
 
 def is_load(stmt: Stmt) -> bool:
     """Whether a statement brings a tile from a tensor."""
-    return (
-        isinstance(stmt, Copy) and stmt.src.buffer.scope().startswith("global") and is_shared(stmt.dst.buffer)
-    )
+    return isinstance(stmt, Copy) and is_global(stmt.src.buffer) and is_shared(stmt.dst.buffer)
 
 
 def check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:

@@ -15,11 +15,11 @@ from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.nodes import BoxLoad, EachLane
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.exprs import dtype_of, loads
-from tilec.ir.nodes import Alloc, Bind, Block, For, Stmt, Store
+from tilec.ir.nodes import Alloc, Bind, Block, For, Stmt, Store, is_global
 from tilec.lowering.emission.statements import guarded
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    pass
 
 
 def by_lanes(loop: For) -> tuple[Block, Stmt]:
@@ -29,7 +29,7 @@ def by_lanes(loop: For) -> tuple[Block, Stmt]:
     names = [stmt for stmt in loop.body if isinstance(stmt, Bind)]
     found = [stmt for stmt in names if any(True for _ in loads(stmt.value))]
     tables = {load.source for stmt in found for load in loads(stmt.value)}
-    if trips is None or not all(map(_is_tensor, tables)):
+    if trips is None or not all(map(is_global, tables)):
         return (), loop
     count = len(trips)
     if not 1 < count <= WARP:
@@ -47,10 +47,6 @@ def by_lanes(loop: For) -> tuple[Block, Stmt]:
     ]
     boxes = [replace(stmt, alone=True) for stmt in loop.body if isinstance(stmt, BoxLoad)]
     return (*room, ahead) if held else (), _lanes(loop, count, (*known, *boxes))
-
-
-def _is_tensor(table: Var) -> bool:
-    return str(table.scope()).startswith("global")
 
 
 def _lanes(loop: For, count: int, body: Sequence[Stmt]) -> EachLane:

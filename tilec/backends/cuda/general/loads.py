@@ -32,6 +32,7 @@ from tilec.ir.nodes import (
     Pipelined,
     ScaledGemm,
     Stmt,
+    is_global,
     walk,
 )
 from tilec.ir.traits import expressions
@@ -84,14 +85,14 @@ def filled(stmt: Stmt) -> Var | None:
     if isinstance(stmt, For):
         return _assembled(stmt)
     if isinstance(stmt, Copy):
-        fills = _is_tensor(stmt.src.buffer) and str(stmt.dst.buffer.scope()) == "shared.dyn"
+        fills = is_global(stmt.src.buffer) and str(stmt.dst.buffer.scope()) == "shared.dyn"
         return stmt.dst.buffer if fills else None
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
     if store is None or str(store.buffer.scope()) != "shared.dyn":
         return None
     found = {each.source for part in walk((stmt,)) for expr in expressions(part) for each in loads(expr)}
-    vectors = all(_is_tensor(buffer) or _is_vector(buffer) for buffer in found - {store.buffer})
-    return store.buffer if any(map(_is_tensor, found)) and vectors and store.buffer not in found else None
+    vectors = all(is_global(buffer) or _is_vector(buffer) for buffer in found - {store.buffer})
+    return store.buffer if any(map(is_global, found)) and vectors and store.buffer not in found else None
 
 
 def _assembled(loop: For) -> Var | None:
@@ -152,10 +153,6 @@ def _apart(stmt: Stmt) -> Block:
 
 def _is_vector(buffer: Var) -> bool:
     return sum(extent != 1 for extent in static_extents(buffer)) <= 1
-
-
-def _is_tensor(buffer: Var) -> bool:
-    return str(buffer.scope()).startswith("global")
 
 
 class Loads(ScopedRewrite):

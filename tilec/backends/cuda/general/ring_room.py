@@ -24,7 +24,7 @@ from tilec.backends.cuda.passes.place_shared import SMALL
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Launch, Parallel, Reduce, Store, walk
+from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Launch, Parallel, Reduce, Store, is_global, walk
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -191,7 +191,7 @@ def _staged_bytes(launch: Launch) -> int:
         if not isinstance(loop, Parallel):
             continue
         for store in loop.body:
-            if not isinstance(store, Store) or not store.buffer.scope().startswith("global"):
+            if not isinstance(store, Store) or not is_global(store.buffer):
                 continue
             size = element_bytes(str(store.buffer.dtype))
             if size <= _NARROW and sums & {load.source for load in loads(store.value)}:

@@ -26,6 +26,7 @@ from tilec.ir.nodes import (
     Scan,
     Stmt,
     children,
+    is_global,
     walk,
     with_children,
 )
@@ -109,7 +110,7 @@ class Program:
             return
         reason = f"the place of a load depends on {buffer.name}, which the launch computes"
         if not _is_tile(buffer):
-            need(buffer.scope().startswith("global") and buffer not in self.changed, reason, load)
+            need(is_global(buffer) and buffer not in self.changed, reason, load)
             return
         wide = [extent for extent in static_extents(buffer) if extent != 1]
         writers = self.writers.get(buffer, [])

@@ -29,7 +29,7 @@ from tilec.backends.cuda.general.registers import MOST_GROUPS
 from tilec.backends.cuda.nodes import EachTile, PartStore, ThreadLoop
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import int_value, linear_in
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Region, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Region, Stmt, Store, is_global, walk
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -161,7 +161,7 @@ def _alone(buffer: Var, users: tuple[Stmt, ...], stmts: list[Stmt]) -> bool:
 
 def _stored(stmts: list[Stmt]) -> set[Var]:
     """The tensors that statements write."""
-    return {buffer for stmt in stmts for buffer in written(stmt) if str(buffer.scope()).startswith("global")}
+    return {buffer for stmt in stmts for buffer in written(stmt) if is_global(buffer)}
 
 
 def _region(tensor: Var, indices: tuple[Expr, ...], loop: ThreadLoop) -> Region | None:

@@ -24,6 +24,7 @@ from tilec.ir.nodes import (
     Stmt,
     Store,
     children,
+    is_global,
     with_children,
 )
 from tilec.ir.nodes import walk as walk_statements
@@ -99,7 +100,7 @@ class _Forwarding:
 
 def _brings(writing: Writing) -> bool:
     """Whether a tile is filled from a tensor: beside products that is a load ahead of its use."""
-    return any(source.scope().startswith("global") for source in writing.sources)
+    return any(is_global(source) for source in writing.sources)
 
 
 # ---- readers ----

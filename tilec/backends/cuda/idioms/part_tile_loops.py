@@ -15,7 +15,7 @@ from tilec.backends.cuda.idioms.open_tile_loops import PLAIN, OpenTileLoops
 from tilec.ir.analysis.aliases import named
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import loads
-from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, Kernel, Launch, Stmt, While, walk
+from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, Kernel, Launch, Stmt, While, is_global, walk
 from tilec.ir.options import NO_ROLES
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import Pass
@@ -74,4 +74,4 @@ def _is_apart(head: Block, rest: Block) -> bool:
 def _is_plain(stmt: Stmt) -> bool:
     if not isinstance(stmt, While):
         return isinstance(stmt, PLAIN)
-    return not any(load.source.scope().startswith("global") for load in loads(stmt.cond))
+    return not any(is_global(load.source) for load in loads(stmt.cond))

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, substitute, transform
-from tilec.ir.nodes import Alloc, For, Gemm, Launch, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, For, Gemm, Launch, Stmt, Store, is_global, walk
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass
@@ -65,7 +65,7 @@ def _table(stmt: Stmt, launch: Launch) -> _Table | None:
         inner for inner in walk(launch.body) if store.buffer in written_in((inner,)) and inner is not stmt
     ]
     sources = {load.source for load in loads(store.value)}
-    tensors = all(source.scope().startswith("global") for source in sources)
+    tensors = all(is_global(source) for source in sources)
     if writers != [store] or not sources or not tensors or sources & written_in(launch.body):
         return None
     return _Table(stmt, store.buffer, stmt.var, store.value)

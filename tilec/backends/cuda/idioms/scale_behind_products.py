@@ -12,7 +12,20 @@ from tilec.backends.cuda.analysis.gathers import masked
 from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import cast_to, inlined, int_value, loads, same_all, uses
-from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, Gemm, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    Launch,
+    Parallel,
+    Stmt,
+    Store,
+    is_global,
+    walk,
+)
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import with_notes
@@ -100,7 +113,7 @@ def _scaling(loop: Parallel) -> _Scaling | None:
     if load.source.same_as(tile):
         in_place = cond is None and same_all(tuple(load.indices), store.indices)
         return _Scaling(tile, factor, loop, ()) if in_place else None
-    if not load.source.scope().startswith("global") or str(load.source.dtype) != str(tile.dtype):
+    if not is_global(load.source) or str(load.source.dtype) != str(tile.dtype):
         return None
     kept = load if cond is None else tirx.if_then_else(cond, load, tirx.const(0, str(tile.dtype)))
     return _Scaling(tile, factor, loop, (replace(loop, body=(replace(store, value=kept),)),))

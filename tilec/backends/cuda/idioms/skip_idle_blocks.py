@@ -31,6 +31,7 @@ from tilec.ir.nodes import (
     Reduce,
     Stmt,
     Store,
+    is_global,
     walk,
 )
 from tilec.ir.traits import written
@@ -65,13 +66,9 @@ def _only_stores(body: Block) -> bool:
     """Whether all that others see of a block are stores in loops over elements of its top."""
     top = {inner for stmt in body if isinstance(stmt, Parallel) for inner in walk(stmt.body)}
     return all(
-        isinstance(stmt, _COMPUTE) and (stmt in top or not any(map(_is_tensor, written(stmt))))
+        isinstance(stmt, _COMPUTE) and (stmt in top or not any(map(is_global, written(stmt))))
         for stmt in walk(body)
     )
-
-
-def _is_tensor(buffer: Var) -> bool:
-    return bool(buffer.scope().startswith("global"))
 
 
 def _active(body: Block, values: Mapping[Var, Expr]) -> Expr | None:
@@ -89,7 +86,7 @@ def _active(body: Block, values: Mapping[Var, Expr]) -> Expr | None:
 
 
 def _stores(loop: Parallel) -> bool:
-    return any(_is_tensor(name) for stmt in walk(loop.body) for name in written(stmt))
+    return any(is_global(name) for stmt in walk(loop.body) for name in written(stmt))
 
 
 def _of_blocks(cond: Expr, loop: Parallel) -> Iterator[Expr]:

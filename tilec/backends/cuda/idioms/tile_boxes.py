@@ -22,7 +22,7 @@ from tilec.ir.exprs import (
     uses,
     walk,
 )
-from tilec.ir.nodes import Bind, Block, Copy, For, Parallel, Pipelined, Stmt, Store, children
+from tilec.ir.nodes import Bind, Block, Copy, For, Parallel, Pipelined, Stmt, Store, children, is_global
 from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _Boxes:
         for load in (load for expr in expressions(stmt) for load in loads(expr)):
             found.append((load.source, False, tuple(load.indices), (1,) * len(load.indices)))
         for buffer, is_written, start, extents in found:
-            if not buffer.scope().startswith("global"):
+            if not is_global(buffer):
                 continue
             places = [self._numbers.of(inlined(index, names)) for index in start]
             axes = [_axis(place, size, ranges) for place, size in zip(places, extents, strict=True)]

@@ -30,6 +30,7 @@ from tilec.ir.nodes import (
     Region,
     Stmt,
     Store,
+    is_global,
 )
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
@@ -250,7 +251,7 @@ def _check_source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> None:
         )
     copy = found[0]
     need(
-        copy.src.buffer.scope().startswith("global"),
+        is_global(copy.src.buffer),
         f"{name} does not come from a tensor",
         copy,
         "copy from a tensor parameter",

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.touches import Owners, Touched, touched
 from tilec.backends.cuda.nodes import REPEATING, AsyncGather, SharedSync, Sync, ThreadLoop
-from tilec.ir.nodes import Atomic, Block, Launch, Stmt, children, walk
+from tilec.ir.nodes import Atomic, Block, Launch, Stmt, children, is_global, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.lowering.analysis.uses import addressed_in, overlapping
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    pass
 
 
 class NarrowBarriers(LaunchPass):
@@ -26,7 +26,7 @@ class NarrowBarriers(LaunchPass):
     def launch(self, launch: Launch) -> Launch:
         """The launch with its barriers narrowed."""
         told = any(isinstance(stmt, Atomic) for stmt in walk(launch.body))
-        if told or overlapping(launch) or any(map(_is_global, addressed_in(launch.body))):
+        if told or overlapping(launch) or any(map(is_global, addressed_in(launch.body))):
             return launch
         owners = Owners.in_launch(launch)
         found = [(own, again) for own, again in _touches(launch.body, owners, False) if own]
@@ -37,16 +37,12 @@ class NarrowBarriers(LaunchPass):
         return replace(launch, body=rewrite_blocks(launch.body, _narrowed))
 
 
-def _is_global(buffer: Var) -> bool:
-    return bool(buffer.scope().startswith("global"))
-
-
 def _touches(block: Block, owners: Owners, again: bool) -> Iterator[tuple[Touched, bool]]:
     """What each statement of a block, those inside too, touches in global memory, and whether it does so
     more than once (``again``: the block is inside of a loop)."""
     for stmt in block:
         found = touched(stmt, owners)
-        reads, writes = (frozenset(use for use in uses if _is_global(use.buffer))
+        reads, writes = (frozenset(use for use in uses if is_global(use.buffer))
                          for uses in (found.reads, found.writes | found.starts))  # fmt: skip
         yield Touched(reads, writes), again
         if isinstance(stmt, (ThreadLoop, AsyncGather)):

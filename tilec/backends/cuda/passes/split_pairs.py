@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.fragments import PAIR
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loops import loop_extents, loop_lines
 from tilec.ir.exprs import dtype_of, loads, same, transform
-from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, is_global, walk
 from tilec.ir.traits import Rewriter, expressions
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.at_values import at_values
@@ -99,7 +99,7 @@ def _once(body: list[Stmt]) -> Block:
     found = [load for stmt in body for expr in expressions(stmt) for load in loads(expr)]
     names: list[tuple[TensorLoad, Var]] = []
     for position, load in enumerate(found):
-        outside = str(load.source.scope()).startswith("global") and load.source not in written
+        outside = is_global(load.source) and load.source not in written
         again = any(same(load, other) for other in found[position + 1 :])
         known = any(same(load, other) for other, _ in names)
         looked_up = any(True for index in load.indices for _ in loads(index))

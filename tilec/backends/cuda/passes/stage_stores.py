@@ -16,7 +16,7 @@ from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
 from tilec.ir.exprs import loads, uses
-from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, is_global, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
@@ -94,7 +94,7 @@ class _Staging(ScopedRewrite):
 
     def _gains(self, loop: Parallel, store: Store) -> bool:
         """Whether a loop stores a product's result, in vectors wider than an accumulator's."""
-        if not store.buffer.scope().startswith("global") or len(loop.vars) < 2:
+        if not is_global(store.buffer) or len(loop.vars) < 2:
             return False
         items = accesses(loop.body)
         read = {item.buffer for item in items if not item.is_write}

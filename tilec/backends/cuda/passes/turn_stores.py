@@ -20,7 +20,7 @@ from tilec.backends.cuda.analysis.two_loops import in_two, stored
 from tilec.backends.cuda.passes.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
 from tilec.ir.exprs import int_value, loads, uses
-from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, is_global
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.uses import order_counts
 from tilec.lowering.emission.storage import element_bytes
@@ -120,7 +120,7 @@ def _is_plain(loop: Parallel, store: Store) -> bool:
     read = {item.buffer for item in items if not item.is_write}
     alone = [item for item in items if item.is_write]
     looked_up = any(next(loads(index), None) is not None for index in written_out(store.indices, loop))
-    plain = all(str(buffer.scope()).startswith("global") for buffer in read)
+    plain = all(is_global(buffer) for buffer in read)
     return len(alone) == 1 and plain and store.buffer not in read and not looked_up
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import as_expr, int_value, reads
-from tilec.ir.nodes import Atomic, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Atomic, Launch, Parallel, Stmt, is_global, walk
 from tilec.ir.traits import Rewriter
 from tilec.lowering.analysis.updates import UPDATES, stored
 from tilec.lowering.emission.parameters import in_64_bits
@@ -75,7 +75,7 @@ def _updates_tensors(body: Block) -> bool:
 
 
 def _is_tensor(stmt: Atomic) -> bool:
-    return str(stmt.buffer.scope()).startswith("global")
+    return is_global(stmt.buffer)
 
 
 class _Stores(Rewriter):
