@@ -213,7 +213,8 @@ def _export(
     counts = f"{counted(made.candidates, 'candidate')} of {counted(made.problems, 'variant')}"
     click.echo(f"{made.folder}: {counts}, {made.left_out} left out, {size_text(made.size)}")
     for device in made.devices:
-        click.echo(f"there: python {made.folder}/run.py --device {device}, and here: --merge results.jsonl")
+        there = f"python {made.folder}/run.py --device {device}"
+        click.echo(f"there: {there}, and here: --merge {made.folder}/results.jsonl")
     return 0
 
 
