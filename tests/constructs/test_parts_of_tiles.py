@@ -1,4 +1,4 @@
-"""Loops that touch different parts of a tile or of a tensor, and those whose parts have elements in common."""
+"""Loops that touch different parts of a tile or a tensor, and those whose parts have elements in common."""
 
 from __future__ import annotations
 
