@@ -195,7 +195,7 @@ def test_threads_wait_for_what_others_store(threads: Any, column: bool, barriers
         with T.Kernel(1, threads=threads):
             tx, ty = T.get_thread_binding(0), T.get_thread_binding(1)
             B[ty, tx, 0] = tx
-            B[ty, 63 - tx if column else tx, 1] = ty
+            B[ty, 63 - tx if column else tx, 0] = ty
 
     found = walk(lower(elaborated(main, (), None, {}, {}), parse_target("sm_80")).body)
     assert sum(isinstance(stmt, Sync) for stmt in found) == barriers
