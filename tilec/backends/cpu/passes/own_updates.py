@@ -125,11 +125,7 @@ def _with_stores(body: Block) -> Block:
 
     def plain(block: Block) -> Block:
         return tuple(
-            stored(stmt) if isinstance(stmt, Atomic) and _is_tensor(stmt) else stmt for stmt in block
+            stored(stmt) if isinstance(stmt, Atomic) and is_global(stmt.buffer) else stmt for stmt in block
         )
 
     return rewrite_blocks(body, plain)
-
-
-def _is_tensor(stmt: Atomic) -> bool:
-    return is_global(stmt.buffer)

@@ -44,7 +44,7 @@ Rest: TypeAlias = "tuple[str, tuple[Var, ...]]"
 Owner: TypeAlias = "tuple[tuple[Spread, Rest], ...]"
 
 #: Numbers that no index reaches: what a type alone says is no bound.
-_ENDLESS = 1 << 31 - 1
+_ENDLESS = 1 << 30
 
 
 @dataclass(frozen=True)

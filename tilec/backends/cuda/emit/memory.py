@@ -107,7 +107,7 @@ class SharedStorage(Storage):
     def _phase(self, row: Expr, step: int, width: int) -> Expr:
         """Which of ``width`` patterns turns a row, ``step`` rows having each. What a sum adds in whole
         periods is left out, so that all registers of a thread have one pattern where that is so."""
-        parts = summands(substitute(row, dict(self.sums)))
+        parts = summands(substitute(row, self.sums))
         near = [part for part in parts if not _is_in_periods(part, step * width)]
         if len(near) < len(parts):
             row = reduce(tirx.Add, near) if near else tirx.const(0, dtype_of(row))

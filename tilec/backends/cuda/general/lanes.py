@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -17,9 +16,6 @@ from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.exprs import dtype_of, loads
 from tilec.ir.nodes import Alloc, Bind, Block, For, Stmt, Store, is_global
 from tilec.lowering.emission.statements import guarded
-
-if TYPE_CHECKING:
-    pass
 
 
 def by_lanes(loop: For) -> tuple[Block, Stmt]:

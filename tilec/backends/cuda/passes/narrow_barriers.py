@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.touches import Owners, Touched, touched
 from tilec.backends.cuda.nodes import REPEATING, AsyncGather, SharedSync, Sync, ThreadLoop
@@ -13,9 +12,6 @@ from tilec.ir.nodes import Atomic, Block, Launch, Stmt, children, is_global, wal
 from tilec.ir.nodes.barriers import Group
 from tilec.lowering.analysis.uses import addressed_in, overlapping
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-
-if TYPE_CHECKING:
-    pass
 
 
 class NarrowBarriers(LaunchPass):

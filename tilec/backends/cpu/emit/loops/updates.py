@@ -71,11 +71,7 @@ def emit_updates(
 
 
 def _updates_tensors(body: Block) -> bool:
-    return any(isinstance(stmt, Atomic) and _is_tensor(stmt) for stmt in walk(body))
-
-
-def _is_tensor(stmt: Atomic) -> bool:
-    return is_global(stmt.buffer)
+    return any(isinstance(stmt, Atomic) and is_global(stmt.buffer) for stmt in walk(body))
 
 
 class _Stores(Rewriter):
@@ -90,6 +86,6 @@ class _Stores(Rewriter):
         stmt = super().stmt(stmt)
         if not isinstance(stmt, Atomic) or stmt.kind not in UPDATES or stmt.prev is not None:
             return stmt
-        if reads(stmt.value, (stmt.buffer,)) or (_is_tensor(stmt) and not self._tensors):
+        if reads(stmt.value, (stmt.buffer,)) or (is_global(stmt.buffer) and not self._tensors):
             return stmt
         return stored(stmt)
