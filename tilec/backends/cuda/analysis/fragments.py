@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from typing import TypeAlias
 
@@ -14,6 +15,8 @@ from tilec.ir.layout_algebra import thread_terms
 WARP, WARPS_OF_A_GROUP = 32, 4
 #: Neighbouring lanes or warps that are taken together: the stride of the first digit, and their number.
 Run: TypeAlias = tuple[int, int]
+#: What padding for warps leaves a thread of its elements, at most: guards cost something, too.
+_PADDED = 0.75
 #: Neighbouring columns that one lane of an accumulator holds.
 PAIR = 2
 
@@ -118,7 +121,8 @@ def operand_layout(tile: WarpTile) -> Layout:
 
 def coalesced(extents: Sequence[int], warps: int, vector: int) -> Layout:
     """Neighbouring lanes hold neighbouring vectors of the last dimension; warps take leading dimensions where
-    they divide them, the last one else; what is left goes to registers. Extents are padded."""
+    they divide them, the last one else; what is left goes to registers. Extents are padded: for warps where
+    that leaves a thread well less to hold than warps with copies."""
     return extended(((),) * len(extents), extents, range(len(extents)), [(1, WARP)], [(1, warps)], vector)
 
 
@@ -153,20 +157,21 @@ def extended(
     parts[last].append(Digit(vector, 1, "reg"))
     counts[last] = -(-counts[last] // vector)
 
-    def take(axis: int, runs: Sequence[Run], space: str, share: Callable[[int, int], int]) -> list[Run]:
-        """What a dimension leaves of the runs that it takes its share of."""
+    def take(axis: int, runs: Sequence[Run], space: str, most: int) -> list[Run]:
+        """What a dimension leaves of the runs of which it takes ``most`` at most."""
         left: list[Run] = []
         for stride, size in runs:
-            taken = share(size, counts[axis])
+            taken = math.gcd(size, most)
             parts[axis].append(Digit(taken, stride, space))
-            counts[axis] = -(-counts[axis] // taken)
+            counts[axis], most = -(-counts[axis] // taken), most // taken
             left.append((stride * taken, size // taken))
         return [run for run in left if run[1] > 1]
 
     for axis in sorted(free, reverse=True):
-        lanes = take(axis, lanes, "lane", lambda size, count: min(size, _power_above(count)))
+        lanes = take(axis, lanes, "lane", _power_above(counts[axis]))
+    shares = _warps_along(counts, math.prod(size for _, size in warps))
     for axis in sorted(free):
-        warps = take(axis, warps, "warp", math.gcd if axis != last else _share)
+        warps = take(axis, warps, "warp", shares[axis])
     stride = vector
     for axis in sorted(free, reverse=True):
         parts[axis].append(Digit(counts[axis], stride, "reg"))
@@ -175,9 +180,26 @@ def extended(
     return Layout(tuple(digits))
 
 
-def _share(left: int, count: int) -> int:
-    """Warps along the last dimension: as many as divide what is left of it, or all where it is long."""
-    return left if count >= left else math.gcd(left, count)
+def _warps_along(counts: Mapping[int, int], warps: int) -> dict[int, int]:
+    """How many warps each dimension takes: as many as divide what it counts, the last one all that are left
+    where it is long; but where shares leave less than ``_PADDED`` of that to a thread, some of it padding, those
+    that leave least, of nearly equal ones with few along the last, whose elements reductions combine."""
+    exact, left = {}, warps
+    for axis in sorted(counts):
+        long = axis == max(counts) and counts[axis] >= left
+        exact[axis] = left if long else math.gcd(left, counts[axis])
+        left //= exact[axis]
+
+    def held(shares: Mapping[int, int]) -> int:
+        return math.prod(-(-count // shares[axis]) for axis, count in counts.items())
+
+    ways = itertools.product((size for size in range(1, warps + 1) if warps % size == 0), repeat=len(counts))
+    padded = [dict(zip(sorted(counts), way, strict=True)) for way in ways if warps % math.prod(way) == 0]
+    least = min(held(shares) for shares in padded)
+    if least >= _PADDED * held(exact):
+        return exact
+    near = (shares for shares in padded if held(shares) * _PADDED < least)
+    return min(near, key=lambda shares: (shares[max(counts)], held(shares)))
 
 
 def _power_above(count: int) -> int:
