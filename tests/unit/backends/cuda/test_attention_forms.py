@@ -148,6 +148,18 @@ def test_what_a_masking_loop_computes_stays_in_trips_without_the_mask() -> None:
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.parametrize("at", ["table[i] == table[j]", "table[k * 64 + j] < 3"])
+def test_what_tensors_say_of_elements_is_tested_alone_in_trips_without_the_mask(at: str) -> None:
+    """Whether two tokens are of one document, whether one counts at all."""
+    seen = f"k * 64 + j <= bx * 128 + i and {at}"
+    scores = (SLOPE[0], f'    S[i, j] = if_then_else({seen}, S[i, j], float32("-inf"))')
+    loops = trips(roles(attention(scores=scores), until="split_masks"))
+    assert [RowMask in _kinds(loop) for loop in loops] == [False, True]
+    tests = [[stmt for stmt in loop.body if "table" in str(stmt)] for loop in loops]
+    assert [len(found) for found in tests] == [1, 1]
+    assert "bx" not in str(tests[0][0].body[-1].value)
+
+
 def test_a_mask_of_what_tensors_hold_stays_with_its_condition() -> None:
     """Elsewhere nothing is read."""
     scores = (

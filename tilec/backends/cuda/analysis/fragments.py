@@ -182,7 +182,7 @@ def extended(
 
 def _warps_along(counts: Mapping[int, int], warps: int) -> dict[int, int]:
     """How many warps each dimension takes: as many as divide what it counts, the last one all that are left
-    where it is long; but where shares leave less than ``_PADDED`` of that to a thread, some of it padding, those
+    where it is long. Where others leave less than ``_PADDED`` of that to a thread, some of it padding, those
     that leave least, of nearly equal ones with few along the last, whose elements reductions combine."""
     exact, left = {}, warps
     for axis in sorted(counts):

@@ -4,7 +4,9 @@
 
 One comparison of a column with its row's limit takes the place of all conditions, and one with where its
 row begins (a window). What such a loop computes of elements on chip (a scale, a slope, a bias) is a loop of
-its own in front of the mask, and so is what it computes with elements of tensors that are one for all.
+its own in front of the mask, and so is what it computes with elements of tensors that are one for all. So is
+what other conditions choose (whether two tokens are of one document), and the trips in which the mask hides
+nothing test these alone.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same_all, uses
+from tilec.ir.exprs import all_of, dtype_of, inlined, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store, is_global
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import gap, opposite
@@ -30,7 +32,7 @@ from tilec.lowering.emission.access import exists
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tvm.ir import Expr, Var
 
@@ -87,8 +89,12 @@ def _masked(
 ) -> tuple[RowMask, Block] | None:
     """The mask that puts ``other`` where ``holds`` fails, and it behind a loop that stores ``kept``, or alone
     where that is what is there."""
-    bounds = _bounds(holds, loop)
-    read = [load.source for load in loads(holds)]
+    column, columns = loop.vars[1], int_value(loop.extents[1]) or 0
+    parts = conditions(holds)
+    own = [part for part in parts if _bounds_of(part, column, columns) is not None]
+    others = [part for part in parts if _bounds_of(part, column, columns) is None]
+    bounds = _bounds(own, column, columns)
+    read = [load.source for part in own for load in loads(part)]
     if (
         bounds is None
         or store.buffer in read
@@ -96,6 +102,8 @@ def _masked(
         or not _may_be_read(kept, loop, facts)
     ):
         return None
+    if others:
+        kept = tirx.if_then_else(all_of(others), kept, other)
     names = zip(("limit", "begin"), bounds, strict=True)
     binds = tuple(Bind(tirx.Var(name, dtype_of(at)), at) for name, at in names if at is not None)
     mask = RowMask(whole_tile(store.buffer), loop.vars[0], binds, other, loc=loop.loc)
@@ -123,13 +131,13 @@ def _is_own(value: Expr, store: Store) -> bool:
     return own and same_all(tuple(value.indices), store.indices)
 
 
-def _bounds(cond: Expr, loop: ThreadLoop) -> tuple[Expr, Expr | None] | None:
-    """The first column for which ``cond`` fails from there on, and the one up to which it fails, None where
-    it holds from the first one on. None where that is open, or the same for all columns."""
-    column, columns = loop.vars[1], int_value(loop.extents[1]) or 0
+def _bounds(parts: Sequence[Expr], column: Var, columns: int) -> tuple[Expr, Expr | None] | None:
+    """The first column for which one of the conditions fails from there on, and the one up to which one does,
+    None where they hold from the first one on. None where that is open, or the same for all columns."""
     limit: Expr | None = None
     begin: Expr | None = None
-    parts = conditions(cond)
+    if not parts:
+        return None
     for part in parts:
         found = _bounds_of(part, column, columns)
         if found is None or not any(uses(each, (column,)) for each in parts):
