@@ -90,6 +90,36 @@ def test_what_nothing_writes_is_read_ahead(given, names):
     assert sorted({str(loop.body[0].value.source.name) for loop in loops}) == names
 
 
+@pytest.mark.parametrize(
+    ("threads", "trips", "places"), [(64, 100, 16), (512, 100, 8), (1024, 100, 4), (64, 5, 5), (64, 37, 16)]
+)
+def test_as_many_trips_are_read_ahead_as_keep_memory_busy(threads, trips, places):
+    """Of one float a thread; no more than there are."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((trips, threads), "float32"), out: T.Tensor((threads,), "float32")):
+        with T.Kernel(1, threads=threads):
+            mean, most = T.alloc_fragment((threads,), "float32"), T.alloc_fragment((threads,), "float32")
+            T.clear(mean)
+            T.clear(most)
+            for m in T.serial(trips):
+                for i in T.Parallel(threads):
+                    mean[i] = mean[i] * 0.5 + X[m, i]
+                for i in T.Parallel(threads):
+                    most[i] = T.max(most[i], mean[i])
+            T.copy(most, out)
+
+    x = np.random.default_rng(1).standard_normal((trips, threads)).astype(np.float32)
+    made = lower(elaborated(kernel, (x,), None, {}, {}), SM90A)
+    loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, AheadLoop)]
+    assert {int(loop.body[0].buffer.shape[0]) for loop in loops} == {places}
+    mean, most = np.zeros(threads, np.float32), np.zeros(threads, np.float32)
+    for row in x:
+        mean = mean * np.float32(0.5) + row
+        most = np.maximum(most, mean)
+    agree(kernel, x, expected=most, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("rows", "names"), [(Guard(), ["X"]), (Guard(min=1, max=24), [])], ids=str)
 def test_loops_of_few_trips_wait(rows, names):
     def factory(M):

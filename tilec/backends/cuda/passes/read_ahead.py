@@ -4,7 +4,11 @@
                                  for l: now = next;  next = X[l + 1];  h = h * now
 
 A trip that begins with reads waits for memory, in full wherever a multiprocessor has few other warps: a scan
-over 2048 steps of 64 channels a block takes 1228 us for 2653 on an H200.
+over 2048 steps of 64 channels a block takes 1228 us for 2653 on an H200. Where a thread reads little in a
+trip, too little is on its way, and several trips are written out that read as many ahead:
+
+    for l: h = h * X[l]    ->    next[0], next[1] = X[0], X[1]
+                                 for g: h = h * next[0];  next[0] = X[2 * g + 2];  h = h * next[1];  ...
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from tilec.ir.exprs import (
     transform,
     variables_of,
 )
+from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import extent_of, select
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, For, If, Kernel, Launch, Stmt, Store, children, walk
 from tilec.ir.nodes.barriers import Group
@@ -50,6 +55,12 @@ if TYPE_CHECKING:
 
 #: Bytes of a thread's registers for what a loop reads ahead.
 _ROOM = 192
+#: Bytes that are on their way for a block of threads, of a thread ``_ROOM`` at most: where a trip has fewer,
+#: several are read ahead, ``_DEEPEST`` at most and in ``_WRITTEN_OUT`` statements (H200, us with 1 trip, 32,
+#: 64, 128, 192 and 384 bytes of a thread: recurrences of 64 threads 1020, 683, 546, 371, 336, 361 and 1543,
+#: 1543, 1543, 1061, 656, 1099; of 128 threads 377, 386, 308, 250, 215, 225; sums of exponentials of 128
+#: threads 162, 161, 162, 159, 161 to 171, 187).
+_ON_THEIR_WAY, _DEEPEST, _WRITTEN_OUT = 16384, 16, 128
 #: Bytes of elements that are read ahead: of smaller ones registers hold none by itself.
 _SIZES = (2, 4, 8)
 #: Loops of fewer trips are left as they are.
@@ -104,6 +115,10 @@ class _Read:
         """What the loop reads in its place."""
         return tirx.BufferLoad(self.now.buffer, [self.loop.vars[axis] for axis in self.axes])
 
+    def at(self, turn: Var) -> TensorLoad:
+        """What it reads in its place in a trip of a group."""
+        return tirx.BufferLoad(self.next.buffer, [turn, *(self.loop.vars[axis] for axis in self.axes)])
+
 
 @dataclass(frozen=True)
 class _Reader:
@@ -123,11 +138,14 @@ class _Reader:
         found = _fitting(self._reads(stmt))
         if not found:
             return [stmt]
-        allocs = tuple(alloc for each in found for alloc in (each.next, each.now))
-        made = (*allocs, *stmt.body)
-        if not fits_registers(made, Group(0, self.threads, made)):
-            return [stmt]
         names, loop = _named_end(stmt)
+        depth = self._depth(found, loop)
+        deep = [_deepened(each, depth) for each in found]
+        if depth > 1 and self._fits([each.next for each in deep], loop):
+            return [*names, *_in_groups(deep, loop, depth)]
+        allocs = [alloc for each in found for alloc in (each.next, each.now)]
+        if not self._fits(allocs, loop):
+            return [stmt]
         first = _in_trip(found, loop, loop.start)
         body = tuple(new for inner in loop.body for new in _ahead(inner, loop, found))
         return [*allocs, *names, first, replace(loop, body=body)]
@@ -135,6 +153,17 @@ class _Reader:
     def _is_short(self, loop: For) -> bool:
         """Whether a loop has few trips, whatever a call says."""
         return self.facts.prove(loop.stop - loop.start < _FEWEST) is True
+
+    def _fits(self, allocs: Sequence[Alloc], loop: For) -> bool:
+        made = (*allocs, *loop.body)
+        return fits_registers(made, Group(0, self.threads, made))
+
+    def _depth(self, found: Sequence[_Read], loop: For) -> int:
+        """How many trips are read ahead: such that enough is on its way, and not too long a loop."""
+        steps = sum(1 for _ in walk(loop.body))
+        trips = int_value(loop.stop - loop.start) or _DEEPEST
+        room = min(_ON_THEIR_WAY // self.threads, _ROOM) // sum(each.bytes for each in found)
+        return max(min(_DEEPEST, trips, room, _WRITTEN_OUT // steps), 1)
 
     def _reads(self, loop: For) -> Iterator[_Read]:
         """What the trips of a loop may read ahead."""
@@ -183,6 +212,41 @@ def _fitting(reads: Iterator[_Read]) -> list[_Read]:
     return found
 
 
+def _in_groups(deep: Sequence[_Read], loop: For, depth: int) -> list[Stmt]:
+    """The loop in groups of ``depth`` trips, each of which reads for the one at its place in the next."""
+    dtype = dtype_of(loop.var)
+    group, turn = (tirx.Var(f"{loop.var.name}_{name}", dtype) for name in ("group", "turn"))
+    count, zero, one = (tirx.const(number, dtype) for number in (depth, 0, 1))
+
+    def held(expr: Expr) -> Expr:
+        return transform(expr, lambda node: next((e.at(turn) for e in deep if same(node, e.load)), None))
+
+    def turns(body: Block) -> For:
+        return For("unroll", turn, zero, count, one, body, loc=loop.loc)
+
+    def read(trip: Expr) -> If:
+        return If(trip < loop.stop, tuple(_fetch(each, loop.var, trip, turn) for each in deep))
+
+    trip = (*(map_stmt(stmt, held) for stmt in loop.body), read(loop.var + count))
+    body = turns((Bind(loop.var, loop.start + group * count + turn), If(loop.var < loop.stop, trip)))
+    groups = tirx.floordiv(loop.stop - loop.start + tirx.const(depth - 1, dtype), count)
+    allocs = [each.next for each in deep]
+    return [
+        *allocs,
+        turns((read(loop.start + turn),)),
+        replace(loop, var=group, start=zero, stop=groups, body=(body,)),
+    ]
+
+
+def _deepened(each: _Read, depth: int) -> _Read:
+    """A read with a place for each of ``depth`` trips."""
+    buffer, layout = each.next.buffer, each.next.layout
+    assert layout is not None
+    tile = tirx.decl_buffer((depth, *buffer.shape), str(buffer.dtype), name=buffer.name, scope=buffer.scope())
+    turns = Digit(depth, extent_of(layout, "reg"), "reg")
+    return replace(each, next=replace(each.next, buffer=tile, layout=Layout(((turns,), *layout.digits))))
+
+
 def _is_plain(loop: For) -> bool:
     """Whether a loop runs trip by trip, and does nothing but what threads do one by one: more than one
     ThreadLoop, of which compilers write out several trips and begin with all of their reads."""
@@ -223,13 +287,14 @@ def _in_trip(reads: Sequence[_Read], loop: For, trip: Expr) -> If:
     return If(trip < loop.stop, tuple(_fetch(each, loop.var, trip) for each in reads))
 
 
-def _fetch(each: _Read, var: Var, trip: Expr) -> AheadLoop:
-    """Reads what one loop wants of a tensor in a trip."""
+def _fetch(each: _Read, var: Var, trip: Expr, turn: Var | None = None) -> AheadLoop:
+    """Reads what one loop wants of a tensor in a trip, which has its ``turn`` in a group."""
     old = tuple(each.loop.vars[axis] for axis in each.axes)
     fresh = tuple(tirx.Var(str(own.name), dtype_of(own)) for own in old)
     moved = {**dict(zip(old, fresh, strict=True)), var: trip}
     value = tirx.BufferLoad(each.load.source, [substitute(index, moved) for index in each.place])
-    store = Store(each.next.buffer, fresh, value, loc=each.loop.loc)
-    layout, extents = each.next.layout, tuple(each.loop.extents[axis] for axis in each.axes)
+    place = fresh if turn is None else (turn, *fresh)
+    store = Store(each.next.buffer, place, value, loc=each.loop.loc)
+    layout, extents = each.now.layout, tuple(each.loop.extents[axis] for axis in each.axes)
     assert layout is not None
     return AheadLoop(fresh, extents, layout, (store,), each.width, loc=each.loop.loc)
