@@ -80,11 +80,9 @@ class Facts:
     expression, latest first, by the end of their range that makes it largest or smallest. Proofs take no help
     from an external solver, whose answers could depend on the time that it has."""
 
-    def __init__(self, kernel: Kernel, mutable: Container[Var] = (), scaled: bool = False) -> None:
-        """``mutable`` are the buffers that statements write: what is read from them may change. ``scaled``
-        proofs take multiples of what is known, too."""
+    def __init__(self, kernel: Kernel, mutable: Container[Var] = ()) -> None:
+        """``mutable`` are the buffers that statements write: what is read from them may change."""
         self.analyzer = sym.Analyzer()
-        self._scaled = scaled
         self._mutable = mutable
         self._ranges: list[tuple[Var, Expr, Expr]] = []
         self._lesser: dict[Var, tuple[Expr, Expr]] = {}
@@ -323,11 +321,9 @@ class Facts:
         return self._linear_forms.of(var, expr, lambda it: linear_in(it, [var]))
 
     def _latest(self) -> list[tuple[Var, Expr, Expr]]:
-        """The ranges, the last ones first; in scaled proofs first those of what nothing known mentions."""
-        latest = self._ranges[::-1]
-        if not self._scaled:
-            return latest
+        """The ranges, the last ones first, but before them those of what nothing known mentions."""
         mentioned = {var for known in self._gaps for var in undefined_vars(known)}
+        latest = self._ranges[::-1]
         return sorted(latest, key=lambda entry: entry[0] in mentioned)
 
     def _gap_forms(self, gaps: Iterable[Expr]) -> Iterator[Expr]:
@@ -337,19 +333,18 @@ class Facts:
 
     def _exceeds_known(self, left: Expr) -> bool:
         return any(
-            self._exceeds(left, known, times)
-            for known in self._gaps
-            for times in (self._times(left, known) if self._scaled else (1,))
+            self._exceeds(left, known, times) for known in self._gaps for times in self._times(left, known)
         )
 
     def _times(self, left: Expr, known: Expr) -> tuple[int, ...]:
-        """1, and how many times ``left`` has a variable of ``known``, where that is whole and fits the
-        type."""
-        var = next((var for var in undefined_vars(known) if not tirx.is_buffer_var(var)), None)
-        if var is None:
+        """1, and how many times ``left`` has a variable of ``known`` that both are linear in, where that is
+        whole and fits the type."""
+        named = (var for var in undefined_vars(known) if not tirx.is_buffer_var(var))
+        pairs = ([self._linear_in(expr, var) for expr in (left, known)] for var in named)
+        forms = next((pair for pair in pairs if all(pair)), None)
+        if forms is None:
             return (1,)
-        ours, theirs = (self._linear_in(expr, var) for expr in (left, known))
-        wanted, given = (int_value(linear[0]) if linear else None for linear in (ours, theirs))
+        wanted, given = (int_value(form[0]) for form in forms)
         times = wanted // given if wanted and given and wanted % given == 0 else 1
         if times <= 1:
             return (1,)

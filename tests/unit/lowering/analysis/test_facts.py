@@ -154,13 +154,25 @@ def test_what_is_tested_for_the_last_of_a_tile_holds_for_all(grid):
 def test_what_is_tested_of_a_result_holds_for_what_a_step_reads_of_it():
     """Strided windows: the last of 254 results reads up to 253 * 2 + 4."""
     k, bx, j = variables("k", "bx", "j")
-    facts = Facts(Kernel("k", (), (), ()), scaled=True)
+    facts = Facts(Kernel("k", (), (), ()))
     for var, extent in ((k, 5), (bx, 4), (j, 64)):
         facts.bind_range(var, 0, extent)
     with facts.assume(bx * 64 + j < 254):
         assert facts.prove((bx * 64 + j) * 2 + k < 511) is True
         assert facts.prove((bx * 64 + j) * 2 + k < 510) is None
     assert facts.prove((bx * 64 + j) * 2 + k < 511) is None
+
+
+def test_what_is_tested_of_a_record_holds_for_its_bytes():
+    """Of 33 records of 34 bytes, by lanes whose number is a remainder."""
+    t, tx = variables("t", "tx")
+    facts = Facts(Kernel("k", (), (), ()))
+    facts.bind_range(tx, 0, 128)
+    facts.bind_range(t, 0, 2)
+    record = t * 32 + tx % 32
+    with facts.assume(record < 33):
+        assert facts.prove(record * 34 + 33 < 33 * 34) is True
+        assert facts.prove(record * 34 + 34 < 33 * 34) is None
 
 
 class Counted:

@@ -59,7 +59,7 @@ class _Entry:
 
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
-        ctx = LaneContext(self.target, Facts(self.kernel, changed_in(self.launch), scaled=True))
+        ctx = LaneContext(self.target, Facts(self.kernel, changed_in(self.launch)))
         ctx.in_order = order_counts(self.launch)
         params, setup = EntryParameters(self.kernel).open(ctx)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
