@@ -108,9 +108,11 @@ def reinterpret_bits(value: Any, kind: make_dtype) -> Any:
     width = lanes[0].dtype.bits
     if width * len(lanes) != kind.bits * kind.lanes:
         shown = value.dtype if isinstance(value, Vector) else lanes[0].dtype
-        raise source_error(
-            SourceValueError, f"T.reinterpret of {shown} as {kind}", remedy="the widths must be equal"
-        )
+        remedy = "the widths must be equal"
+        if str(shown) == "int32" and kind.bits * kind.lanes in (8, 16):
+            narrow = f'T.cast(value, "uint{kind.bits * kind.lanes}")'
+            remedy += f": arithmetic of narrower integers with numbers is int32, give {narrow}"
+        raise source_error(SourceValueError, f"T.reinterpret of {shown} as {kind}", remedy=remedy)
     words = [_bits(lane, make_dtype(f"uint{width}")) for lane in lanes]
     if width < kind.bits:
         words = _joined(words, kind.bits // width, make_dtype(f"uint{kind.bits}"))
