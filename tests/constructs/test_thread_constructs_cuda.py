@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from agree import agree, elaborated
 
 import tilec
 import tilec.language as T
+from tilec.backends.cuda.codegen import images
 from tilec.backends.cuda.nodes import AsyncCopy, WaitGroup
 from tilec.backends.cuda.nodes import Sync as Barrier
 from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.errors import UnsupportedError
 from tilec.ir.nodes import walk
+from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import Sync
 from tilec.targets import parse_target
 
@@ -348,3 +353,46 @@ def test_threads_meet_where_the_author_says_and_nowhere_else():
     assert Barrier not in kinds
     assert kinds[kinds.index(WaitGroup) + 1] is Sync
     assert kinds.count(Sync) == 2
+
+
+def halves(other):
+    """The first 64 of 128 threads add what ``other`` says to their own elements, by names."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            tid = T.get_thread_binding()
+            s = T.alloc_shared((128,), "float32")
+            s[tid] = A[tid]
+            T.sync_threads()
+            if tid < 64:
+                total = s[tid] + s[other(tid)]
+                s[tid] = total
+            T.sync_threads()
+            B[tid] = s[tid]
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("other", "meetings"), [(lambda tid: tid + 64, 0), (lambda tid: tid, 0), (lambda tid: tid ^ 33, 1)]
+)
+def test_warps_that_add_elements_of_others_wait_for_each_other_where_they_are_their_own(other, meetings):
+    """Which elements a group of warps can reach follows from its threads; so do tests of their places."""
+    kernel, target = halves(other), parse_target("sm_80")
+    a = np.arange(128, dtype=np.float32)
+    tid = np.arange(64)
+    agree(kernel, a, expected=np.concatenate([a[:64] + a[other(tid)], a[64:]]), targets=CUDA)
+    lowered = lower(elaborated(kernel, (a,), None, {}, {}), target)
+    (group,) = (stmt for stmt in walk(lowered.launches[0].body) if isinstance(stmt, Group))
+    assert sum(isinstance(stmt, Barrier) for stmt in walk(group.body)) == meetings
+    assert "condval" not in images.source(to_tir(lowered, target), target, "k")
+
+
+@pytest.mark.parametrize("name", ["gfx942", "metal3"])
+def test_warps_that_wait_for_each_other_are_refused_where_blocks_alone_do(name):
+    target = parse_target(name)
+    lowered = lower(elaborated(halves(lambda tid: tid ^ 33), (np.zeros(128),), None, {}, {}), target)
+    with pytest.raises(UnsupportedError, match="threads 0 to 63 of a block wait for each other") as found:
+        to_tir(lowered, target)
+    assert "if tid < 64:" in str(found.value)

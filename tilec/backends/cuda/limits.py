@@ -60,7 +60,9 @@ _HOLDS = {
 TRIP = 220
 #: Clocks that blocks of a cluster take to add up what each has of a tile: two of them, and each two more.
 MEETING, MORE = 5500, 1500
-#: The least capability with dp4a, with mma.sync as it is used here, with 8-bit floats, with bulk copies.
+#: The least capability with barriers of some warps, with dp4a, with mma.sync as it is used here, with 8-bit
+#: floats, with bulk copies.
+_NAMED_BARRIERS_FROM = 20
 _BYTE_DOTS_FROM, _TENSOR_CORES_FROM, _FLOAT8_FROM, _BULK_FROM = 61, 80, 89, 90
 
 
@@ -91,6 +93,12 @@ def has_tensor_integers(target: Target) -> bool:
 def has_tensor_cores(target: Target) -> bool:
     """Whether warps multiply by mma.sync."""
     return _is_from(_TENSOR_CORES_FROM, target)
+
+
+def has_named_barriers(target: Target) -> bool:
+    """Whether some warps of a block can wait for each other: on all of NVIDIA's GPUs (PTX ISA, "bar": with a
+    number of threads from sm_20 on)."""
+    return _is_from(_NAMED_BARRIERS_FROM, target)
 
 
 def has_whole_doubles(target: Target) -> bool:

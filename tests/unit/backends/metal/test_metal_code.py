@@ -53,6 +53,7 @@ def test_what_is_left_of_nvidia_is_refused() -> None:
         written(atomic("add", "int32", "acq_rel"), "device")
     with pytest.raises(UnsupportedError, match="Metal has no __activemask"):
         written(exchange.ACTIVE)
+    assert "__activemask" not in written(exchange.warp_sync(None))
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])

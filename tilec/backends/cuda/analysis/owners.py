@@ -112,6 +112,11 @@ class Each:
         """How many values each has."""
         return self.digits.extents
 
+    @property
+    def warps(self) -> int:
+        """How many warps they are."""
+        return math.prod(self.extents) // WARP
+
 
 def _layout(extents: Iterable[int]) -> Layout | None:
     """The lanes and warps that digits of threads count, fastest first; None where they count neither."""

@@ -6,6 +6,7 @@ threads have them.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
@@ -23,16 +24,28 @@ Ends: TypeAlias = "tuple[int, int] | None"
 Box: TypeAlias = "tuple[Ends, ...]"
 
 
-def reach(item: Access, loop: ThreadLoop | Each, known: Known) -> Box:
-    """The box of what an access in ``loop`` names over all iterations."""
+def reach(item: Access, loop: ThreadLoop | Each, known: Known, span: tuple[int, int] | None = None) -> Box:
+    """The box of what an access in ``loop`` names over all iterations; of threads one by one over those of a
+    group, if ``span`` says the first of them and how many they are."""
+    numbers = _of_group(loop, span) if isinstance(loop, Each) and span else list(map(range, loop.extents))
     ranges = {
-        var: Range(tirx.const(0, var.ty.dtype), tirx.const(extent, var.ty.dtype))
-        for var, extent in zip(loop.vars, loop.extents, strict=True)
+        var: Range(*(tirx.const(end, var.ty.dtype) for end in (values.start, values.stop)))
+        for var, values in zip(loop.vars, numbers, strict=True)
     }
     indices = [spelled(index, known.names) for index in item.indices]
     if isinstance(loop, Each):
         indices = [loop.digits.spell(index) for index in indices]
     return tuple(known.bound(index, ranges) for index in indices)
+
+
+def _of_group(each: Each, span: tuple[int, int]) -> list[range]:
+    """What the digits of threads count in a group: the slowest one only what its first and last thread
+    have."""
+    numbers = list(map(range, each.extents))
+    slowest = max((axis for axis, extent in enumerate(each.extents) if extent > 1), default=0)
+    step, first, last = prod(each.extents[:slowest]), span[0], sum(span) - 1
+    numbers[slowest] = range(first // step, last // step + 1)
+    return numbers
 
 
 def widened(ends: Ends, more: int) -> Ends:

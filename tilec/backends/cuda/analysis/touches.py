@@ -65,8 +65,9 @@ class Owners:
         among = loop or self.each
         if among is None:
             return Use(item.buffer, turn=self._turn(item.indices))
-        found = owner(item, among, self.warps, self.known)
-        box = reach(item, among, self.known)
+        warps = self.warps if isinstance(among, ThreadLoop) else among.warps
+        found = owner(item, among, warps, self.known)
+        box = reach(item, among, self.known, self.span)
         return Use(item.buffer, None if found is None else (self.span, found), self._turn(item.indices), box)
 
     def part(self, region: Region) -> Use:

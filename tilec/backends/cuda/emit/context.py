@@ -81,7 +81,8 @@ class DeviceContext(Context):
     registers of operands that are loaded in the trip before, ``brought`` those of operands that lanes load
     and ``looked_up`` the places that gathers know before they begin, all by names. ``thread``, ``warp`` and
     ``warps`` are those of the group that runs a statement, ``block_...`` those of the block; ``group`` is its
-    first thread and how many they are (None: all of the block), ``overlapping`` the names of tensors that may
+    first thread and how many they are (None: all of the block), ``number`` that of a thread over the indices
+    that its author names (None: he names none), ``overlapping`` the names of tensors that may
     share memory, ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that
     are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``fast_math`` integers may be
     rounded twice where they become floats. With ``marks`` calls of `PLACE` say which lines of the author's
@@ -113,6 +114,7 @@ class DeviceContext(Context):
     block_warp: Expr | None = None
     block_warps: int = 1
     group: tuple[int, int] | None = None
+    number: Expr | None = None
     group_barriers: dict[tuple[int, int], int] = field(default_factory=dict)
     free_barriers: list[int] = field(default_factory=list)
     cluster_barriers: set[Var] = field(default_factory=set)

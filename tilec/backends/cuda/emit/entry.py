@@ -67,6 +67,7 @@ from tilec.ir.nvcc_flags import device_flags
 from tilec.ir.options import FAST_MATH, FLAGS
 from tilec.ir.roads import in_order
 from tilec.lowering.analysis.facts import Facts
+from tilec.lowering.analysis.thread_grid import ThreadGrid
 from tilec.lowering.analysis.uses import changed_in, overlapping, used_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.emission.statements import sequence
@@ -238,6 +239,8 @@ class _Entry:
         ]
         if not self.launch.thread_vars:
             ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
+        else:
+            ctx.number = ThreadGrid.of(self.launch).number
         return axes, binds
 
     def _uniform(self, warp: Expr) -> Expr:

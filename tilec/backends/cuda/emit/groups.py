@@ -49,9 +49,16 @@ def _emit_group(stmt: Group, ctx: DeviceContext) -> tirx.Stmt | None:
     tests = [] if stmt.first == 0 else [tirx.GE(warp, first)]
     if stmt.first + stmt.count < ctx.block_warps * WARP:
         tests.append(tirx.LT(warp, first + count))
-    with _group(stmt, ctx) as binds:
+    with _group(stmt, ctx) as binds, ctx.facts.assume(_members(stmt, ctx)):
         inner = ctx.block(stmt.body)
     return None if inner is None else guarded(sequence([*binds, inner]), tests)
+
+
+def _members(stmt: Group, ctx: DeviceContext) -> Expr:
+    """What holds of the indices that the author of a launch names, if its threads are those of a group."""
+    if ctx.number is None:
+        return tirx.const(True, "bool")
+    return tirx.And(ctx.number >= stmt.first, ctx.number < stmt.first + stmt.count)
 
 
 @contextmanager

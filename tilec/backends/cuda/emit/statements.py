@@ -16,6 +16,7 @@ from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
 from tilec.backends.cuda.emit.wide import with_products
+from tilec.backends.cuda.limits import has_named_barriers
 from tilec.backends.cuda.nodes import CommitGroup, RaggedThreadLoop, SharedSync, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.exprs import all_of, dtype_of, int_value
@@ -177,7 +178,15 @@ def block_barrier(ctx: DeviceContext) -> tirx.Stmt:
 
 
 def group_barrier(group: tuple[int, int], ctx: DeviceContext) -> tirx.Stmt:
-    """Waits for the threads of a group: the first one and how many."""
+    """Waits for the threads of a group: the first one and how many. UnsupportedError where GPUs have barriers
+    of whole blocks alone."""
+    if not has_named_barriers(ctx.target):
+        raise UnsupportedError(
+            f"threads {group[0]} to {sum(group) - 1} of a block wait for each other",
+            why="apart from NVIDIA's, GPUs have barriers of whole blocks alone",
+            remedy="end the condition on the thread index before they meet, and begin it again behind "
+            "T.sync_threads(), or leave these targets out of the kernel's `targets`",
+        )
     if group not in ctx.group_barriers:
         if not ctx.free_barriers:
             raise CompileError(

@@ -13,10 +13,11 @@ from tilec.backends.cuda.nodes import Digits, JoinThreads
 from tilec.ir.analysis.returns import Rest, has_return, without_return
 from tilec.ir.nodes import Alloc, Bind, Block, Launch, Stmt, walk
 from tilec.ir.nodes.threads import Lane, ThreadReduce
+from tilec.lowering.analysis.thread_grid import ThreadGrid
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
 
 #: Votes of a block as reductions of 0 and 1: how two are taken together, and what changes nothing.
@@ -42,7 +43,7 @@ class LowerThreads(LaunchPass):
         if padded(shape) != shape:
             launch = _filled_up(launch)
         if ends or launch.threads != shape:
-            launch = replace(launch, body=going_along(launch, _number(launch)))
+            launch = replace(launch, body=going_along(launch, ThreadGrid.of(launch).number))
         if not any(map(_is_for_all, walk(launch.body))):
             return launch
         rooms: list[Alloc] = []
@@ -72,13 +73,6 @@ def _filled_up(launch: Launch) -> Launch:
     rest = Rest(row[0] < tirx.const(count, "int32"), launch.body, loc=launch.loc)
     shape = padded(launch.threads)
     return replace(launch, threads=shape, thread_vars=row, body=(*binds, rest))
-
-
-def _number(launch: Launch) -> Expr:
-    """The number of a thread in its block."""
-    x, y, z = launch.thread_vars
-    width, height, _ = launch.threads
-    return x + (y + z * tirx.const(height, "int32")) * tirx.const(width, "int32")
 
 
 def _is_for_all(stmt: Stmt) -> bool:

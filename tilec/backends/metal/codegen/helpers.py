@@ -9,7 +9,7 @@ import re
 
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
-from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
+from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC, warp_sync
 from tilec.backends.cuda.device.helper import find
 from tilec.backends.metal.codegen.header import FUNCTIONS
 from tilec.backends.metal.codegen.words import ATOMICS, OF_AUTHOR, refused
@@ -57,6 +57,7 @@ _OWN = {
     SHARED_SYNC.text: "inline void tilec_sync_shared() {\n"
     "  threadgroup_barrier(mem_flags::mem_threadgroup);\n}\n",
     ANEW.text: "inline int tilec_anew(int value) { return value; }\n",
+    warp_sync(None).text: "inline void tilec_sync_active() { __syncwarp(); }\n",
 }
 
 
