@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from tvm import tirx
@@ -88,6 +89,26 @@ def test_coalesced_layouts_reach_every_element_once(extents, warps):
         place = places(layout, element)
         assert place.get("lane", 0) < 32
         assert place.get("warp", 0) < warps
+
+
+@pytest.mark.parametrize(
+    ("extents", "warps", "vector", "registers"),
+    [
+        ((5, 96), 4, 2, 6),
+        ((3, 200), 8, 1, 3),
+        ((56, 64), 8, 8, 16),
+        ((200,), 8, 1, 1),
+        ((9, 24), 4, 1, 3),
+        ((5, 40), 4, 1, 3),
+    ],
+)
+def test_warps_that_divide_no_dimension_take_their_part_of_it(extents, warps, vector, registers):
+    """They had held copies of up to 21 elements in place of 3."""
+    layout = coalesced(extents, warps, vector)
+    assert is_injective(layout)
+    assert (
+        math.prod(digit.size for axis in layout.digits for digit in axis if digit.space == "reg") == registers
+    )
 
 
 @pytest.mark.parametrize(
