@@ -277,3 +277,35 @@ def test_shifts_of_numbers_that_passes_find_to_be_constants(dtype):
                 Y[1, i] = T.max(T.Cast(dtype, h), T.Cast(dtype, high)) << T.Cast(dtype, 3)
 
     agree(main, 5, expected=np.repeat(np.array([[0], [-8]], dtype), 40, axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_lanes_that_share_a_sum_wrap_around(dtype):
+    """Parts of a sum that no line of the kernel has: LLVM had been told that they stay within their type, and
+    31 times 2^30 had been 0 by vectors of 16 lanes."""
+    step = 2 ** (int(dtype.removeprefix("int")) - 2)
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((32,), dtype),
+        C: T.Tensor((3,), dtype),
+        S: T.Tensor((1,), dtype),
+        R: T.Tensor((32,), dtype),
+    ):
+        with T.Kernel(1, threads=96):
+            counts, row = T.alloc_shared((3,), dtype), T.alloc_shared((32,), dtype)
+            total = T.alloc_fragment((1,), dtype)
+            T.clear(counts)
+            T.copy(X, row)
+            for i, j in T.Parallel(3, 32):
+                if row[j] >= 1:
+                    T.atomic_add(counts[i], T.Cast(dtype, step))
+            T.copy(counts, C)
+            T.reduce_sum(row, total)
+            S[0] = total[0]
+            T.cumsum(row)
+            T.copy(row, R)
+
+    x = np.where(np.arange(32) < 31, step, 0).astype(dtype)
+    sums = np.cumsum(x, dtype=dtype)
+    agree(main, x, expected=[np.full(3, sums[-1]), sums[-1:], sums])

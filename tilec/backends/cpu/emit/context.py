@@ -30,7 +30,7 @@ from tilec.backends.cpu.emit.small_tables import with_tables
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.word_products import with_word_products
-from tilec.backends.cpu.emit.wrapping import leaves_type, wrapping
+from tilec.backends.cpu.emit.wrapping import WRAPPING, leaves_type, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, scalar_dtype
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.emit.loops.accumulators import Accumulator
     from tilec.ir.nodes import Block, Stmt, Store
     from tilec.ir.roads import Loss
+    from tilec.lowering.analysis.accumulations import Accumulation
     from tilec.lowering.emission.storage import Storage
 
 
@@ -192,6 +193,13 @@ class LaneContext(Context):
     def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
         """A sum, a difference or a product of signed values that wraps around."""
         return wrapping(kind, left, right, self.functions)
+
+    def taken_in(self, total: Accumulation, old: Expr, new: Expr) -> Expr:
+        """`Accumulation.combined` of parts that the author's code does not have; sums of integers wrap
+        around, whatever the order."""
+        if total.kind == "sum" and scalar_dtype(old) in WRAPPING:
+            return self.wrapping(tirx.Add, old, new)
+        return total.combined(old, new)
 
     def faster(self, expr: Expr) -> Expr | None:
         """A quotient or remainder of lanes as that of the first one and numbers, where these are known; a sum

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _OPERATIONS = {tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul"}
 _TYPES = {"int32": "i32", "int64": "i64", "uint32": "i32", "uint64": "i64"}
+#: The types of which LLVM is told that operations do not overflow.
+WRAPPING = frozenset(_TYPES)
 
 
 def leaves_type(kind: type, dtype: str) -> bool:

@@ -49,13 +49,13 @@ class Accumulator:
         """The compute value that changes nothing."""
         return identity(self.origin.kind, compute_type(self.origin.dtype))
 
-    def combine(self, new: Expr, old: Expr) -> Expr:
+    def combine(self, new: Expr, old: Expr, ctx: LaneContext) -> Expr:
         """``old`` with ``new`` taken in; a ``new`` that is no number does not count for max and min, or stays
         where they keep NaN."""
         kind = self.origin.kind
         if self.origin.nan_propagate:
             return keeping_nan(kind, new, old)
-        return DROPPING[kind](new, old) if kind in DROPPING else self.origin.combined(new, old)
+        return DROPPING[kind](new, old) if kind in DROPPING else ctx.taken_in(self.origin, new, old)
 
     def start(self) -> list[tirx.Stmt]:
         """Makes the partial results that steps have used, and sets them to the identity."""
@@ -93,7 +93,7 @@ class Accumulator:
         term = spread(ctx.value(self.origin.term), ctx.width)
         if ctx.mask is not None:
             term = tirx.Select(ctx.mask, term, spread(self.identity(), ctx.width))
-        made = self.combine(term, old)
+        made = self.combine(term, old, ctx)
         return made if ctx.first is None else tirx.Select(are_first(ctx.first, ctx.width), made, old)
 
     def _note(self, ctx: LaneContext) -> None:
@@ -110,19 +110,19 @@ class Accumulator:
         """How many lanes of one vector count."""
         return min(self.width, self._lanes())
 
-    def halved(self, count: int) -> list[tirx.Stmt]:
+    def halved(self, count: int, ctx: LaneContext) -> list[tirx.Stmt]:
         """Combines the partial results into ``count`` lanes, a power of two."""
         steps: list[tirx.Stmt] = []
         left = self._lanes()
         while left > count:
             left //= 2
             low, high = (_at(self.partial, start, left) for start in (0, left))
-            steps.append(tirx.BufferStore(self.partial, self.combine(high, low), [_ramp(0, left)]))
+            steps.append(tirx.BufferStore(self.partial, self.combine(high, low, ctx), [_ramp(0, left)]))
         return steps
 
     def finish(self, ctx: LaneContext) -> list[tirx.Stmt]:
         """Combines the partial results into the element."""
-        return [*self.halved(1), *self.update(_at(self.partial, 0, 1), ctx)]
+        return [*self.halved(1, ctx), *self.update(_at(self.partial, 0, 1), ctx)]
 
     def _totals(self, lanes: Expr) -> list[Expr]:
         """What the steps of one lane have come to, and those of more."""
@@ -134,12 +134,12 @@ class Accumulator:
         storage = ctx.storage(self.origin.store.buffer)
         index = flat_index(storage, self.origin.store.indices, ctx)
         old = ctx.decode(tirx.BufferLoad(storage.data, [index]), storage.dtype)
-        total = reduce(self.combine, self._totals(lanes))
+        total = reduce(lambda new, old: self.combine(new, old, ctx), self._totals(lanes))
         drops = self.origin.kind != "sum" and not self.origin.nan_propagate
         if drops and storage.dtype.startswith(("float", "bfloat")):
-            total = tirx.Select(is_nan(old), total, self.combine(total, old))
+            total = tirx.Select(is_nan(old), total, self.combine(total, old, ctx))
         else:
-            total = self.combine(total, old)
+            total = self.combine(total, old, ctx)
         write = store_element(self.origin.store.buffer, self.origin.store.indices, total, ctx)
         return [write] if write is not None else []
 
@@ -193,8 +193,9 @@ def _groups(items: Sequence[Accumulator], lanes: int) -> Iterator[Sequence[Accum
 
 
 def _finish_group(items: Sequence[Accumulator], lanes: int, ctx: LaneContext) -> list[tirx.Stmt]:
-    steps = [step for item in items for step in item.halved(lanes)]
-    totals = totals_of([_at(item.partial, 0, lanes) for item in items], steps)
+    steps = [step for item in items for step in item.halved(lanes, ctx)]
+    vectors = [_at(item.partial, 0, lanes) for item in items]
+    totals = totals_of(vectors, steps, lambda one, other: ctx.taken_in(items[0].origin, one, other))
     data = items[0].partial
     steps.append(tirx.BufferStore(data, totals, [_ramp(0, len(items))]))
     return [

@@ -103,11 +103,11 @@ def _one_vector(scan: Running, carry: Var, width: int, ctx: LaneContext) -> tirx
     steps = [tirx.AllocBuffer(held), put(held, index(0), _numbers(total, ctx, width))]
     for distance in (1 << power for power in range((width - 1).bit_length())):
         moved = _moved(own, distance, nothing, width)
-        steps.append(put(held, index(0), total.combined(moved, own)))
-    write = store_element(stored.buffer, stored.indices, total.combined(so_far, own), ctx)
+        steps.append(put(held, index(0), ctx.taken_in(total, moved, own)))
+    write = store_element(stored.buffer, stored.indices, ctx.taken_in(total, so_far, own), ctx)
     last = tirx.Shuffle([own], [index(width - 1)] * width)
     steps += [write] if write is not None else []
-    return tirx.SeqStmt([*steps, put(carry, index(0), total.combined(so_far, last))])
+    return tirx.SeqStmt([*steps, put(carry, index(0), ctx.taken_in(total, so_far, last))])
 
 
 def _nothing(total: Accumulation) -> Expr:
