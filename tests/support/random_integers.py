@@ -2,7 +2,8 @@
 
 A program is a list of steps over a few fragments, shared tiles and variables: expressions of any types,
 reductions, scans, counts in shared memory, loops that go down, skip or have no trip, branches and `while`.
-All arithmetic is exact, so that every road gives the same bits. Dims of 0 and 1 are among them."""
+All arithmetic is exact, so that every road gives the same bits. Dims of 0 and 1 are among them. Some say that
+an input and an output may overlap, and most of those are called with one tensor for both."""
 
 from __future__ import annotations
 
@@ -60,6 +61,9 @@ class IntegerProgram:
         draw = self.random = random.Random(self.seed)
         self.bM, self.bN = draw.choice([1, 2, 3, 8]), draw.choice([1, 3, 8, 20, 32, 33])
         self.types = {name: draw.choice(TYPES) for name in "abyz"}
+        self.overlaps = random.Random(f"overlaps {self.seed}").random() < 0.3
+        if self.overlaps:
+            self.types["y"] = self.types["b"]
         sizes = {"M": [1, 5, 8], "N": [1, 16, 33]}
         self.pinned = {name: draw.choice(sizes[name]) for name in sizes if draw.random() < 0.4}
         self.tiles = {f"t{at}": draw.choice(TYPES) for at in range(draw.randrange(2, 5))}
@@ -82,6 +86,8 @@ class IntegerProgram:
         a, b = self._numbers(rng, self.types["a"], (N,)), self._numbers(rng, self.types["b"], (M, N))
         n, h = int(rng.integers(-2, 6)), int(rng.integers(0, 2**64, dtype=np.uint64))
         outputs = [np.full((M, N), 77, self.types[name]) for name in "yz"]
+        if self.overlaps and self.seed % 4:
+            outputs[0] = b
         return [a, b, rng.random(N) < 0.5, n, h, *outputs, np.arange(8, dtype=np.int32)]
 
     def _numbers(self, rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -96,6 +102,8 @@ class IntegerProgram:
         self._line(
             2, f"with T.Kernel(T.ceildiv(N, {bN}), T.ceildiv(M, {bM}), threads={threads}) as (bx, by):"
         )
+        if self.overlaps:
+            self._line(3, "T.annotate_restrict_buffers(B, Y)")
         self._tiles()
         for _ in range(self.random.randrange(3, 7)):
             self._step(3)
@@ -127,6 +135,7 @@ class IntegerProgram:
         parts += [f"T.cast({row}[j], 'int64') * 3" for row in self.rows]
         parts += [f"T.cast({column}[i], 'int64') * 5" for column in self.columns]
         parts += [f"T.cast({name}, 'int64') * 7" for name in self.variables]
+        parts += [f"T.cast(B{place}, 'int64') * 11"] if self.overlaps else []
         self._line(3, f"for i, j in T.Parallel({self.bM}, {self.bN}):")
         self._line(4, f"Z{place} = T.cast({' + '.join(parts)}, '{self.types['z']}')")
         self._line(3, "for k in T.Parallel(8):")
@@ -174,7 +183,8 @@ class IntegerProgram:
         low, high = int(ends.min), int(ends.max)
         number = self.random.choice([0, 1, 3, high, low, high // 2 + 1])
         found = ["n", "h", *self.variables, *places, *self.counters, f"A[{column}]", f"B[{row}, {column}]"]
-        found += [f"A[{self._index(places)}]", f"B[{self._index(places)}, {self._index(places)}]"]
+        anywhere = [f"A[{self._index(places)}]", f"B[{self._index(places)}, {self._index(places)}]"]
+        found += anywhere[: 1 if self.overlaps else 2]
         found += [f"{tile}[i, j]" for tile in self.tiles if places == "ij"]
         found += [f"{row}[j]" for row in self.rows if "j" in places]
         found += [f"{column}[i]" for column in self.columns if "i" in places]
