@@ -22,6 +22,7 @@ A = tensor({wide}, (M, K), ("M", "K"), access="in")
 W = tensor({stored}, (N, K // {each}), ("N", "K // {each}"), access="{access}")
 S = tensor(float16, (N, (K + 31) // 32), ("N", "(K + 31) // 32"), access="in")
 Z = tensor(uint8, (N, (K + 31) // 32), ("N", "(K + 31) // 32"), access="in")
+L = tensor(float32, (2, 16), ("2", "16"), access="in")
 Y = tensor({wide}, (16, 64), ("16", "64"), access="inout")
 C = tensor(float32, (M, N), ("M", "N"), access="out")
 with launch((N + 15) // 16, (M + {m} - 1) // {m}, threads=(128, 1, 1)) as (bx, by):
@@ -30,6 +31,8 @@ with launch((N + 15) // 16, (M + {m} - 1) // {m}, threads=(128, 1, 1)) as (bx, b
     plain = alloc({wide}, (16, 64), "shared.dyn")
     Ws = alloc({wide}, (16, 64), "shared.dyn")
     acc = alloc(float32, ({m}, 16), "local.fragment")
+    codes = alloc(float32, (16,), "shared.dyn")
+    copy(L[1:+1, 0:+16], codes[0:+16])
     fill(acc[0:+{m}, 0:+16], {first})
     for ko in pipelined(0, (K + 63) // 64, num_stages=2):
         copy(A[by * {m}:+{m}, ko * 64:+64], As[0:+{m}, 0:+64])
@@ -53,8 +56,13 @@ FORMS = {
     "words": ("int32", 8, f"cast(float32, (packed[j, k // 8] >> k % 8 * 4 & 15) - 8) * {SCALE}"),
     "pairs": ("uint8", 4, f"cast(float32, cast(int32, packed[j, k // 4]) >> k % 4 * 2 & 3) * {SCALE}"),
     "signed bytes": ("int8", 2, f"cast(float32, ({NIBBLE} ^ 8) - 8) * {SCALE}"),
+    "codes": ("uint8", 2, f"L[1, {NIBBLE}] * {SCALE}"),
+    "copied codes": ("uint8", 2, f"{SCALE} * codes[{NIBBLE}]"),
+    "shifted codes": ("int32", 8, f"(L[1, packed[j, k // 8] >> k % 8 * 4 & 15] + 0.5) * {SCALE}"),
     "bytes": ("int8", 1, f"cast(float32, packed[j, k]) * {SCALE}"),
 }
+#: What tables have, the second row for weights; exact with few bits.
+CODES = np.float32([[0] * 16, np.arange(16) ** 2 / 16 - 4])
 
 
 def text(form: str = "offset", rows: int = 1, group: int = 32, wide: str = "float16", **other: str) -> str:
@@ -72,7 +80,7 @@ def has_product(**parts: object) -> bool:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rows", [1, 4])
 def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
-    group = 64 if form in ("words", "pairs") else 32
+    group = 64 if form in ("words", "pairs", "shifted codes") else 32
     assert not has_product(form=form, rows=rows, group=group)
     assert not has_product(form=form, rows=rows, group=64)
 
@@ -86,6 +94,9 @@ def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
         {"more": "copy(Ws[0:+16, 0:+64], Y[0:+16, 0:+64])"},
         {"more": "Ws[0, 0] = float16(1.0)"},
         {"value": f"cast(float32, {NIBBLE}) + 1.0"},
+        {"value": f"L[j % 2, {NIBBLE}] * {SCALE}"},
+        {"value": f"L[1, {NIBBLE}]"},
+        {"form": "copied codes", "more": "codes[0] = 1.0"},
         {"value": f"exp(cast(float32, {NIBBLE}) * {SCALE})"},
         {"value": f"cast(float32, {NIBBLE}) * {SCALE} * cast(float32, {NIBBLE})"},
         {"value": f"cast(float32, cast(int32, packed[j, 31 - k // 2]) & 15) * {SCALE}"},
@@ -95,7 +106,8 @@ def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
 )
 def test_other_tiles_stay(parts: dict[str, object]) -> None:
     """Groups that fill no vector, what others read or write, elements beyond the tensor that are
-    not 0, values that are no scaled numbers, types that hold none, and plain bytes, which products read."""
+    not 0, tables that change, values that are no scaled numbers, types that hold none, and plain bytes, which
+    products read."""
     assert has_product(**parts)
 
 
@@ -117,7 +129,7 @@ def test_tiles_of_many_rows_have_results_of_few() -> None:
     for m in (1, 2, 5, 17, 36):
         a = rng.integers(-4, 5, (m, k)).astype(np.float16)
         c, y = np.full((m, n), np.nan, np.float32), np.zeros((16, 64), a.dtype)
-        library.run("k", [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
+        library.run("k", [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
         expected = a.astype(np.float64) @ weights("offset", w, scales, zeros, 32).T
         np.testing.assert_array_equal(c, expected.astype(np.float32))
 
@@ -128,10 +140,13 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
     bits = 8 if each == 1 else np.dtype(kind).itemsize * 8 // each
     numbers = stored.astype(np.int64)[..., None] >> np.arange(each) * bits
     numbers = (numbers if each == 1 else numbers & (1 << bits) - 1).reshape(len(stored), -1)
+    if form.endswith("codes"):
+        numbers = CODES[1].astype(np.float64)[numbers]
     spread = [
         np.repeat(each.astype(np.float64), group, axis=1)[:, : numbers.shape[1]] for each in (scales, zeros)
     ]
     less = {"offset": 8, "words": 8, "zeros": spread[1], "zeros in float32": spread[1], "minima": -spread[1]}
+    less["shifted codes"] = -0.5
     if form == "signed bytes":
         numbers = (numbers ^ 8) - 8
     sign = -1 if form == "zeros in float32" else 1
@@ -141,8 +156,8 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
 @pytest.mark.parametrize(
     ("target", "rows", "wide", "forms"),
     [
-        ("x86-64-v3", 1, "float16", ("offset", "zeros in float32", "words", "pairs")),
-        ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes")),
+        ("x86-64-v3", 1, "float16", ("offset", "zeros in float32", "words", "pairs", "codes")),
+        ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes", "shifted codes")),
     ],
 )
 def test_results_are_those_of_converted_weights(
@@ -162,7 +177,7 @@ def test_results_are_those_of_converted_weights(
         limits = np.iinfo(stored)
         w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
         c = np.full((m, n), np.nan, np.float32)
-        library.run(str(at), [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
+        library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
         expected = a.astype(np.float64) @ weights(form, w, scales, zeros, 64).T + 0.5
         np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
 
@@ -170,8 +185,8 @@ def test_results_are_those_of_converted_weights(
 @pytest.mark.parametrize(
     ("target", "rows", "group", "forms"),
     [
-        ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes")),
-        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima")),
+        ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes", "copied codes")),
+        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "codes")),
         ("x86-64-v4", 4, 64, ("zeros in float32", "pairs")),
     ],
 )
@@ -192,7 +207,7 @@ def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tupl
         limits = np.iinfo(stored)
         w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
         c = np.full((m, n), np.nan, np.float32)
-        library.run(str(at), [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
+        library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
         expected = a.astype(np.float64) @ weights(form, w, scales, zeros, group).T
         np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
 
@@ -226,6 +241,6 @@ def test_infinite_activations_stay_infinite(form: str) -> None:
     w, y = np.full((3, 32), 0xFC, np.uint8), np.zeros((16, 64), np.float16)
     scales, zeros = np.array([[1.0, 1.0], [-2.0, -2.0], [0.5, 0.5]], np.float16), np.full((3, 2), 3, np.uint8)
     c = np.zeros((2, 3), np.float32)
-    args = [a, w, scales, zeros, y, c]
+    args = [a, w, scales, zeros, CODES, y, c]
     Library({"k": text(form)}, "x86-64-v3").run("k", args, {"M": 2, "N": 3, "K": 64})
     np.testing.assert_array_equal(c, np.float32([[np.inf, -np.inf, np.inf], [np.nan] * 3]))

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from compiled import Library, numpy_type
-from test_sum_groups import FORMS, text, weights
+from test_sum_groups import CODES, FORMS, text, weights
 from tvm import tirx
 
 from tilec.backends.cpu.bit_numbers import bit_number
@@ -101,7 +101,7 @@ def test_sums_of_pairs() -> None:
         limits = np.iinfo(stored)
         w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
         c = np.full((m, n), np.nan, np.float32)
-        library.run(str(at), [a, w, scales, zeros, y, c], {"M": m, "N": n, "K": k})
+        library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
         dense = weights(form, w, scales, zeros, group)
         exact, size = a.astype(np.float64) @ dense.T, np.abs(a.astype(np.float64)) @ np.abs(dense).T
         assert (np.abs(c - exact) <= 2e-7 * size).all(), form
@@ -115,7 +115,7 @@ def test_extreme_activations() -> None:
     w, y = np.full((3, 128), 0xFC, np.uint8), np.zeros((16, 64), np.float16)
     scales = np.repeat(np.array([[1.0], [-2.0], [0.5]], np.float16), 8, axis=1)
     c = np.zeros((6, 3), np.float32)
-    args = [a, w, scales, np.zeros(scales.shape, np.uint8), y, c]
+    args = [a, w, scales, np.zeros(scales.shape, np.uint8), CODES, y, c]
     Library({"k": _kernel("offset")}, TARGET).run("k", args, {"M": 6, "N": 3, "K": 256})
     expected = (extremes.astype(np.float32)[:, None] * 7) * scales[:, 0].astype(np.float32)
     np.testing.assert_array_equal(c, expected)

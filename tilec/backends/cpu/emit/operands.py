@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.bfloat16 import nearest_bfloat16
-from tilec.backends.cpu.emit.small_tables import looked_up
+from tilec.backends.cpu.emit.table_forms import looked_up
 from tilec.backends.cpu.nodes import MicroGemm, PackWords
 from tilec.backends.cpu.products.forms import word_form
 from tilec.ir.exprs import loads

@@ -1,22 +1,21 @@
 """Functions of four bits in vector lanes: what each of the 16 numbers becomes is computed once, side by side
-in one register, and lanes look it up (`vpermps`). Weights of four bits are such numbers: to mask one, take
+in registers, and lanes look it up (`vpermps`). Weights of four bits are such numbers: to mask one, take
 its offset off and convert it are three instructions otherwise, and where all lanes share a scale, that is
 applied to 16 numbers however many weights there are.
 
-The numbers of a table are computed by the operations that lanes would take, so that results are the same
-bits.
+What memory has at such a number is a function of it, too: its 16 elements are read once. Other numbers of a
+table are computed by the operations that lanes would take, so that results are the same bits.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
-from tvm.target import codegen
 
-from tilec.backends.cpu.bit_numbers import has_tables
+from tilec.backends.cpu.emit.table_forms import SIZE, table_form
+from tilec.backends.cpu.products.tir import span
 from tilec.ir.analysis.ranges import SHORT, as_written, bounds
 from tilec.ir.exprs import dtype_of, int_value, loads, operands, over, rebuild, same, transform, walk
 from tilec.lowering.emission.storage import compute_type, convert
@@ -26,55 +25,44 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.backends.cpu.emit.table_forms import TableForm
 
-#: Numbers of a table: the words of a register of 512 bits. `vpermps` reads the four lower bits of an index.
-_SIZE = 16
-_LOOK_UP = "llvm.x86.avx512.permvar.sf.512"
 #: What a function of four bits may be made of: operations that are safe for any number.
 _STEPS = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Cast, tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor,
 )  # fmt: skip
 _CHOICES = ("tirx.if_then_else", "prim.if_then_else")
-#: Operations that a look-up has to save: it is one instruction itself.
-_LEAST = 2
+#: Operations that reading elements lane by lane counts for.
+_READ = 8
 
 
 def with_tables(expr: Expr, ctx: LaneContext) -> Expr:
     """``expr`` with names of looked-up lanes in place of the largest float32 parts that depend on four bits
     of each lane, and else on what all lanes share; as it is on targets without such an instruction."""
-    if ctx.width != _SIZE or not has_tables(ctx.target) or any(_is_let(node) for node in walk(expr)):
+    form = table_form(ctx.target)
+    if form is None or ctx.width != form.lanes or any(_is_let(node) for node in walk(expr)):
         return expr
-    return _replaced(expr, False, ctx)
+    return _replaced(expr, False, form, ctx)
 
 
-def looked_up(value: Expr) -> tuple[Expr, Expr] | None:
-    """The table and the places of lanes that are looked up (`with_tables`); None for others."""
-    if not isinstance(value, Call) or getattr(value.op, "name", "") != "tirx.call_llvm_pure_intrin":
-        return None
-    instruction, *parts = value.args
-    return (parts[0], parts[1]) if int_value(instruction) == _instruction() else None
-
-
-@lru_cache(maxsize=1)
-def _instruction() -> int:
-    return int(codegen.llvm_lookup_intrinsic_id(_LOOK_UP))
-
-
-def _replaced(expr: Expr, fused: bool, ctx: LaneContext) -> Expr:
+def _replaced(expr: Expr, fused: bool, form: TableForm, ctx: LaneContext) -> Expr:
     """`with_tables`, except for a product that is ``fused`` with the sum that it is a term of."""
-    if not isinstance(expr, _STEPS):
+    if not isinstance(expr, _STEPS) and not _is_element(expr, ctx):
         return expr
-    found = None if fused else _looked_up(expr, ctx)
+    found = None if fused else _looked_up(expr, form, ctx)
     if found is not None:
         name = tirx.Var("looked_up", dtype_of(expr))
         ctx.env[name] = found
         return name
+    if isinstance(expr, TensorLoad):
+        return expr
     sums = isinstance(expr, (tirx.Add, tirx.Sub))
     old = operands(expr)
-    return over(expr, old, tuple(_replaced(part, sums and isinstance(part, tirx.Mul), ctx) for part in old))
+    parts = (_replaced(part, sums and isinstance(part, tirx.Mul), form, ctx) for part in old)
+    return over(expr, old, tuple(parts))
 
 
-def _looked_up(expr: Expr, ctx: LaneContext) -> Expr | None:
+def _looked_up(expr: Expr, form: TableForm, ctx: LaneContext) -> Expr | None:
     """The lanes of ``expr`` from a table; None where it is no function of four bits, or a look-up saves
     nothing."""
     if compute_type(dtype_of(expr)) != "float32":
@@ -85,10 +73,10 @@ def _looked_up(expr: Expr, ctx: LaneContext) -> Expr | None:
     if steps is None or not fields or not all(same(field, fields[0]) for field in fields):
         return None
     index = _unmasked(fields[0])
-    if steps + (not same(index, fields[0])) < _LEAST:
+    if steps + (not same(index, fields[0])) < form.least:
         return None
-    at = convert(spread(ctx.value(index), _SIZE), "int32")
-    return tirx.call_llvm_pure_intrin(f"float32x{_SIZE}", _LOOK_UP, _table(expr, fields[0], ctx), at)
+    at = convert(spread(ctx.value(index), form.lanes), "int32")
+    return form.of(_table(expr, fields[0], ctx), at)
 
 
 def _steps(expr: Expr, fields: list[Expr], ctx: LaneContext) -> int | None:
@@ -100,6 +88,8 @@ def _steps(expr: Expr, fields: list[Expr], ctx: LaneContext) -> int | None:
     if _has_four_bits(expr, ctx):
         fields.append(expr)
         return 0
+    if _is_element(expr, ctx):
+        return _READ if _is_of_table(expr, fields, ctx) else None
     if not isinstance(expr, _STEPS):
         return None
     total = 1
@@ -109,6 +99,25 @@ def _steps(expr: Expr, fields: list[Expr], ctx: LaneContext) -> int | None:
             return None
         total += count
     return total
+
+
+def _is_element(expr: Expr, ctx: LaneContext) -> bool:
+    """Whether lanes read elements of their own, of 16 neighbours or more."""
+    if not isinstance(expr, TensorLoad) or not _varies(expr.indices[-1], ctx):
+        return False
+    extent, strides = int_value(expr.source.shape[-1]), expr.source.strides
+    return extent is not None and extent >= SIZE and (not len(strides) or int_value(strides[-1]) == 1)
+
+
+def _is_of_table(load: TensorLoad, fields: list[Expr], ctx: LaneContext) -> bool:
+    """Whether lanes read the first 16 elements of one row that exists by four bits, which go into
+    ``fields``."""
+    *outer, last = load.indices
+    pairs = zip(outer, load.source.shape, strict=False)
+    inside = (tirx.And(index >= 0, index < extent) for index, extent in pairs)
+    if _steps(last, fields, ctx) != 0 or any(_varies(index, ctx) for index in outer):
+        return False
+    return all(ctx.facts.prove(cond) is True for cond in inside)
 
 
 def _varies(expr: Expr, ctx: LaneContext) -> bool:
@@ -123,7 +132,7 @@ def _has_four_bits(expr: Expr, ctx: LaneContext) -> bool:
     if _is_choice(expr):
         return all(_has_four_bits(side, ctx) for side in expr.args[1:])
     low, high = bounds(expr, ctx.facts.analyzer)
-    return low >= 0 and high < _SIZE
+    return low >= 0 and high < SIZE
 
 
 def _is_read(expr: Expr, ctx: LaneContext) -> bool:
@@ -141,7 +150,7 @@ def _unmasked(field: Expr) -> Expr:
     if _is_choice(field):
         cond, *sides = field.args
         return rebuild(field, (cond, *(_unmasked(side) for side in sides)))
-    masks = isinstance(field, tirx.BitwiseAnd) and int_value(field.b) == _SIZE - 1
+    masks = isinstance(field, tirx.BitwiseAnd) and int_value(field.b) == SIZE - 1
     return field.a if masks else field
 
 
@@ -156,14 +165,22 @@ def _table(expr: Expr, field: Expr, ctx: LaneContext) -> Expr:
         if not isinstance(node, TensorLoad):
             return None
         name = tirx.Var("shared", dtype_of(node))
-        shared[name] = ctx.value(node)
+        of_table = same(node.indices[-1], field)
+        shared[name] = _elements(node, ctx) if of_table else ctx.value(node)
         return name
 
     function = transform(expr, named)
-    numbers = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), _SIZE)
+    numbers = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), SIZE)
     with ctx.scope(), ctx.lane_scope(None):
         ctx.env |= {number: convert(numbers, dtype_of(field)), **shared}
-        return spread(ctx.value(function), _SIZE)
+        return spread(ctx.value(function), SIZE)
+
+
+def _elements(load: TensorLoad, ctx: LaneContext) -> Expr:
+    """The first 16 elements of the row that ``load`` reads one of."""
+    storage, (*outer, last) = ctx.storage(load.source), load.indices
+    first = storage.offset([*(ctx.value(index) for index in outer), tirx.const(0, dtype_of(last))])
+    return ctx.decode(tirx.BufferLoad(storage.data, [span(first, SIZE)]), dtype_of(load))
 
 
 def _is_let(node: Expr) -> bool:

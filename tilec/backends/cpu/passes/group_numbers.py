@@ -5,6 +5,8 @@ Ws[j, k] = float16(float32((int32(packed[j, k // 2]) >> k % 2 * 4 & 15) - zeros[
 numbers  float32(int32(packed[j, t * 16 + p]) & 15) - z, float32(int32(packed[j, t * 16 + p]) >> 4 & 15) - z
 z        float32(zeros[j, t])
 scale    s[j, t]                                        for k = t * 32 + p * 2, and for the k behind it
+
+A number may also be what a table has at one, as the code of weights has.
 """
 
 from __future__ import annotations
@@ -85,8 +87,15 @@ class GroupNumbers:
     @property
     def is_zero_beyond(self) -> bool:
         """Whether all elements are 0 where nothing but zeros is read, as beyond a tensor."""
+        if _is_zero(self.scale):
+            return True
         zeros = self.shared | {self.integer: tirx.const(0, dtype_of(self.integer))}
-        return _is_zero(self.scale) or all(_is_zero(substitute(each, zeros)) for each in self.numbers)
+        return not self.tables and all(_is_zero(substitute(each, zeros)) for each in self.numbers)
+
+    @property
+    def tables(self) -> list[TensorLoad]:
+        """What numbers have of tables."""
+        return [load for number in self.numbers for load in loads(number)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +171,7 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
     if len(known) < len(found):
         return None
     first, *others = known
-    stored = each_once(load for part in known for load in loads(part.number))
+    stored = each_once(load for part in known for load in loads(part.number) if not _is_table(load))
     if len(stored) != 1 or not _is_side_by_side(stored[0], at, analyzer):
         return None
     if dtype_of(stored[0]) not in _STORED or bits_of(stored[0]) > _BITS * steps.each:
@@ -181,13 +190,12 @@ def _of_integer(number: Expr, stored: TensorLoad, integer: Var) -> Expr:
 
 
 def _joined(parts: list[Expr], kind: str) -> Expr:
-    """Stored integers as one of type ``kind``, the first one in its lowest bits."""
-    bits = _STORED[dtype_of(parts[0])]
-    words = [cast_to(cast_to(part, f"uint{bits}"), kind) for part in parts]
-    return reduce(
-        or_,
-        (word << tirx.const(bits * at, kind) if at else word for at, word in enumerate(words)),
-    )
+    """Stored integers as one of type ``kind``, the first one in its lowest bits; joined without a sign, what
+    numbers are read by is no index that is too long for its type."""
+    bits, plain = _STORED[dtype_of(parts[0])], f"u{kind}"
+    words = [cast_to(cast_to(part, f"uint{bits}"), plain) for part in parts]
+    shifted = (word << tirx.const(bits * at, plain) if at else word for at, word in enumerate(words))
+    return cast_to(reduce(or_, shifted), kind)
 
 
 def _signed(bits: int) -> Expr:
@@ -214,9 +222,14 @@ def _renamed(part: _Number, first: _Number) -> dict[Var, Expr]:
 def simplified(expr: Expr, analyzer: sym.Analyzer) -> Expr:
     """``expr`` with indices of loads and shifts simplified; floats are left as they are."""
 
+    def index_of(index: Expr) -> Expr:
+        """An index; of what is read for one as a value."""
+        plain = next(loads(index), None) is None
+        return analyzer.simplify(index) if plain else transform(index, visit)
+
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, TensorLoad):
-            return tirx.BufferLoad(node.source, [analyzer.simplify(index) for index in node.indices])
+            return tirx.BufferLoad(node.source, [index_of(index) for index in node.indices])
         if isinstance(node, tirx.RShift) and int_value(analyzer.simplify(node.b)) == 0:
             return transform(node.a, visit)
         plain = dtype_of(node) in ("int32", "int64") and not any(True for _ in loads(node))
@@ -234,7 +247,7 @@ def _split(expr: Expr, at: Var) -> _Number | None:
         return _split(expr.value, at)
     if isinstance(expr, (tirx.Mul, tirx.Add, tirx.Sub)):
         return _split_in_two(expr, at)
-    return None
+    return _Number(cast_to(expr, "float32")) if _is_coded(expr, at) else None
 
 
 def _split_in_two(expr: tirx.Mul | tirx.Add | tirx.Sub, at: Var) -> _Number | None:
@@ -262,6 +275,19 @@ def _is_number(expr: Expr, at: Var) -> bool:
     if len(found) != 1 or not uses(found[0], (at,)) or not dtype_of(expr).startswith(("int", "uint")):
         return False
     return not variables_of([_without_loads(expr)])
+
+
+def _is_coded(expr: Expr, at: Var) -> bool:
+    """Whether a float is an element of a table at such an integer, the same table for all groups."""
+    if not isinstance(expr, TensorLoad) or dtype_of(expr) not in CONVERTED:
+        return False
+    *outer, last = expr.indices
+    return _is_number(last, at) and all(int_value(index) is not None for index in outer)
+
+
+def _is_table(load: TensorLoad) -> bool:
+    """Whether ``load`` reads where another one says."""
+    return any(next(loads(index), None) is not None for index in load.indices)
 
 
 def _without_loads(expr: Expr) -> Expr:

@@ -36,7 +36,7 @@ from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
 from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, If, Kernel, Launch, Pipelined, Stmt, is_global, walk
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import addressed_in, changed_in, users
+from tilec.lowering.analysis.uses import addressed_in, changed_in, users, with_overlapping, written_in
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ _AXES = 2
 
 class SumGroups(Pass):
     """In: a loop along K of ``Gemm``, whose weights copies and elementwise loops make of integers that hold
-    several, or of scaled ones of a byte. Out: sums of groups of stored numbers, and no product, where it has
-    few rows; where that is open, a branch between them and the loop as it was."""
+    several, of a table's elements at such numbers, or of scaled ones of a byte. Out: sums of groups of
+    stored numbers, and no product, where it has few rows; where that is open, a branch between them and the
+    loop as it was."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such loops replaced, and without the tiles that nothing fills then."""
@@ -131,11 +132,15 @@ class _Sums(ScopedRewrite):
         return made if len(made.tiles) == len(fills) and inside else None
 
     def _stays(self, product: GroupProduct) -> bool:
-        """Whether a product reads nothing but tensors that the launch leaves as they are."""
+        """Whether a product reads nothing but tensors that the launch leaves as they are, and tables that
+        its loop does."""
         groups = product.groups
         values = (product.activation, groups.stored, groups.scale, *groups.shared.values())
         read = [load.source for value in values for load in loads(value)]
-        return all(is_global(buffer) and buffer not in self.unsure for buffer in read)
+        tensors = [*read, *(table.source for table in groups.tables if is_global(table.source))]
+        tiles = {table.source for table in groups.tables} - set(tensors)
+        stays = all(is_global(buffer) and buffer not in self.unsure for buffer in tensors)
+        return stays and not tiles & with_overlapping(written_in(product.loop.body), self.launch)
 
 
 def _only_product(loop: For | Pipelined) -> Gemm | None:
