@@ -60,6 +60,7 @@ FORMS = {
     "copied codes": ("uint8", 2, f"{SCALE} * codes[{NIBBLE}]"),
     "shifted codes": ("int32", 8, f"(L[1, packed[j, k // 8] >> k % 8 * 4 & 15] + 0.5) * {SCALE}"),
     "bytes": ("int8", 1, f"cast(float32, packed[j, k]) * {SCALE}"),
+    "plain bytes": ("int8", 1, "cast(float32, packed[j, k])"),
 }
 #: What tables have, the second row for weights; exact with few bits.
 CODES = np.float32([[0] * 16, np.arange(16) ** 2 / 16 - 4])
@@ -81,8 +82,9 @@ def has_product(**parts: object) -> bool:
 @pytest.mark.parametrize("rows", [1, 4])
 def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
     group = 64 if form in ("words", "pairs", "shifted codes") else 32
-    assert not has_product(form=form, rows=rows, group=group)
-    assert not has_product(form=form, rows=rows, group=64)
+    few = rows == 1 or form != "plain bytes"  # which products of several rows read
+    assert has_product(form=form, rows=rows, group=group) != few
+    assert has_product(form=form, rows=rows, group=64) != few
 
 
 @pytest.mark.parametrize(
@@ -101,20 +103,28 @@ def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
         {"value": f"cast(float32, {NIBBLE}) * {SCALE} * cast(float32, {NIBBLE})"},
         {"value": f"cast(float32, cast(int32, packed[j, 31 - k // 2]) & 15) * {SCALE}"},
         {"value": f"cast(float8_e4m3fn, cast(float32, {NIBBLE}) * {SCALE})"},
-        {"form": "bytes", "value": "cast(float32, packed[j, k])"},
     ],
 )
 def test_other_tiles_stay(parts: dict[str, object]) -> None:
     """Groups that fill no vector, what others read or write, elements beyond the tensor that are
-    not 0, tables that change, values that are no scaled numbers, types that hold none, and plain bytes, which
-    products read."""
+    not 0, tables that change, values that are no scaled numbers, and types that hold none."""
     assert has_product(**parts)
 
 
-@pytest.mark.parametrize(("known", "branches"), [("", 2), (", div=2", 1), (", div=16", 0)])
-def test_tiles_of_many_rows_may_have_few(known: str, branches: int) -> None:
+@pytest.mark.parametrize(
+    ("form", "rows", "known", "branches"),
+    [
+        ("offset", 16, "", 2),
+        ("offset", 16, ", div=2", 1),
+        ("offset", 16, ", div=16", 0),
+        ("plain bytes", 16, "", 2),
+        ("plain bytes", 4, "", 1),
+        ("plain bytes", 4, ", div=2", 0),
+    ],
+)
+def test_tiles_of_many_rows_may_have_few(form: str, rows: int, known: str, branches: int) -> None:
     """One row and up to four are told apart, where a tile may have as few."""
-    kernel = parse_kernel(text(rows=16).replace("M = dim(int32)", f"M = dim(int32{known})"))
+    kernel = parse_kernel(text(form, rows=rows).replace("M = dim(int32)", f"M = dim(int32{known})"))
     stmts = list(walk(lower(kernel, parse_target("x86-64-v3"), until="sum_groups").body))
     assert sum(isinstance(stmt, If) for stmt in stmts) == branches
     assert any(isinstance(stmt, Gemm) for stmt in stmts)
@@ -139,6 +149,8 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
     kind, each, _ = FORMS[form]
     bits = 8 if each == 1 else np.dtype(kind).itemsize * 8 // each
     numbers = stored.astype(np.int64)[..., None] >> np.arange(each) * bits
+    if form == "plain bytes":
+        return stored.astype(np.float64)
     numbers = (numbers if each == 1 else numbers & (1 << bits) - 1).reshape(len(stored), -1)
     if form.endswith("codes"):
         numbers = CODES[1].astype(np.float64)[numbers]
@@ -156,7 +168,7 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
 @pytest.mark.parametrize(
     ("target", "rows", "wide", "forms"),
     [
-        ("x86-64-v3", 1, "float16", ("offset", "zeros in float32", "words", "pairs", "codes")),
+        ("x86-64-v3", 1, "float16", ("offset", "zeros in float32", "words", "pairs", "codes", "plain bytes")),
         ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes", "shifted codes")),
     ],
 )

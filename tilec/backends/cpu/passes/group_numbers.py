@@ -93,6 +93,11 @@ class GroupNumbers:
         return not self.tables and all(_is_zero(substitute(each, zeros)) for each in self.numbers)
 
     @property
+    def are_plain(self) -> bool:
+        """Whether integers are one number each and have no scales."""
+        return self.each == 1 and next(loads(self.scale), None) is None
+
+    @property
     def tables(self) -> list[TensorLoad]:
         """What numbers have of tables."""
         return [load for number in self.numbers for load in loads(number)]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.passes.group_numbers import GroupNumbers, group_numbers
+from tilec.backends.cpu.passes.group_numbers import group_numbers
 from tilec.backends.cpu.passes.group_pairs import sums_of
 from tilec.backends.cpu.passes.group_sums import GroupProduct
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Rows of activations that are multiplied together at most; of more, tiles of weights are made
-#: (docs/performance/cpu-2026-11-29.md).
-_ROWS = 4
+#: Rows of activations that are multiplied together at most; of more, tiles of weights are made. In tiles of
+#: fewer, two rows and more are multiplied by plain bytes as they lie (docs/performance/cpu-2026-11-29.md).
+_ROWS, _ROWS_OF_BYTES = 4, 1
 #: Lanes that are worth a loop.
 _FEW_LANES = 8
 #: Groups that fill a vector together.
@@ -57,7 +57,7 @@ _AXES = 2
 
 class SumGroups(Pass):
     """In: a loop along K of ``Gemm``, whose weights copies and elementwise loops make of integers that hold
-    several, of a table's elements at such numbers, or of scaled ones of a byte. Out: sums of groups of
+    several, of a table's elements at such numbers, or of bytes. Out: sums of groups of
     stored numbers, and no product, where it has few rows; where that is open, a branch between them and the
     loop as it was."""
 
@@ -86,7 +86,7 @@ class _Sums(ScopedRewrite):
         product = self._found(stmt) if isinstance(stmt, (For, Pipelined)) else None
         if product is None:
             return super().stmt(stmt)
-        if product.rows <= _ROWS:
+        if product.rows <= (_ROWS_OF_BYTES if product.groups.are_plain else _ROWS):
             self.dropped.update(product.tiles)
             return sums_of(product, self.target).stmts()
         return [self._branch(product)]
@@ -95,7 +95,7 @@ class _Sums(ScopedRewrite):
         """The loop of a product of many rows, in front of which one row and few rows are told apart."""
         branch: Stmt = product.loop
         left = _rows_left(product)
-        for rows in (_ROWS, 1):
+        for rows in (rows for rows in (_ROWS, 1) if rows < product.rows):
             if left is None or self.facts.prove(left > rows) is True:
                 return branch
             sums = sums_of(replace(product, rows=rows), self.target)
@@ -164,7 +164,7 @@ def _product(loop: For | Pipelined, gemm: Gemm, made: TileValues) -> GroupProduc
     if activation is None or weight is None or str(gemm.b.buffer.dtype) not in CONVERTED:
         return None
     groups = group_numbers(weight, loop.var, loop.start, k, int_value(gemm.a.extent[1]) or 0)
-    if groups is None or not _pays(groups):
+    if groups is None or groups.width < _FEW_LANES:
         return None
     left = _left(groups.stored, column)
     if left is None or not groups.is_zero_beyond:
@@ -178,13 +178,6 @@ def _rows_left(product: GroupProduct) -> Expr | None:
     """How many rows of activations there are from the first one of a tile on; None where nothing tells."""
     read = list(loads(product.activation))
     return _left(read[0], product.row) if len(read) == 1 else None
-
-
-def _pays(groups: GroupNumbers) -> bool:
-    """Whether there are several numbers in an integer, or scales: plain bytes are read by products. In either
-    case they fill lanes."""
-    scaled = any(True for _ in loads(groups.scale))
-    return (groups.each > 1 or scaled) and groups.size // groups.each >= _FEW_LANES
 
 
 def _left(load: TensorLoad, moving: Var) -> Expr | None:
