@@ -47,6 +47,9 @@ with launch((N + 15) // 16, (M + {m} - 1) // {m}, threads=(128, 1, 1)) as (bx, b
 """
 SCALE, ZERO = "cast(float32, S[bx * 16 + j, group])", "cast(int32, Z[bx * 16 + j, group])"
 NIBBLE = "(cast(int32, packed[j, k // 2]) >> k % 2 * 4 & 15)"
+#: Numbers of a byte 16 along K apart, and bytes that are shifted as they are.
+APART = "cast(int32, packed[j, k // 32 * 16 + k % 16]) >> k % 32 // 16 * 4"
+SHORT = "packed[j, k // 2] >> cast(uint8, k % 2 * 4)"
 #: Values of weights by the type that stores them, and how many it stores; all are scaled.
 FORMS = {
     "offset": ("uint8", 2, f"cast(float32, {NIBBLE} - 8) * {SCALE}"),
@@ -59,6 +62,9 @@ FORMS = {
     "codes": ("uint8", 2, f"L[1, {NIBBLE}] * {SCALE}"),
     "copied codes": ("uint8", 2, f"{SCALE} * codes[{NIBBLE}]"),
     "shifted codes": ("int32", 8, f"(L[1, packed[j, k // 8] >> k % 8 * 4 & 15] + 0.5) * {SCALE}"),
+    "apart": ("uint8", 2, f"cast(float32, ({APART} & 15) - 8) * {SCALE}"),
+    "apart, with zeros": ("int8", 2, f"cast(float32, ({APART} & 15) - {ZERO}) * {SCALE}"),
+    "float offset": ("uint8", 2, f"(cast(float32, {SHORT} & uint8(15)) - 8.0) * {SCALE}"),
     "bytes": ("int8", 1, f"cast(float32, packed[j, k]) * {SCALE}"),
     "plain bytes": ("int8", 1, "cast(float32, packed[j, k])"),
 }
@@ -149,6 +155,8 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
     kind, each, _ = FORMS[form]
     bits = 8 if each == 1 else np.dtype(kind).itemsize * 8 // each
     numbers = stored.astype(np.int64)[..., None] >> np.arange(each) * bits
+    if form.startswith("apart"):
+        numbers = numbers.reshape(len(stored), -1, 16, each).swapaxes(2, 3)
     if form == "plain bytes":
         return stored.astype(np.float64)
     numbers = (numbers if each == 1 else numbers & (1 << bits) - 1).reshape(len(stored), -1)
@@ -158,7 +166,7 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
         np.repeat(each.astype(np.float64), group, axis=1)[:, : numbers.shape[1]] for each in (scales, zeros)
     ]
     less = {"offset": 8, "words": 8, "zeros": spread[1], "zeros in float32": spread[1], "minima": -spread[1]}
-    less["shifted codes"] = -0.5
+    less |= {"shifted codes": -0.5, "apart": 8, "apart, with zeros": spread[1], "float offset": 8}
     if form == "signed bytes":
         numbers = (numbers ^ 8) - 8
     sign = -1 if form == "zeros in float32" else 1
@@ -168,8 +176,13 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
 @pytest.mark.parametrize(
     ("target", "rows", "wide", "forms"),
     [
-        ("x86-64-v3", 1, "float16", ("offset", "zeros in float32", "words", "pairs", "codes", "plain bytes")),
-        ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes", "shifted codes")),
+        (
+            "x86-64-v3",
+            1,
+            "float16",
+            ("offset", "zeros in float32", "words", "pairs", "codes", "plain bytes", "apart"),
+        ),
+        ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes", "shifted codes", "apart, with zeros")),
     ],
 )
 def test_results_are_those_of_converted_weights(
@@ -197,9 +210,9 @@ def test_results_are_those_of_converted_weights(
 @pytest.mark.parametrize(
     ("target", "rows", "group", "forms"),
     [
-        ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes", "copied codes")),
-        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "codes")),
-        ("x86-64-v4", 4, 64, ("zeros in float32", "pairs")),
+        ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes", "copied codes", "apart, with zeros")),
+        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "codes", "apart")),
+        ("x86-64-v4", 4, 64, ("zeros in float32", "pairs", "float offset")),
     ],
 )
 def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tuple[str, ...]) -> None:
@@ -233,6 +246,8 @@ def _summed(kernel: str, target: str = "x86-64-v4") -> str:
     [
         ("offset", "x86-64-v3", True),
         ("offset", "aarch64", True),
+        ("apart", "x86-64-v3", True),
+        ("float offset", "x86-64-v3", True),
         ("words", "x86-64-v2", True),
         ("offset", "x86-64-v4", False),
         ("zeros", "x86-64-v3", False),

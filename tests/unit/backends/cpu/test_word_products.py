@@ -67,6 +67,7 @@ def _kernel(form: str, rows: int = 1, group: int = 64, wide: str = "float16") ->
         (TARGET, "offset", "float16", 2),
         (TARGET, "offset", "bfloat16", 1),
         (TARGET, "pairs", "bfloat16", 1),
+        (TARGET, "float offset", "bfloat16", 1),
         (TARGET, "zeros", "float16", 0),
         (TARGET, "offset", "float32", 0),
         (TARGET + "+amx", "offset", "bfloat16", 0),
@@ -90,6 +91,8 @@ def test_sums_of_pairs() -> None:
         ("offset", 1, 32, "float16"),
         ("signed bytes", 3, 64, "float16"),
         ("pairs", 1, 64, "bfloat16"),
+        ("apart", 1, 32, "float16"),
+        ("float offset", 2, 64, "bfloat16"),
     ]
     library = Library({str(at): _kernel(*case) for at, case in enumerate(cases)}, TARGET)
     rng, (m, n, k) = np.random.default_rng(0), (4, 19, 8192 + 256)

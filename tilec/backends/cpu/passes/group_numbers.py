@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 #: Elements of K that share their values, at most as many as one loop takes whole.
 _GROUPS = (128, 64, 32, 16)
-#: Numbers that lie in one stored integer.
-_EACH = (1, 2, 4, 8)
+#: Numbers that lie in one stored integer, and whether these are apart along K.
+_ORDERS = ((1, False), (2, False), (2, True), (4, False), (4, True), (8, False), (8, True))
 #: Bits of types of stored integers.
 _STORED = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
 #: Bits of a number, all of which types of tiles have exactly.
@@ -54,8 +54,9 @@ class GroupNumbers:
     """Elements along K in groups of ``size``: the ones whose number is a multiple of the numbers in an
     integer and those behind them are ``scale`` times one of ``numbers`` each, float32 values of ``integer``
     and of ``shared``, names of values that the group has in common. ``stored`` is what memory has at ``at``
-    of group ``group``; an integer is as many of these as are ``joined``, the first one in its lowest bits,
-    with the bits of ``flipped`` turned over."""
+    of group ``group``; its numbers lie side by side along K, or ``apart``, each as many elements behind the
+    one before as the group has of what memory has. An integer is as many of these as are ``joined``, the
+    first one in its lowest bits, with the bits of ``flipped`` turned over."""
 
     group: Var
     at: Var
@@ -65,6 +66,7 @@ class GroupNumbers:
     numbers: tuple[Expr, ...]
     shared: dict[Var, Expr]
     scale: Expr
+    apart: bool = False
     joined: int = 1
     flipped: int = 0
 
@@ -77,6 +79,14 @@ class GroupNumbers:
     def width(self) -> int:
         """Integers of a group."""
         return self.size // self.each
+
+    def element(self, integer: Expr, number: int) -> Expr:
+        """Where along K, from the first group on, ``number`` of ``integer`` is, of all groups one."""
+        each = self.each // self.joined
+        if not self.apart:
+            return integer * self.each + number
+        stored, stride = integer * self.joined + number // each, self.width * self.joined
+        return stored // stride * self.size + stored % stride + number % each * stride
 
     def read(self, at: Expr) -> Expr:
         """Integer ``at`` of a group."""
@@ -137,8 +147,8 @@ def group_numbers(value: Expr, trip: Var, first: Expr, k: Var, depth: int) -> Gr
     starts at ``first``; groups are counted from there. None where it is not made so. The largest groups are
     found: what shorter ones share varies in them."""
     for size in (size for size in _GROUPS if depth % size == 0):
-        for each in _EACH:
-            found = _in_groups(value, _Steps(trip, first, k, depth, size, each))
+        for each, apart in _ORDERS:
+            found = _in_groups(value, _Steps(trip, first, k, depth, size, each, apart))
             if found is not None:
                 return found
     return None
@@ -147,7 +157,7 @@ def group_numbers(value: Expr, trip: Var, first: Expr, k: Var, depth: int) -> Gr
 @dataclass(frozen=True, eq=False)
 class _Steps:
     """Trips of a loop along K, from ``first`` on, of ``depth`` elements in groups of ``size``, of which
-    ``each`` lie in an integer."""
+    ``each`` lie in an integer, side by side or ``apart``."""
 
     trip: Var
     first: Expr
@@ -155,13 +165,15 @@ class _Steps:
     depth: int
     size: int
     each: int
+    apart: bool
 
     def places(self, group: Var, at: Var) -> Iterator[Mapping[Var, Expr]]:
         """Trip and k of each number of integer ``at`` of ``group``."""
         parts = self.depth // self.size
         trip = self.first + cast_to(group // parts, dtype_of(self.trip))
+        step, distance = (1, self.size // self.each) if self.apart else (self.each, 1)
         for number in range(self.each):
-            inside = group % parts * self.size + at * self.each + number
+            inside = group % parts * self.size + at * step + number * distance
             yield {self.trip: trip, self.k: cast_to(inside, dtype_of(self.k))}
 
 
@@ -187,7 +199,8 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
     numbers = tuple(
         _of_integer(substitute(part.number, _renamed(part, first)), stored[0], integer) for part in known
     )
-    return GroupNumbers(group, at, steps.size, stored[0], integer, numbers, dict(first.shared), first.scale)
+    shared, scale = dict(first.shared), first.scale
+    return GroupNumbers(group, at, steps.size, stored[0], integer, numbers, shared, scale, steps.apart)
 
 
 def _of_integer(number: Expr, stored: TensorLoad, integer: Var) -> Expr:
@@ -237,10 +250,20 @@ def simplified(expr: Expr, analyzer: sym.Analyzer) -> Expr:
             return tirx.BufferLoad(node.source, [index_of(index) for index in node.indices])
         if isinstance(node, tirx.RShift) and int_value(analyzer.simplify(node.b)) == 0:
             return transform(node.a, visit)
-        plain = dtype_of(node) in ("int32", "int64") and not any(True for _ in loads(node))
-        return analyzer.simplify(node) if plain else None
+        if next(loads(node), None) is not None:
+            return None
+        if isinstance(node, tirx.Cast) and dtype_of(node) in _STORED:
+            return _of_known(node, analyzer)
+        return analyzer.simplify(node) if dtype_of(node) in ("int32", "int64") else None
 
     return transform(expr, visit)
+
+
+def _of_known(node: tirx.Cast, analyzer: sym.Analyzer) -> Expr | None:
+    """An integer that is cast, where it is known and every type has it."""
+    simple = analyzer.simplify(node.value) if dtype_of(node.value) in ("int32", "int64") else node.value
+    known = int_value(simple)
+    return None if known is None or not 0 <= known < 1 << 7 else tirx.const(known, dtype_of(node))
 
 
 def _split(expr: Expr, at: Var) -> _Number | None:

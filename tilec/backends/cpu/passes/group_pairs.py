@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 
 from tilec.backends.cpu.bit_numbers import bit_number, has_tables, pair_form
 from tilec.backends.cpu.passes.group_sums import GroupProduct, GroupSums, new_tile
@@ -69,18 +69,19 @@ class PairSums(GroupSums):
 
     def _parted(self, whole: Var, row: int) -> Parallel:
         """``planes`` = the parts of ``whole``, those of a pair side by side."""
-        vector, half = tirx.Var("v", "int32"), tirx.Var("p", "int32")
-        first, analyzer = (vector * self.lanes + half // 2) * self.groups.each, sym.Analyzer()
+        vector, lane = tirx.Var("v", "int32"), tirx.Var("p", "int32")
+        integer = vector * self.lanes + lane
         body: list[Stmt] = []
-        for number, (low, high) in enumerate(self.pairs):
-            value = tirx.BufferLoad(whole, [analyzer.simplify(first + low + half % 2 * (high - low))])
+        for number, pair in enumerate(self.pairs):
+            values = [tirx.BufferLoad(whole, [self.groups.element(integer, place)]) for place in pair]
             for part in range(self.parts):
-                name = tirx.Var("part", "float32")
-                body.append(Bind(name, value, loc=self.loc))
-                place = (tirx.const(row, "int32"), vector, self._at(number, part), half)
-                body.append(Store(self.planes, place, cast_to(name, "bfloat16"), loc=self.loc))
-                value = _left(name)
-        return Parallel((vector, half), (self.vectors, 2 * self.lanes), tuple(body), loc=self.loc)
+                names = [tirx.Var("part", "float32") for _ in values]
+                body += (Bind(name, value, loc=self.loc) for name, value in zip(names, values, strict=True))
+                for half, name in enumerate(names):
+                    place = (tirx.const(row, "int32"), vector, self._at(number, part), lane * 2 + half)
+                    body.append(Store(self.planes, place, cast_to(name, "bfloat16"), loc=self.loc))
+                values = [_left(name) for name in names]
+        return Parallel((vector, lane), (self.vectors, self.lanes), tuple(body), loc=self.loc)
 
     def _at(self, number: int, part: int) -> Expr:
         return tirx.const(number * self.parts + part, "int32")

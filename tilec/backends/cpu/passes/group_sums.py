@@ -130,10 +130,13 @@ class GroupSums:
     def _parted(self, whole: Var, row: int) -> Parallel:
         """``planes`` = ``whole`` by the place of a number in its integer, vector by vector of integers."""
         vector, lane, each = tirx.Var("v", "int32"), tirx.Var("p", "int32"), self.groups.each
-        first = (vector * self.lanes + lane) * each
+        integer = vector * self.lanes + lane
         stores = (
             Store(
-                self.planes, (_int(row), vector, _int(plane), lane), _load(whole, first + plane), loc=self.loc
+                self.planes,
+                (_int(row), vector, _int(plane), lane),
+                _load(whole, self.groups.element(integer, plane)),
+                loc=self.loc,
             )
             for plane in range(each)
         )

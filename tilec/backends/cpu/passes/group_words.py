@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.passes.group_numbers import bits_of
+from tilec.backends.cpu.passes.stored_tiles import CONVERTED
 from tilec.ir.exprs import cast_to, dtype_of, int_value, transform
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _BYTE = 8
 #: The type of a word, and its bytes.
 _WORD, _BYTES = "int32", 4
 _INTEGERS = ("int32", "uint32", "int64", "uint64", "int16", "uint16")
+#: Types that hold every number up to this one.
+_HOLDING, _HELD = (*CONVERTED, *_INTEGERS, "int8", "uint8"), 127
 
 
 def in_words(groups: GroupNumbers) -> GroupNumbers | None:
@@ -54,25 +57,28 @@ class _Part:
         return transform(number, self._visit)
 
     def _visit(self, node: Expr) -> Expr | None:
-        if isinstance(node, tirx.BitwiseAnd):
-            return self._masked(node)
-        if isinstance(node, tirx.RShift) and dtype_of(self.byte).startswith("uint"):
-            shift = self._shift(node)
-            return None if shift is None else self._field(shift, (1 << _BYTE) - 1 >> shift, dtype_of(node))
         if node.same_as(self.byte):
             return cast_to(self.word >> tirx.const(self.first, _WORD), dtype_of(self.byte))
-        return None
+        inner = _uncast(node)
+        found = self._bits(inner)
+        if found is None or not (inner.same_as(node) or found[1] <= _HELD):
+            return None
+        shift, mask = found
+        shifted = self.word >> tirx.const(self.first + shift, _WORD) if self.first + shift else self.word
+        return cast_to(shifted & tirx.const(mask, _WORD), dtype_of(node))
 
-    def _masked(self, node: tirx.BitwiseAnd) -> Expr | None:
-        """Bits of the byte that ``node`` masks, with its sign if it has one; None where it is none of it."""
+    def _bits(self, node: Expr) -> tuple[int, int] | None:
+        """How far ``node`` shifts the byte down, and what it masks then, with its sign if it has one; None
+        where it does something else."""
+        if isinstance(node, tirx.RShift) and dtype_of(self.byte).startswith("uint"):
+            shift = self._shift(node)
+            return None if shift is None else (shift, (1 << _BYTE) - 1 >> shift)
+        if not isinstance(node, tirx.BitwiseAnd):
+            return None
         mask, shift = int_value(node.b), self._shift(node.a)
         if mask is None or shift is None or not 0 <= mask < 1 << _BYTE - shift:
             return None
-        return self._field(shift, mask, dtype_of(node))
-
-    def _field(self, shift: int, mask: int, dtype: str) -> Expr:
-        shifted = self.word >> tirx.const(self.first + shift, _WORD) if self.first + shift else self.word
-        return cast_to(shifted & tirx.const(mask, _WORD), dtype)
+        return shift, mask
 
     def _shift(self, expr: Expr) -> int | None:
         """How far ``expr`` shifts the byte down; None where it is something else."""
@@ -117,13 +123,24 @@ class _Field:
 
 
 def _offset_field(number: Expr, word: Var) -> _Field | None:
-    """The field of a number ``float32((word >> s & mask) - half)``; None for another number."""
+    """The field of a number ``float32((word >> s & mask) - half)``, taken off as an integer with a sign or as
+    a float; None for another number."""
     inner = number.value if isinstance(number, tirx.Cast) else number
-    if not isinstance(inner, tirx.Sub) or not isinstance(inner.a, tirx.BitwiseAnd):
+    masked = _uncast(inner.a) if isinstance(inner, tirx.Sub) else None
+    if not isinstance(masked, tirx.BitwiseAnd) or dtype_of(inner).startswith("uint"):
         return None
-    mask, half, shifted = int_value(inner.a.b), int_value(inner.b), inner.a.a
+    half = inner.b.value if isinstance(inner.b, tirx.FloatImm) else int_value(inner.b)
+    mask, shifted = int_value(masked.b), masked.a
     shift = int_value(shifted.b) if isinstance(shifted, tirx.RShift) else 0
     held = shifted.a if isinstance(shifted, tirx.RShift) else shifted
     if mask is None or half is None or shift is None or mask & mask + 1 or 2 * half != mask + 1:
         return None
-    return _Field(shift, mask.bit_length()) if held.same_as(word) else None
+    kept = mask <= _HELD or masked.same_as(inner.a)
+    return _Field(shift, mask.bit_length()) if kept and held.same_as(word) else None
+
+
+def _uncast(expr: Expr) -> Expr:
+    """What an expression is as a number up to `_HELD`."""
+    while isinstance(expr, tirx.Cast) and dtype_of(expr) in _HOLDING:
+        expr = expr.value
+    return expr
