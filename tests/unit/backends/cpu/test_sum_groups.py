@@ -213,6 +213,7 @@ def test_results_are_those_of_converted_weights(
         ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes", "copied codes", "apart, with zeros")),
         ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "codes", "apart")),
         ("x86-64-v4", 4, 64, ("zeros in float32", "pairs", "float offset")),
+        ("x86-64-v4", 3, 128, ("zeros", "codes")),
     ],
 )
 def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tuple[str, ...]) -> None:
@@ -235,6 +236,16 @@ def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tupl
         library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
         expected = a.astype(np.float64) @ weights(form, w, scales, zeros, group).T
         np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
+
+
+@pytest.mark.parametrize(
+    ("group", "known", "steps"),
+    [(128, 128, 32), (128, 64, 64), (256, 512, 32), (64, 128, 64), (32, 128, 128)],
+)
+def test_groups_of_several_trips(group: int, known: int, steps: int) -> None:
+    """Groups of up to 128, which two trips share, where their number is surely even; else those of a trip."""
+    summed = _summed(text("words", 1, group).replace("div=32", f"div={known}"))
+    assert f"steps = alloc(float32, ({steps},)" in summed
 
 
 def _summed(kernel: str, target: str = "x86-64-v4") -> str:

@@ -142,11 +142,15 @@ def _named(value: Expr, name: str, names: list[tuple[Var, Expr]]) -> Expr:
     return names[-1][0]
 
 
-def group_numbers(value: Expr, trip: Var, first: Expr, k: Var, depth: int) -> GroupNumbers | None:
+def group_numbers(
+    value: Expr, trip: Var, first: Expr, k: Var, depth: int, multiple: int
+) -> GroupNumbers | None:
     """What ``value`` is made of, an element at ``k`` < ``depth`` of trip ``trip`` of a loop along K that
-    starts at ``first``; groups are counted from there. None where it is not made so. The largest groups are
-    found: what shorter ones share varies in them."""
-    for size in (size for size in _GROUPS if depth % size == 0):
+    starts at ``first`` and has a ``multiple`` of trips; groups are counted from there. None where it is not
+    made so. The largest groups are found: what shorter ones share varies in them."""
+    for size in _GROUPS:
+        if depth % size and (size % depth or multiple % (size // depth)):
+            continue
         for each, apart in _ORDERS:
             found = _in_groups(value, _Steps(trip, first, k, depth, size, each, apart))
             if found is not None:
@@ -156,8 +160,8 @@ def group_numbers(value: Expr, trip: Var, first: Expr, k: Var, depth: int) -> Gr
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """Trips of a loop along K, from ``first`` on, of ``depth`` elements in groups of ``size``, of which
-    ``each`` lie in an integer, side by side or ``apart``."""
+    """Trips of a loop along K, from ``first`` on, of ``depth`` elements, in groups of ``size``, of which
+    ``each`` lie in an integer, side by side or ``apart``. A trip has several groups, or a group trips."""
 
     trip: Var
     first: Expr
@@ -169,12 +173,20 @@ class _Steps:
 
     def places(self, group: Var, at: Var) -> Iterator[Mapping[Var, Expr]]:
         """Trip and k of each number of integer ``at`` of ``group``."""
-        parts = self.depth // self.size
-        trip = self.first + cast_to(group // parts, dtype_of(self.trip))
         step, distance = (1, self.size // self.each) if self.apart else (self.each, 1)
         for number in range(self.each):
-            inside = group % parts * self.size + at * step + number * distance
-            yield {self.trip: trip, self.k: cast_to(inside, dtype_of(self.k))}
+            trip, inside = self._place(group, at * step + number * distance)
+            yield {
+                self.trip: self.first + cast_to(trip, dtype_of(self.trip)),
+                self.k: cast_to(inside, dtype_of(self.k)),
+            }
+
+    def _place(self, group: Var, inside: Expr) -> tuple[Expr, Expr]:
+        """Trip and k of element ``inside`` of ``group``."""
+        if self.size > self.depth:
+            return group * (self.size // self.depth) + inside // self.depth, inside % self.depth
+        parts = self.depth // self.size
+        return group // parts, group % parts * self.size + inside
 
 
 def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Bytes of activations that the first cache holds beside weights: those of all rows together.
 _HELD = 16384
 #: Lanes that sums of a row of weights have.
-_LANES = 16
+LANES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +63,16 @@ class GroupSums:
         self.count = self.trips * self.depth // product.groups.size
         self.groups, self.together = self._form()
         self.width = self.groups.width * self.together
-        self.lanes = min(_LANES, self.width)
+        self.lanes = min(LANES, self.width)
         self.piece, self.col = tirx.Var("c", "int32"), tirx.Var("j", "int32")
         self.vectors = self.count * self.groups.width // self.lanes
         self.planes = self._planes()
         self.total = new_tile("total", self.rows, self.columns, self.lanes)
 
     def _trips(self) -> int:
-        """Trips of a piece: no more than the loop has."""
-        held, loop = max(1, _HELD // (self.rows * self.depth * self.bytes)), self.product.loop
+        """Trips of a piece, whole groups: no more than the loop has."""
+        whole, loop = max(1, self.product.groups.size // self.depth), self.product.loop
+        held = max(1, _HELD // (self.rows * self.depth * self.bytes * whole)) * whole
         known = int_value(sym.Analyzer().simplify(loop.stop - loop.start))
         return held if known is None else max(1, min(held, known))
 
@@ -86,9 +87,9 @@ class GroupSums:
 
     def _together(self, groups: GroupNumbers) -> int:
         """How many groups fill lanes; 0 where pieces are no multiples of as many, or the loop is none."""
-        together = max(1, _LANES // groups.width)
+        together = max(1, LANES // groups.width)
         fits = self.count % together == 0 == self.product.together % together
-        return together if fits and groups.width * together % _LANES == 0 else 0
+        return together if fits and groups.width * together % LANES == 0 else 0
 
     def _planes(self) -> Var:
         """The tile of activations as lanes multiply them."""
@@ -145,8 +146,8 @@ class GroupSums:
     def _column(self, trips: Expr) -> list[Stmt]:
         """Adds the groups of a piece and a column to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
-        whole, held = self.depth // self.groups.size, self.count // self.together
-        left = tirx.floordiv(trips * whole, _int(self.together)) - self.piece * held
+        held, size = self.count // self.together, self.groups.size * self.together
+        left = tirx.floordiv(trips * self.depth, _int(size)) - self.piece * held
         own = [new_tile("own", self.lanes) for _ in range(self.rows)]
         steps = new_tile("steps", self.count)
         shared = {name: new_tile(str(name.name), self.count) for name in self.groups.shared}

@@ -29,7 +29,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.passes.group_numbers import group_numbers
 from tilec.backends.cpu.passes.group_pairs import sums_of
-from tilec.backends.cpu.passes.group_sums import GroupProduct
+from tilec.backends.cpu.passes.group_sums import LANES, GroupProduct
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED
 from tilec.backends.cpu.passes.tile_values import TileValues
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 #: Rows of activations that are multiplied together at most; of more, tiles of weights are made. In tiles of
 #: fewer, two rows and more are multiplied by plain bytes as they lie (docs/performance/cpu-2026-11-29.md).
 _ROWS, _ROWS_OF_BYTES = 4, 1
-#: Lanes that are worth a loop.
+#: Lanes that are worth a loop, where groups do not surely fill all of them.
 _FEW_LANES = 8
-#: Groups that fill a vector together.
+#: Trips whose groups fill a vector together.
 _TOGETHER = (8, 4, 2)
 #: Axes of a matrix.
 _AXES = 2
@@ -106,17 +106,15 @@ class _Sums(ScopedRewrite):
         """The product that a loop is."""
         gemm = _only_product(loop)
         made = None if gemm is None else self._made(loop, gemm)
-        product = None if gemm is None or made is None else _product(loop, gemm, made)
-        if product is not None:
-            product = replace(product, together=self._together(product))
+        multiple = self._multiple(loop)
+        product = None if gemm is None or made is None else _product(loop, gemm, made, multiple)
         return product if product is not None and self._stays(product) else None
 
-    def _together(self, product: GroupProduct) -> int:
-        """What the number of groups of a loop is a multiple of, up to the lanes of a vector."""
-        loop, depth = product.loop, int_value(product.gemm.a.extent[1]) or 1
-        groups = (loop.stop - loop.start) * (depth // product.groups.size)
+    def _multiple(self, loop: For | Pipelined) -> int:
+        """What the number of trips of a loop is a multiple of, up to the lanes of a vector."""
+        trips = loop.stop - loop.start
         known = (
-            each for each in _TOGETHER if self.facts.prove(tirx.EQ(tirx.floormod(groups, each), 0)) is True
+            each for each in _TOGETHER if self.facts.prove(tirx.EQ(tirx.floormod(trips, each), 0)) is True
         )
         return next(known, 1)
 
@@ -156,22 +154,26 @@ def _only_product(loop: For | Pipelined) -> Gemm | None:
     return gemm if adds and str(gemm.c.buffer.dtype) == "float32" else None
 
 
-def _product(loop: For | Pipelined, gemm: Gemm, made: TileValues) -> GroupProduct | None:
-    """What ``gemm`` multiplies, whose operands are ``made`` in front of it; None where weights are no numbers
-    in groups, or where elements beyond their tensor are not 0."""
+def _product(loop: For | Pipelined, gemm: Gemm, made: TileValues, multiple: int) -> GroupProduct | None:
+    """What ``gemm`` multiplies, whose operands are ``made`` in front of it, in a ``multiple`` of trips; None
+    where weights are no numbers in groups, or where elements beyond their tensor are not 0."""
     row, column, k = (tirx.Var(name, "int32") for name in ("m", "j", "k"))
     activation, weight = made.value(gemm.a.buffer, (row, k)), made.value(gemm.b.buffer, (column, k))
     if activation is None or weight is None or str(gemm.b.buffer.dtype) not in CONVERTED:
         return None
-    groups = group_numbers(weight, loop.var, loop.start, k, int_value(gemm.a.extent[1]) or 0)
-    if groups is None or groups.width < _FEW_LANES:
+    depth = int_value(gemm.a.extent[1]) or 0
+    groups = group_numbers(weight, loop.var, loop.start, k, depth, multiple)
+    if groups is None:
+        return None
+    together = multiple * depth // groups.size
+    if groups.width < _FEW_LANES and together % (LANES // groups.width):
         return None
     left = _left(groups.stored, column)
     if left is None or not groups.is_zero_beyond:
         return None
     count = tirx.min(tirx.const(int_value(gemm.c.extent[1]) or 0, dtype_of(left)), left)
     rows, tiles = int_value(gemm.c.extent[0]) or 0, tuple(made.tiles)
-    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together=1)
+    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together)
 
 
 def _rows_left(product: GroupProduct) -> Expr | None:
