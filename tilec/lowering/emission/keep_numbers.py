@@ -3,7 +3,7 @@ unsigned integers, shifts to the left: kept from TVM's simplifier, whose rules a
 
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
-    0 * x, 0 / x      is not    0         where x is infinite, or 0
+    0 * x, 0 / x      is not    0         where x is infinite, or 0; nor where 0 is an integer's
     reinterpret(0)    is not    a pointer to nothing
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
     uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number
@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.ir import Call, PrimType, StringImm
 
 from tilec.ir.analysis.ranges import cut
-from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype
+from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype, uncast
 from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.values import wrapped
 from tilec.lowering.math.vectors import lanes_of, literal, reinterpreted
@@ -73,9 +73,12 @@ def _hidden_zero(expr: Expr) -> Expr:
 
 
 def _float_value(expr: Expr) -> float | None:
-    """The number that a literal has in all lanes; None for anything else."""
+    """The number that a literal has in all lanes, or a zero that is converted; None for anything else."""
     lane = lane_of(expr)
-    return float(lane.value) if isinstance(lane, tirx.FloatImm) else None
+    if isinstance(lane, tirx.FloatImm):
+        return float(lane.value)
+    held = lane_of(uncast(lane))
+    return 0.0 if isinstance(held, (tirx.IntImm, tirx.FloatImm)) and held.value == 0 else None
 
 
 def _kept_operation(expr: Expr) -> Expr:

@@ -103,3 +103,32 @@ def test_what_a_loop_inside_alone_knows_is_not_asked_for() -> None:
     kernel = parse_kernel(before + TAPS + behind[behind.index("\n        gemm") :])
     lowered = lower(kernel, parse_target("x86-64-v3"))
     assert {stmt.buffer.name for stmt in walk(lowered.body) if isinstance(stmt, AskAhead)} <= {"K"}
+
+
+#: Rows of bytes that a table names, times a scale.
+SCALED = """
+kernel("scaled")
+rows = dim(int32)
+table = tensor(int32, (8,), ("8",), access="in")
+X = tensor(int8, (rows, 32), ("rows", "32"), access="in")
+S = tensor(float32, (8,), ("8",), access="in")
+Y = tensor(float32, (8, 32), ("8", "32"), access="out", output=True)
+with launch(1, threads=(128, 1, 1)) as (b,):
+    for i, j in parallel(8, 32):
+        Y[i, j] = cast(float32, X[table[i], j]) * S[i]
+"""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_zeros_of_rows_that_are_not_there_meet_their_scale(level: str) -> None:
+    """Infinities and NaN times zero are NaN, a negative scale makes the zero negative."""
+    table, scales = np.int32([0, 9, -1, 2, 9, 9, 1, 0]), np.float32([2, np.inf, np.nan, np.inf, 3, -3, -1, 1])
+    x, y = np.arange(96, dtype=np.int8).reshape(3, 32) + np.int8(1), np.zeros((8, 32), np.float32)
+    Library({"scaled": SCALED}, level).run("scaled", [table, x, scales, y], {"rows": 3})
+    there = (table >= 0) & (table < 3)
+    with np.errstate(invalid="ignore"):
+        expected = (
+            np.where(there[:, None], x[np.where(there, table, 0)], 0).astype(np.float32) * scales[:, None]
+        )
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(np.signbit(y[5]), True)
