@@ -1,6 +1,7 @@
-"""Softmax over rows, in the factory form, five ways: rows of any length by running maxima and sums, rows
-that fit a fragment in one pass, rows that a block, or a cluster of blocks, holds as far as its registers go,
-or in shared memory, and there long rows of known length in one block."""
+"""Softmax over rows, in the factory form, six ways: rows of any length by running maxima and sums, read twice
+or with powers that wait in the result, rows that fit a fragment in one pass, rows that a block, or a cluster
+of blocks, holds as far as its registers go, or in shared memory, and there long rows of known length in one
+block."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ import tilec.language as T
 RUN = 8
 #: Elements of a row in shared memory that a thread takes at a time.
 LOT = 8
+#: Chunks of a row whose powers wait.
+MOST = 1024
 #: Where running maxima start: finite, so that a lot or a chunk without columns, or with -inf alone, gives
 #: zeros and no NaN.
 LOWEST = -3.0e38
@@ -28,13 +31,14 @@ def load_row(X, x, row, start, N, rows, bN):
 
 
 @T.macro
-def add_chunk(x, top, old, total, part, rows, bN):
-    """Takes a chunk into the running maximum and sum of each row; x becomes exp(x - maximum so far)."""
+def add_chunk(x, top, old, total, part, rows, width):
+    """Takes ``width`` columns into the running maximum and sum of each row; x becomes exp(x - maximum so
+    far)."""
     T.copy(top, old)
-    T.reduce_max(x, top, dim=1, clear=False)
-    for i, j in T.Parallel(rows, bN):
+    T.reduce_max(x[0:rows, 0:width], top, dim=1, clear=False)
+    for i, j in T.Parallel(rows, width):
         x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
-    T.reduce_sum(x, part, dim=1)
+    T.reduce_sum(x[0:rows, 0:width], part, dim=1)
     for i in T.Parallel(rows):
         total[i] = total[i] * T.exp2((old[i] - top[i]) * LOG2_E) + part[i]
 
@@ -55,6 +59,30 @@ def online(X, Y, row, N, rows, bN):
         for i, j in T.Parallel(rows, bN):
             value = T.cast(X[row + i, c * bN + j], "float32")
             Y[row + i, c * bN + j] = T.exp2((value - top[i]) * LOG2_E) * total[i]
+
+
+@T.macro
+def waiting(X, Y, row, N, rows, bN):
+    """Reads and exponentiates a row once: powers wait in Y, those of each chunk over the maximum so far,
+    until the sum of all is known. Rows have at most MOST chunks."""
+    x = T.alloc_fragment((rows, bN), "float32")
+    top, total, old, part = [T.alloc_fragment((rows,), "float32") for _ in range(4)]
+    scales = T.alloc_fragment((MOST, rows), "float32")
+    T.fill(top, LOWEST)
+    T.clear(total)
+    for c in T.serial(T.ceildiv(N, bN)):
+        width = T.min(bN, N - c * bN)
+        load_row(X, x, row, c * bN, N, rows, width)
+        add_chunk(x, top, old, total, part, rows, width)
+        for i, j in T.Parallel(rows, width):
+            Y[row + i, c * bN + j] = x[i, j]
+        for i in T.Parallel(rows):
+            scales[c, i] = top[i]
+    for c in T.serial(T.ceildiv(N, bN)):
+        for i in T.Parallel(rows):
+            scales[c, i] = T.exp2((scales[c, i] - top[i]) * LOG2_E) / total[i]
+        for i, j in T.Parallel(rows, T.min(bN, N - c * bN)):
+            Y[row + i, c * bN + j] = Y[row + i, c * bN + j] * scales[c, i]
 
 
 @T.macro
@@ -284,6 +312,7 @@ def softmax(
     one_chunk=False,
     as_stored=False,
     cut=False,
+    wait=False,
     keep_row=False,
     whole_vectors=False,
     parts=0,
@@ -292,7 +321,8 @@ def softmax(
     """Y = softmax(X) per row; rows of X are ldx elements apart, N may be a runtime value.
 
     ``one_chunk`` promises N <= bN (a guard of the manifest): the row is then read and exponentiated once,
-    with ``cut`` by loops over its own columns alone, which costs a CPU nothing.
+    with ``cut`` by loops over its own columns alone, which costs a CPU nothing. ``wait`` promises N <= MOST *
+    bN: for CPUs, which then read a row once, whatever its length, and hold bN columns of it.
     ``keep_row`` does that for longer rows, where N is compiled in and a row fits shared memory; a block then
     takes one row, and powers are rounded to ``dtype`` once more than otherwise. ``parts``: clusters of so
     many blocks (1: blocks) hold ``bN`` columns each; with ``one_chunk`` and ``as_stored`` 16-bit ones as they
@@ -321,6 +351,8 @@ def softmax(
             with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
                 if one_chunk:
                     one_pass(X, Y, b * rows, N, rows, bN, cut)
+                elif wait:
+                    waiting(X, Y, b * rows, N, rows, bN)
                 else:
                     online(X, Y, b * rows, N, rows, bN)
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 #: The attribute of a function that lists its pointers that may lead to the same memory, counted from its
 #: first parameter; all others lead to memory of their own.
 OVERLAPPING = "tilec.overlapping"
-#: The attribute that lists those that lead to tensors which a kernel writes and nobody reads.
+#: The attribute that lists those that lead to tensors of which a kernel reads at most what it has
+#: written before in the same launch.
 OUTPUTS = "tilec.outputs"
 
 
@@ -25,7 +26,7 @@ def overlapping_pointers(func: PrimFunc) -> tuple[int, ...]:
 
 
 def output_pointers(func: PrimFunc) -> tuple[int, ...]:
-    """The places of the parameters that lead to tensors which are written and not read."""
+    """The places of the parameters that lead to tensors of which nothing is read that was there before."""
     return _places(func, OUTPUTS)
 
 

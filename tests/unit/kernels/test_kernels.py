@@ -79,6 +79,7 @@ BLOCKSCALED = {
 ROWS = [
     Case("softmax.py:softmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
     Case("softmax.py:softmax", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
+    Case("softmax.py:softmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16, "wait": True}),
     Case("softmax.py:softmax", {"M": 5, "N": 13, "ldx": 14}, config={"rows": 2, "bN": 16, "one_chunk": True}),
     Case("softmax.py:softmax", {"M": 5, "N": 13, "ldx": 14}, (), HALF,
          {"rows": 2, "bN": 16, "parts": 1, "one_chunk": True, "as_stored": True}, rtol=4e-3),

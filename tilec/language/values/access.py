@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 def access(body: ir.Block, buffer: Var) -> str:
-    """ "in", "out" or "inout": what the statements do with a buffer; "in" if they never touch it."""
-    statements = list(ir.walk(body))
-    reads = any(_has(buffer, read_by(stmt)) for stmt in statements)
-    writes = any(_has(buffer, written_by(stmt)) for stmt in statements)
-    if reads or not writes:
-        return "inout" if writes else "in"
-    return "out"
+    """ "in", "out" or "inout": what the statements do with a buffer; "in" if they never touch it. One that
+    they read is "out" where they write all of that first."""
+    from tilec.ir.analysis.written_first import written_first
+
+    if not any(_has(buffer, written_by(stmt)) for stmt in ir.walk(body)):
+        return "in"
+    reads = any(_has(buffer, read_by(stmt)) for stmt in ir.walk(body))
+    return "inout" if reads and not written_first(body, buffer) else "out"
 
 
 def _has(buffer: Var, buffers: Iterable[Buffer]) -> bool:
