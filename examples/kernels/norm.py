@@ -3,9 +3,11 @@
 A block takes ``rows`` rows and holds their first ``bN`` columns, or all of them where N is compiled in; a
 cluster of ``parts`` blocks holds so many times ``bN``. Columns behind these are read again for each pass over
 the row; ``one_chunk`` promises that there are none (a guard of the manifest), which halves the registers.
-With ``reread`` a block holds nothing and reads its rows for each step: for CPUs, whose caches have them;
-with ``keep_row`` and ``one_chunk`` it holds one row in shared memory, with ``whole_vectors`` from the vector
-of 16 bytes on that the row begins in, of which up to 15 bytes are columns of no row.
+With ``reread`` a block holds nothing and reads its rows for each step: for CPUs, whose caches have them, with
+``by_columns`` in the last step bN columns of all its rows at a time: gains and biases of rows that fill the
+first cache come from the second one once for all these rows. With ``keep_row`` and ``one_chunk`` a block
+holds one row in shared memory, with ``whole_vectors`` from the vector of 16 bytes on that the row begins in,
+of which up to 15 bytes are columns of no row.
 Where a thread has few of them, gains and biases are then asked for together with the row. Statistics are
 float32, and the variance is one of centred values, so large means cost no digits; blocks of a cluster centre
 what they hold on means of their own, and meet once. Row strides are arguments, so that a slice can be
@@ -289,8 +291,9 @@ def element(X, R, i, j, mean=None):
 
 
 @T.macro
-def normalise_in_place(X, R, G, B, H, Y, row, rows, N, eps, centred):
-    """:func:`normalise` of rows of any length that stay where they are."""
+def normalise_in_place(X, R, G, B, H, Y, row, rows, N, eps, centred, width):
+    """:func:`normalise` of rows of any length that stay where they are, ``width`` columns of all rows at a
+    time in the last step, or all of them (None)."""
     mean, scale = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
     T.clear(mean)
     T.clear(scale)
@@ -302,14 +305,25 @@ def normalise_in_place(X, R, G, B, H, Y, row, rows, N, eps, centred):
         x = element(X, R, row + i, j, mean[i] if centred else None)
         scale[i] += x * x
     invert_roots(scale, rows, N, eps)
-    for i, j in T.Parallel(rows, N):
-        x = element(X, R, row + i, j, mean[i] if centred else None)
+    if width is None:
+        store_in_place(X, R, G, B, H, Y, mean, scale, row, 0, rows, N, centred)
+    else:
+        for c in T.serial(T.ceildiv(N, width)):
+            own = T.min(width, N - c * width)
+            store_in_place(X, R, G, B, H, Y, mean, scale, row, c * width, rows, own, centred)
+
+
+@T.macro
+def store_in_place(X, R, G, B, H, Y, mean, scale, row, start, rows, width, centred):
+    """The last step of :func:`normalise_in_place` for ``width`` columns."""
+    for i, j in T.Parallel(rows, width):
+        x = element(X, R, row + i, start + j, mean[i] if centred else None)
         if B is None:
-            Y[row + i, j] = x * scale[i] * G[j]
+            Y[row + i, start + j] = x * scale[i] * G[start + j]
         else:
-            Y[row + i, j] = x * scale[i] * G[j] + B[j]
+            Y[row + i, start + j] = x * scale[i] * G[start + j] + B[start + j]
         if H is not None:
-            H[row + i, j] = element(X, R, row + i, j)
+            H[row + i, start + j] = element(X, R, row + i, start + j)
 
 
 class Plan(NamedTuple):
@@ -320,6 +334,7 @@ class Plan(NamedTuple):
     parts: int
     one_chunk: bool
     reread: bool
+    by_columns: bool
     keep_row: bool
     whole_vectors: bool
     threads: int
@@ -329,7 +344,7 @@ class Plan(NamedTuple):
 def rows_of(X, R, G, B, H, Y, n, N, pitch, eps, centred, plan):
     """The form for this N: compiled in and held by one block, or any. ``n``: the number of the block;
     ``pitch``: how far apart the rows lie whose vectors a block begins at."""
-    rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads = plan
+    rows, bN, parts, one_chunk, reread, by_columns, keep_row, whole_vectors, threads = plan
     pinned = isinstance(N, int) and parts == 1
     held = (pinned or one_chunk) and rows * (N if pinned else bN) <= FEW * threads
     if keep_row and one_chunk:
@@ -337,7 +352,8 @@ def rows_of(X, R, G, B, H, Y, n, N, pitch, eps, centred, plan):
         start = vector_start(row, pitch, X.dtype) if whole_vectors else 0
         normalise_kept(X, R, G, B, H, Y, row, start, part, N, bN, parts, threads, eps, centred)
     elif reread:
-        normalise_in_place(X, R, G, B, H, Y, n * rows, rows, N, eps, centred)
+        width = bN if by_columns else None
+        normalise_in_place(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, width)
     elif pinned:
         normalise(X, R, G, B, H, Y, n * rows, rows, N, eps, centred, held)
     else:
@@ -362,6 +378,7 @@ def rmsnorm(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    by_columns: bool = False,
     keep_row: bool = False,
     whole_vectors: bool = False,
     threads: int = 128,
@@ -371,7 +388,7 @@ def rmsnorm(
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
+    plan = Plan(rows, bN, parts, one_chunk, reread, by_columns, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
         rows_of(X, None, G, None, None, Y, n, N, ldx, eps, False, plan)
     return Y
@@ -389,6 +406,7 @@ def rmsnorm_residual(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    by_columns: bool = False,
     keep_row: bool = False,
     whole_vectors: bool = False,
     threads: int = 128,
@@ -400,7 +418,7 @@ def rmsnorm_residual(
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
-    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
+    plan = Plan(rows, bN, parts, one_chunk, reread, by_columns, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
         rows_of(X, R, G, None, H, Y, n, N, N, eps, False, plan)
     return Y, H
@@ -418,6 +436,7 @@ def layernorm(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    by_columns: bool = False,
     keep_row: bool = False,
     whole_vectors: bool = False,
     threads: int = 128,
@@ -428,7 +447,7 @@ def layernorm(
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
+    plan = Plan(rows, bN, parts, one_chunk, reread, by_columns, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
         rows_of(X, None, G, B, None, Y, n, N, ldx, eps, True, plan)
     return Y
@@ -447,6 +466,7 @@ def layernorm_residual(
     parts: int = 1,
     one_chunk: bool = False,
     reread: bool = False,
+    by_columns: bool = False,
     keep_row: bool = False,
     whole_vectors: bool = False,
     threads: int = 128,
@@ -458,7 +478,7 @@ def layernorm_residual(
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    plan = Plan(rows, bN, parts, one_chunk, reread, keep_row, whole_vectors, threads)
+    plan = Plan(rows, bN, parts, one_chunk, reread, by_columns, keep_row, whole_vectors, threads)
     with grid(M, rows, parts, threads) as n:
         rows_of(X, R, G, B, None, Y, n, N, N, eps, True, plan)
     return Y

@@ -97,6 +97,8 @@ ROWS = [
     Case("norm.py:layernorm", {"M": 3, "N": 37, "ldx": 37}, config={"rows": 2, "bN": 16}),
     Case("norm.py:layernorm_residual", {"M": 4, "N": 21, "ldx": 25}, (), HALF, {"rows": 2, "bN": 16},
          rtol=4e-3),
+    Case("norm.py:layernorm_residual", {"M": 3, "N": 37, "ldx": 40},
+         config={"rows": 2, "bN": 16, "reread": True, "by_columns": True}),
     Case("elementwise.py:scale_add", {"n": 37}, config={"block": 16}),
     Case("elementwise.py:silu_mul", {"M": 3, "N": 21, "ldg": 42, "ldu": 50}, config={"rows": 2, "bN": 16}),
     Case(
