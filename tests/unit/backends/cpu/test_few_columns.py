@@ -12,11 +12,14 @@ from cpu_products import Product
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.register_tile import turns_of
 from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.ir.nodes import walk
 from tilec.ir.text.parser import parse_kernel
-from tilec.targets import parse_target
+from tilec.targets import parse_target, runs_here
 
 ROWS = 3
+#: Rows of tiles that read the second operand where it lies, and that pack it.
+TILES = {"in_place": 24, "packed": 136}
 
 
 @lru_cache(maxsize=1)
@@ -57,3 +60,34 @@ def test_blocks_are_no_wider_than_their_tile(columns: int) -> None:
         stmt for launch in lowered.launches for stmt in walk(launch.body) if isinstance(stmt, MicroGemm)
     )
     assert product.block.cols == min(columns, 128)
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_vectors_and_halves_have_every_column(tile: str) -> None:
+    """Small integers, exact in any order; columns around halves of vectors of 512 bits."""
+    if not runs_here(parse_target("x86-64-v4")):
+        pytest.skip("this machine does not run x86-64-v4")
+    library, numbers = halves(), np.random.default_rng(0)
+    for columns in (1, 8, 9, 16, 17, 24, 25, 32, 40, 41, 57, 64, 65, 89):
+        rows, depth = TILES[tile], 21
+        a, b = (
+            numbers.integers(-8, 9, shape).astype(np.float32) for shape in ((rows, depth), (depth, columns))
+        )
+        c = np.full((rows, columns), np.nan, np.float32)
+        library.run(tile, [a, b, c], {"M": rows, "N": columns, "K": depth})
+        np.testing.assert_array_equal(c, a @ b)
+
+
+@lru_cache(maxsize=1)
+def halves() -> Library:
+    """Tiles of few vectors."""
+    texts = {name: Product(M=rows, bM=rows, bN=64, bK=16).text("product") for name, rows in TILES.items()}
+    return Library(texts, "x86-64-v4")
+
+
+@pytest.mark.parametrize(("columns", "has_halves"), [(64, True), (512, False)])
+def test_tiles_of_few_vectors_have_halves(columns: int, has_halves: bool) -> None:
+    target = parse_target("x86-64-v4")
+    kernel = parse_kernel(Product(M=8, bM=8, bN=columns, bK=16).text("product"))
+    (launch,) = to_tir(lower(kernel, target), target).launches
+    assert ("float32x8" in launch.func.script()) is has_halves

@@ -22,13 +22,19 @@ from tilec.backends.cpu.products.matrix_forms import MATRIX_FORMS
 from tilec.backends.cpu.products.matrix_tile import MatrixTile
 from tilec.backends.cpu.products.register_tile import Memory, RegisterTile
 from tilec.backends.cpu.products.row_offsets import RowOffsets
-from tilec.backends.cpu.products.tir import index, loop, sequence, trips_of
+from tilec.backends.cpu.products.tir import INDEX, index, loop, sequence, trips_of
 from tilec.ir.exprs import int_value
 from tilec.lowering.analysis.regions import static
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+
+#: Bytes of the widest vectors.
+_WIDEST = 64
+#: Vectors of a row of a tile up to which the last one counts for much.
+_FEW_VECTORS = 16
 
 #: What is done for a block of rows or columns, from its first one on.
 _Part: TypeAlias = Callable[["RegisterBlock", "Expr"], tirx.Stmt]
@@ -132,16 +138,13 @@ class _Builder:
         return [bind, *parts]
 
     def _panels(self, block: RegisterBlock, limit: Var, part: _Part) -> list[tirx.Stmt]:
-        """Whole panels; of the last one only the first vector where that holds all of its columns."""
+        """Whole panels; of the last one only the vectors that `_last` takes where these hold all columns."""
         count = tirx.truncdiv(limit, index(block.cols))
         rest, start = limit - count * block.cols, count * block.cols
         parts = [loop(count, lambda j: part(block, j * block.cols))]
         self.whole = False
-        last = part(block, start)
-        if block.vectors > 1:
-            first = part(_narrow(block, block.lanes), start)
-            last = tirx.IfThenElse(rest > block.lanes, last, first)
-        return [*parts, tirx.IfThenElse(rest > 0, last, None)]
+        wider = part(block, start) if block.vectors > 1 else None
+        return [*parts, self._last(block, start, rest, wider, part)]
 
     def _reads_parts(self, block: RegisterBlock) -> bool:
         """Whether the last block may have fewer columns than it computes."""
@@ -154,16 +157,46 @@ class _Builder:
         )
 
     def _parts(self, block: RegisterBlock, limit: Var, part: _Part) -> list[tirx.Stmt]:
-        """Whole blocks; behind them one of the fewest vectors, a power of two, that have all columns."""
+        """Whole blocks; behind them one of the fewest vectors, a power of two, that have all columns, or what
+        `_last` takes."""
         count = tirx.truncdiv(limit, index(block.cols))
         start = count * block.cols
         parts = [loop(count, lambda j: part(block, j * block.cols))]
         self.whole, self.rest = False, limit - start
-        last, width = part(block, start), block.cols
-        while width > block.lanes:
+        wider, width = part(block, start) if block.vectors > 1 else None, block.cols
+        while width > 2 * block.lanes:
             width //= 2
-            last = tirx.IfThenElse(self.rest > width, last, part(_narrow(block, width), start))
-        return [*parts, tirx.IfThenElse(self.rest > 0, last, None)]
+            wider = tirx.IfThenElse(self.rest > width, wider, part(_narrow(block, width), start))
+        return [*parts, self._last(block, start, self.rest, wider, part)]
+
+    def _last(
+        self, block: RegisterBlock, start: Expr, rest: Expr, wider: tirx.Stmt | None, part: _Part
+    ) -> tirx.Stmt:
+        """The last ``rest`` columns: ``wider`` where there is such and they are more than it need not have;
+        else one vector, half of one, or both. Cores that start one multiply-add of 512 bits a cycle start two
+        of 256."""
+        lanes, half = block.lanes, block.lanes // 2
+        one = part(_narrow(block, lanes), start)
+        if not self._has_halves(block):
+            few = one if wider is None else tirx.IfThenElse(rest > lanes, wider, one)
+            return tirx.IfThenElse(rest > 0, few, None)
+        done = tirx.Var("done", INDEX)
+        if self.rest is not None:
+            self.rest = rest - done
+        other = part(_narrow(block, half), start + done)
+        few = sequence(
+            tirx.IfThenElse(rest > half, one, None),
+            tirx.Bind(done, tirx.Select(rest > lanes, index(lanes), index(0))),
+            tirx.IfThenElse(tirx.any(rest <= half, rest > lanes), other, None),
+        )
+        few = few if wider is None else tirx.IfThenElse(rest > lanes + half, wider, few)
+        return tirx.IfThenElse(rest > 0, few, None)
+
+    def _has_halves(self, block: RegisterBlock) -> bool:
+        """Whether the last columns of a block are worth half a vector: of few vectors that is much."""
+        is_widest = block.lanes * element_bytes(self.gemm.computed) == _WIDEST
+        is_few = static(self.gemm.c.extent[-1]) <= _FEW_VECTORS * block.lanes
+        return is_few and is_widest and block.form == "fma"
 
     def _rows(self, block: RegisterBlock, part: _Part) -> tirx.Stmt:
         """``part`` for all blocks of rows, each with its first row: whole ones, then one block of what is
