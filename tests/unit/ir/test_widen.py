@@ -86,6 +86,12 @@ def test_what_may_leave_32_bits_is_done_in_64() -> None:
     assert line.endswith("cast(int32, cast(int64, by * 64 + i) * cast(int64, N) % cast(int64, N)))"), line
 
 
+def test_trips_are_of_the_type_that_counts_them() -> None:
+    (line,) = changed(LOOP, "for k in parallel(min(64, M - by * N)):\n            Z[k] = int64(1)")
+    assert line.startswith("for k in parallel(cast(int32, max(min(int64(64), cast(int64, M) - "), line
+    assert line.endswith(", int64(0)))):")
+
+
 def test_a_choice_is_of_the_type_of_its_sides() -> None:
     far, _ = changed(LOOP, "far = if_then_else(i < p, M * N, 0)\n        Z[i] = cast(int64, far)")
     assert far == "far = if_then_else(i < p, cast(int64, M) * cast(int64, N), int64(0))"

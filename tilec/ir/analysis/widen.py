@@ -195,7 +195,26 @@ class _Widening:
     def _parallel(self, stmt: ir.Parallel) -> Any:
         pairs = zip(stmt.vars, stmt.extents, strict=True)
         made = tuple(self._loop_name(var, self._counter(var, extent)) for var, extent in pairs)
-        return self._rewritten(stmt, {"vars": stmt.vars if _same(made, stmt.vars) else made})
+        trips = tuple(map(self._trips, made, stmt.extents))
+        names = {"vars": stmt.vars if _same(made, stmt.vars) else made}
+        return self._rewritten(
+            stmt, {**names, "extents": stmt.extents if _same(trips, stmt.extents) else trips}
+        )
+
+    def _trips(self, var: Var, extent: int | Expr) -> int | Expr:
+        """An extent, in 32 bits where the variable that counts up to it has these and they hold it; where it
+        may be negative beyond them it becomes 0, which is as many."""
+        if isinstance(extent, int):
+            return extent
+        known = self._extent(extent)
+        if (
+            dtype_of(known.expr) == dtype_of(var)
+            or dtype_of(var) != "int32"
+            or known.range.high > _INT32.high
+        ):
+            return known.expr
+        trips = known.expr if known.range.fits(_INT32) else tirx.max(known.expr, tirx.const(0, "int64"))
+        return _as(trips, "int32")
 
     def _launch(self, stmt: ir.Launch) -> Any:
         before, self.narrow = self.narrow, self.may_refuse and _has_products(stmt)
