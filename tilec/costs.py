@@ -140,7 +140,7 @@ def cheapest(texts: Sequence[str], dims: Mapping[str, int], units: int) -> int:
 
 
 def _marked(value: float, number: int) -> float:
-    """A cost with its number in the last bits, where a library has it."""
-    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    """A cost with its number in the last bits, where a library has it; a zero without a sign."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", value + 0.0))
     (marked,) = struct.unpack("<d", struct.pack("<q", bits & ~_NUMBERS | number))
     return float(marked)

@@ -2,6 +2,7 @@
  * time. */
 #ifndef TILEC_COSTS_H_
 #define TILEC_COSTS_H_
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -11,11 +12,22 @@
 INLINE double cost_min(double a, double b) { return b < a ? b : a; }
 INLINE double cost_max(double a, double b) { return b > a ? b : a; }
 
-/* Rounded up, but for a millionth: tilec/costs.py. Without libm, comparisons or a detour through integers: of
- * less than 2^51, adding 1.5 * 2^52 leaves no bit for a fraction. */
-#define COST_UP         (0.5 - 0x1p-20)
-#define COST_WHOLE      0x1.8p52
-#define COST_CEIL(cost) ((cost) + COST_UP + COST_WHOLE - COST_WHOLE)
+/* Rounded up, but for a millionth: tilec/costs.py. Where `rounds` says that the processor has an instruction
+ * for it, by that one. Else without libm, comparisons or a detour through integers: of less than 2^51, adding
+ * 1.5 * 2^52 leaves no bit for a fraction. The two differ in the sign of zeros, which COST_UNSIGNED drops. */
+#define COST_UP             (0.5 - 0x1p-20)
+#define COST_WHOLE          0x1.8p52
+#define COST_TO_WHOLE(cost) ((cost) + COST_WHOLE - COST_WHOLE)
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_elementwise_roundeven)
+#define COST_ROUNDED(cost) __builtin_elementwise_roundeven(cost)
+#endif
+#endif
+#ifndef COST_ROUNDED
+#define COST_ROUNDED COST_TO_WHOLE
+#endif
+#define COST_CEIL(cost)     (rounds ? COST_ROUNDED((cost) + COST_UP) : COST_TO_WHOLE((cost) + COST_UP))
+#define COST_UNSIGNED(cost) ((cost) + 0.0)
 
 /* Several costs, each to the value that it has alone. Macros, as functions would have to say in which
  * registers a processor without such vectors hands them over. */
@@ -33,7 +45,7 @@ COST_VECTOR(8);
 /* The last bits of a cost give way to the number of its variant, so that the least says whose it is. */
 #define COST_NUMBERS 63
 #define COST_MARKED(count, cost, numbers) \
-  ((cost_##count)(((cost_bits_##count)(cost) & ~(int64_t)COST_NUMBERS) | (numbers)))
+  ((cost_##count)(((cost_bits_##count)COST_UNSIGNED(cost) & ~(int64_t)COST_NUMBERS) | (numbers)))
 
 INLINE int64_t cost_bits(double cost) {
   int64_t bits;
@@ -42,7 +54,7 @@ INLINE int64_t cost_bits(double cost) {
 }
 
 INLINE double cost_marked(double cost, int64_t number) {
-  int64_t bits = (cost_bits(cost) & ~(int64_t)COST_NUMBERS) | number;
+  int64_t bits = (cost_bits(COST_UNSIGNED(cost)) & ~(int64_t)COST_NUMBERS) | number;
   memcpy(&cost, &bits, sizeof(bits));
   return cost;
 }
@@ -58,16 +70,20 @@ INLINE double cost_least_8(const double* of) { return cost_min(cost_least_4(of),
   })
 
 /* The same function for processors with wider vectors: choice.c has their order. */
-#define COST_LEVEL(name, level) \
-  static double name##level(const int64_t* dims, double share, double* out) { return name(dims, share, out); }
+#define COST_LEVEL(name, level, rounds)                                       \
+  static double name##level(const int64_t* dims, double share, double* out) { \
+    return name(dims, share, out, rounds);                                    \
+  }
 #if defined(__x86_64__)
-#define COST_LEVELS(name)                                                                                \
-  COST_LEVEL(name, _narrow)                                                                              \
-  __attribute__((target("avx2"))) COST_LEVEL(name, _wide) __attribute__((target("avx512f"))) COST_LEVEL( \
-      name, _widest) static const costs_fn name##_levels[] = {name##_narrow, name##_wide, name##_widest};
+#define COST_LEVELS(name)                                                                           \
+  COST_LEVEL(name, _narrow, false)                                                                  \
+  __attribute__((target("avx2"))) COST_LEVEL(name, _wide, true)                                     \
+      __attribute__((target("avx512f"))) COST_LEVEL(                                                \
+          name, _widest, true) static const costs_fn name##_levels[] = {name##_narrow, name##_wide, \
+                                                                        name##_widest};
 #else
-#define COST_LEVELS(name)   \
-  COST_LEVEL(name, _narrow) \
+#define COST_LEVELS(name)         \
+  COST_LEVEL(name, _narrow, true) \
   static const costs_fn name##_levels[] = {name##_narrow};
 #endif
 

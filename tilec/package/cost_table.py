@@ -90,7 +90,8 @@ def _source(dims: tuple[str, ...], costs: tuple[str, ...]) -> str:
     end = f"return {_least(writer, marked)};"
     lines = "".join(f"  {line}\n" for line in (*writer.lines, *_put_out(marked), end))
     head = (
-        "INLINE double @(const int64_t* dims, double share, double* out) {\n  (void)dims;\n  (void)share;\n"
+        "INLINE double @(const int64_t* dims, double share, double* out, bool rounds) {\n"
+        "  (void)dims;\n  (void)share;\n  (void)rounds;\n"
     )
     return f"{writer.arrays()}{head}{lines}}}\nCOST_LEVELS(@)\n"
 
