@@ -5,39 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tilec.backends.base import Backend, CodeGenerator
+from tilec.backends.base import CodeGenerator
+from tilec.backends.cuda.gpu import Gpu, gpu_of
 
 if TYPE_CHECKING:
     from tilec.backends.ceilings import Ceilings
     from tilec.backends.cuda.launch import CudaLaunch
     from tilec.backends.limits import Limits
     from tilec.errors import Place
-    from tilec.ir.nodes import Kernel
-    from tilec.lowering.lowered import LoweredKernel
     from tilec.lowering.passes.base import Pass
     from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
     from tilec.package.texts import TextFunctions
-    from tilec.targets import GpuLimits, Target
+    from tilec.targets import Target
 
 #: The target with wgmma, and the roads that bulk copies alone open.
 _HOPPER, _BY_TMA = "sm_90a", ("warp_roles", "tma")
 
 
-class CudaBackend(Backend):
+class CudaBackend(Gpu):
     """One device kernel per launch; one cubin or PTX text per variant, through CUDA C++."""
 
     name = device = "cuda"
     title = "CUDA"
     word = "GPU"
     example = 'cuda = ["sm_90a"]'
-    has_entries = False
     device_type = "kDLCUDA"
     max_tensor_maps = 16  # that the runtime encodes for one call
     runtime = f'enum {{ MAX_TENSOR_MAPS = {max_tensor_maps} }};\n#include "cuda.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
-    identity = "source"
     roads = ("warp_roles", "wgmma", "tensor_cores", "tma", "async_copy", "vectors")
-    emulated = rounds_products = known_rates = True
+    rounds_products = known_rates = True
     listings = ("PTX", "SASS")
     compile_seconds = 1.2
     without_devices = "install NVIDIA's driver where there is a GPU; `tilec verify --emulate` needs none"
@@ -126,19 +123,6 @@ class CudaBackend(Backend):
             return HOPPER_PASSES
         return TMA_PASSES if has_tma(target) else PLAIN_PASSES
 
-    def refuse(self, kernel: Kernel, target: Target) -> None:
-        """What begins with sm_90, and fragments that no thread holds."""
-        from tilec.backends.cuda.without import refuse_large_fragments, refuse_newer
-
-        refuse_newer(kernel, target)
-        refuse_large_fragments(kernel)
-
-    def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
-        """A device function per launch."""
-        from tilec.backends.cuda.emit.entry import lower_kernel
-
-        return lower_kernel(kernel, target)
-
     def generator(self) -> CodeGenerator:
         """NVRTC or nvcc, for the CUDA C++ that TVM writes."""
         from tilec.backends.cuda.codegen import images
@@ -168,10 +152,6 @@ class CudaBackend(Backend):
         from tilec.backends.cuda.codegen.stamp import compiler_stamp
 
         return compiler_stamp()
-
-    def shared_bytes(self, target: Target) -> int | None:
-        """Of a block that opts in."""
-        return gpu_of(target).shared_bytes
 
     def target_with(self, road: str, target: Target) -> str | None:
         """wgmma is of one target alone, TMA of that and all later ones."""
@@ -231,9 +211,3 @@ class CudaBackend(Backend):
     def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
         """A GPU of a capability that the target's code runs on."""
         return "major" in device and gpu_of(target).runs_on(10 * int(device["major"]) + int(device["minor"]))
-
-
-def gpu_of(target: Target) -> GpuLimits:
-    """What a block may have on devices of a CUDA target."""
-    assert target.gpu is not None, f"{target.name} is no CUDA target"
-    return target.gpu

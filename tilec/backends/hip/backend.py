@@ -5,35 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tilec.backends.base import Backend, CodeGenerator
+from tilec.backends.base import CodeGenerator
+from tilec.backends.cuda.gpu import LoadedGpu
 
 if TYPE_CHECKING:
     from tilec.backends.hip.launch import HipLaunch
     from tilec.backends.limits import Limits
     from tilec.errors import Place
-    from tilec.ir.nodes import Kernel
-    from tilec.lowering.lowered import LoweredKernel
     from tilec.lowering.passes.base import Pass
-    from tilec.package.model import KernelRecord, PackageSpec
-    from tilec.package.texts import TextFunctions
     from tilec.targets import Target
 
 
-class HipBackend(Backend):
+class HipBackend(LoadedGpu):
     """One device kernel per launch, by the general road of CUDA; one code object per variant."""
 
     name = device = "hip"
     title = "HIP"
     word = "AMD GPU"
     example = 'hip = ["gfx942"]'
-    has_entries = False
     device_type = "kDLROCM"
     runtime = '#include "hip.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
-    identity = "source"
-    roads = ("tensor_cores", "async_copy", "vectors")
     kinds = ("hip", "rocm")
-    emulated = True
+    image_align = 4096  # pages of their own, as clang's bundles of code objects have them
     without_devices = "install ROCm where there is a GPU; `tilec verify --emulate` needs none"
 
     # ---- facts ----
@@ -50,10 +44,6 @@ class HipBackend(Backend):
 
         return hip_target(name, features, place)
 
-    def may_run(self, code: Target, device: Target) -> bool:
-        """A code object runs on its own processor alone."""
-        return code.name == device.name
-
     # ---- the package ----
 
     def read_launch(self, fields: Mapping[str, Any]) -> HipLaunch:
@@ -63,36 +53,6 @@ class HipBackend(Backend):
 
         return read_launch(HipLaunch, fields)
 
-    def files(self, spec: PackageSpec) -> dict[str, bytes]:
-        """The code objects."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).images(spec).files()
-
-    def sections(self, spec: PackageSpec) -> str:
-        """Section .tilec.hip, each in pages of its own, as clang's bundles of code objects have them."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).images(spec).section(align=4096)
-
-    def declarations(self, spec: PackageSpec) -> str:
-        """The code objects, and places for what HIP makes of each."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).declarations(spec)
-
-    def codes(self, spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
-        """The array ``<prefix>_hip``."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).codes(spec, kernel, prefix)
-
-    def code(self, kernel: KernelRecord, prefix: str, number: int) -> str:
-        """An element of that array."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).code(kernel, prefix, number)
-
     # ---- compiling ----
 
     def passes(self, target: Target) -> tuple[Pass, ...]:
@@ -100,20 +60,6 @@ class HipBackend(Backend):
         from tilec.backends.hip.passes import HIP_PASSES
 
         return HIP_PASSES
-
-    def refuse(self, kernel: Kernel, target: Target) -> None:
-        """Lines, checks, barriers of the grid, what begins with sm_90, and fragments that no thread holds."""
-        from tilec.backends.cuda.without import refuse_large_fragments, refuse_newer, refuse_nvidia_alone
-
-        refuse_nvidia_alone(kernel, self.word)
-        refuse_newer(kernel, target)
-        refuse_large_fragments(kernel)
-
-    def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
-        """A device function per launch."""
-        from tilec.backends.cuda.emit.entry import lower_kernel
-
-        return lower_kernel(kernel, target)
 
     def generator(self) -> CodeGenerator:
         """clang, for the C++ that TVM writes."""
@@ -144,12 +90,6 @@ class HipBackend(Backend):
         from tilec.backends.hip.codegen.compiler import compiler_name
 
         return [compiler_name()]
-
-    def shared_bytes(self, target: Target) -> int | None:
-        """LDS of a block."""
-        from tilec.backends.hip.chips import chip_of
-
-        return chip_of(target).shared_bytes
 
     # ---- devices ----
 

@@ -5,34 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tilec.backends.base import Backend, CodeGenerator
+from tilec.backends.base import CodeGenerator
+from tilec.backends.cuda.gpu import LoadedGpu
 
 if TYPE_CHECKING:
     from tilec.backends.limits import Limits
     from tilec.codegen.image import PersistentLaunch
     from tilec.errors import Place
     from tilec.ir.nodes import Kernel
-    from tilec.lowering.lowered import LoweredKernel
     from tilec.lowering.passes.base import Pass
-    from tilec.package.model import KernelRecord, PackageSpec
-    from tilec.package.texts import TextFunctions
     from tilec.targets import Target
 
 
-class MetalBackend(Backend):
+class MetalBackend(LoadedGpu):
     """One device function per launch, by the general road of CUDA; one source per variant."""
 
     name = device = "metal"
     title = "Metal"
     word = "Apple GPU"
     example = 'metal = ["metal3"]'
-    has_entries = False
     device_type = "kDLMetal"
     runtime = '#include "metal.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source"}
-    identity = "source"
-    roads = ("tensor_cores", "async_copy", "vectors")
-    emulated = True
     without_devices = "copy the package to macOS; `tilec verify --emulate` needs none"
 
     # ---- facts ----
@@ -49,10 +43,6 @@ class MetalBackend(Backend):
 
         return metal_target(name, features, place)
 
-    def may_run(self, code: Target, device: Target) -> bool:
-        """Source of a version is compiled by every device that has it."""
-        return code.name == device.name
-
     # ---- the package ----
 
     def read_launch(self, fields: Mapping[str, Any]) -> PersistentLaunch:
@@ -60,36 +50,6 @@ class MetalBackend(Backend):
         from tilec.codegen.image import PersistentLaunch, read_launch
 
         return read_launch(PersistentLaunch, fields)
-
-    def files(self, spec: PackageSpec) -> dict[str, bytes]:
-        """The sources."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).images(spec).files()
-
-    def sections(self, spec: PackageSpec) -> str:
-        """Section .tilec.metal."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).images(spec).section()
-
-    def declarations(self, spec: PackageSpec) -> str:
-        """The sources, and places for what Metal makes of each."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).declarations(spec)
-
-    def codes(self, spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
-        """The array ``<prefix>_metal``."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).codes(spec, kernel, prefix)
-
-    def code(self, kernel: KernelRecord, prefix: str, number: int) -> str:
-        """An element of that array."""
-        from tilec.package.loaded import LoadedCode
-
-        return LoadedCode(self.name).code(kernel, prefix, number)
 
     # ---- compiling ----
 
@@ -101,19 +61,10 @@ class MetalBackend(Backend):
 
     def refuse(self, kernel: Kernel, target: Target) -> None:
         """Also what Metal has nothing for."""
-        from tilec.backends.cuda.without import refuse_large_fragments, refuse_newer, refuse_nvidia_alone
         from tilec.backends.metal.unfit import refuse_unfit
 
-        refuse_nvidia_alone(kernel, self.word)
-        refuse_newer(kernel, target)
-        refuse_large_fragments(kernel)
+        super().refuse(kernel, target)
         refuse_unfit(kernel)
-
-    def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
-        """A device function per launch."""
-        from tilec.backends.cuda.emit.entry import lower_kernel
-
-        return lower_kernel(kernel, target)
 
     def generator(self) -> CodeGenerator:
         """The writer of Metal's language."""
@@ -131,12 +82,6 @@ class MetalBackend(Backend):
     def source_suffix(self, text: str) -> str:
         """Of Metal's language."""
         return ".metal"
-
-    def shared_bytes(self, target: Target) -> int | None:
-        """Threadgroup memory."""
-        from tilec.backends.metal.devices import SHARED_BYTES
-
-        return SHARED_BYTES
 
     # ---- devices ----
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tvm.ir import PointerType
 
 from tilec.backends.cuda.codegen.text import cuda_text
 from tilec.backends.cuda.device.atomics import SWAP_BYTE, SWAP_BYTE_CODE
+from tilec.backends.cuda.gpu import gpu_of
 from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
 from tilec.codegen.failures import failure
 from tilec.lowering.lowered import output_pointers, overlapping_pointers
@@ -32,15 +34,13 @@ _DEVICE_KERNEL = 2
 def device_source(
     lowered: LoweredKernel,
     target: Target,
-    native: Any,
     symbol_prefix: str,
     above: Callable[[Iterable[str]], str],
 ) -> str:
-    """The C++ of all launches for the TVM target ``native``, without includes; ``above`` as in
-    `cuda_text`."""
-    module = legalized(lowered, target, native, symbol_prefix)
+    """The C++ of all launches, without includes; ``above`` as in `cuda_text`."""
+    module = _legalized(lowered, target, symbol_prefix)
     try:
-        text = cuda_text(module, native, above)
+        text = cuda_text(module, _tvm_target(target), above)
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
     text = _LOWEST.sub("(-2147483647 - 1)", text)
@@ -77,12 +77,33 @@ def _without_restrict(text: str, symbol: str, places: Collection[int]) -> str:
     return re.sub(rf"(\b{re.escape(symbol)}\()([^()]*)(\))", freed, text) if places else text
 
 
-def legalized(lowered: LoweredKernel, target: Target, native: Any, symbol_prefix: str) -> tvm.IRModule:
+def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The TIR that the source is written from, after all passes."""
+    return str(_legalized(lowered, target, symbol_prefix)) + "\n"
+
+
+def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
+    """The functions of all launches as the code generator gets them, in order."""
+    module = _legalized(lowered, target, symbol_prefix)
+    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
+
+
+@lru_cache(maxsize=16)
+def _tvm_target(target: Target) -> Any:
+    """Of a CUDA target its own; of other families one whose code asks for no more than C++ has."""
+    import tvm
+
+    arch = target.name.replace("compute_", "sm_") if gpu_of(target).capability else "sm_80"
+    return tvm.target.Target({"kind": "cuda", "arch": arch})
+
+
+def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
     """The functions of all launches in TIR, after all passes of TVM; launch i is ``<symbol_prefix>_<i>``."""
     import tvm
 
     from tilec.lowering.emission.long_names import with_names_kept
 
+    native = _tvm_target(target)
     functions = {
         f"{symbol_prefix}_{index}": _kernel(launch, f"{symbol_prefix}_{index}", native)
         for index, launch in enumerate(launches_of(lowered))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tilec.backends.cuda.codegen.compilers import Compiled, CudaCompiler, describe, find_compiler
 from tilec.backends.cuda.codegen.cubin import read_cubin
-from tilec.backends.cuda.codegen.device_source import device_source, legalized
+from tilec.backends.cuda.codegen.device_source import device_functions, device_source, tir_text
 from tilec.backends.cuda.codegen.header import header
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
 from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
+from tilec.backends.cuda.gpu import gpu_of
 from tilec.backends.cuda.launch import CudaLaunch, LoweredCudaLaunch, launches_of
 from tilec.backends.cuda.limits import has_tma
 from tilec.codegen.failures import failure
@@ -24,10 +24,12 @@ from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, Kind
 from tilec.ir import options
 from tilec.ir.roads import Road, encode, in_order, multipliers, road_at
-from tilec.targets import GpuLimits, Target
+from tilec.targets import Target
 
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel
+
+__all__ = ["assembly", "compile_kernel", "device_functions", "source", "tir_text"]
 
 #: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
 _FIRST_DRIVER = 12000
@@ -70,18 +72,7 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The CUDA C++ of all launches, without includes."""
-    return device_source(lowered, target, _tvm_target(target), symbol_prefix, header)
-
-
-def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
-    """The TIR that CUDA source is written from, after all passes."""
-    return str(legalized(lowered, target, _tvm_target(target), symbol_prefix)) + "\n"
-
-
-def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
-    """The functions of all launches as the code generator gets them, in order."""
-    module = legalized(lowered, target, _tvm_target(target), symbol_prefix)
-    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
+    return device_source(lowered, target, symbol_prefix, header)
 
 
 def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
@@ -105,7 +96,7 @@ def min_driver(target: Target, compiler: CudaCompiler) -> int:
     """The oldest driver that loads an image: PTX needs one as new as the compiler, a cubin one of its major
     version."""
     major, minor = compiler.version
-    if _gpu(target).is_ptx:
+    if gpu_of(target).is_ptx:
         return max(_FIRST_DRIVER, 1000 * major + 10 * minor)
     return max(_FIRST_DRIVER, 1000 * major)
 
@@ -115,7 +106,7 @@ def min_driver(target: Target, compiler: CudaCompiler) -> int:
 
 def check_limits(lowered: LoweredKernel, target: Target) -> None:
     """CompileError naming number and limit for a launch that no device of ``target`` can run."""
-    gpu = _gpu(target)
+    gpu = gpu_of(target)
     for index, launch in enumerate(lowered.launches):
         threads = launch.threads[0] * launch.threads[1] * launch.threads[2]
         cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
@@ -139,7 +130,7 @@ def _check_waits(lowered: LoweredKernel, target: Target, text: str) -> None:
 
 def _check_shared(lowered: LoweredKernel, target: Target, index: int, shared: int) -> None:
     """Static and dynamic shared memory come out of one pool."""
-    limit = _gpu(target).shared_bytes
+    limit = gpu_of(target).shared_bytes
     if shared > limit:
         raise _too_much(lowered, target, index, _SHARED, shared, limit)
 
@@ -156,13 +147,6 @@ def _too_much(
     )
 
 
-@lru_cache(maxsize=16)
-def _tvm_target(target: Target) -> Any:
-    import tvm
-
-    return tvm.target.Target({"kind": "cuda", "arch": target.name.replace("compute_", "sm_")})
-
-
 def _launch_code(
     lowered: LoweredKernel,
     index: int,
@@ -172,7 +156,7 @@ def _launch_code(
 ) -> LaunchCode:
     launch = launches_of(lowered)[index]
     products = multipliers(launch.roads)
-    if _gpu(target).is_ptx:
+    if gpu_of(target).is_ptx:
         roads = encode(launch.roads)
         gpu = _gpu_launch(launch)
         return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, gpu, roads, products)
@@ -218,8 +202,3 @@ def _notes(launch: LoweredCudaLaunch, report: KernelReport) -> tuple[str, ...]:
     if report.spills is not None:
         return launch.notes
     return (*launch.notes, "the assembler gave no report: whether registers spill is not known")
-
-
-def _gpu(target: Target) -> GpuLimits:
-    assert target.gpu is not None, f"{target.name} is no CUDA target"
-    return target.gpu

@@ -5,10 +5,9 @@ The bytes depend on the function bodies, the target and the compilers alone."""
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.codegen.device_source import device_source, legalized
+from tilec.backends.cuda.codegen.device_source import device_functions, device_source, tir_text
 from tilec.backends.cuda.codegen.images import check_limits
 from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
 from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
@@ -23,6 +22,8 @@ from tilec.ir.roads import encode, in_order, multipliers, road_at
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel
     from tilec.targets import Target
+
+__all__ = ["assembly", "compile_kernel", "device_functions", "source", "tir_text"]
 
 
 def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
@@ -49,31 +50,12 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The C++ of all launches."""
-    return amd_text(device_source(lowered, target, _tvm_target(), symbol_prefix, header))
-
-
-def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
-    """The TIR that the source is written from, after all passes."""
-    return str(legalized(lowered, target, _tvm_target(), symbol_prefix)) + "\n"
-
-
-def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
-    """The functions of all launches as the code generator gets them, in order."""
-    module = legalized(lowered, target, _tvm_target(), symbol_prefix)
-    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
+    return amd_text(device_source(lowered, target, symbol_prefix, header))
 
 
 def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The assembly of all launches."""
     return assembly_text(source(lowered, target, symbol_prefix), target)
-
-
-@lru_cache(maxsize=1)
-def _tvm_target() -> Any:
-    """TVM's generator of CUDA C++, for an architecture whose code asks for no more than C++ has."""
-    import tvm
-
-    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
 
 
 def _launch_code(launch: LoweredCudaLaunch, symbol: str, notes: dict[str, KernelNote]) -> LaunchCode:

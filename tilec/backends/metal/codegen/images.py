@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.codegen.device_source import legalized
+from tilec.backends.cuda.codegen.device_source import device_functions, tir_text
 from tilec.backends.cuda.codegen.images import check_limits
 from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
 from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
@@ -22,6 +21,8 @@ from tilec.ir.roads import encode, multipliers
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel
     from tilec.targets import Target
+
+__all__ = ["compile_kernel", "device_functions", "source", "tir_text"]
 
 
 def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
@@ -56,25 +57,6 @@ def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     ]
     body = "\n".join([helpers.text, *functions])
     return f"{header(body)}\n{body}"
-
-
-def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
-    """The TIR that the source is written from, after all passes."""
-    return str(legalized(lowered, target, _tvm_target(), symbol_prefix)) + "\n"
-
-
-def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
-    """The functions of all launches as the code generator gets them, in order."""
-    module = legalized(lowered, target, _tvm_target(), symbol_prefix)
-    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
-
-
-@lru_cache(maxsize=1)
-def _tvm_target() -> Any:
-    """TVM's passes with the functions that CUDA has, whose meaning the header gives."""
-    import tvm
-
-    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
 
 
 def _launch_code(launch: LoweredCudaLaunch, symbol: str) -> LaunchCode:
