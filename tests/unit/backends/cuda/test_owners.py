@@ -13,7 +13,7 @@ from tvm.ir import Range
 
 import tilec.language as T
 from tilec.backends.cuda.analysis.fragments import coalesced
-from tilec.backends.cuda.analysis.owners import Known, owner
+from tilec.backends.cuda.analysis.owners import Known, in_loop, owner
 from tilec.backends.cuda.nodes import Sync, ThreadLoop
 from tilec.backends.pipeline import lower
 from tilec.ir.layout_algebra import places
@@ -142,7 +142,7 @@ def test_a_thread_may_have_chunks():
 
     def of(*rest):
         access = Access(TILE, (VARS[0], sum(rest, VARS[1] * 8)), False)
-        return owner(access, loop, WARPS, known)
+        return owner(in_loop(access, loop, known), loop, WARPS, known)
 
     assert None is not of() == of(inner) == of(7 - inner, TRIP * 1024) == of(tirx.const(3, "int32"))
     assert of(inner * 2) is None

@@ -12,7 +12,7 @@ from agree import agree, elaborated
 from tvm import tirx
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.owners import Each, Known, owner
+from tilec.backends.cuda.analysis.owners import Each, Known, Owner, in_loop, owner
 from tilec.backends.cuda.analysis.thread_digits import ThreadDigits
 from tilec.backends.cuda.nodes import Sync
 from tilec.backends.pipeline import lower
@@ -49,6 +49,12 @@ def each(*indices: Any) -> Each:
     return found
 
 
+def owner_of(place: tuple[Any, Any], among: Each) -> Owner | None:
+    """The thread of ``among`` that has the element at a place, which it stores."""
+    item = in_loop(Access(TILE, place, True), among, Known())
+    return owner(item, among, THREADS // 32, Known())
+
+
 def elements(indices: Sequence[Any]) -> dict[tuple[int, ...], int]:
     """Element to the last thread that stores it."""
     row, column = (eval(str(index), {"tx": np.arange(THREADS)}) for index in indices)
@@ -59,7 +65,7 @@ def elements(indices: Sequence[Any]) -> dict[tuple[int, ...], int]:
 def test_equal_owners_are_one_thread(first, second):
     one, two = PLACES[first], PLACES[second]
     among = each(*one, *two)
-    found = [owner(Access(TILE, place, True), among, THREADS // 32, Known()) for place in (one, two)]
+    found = [owner_of(place, among) for place in (one, two)]
     if found[0] is None or found[0] != found[1]:
         return
     left, right = elements(one), elements(two)
@@ -69,14 +75,14 @@ def test_equal_owners_are_one_thread(first, second):
 def test_a_number_and_its_digits_have_the_same_owner():
     among = each(TX // 16, TX % 16)
     places = (PLACES[4], PLACES[5])
-    whole, digits = (owner(Access(TILE, at, True), among, THREADS // 32, Known()) for at in places)
+    whole, digits = (owner_of(at, among) for at in places)
     assert whole is not None
     assert whole == digits
 
 
 def test_elements_of_several_threads_have_no_owner():
     among = each(TX // 32, TX % 32 // 4)
-    assert owner(Access(TILE, PLACES[8], True), among, THREADS // 32, Known()) is None
+    assert owner_of(PLACES[8], among) is None
 
 
 def test_digits_are_where_quotients_and_remainders_cut():

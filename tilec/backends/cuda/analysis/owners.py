@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -131,14 +131,20 @@ def _layout(extents: Iterable[int]) -> Layout | None:
     return Layout(tuple(digits))
 
 
-def owner(item: Access, loop: ThreadLoop | Each, warps: int, known: Known) -> Owner | None:
-    """Who has the element that an access in ``loop`` names; None where that is not one thread by a rule that
-    another loop could share. Of threads that have an iteration together one alone writes (`over_layout`)."""
-    indices = [spelled(index, known.names) for index in item.indices]
+def in_loop(item: Access, loop: ThreadLoop | Each, known: Known) -> Access:
+    """An access by the variables of ``loop``, as `owner` and `reach` read it."""
+    indices = tuple(spelled(index, known.names) for index in item.indices)
     if isinstance(loop, Each):
-        indices = [loop.digits.spell(index) for index in indices]
-    found = _owner(indices, item, loop, warps, known)
-    flat = _flat(indices, item) if found is None else None
+        indices = tuple(loop.digits.spell(index) for index in indices)
+    return replace(item, indices=indices)
+
+
+def owner(item: Access, loop: ThreadLoop | Each, warps: int, known: Known) -> Owner | None:
+    """Who has the element that an access names, which is as `in_loop` spells it; None where that is not one
+    thread by a rule that another loop could share. Of threads that have an iteration together one alone
+    writes (`over_layout`)."""
+    found = _owner(item.indices, item, loop, warps, known)
+    flat = _flat(item.indices, item) if found is None else None
     return found if flat is None else _owner([flat], item, loop, warps, known)
 
 

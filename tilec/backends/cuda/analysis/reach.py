@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from tvm import tirx
 from tvm.ir import Range
 
-from tilec.backends.cuda.analysis.owners import Each, Known, spelled
+from tilec.backends.cuda.analysis.owners import Each
 
 if TYPE_CHECKING:
+    from tilec.backends.cuda.analysis.owners import Known
     from tilec.backends.cuda.nodes import ThreadLoop
     from tilec.lowering.analysis.accesses import Access
 
@@ -25,17 +26,14 @@ Box: TypeAlias = "tuple[Ends, ...]"
 
 
 def reach(item: Access, loop: ThreadLoop | Each, known: Known, span: tuple[int, int] | None = None) -> Box:
-    """The box of what an access in ``loop`` names over all iterations; of threads one by one over those of a
-    group, if ``span`` says the first of them and how many they are."""
+    """The box of what an access names over all iterations of ``loop``, as `in_loop` spells it; of threads one
+    by one over those of a group, if ``span`` says the first of them and how many they are."""
     numbers = _of_group(loop, span) if isinstance(loop, Each) and span else list(map(range, loop.extents))
     ranges = {
         var: Range(*(tirx.const(end, var.ty.dtype) for end in (values.start, values.stop)))
         for var, values in zip(loop.vars, numbers, strict=True)
     }
-    indices = [spelled(index, known.names) for index in item.indices]
-    if isinstance(loop, Each):
-        indices = [loop.digits.spell(index) for index in indices]
-    return tuple(known.bound(index, ranges) for index in indices)
+    return tuple(known.bound(index, ranges) for index in item.indices)
 
 
 def _of_group(each: Each, span: tuple[int, int]) -> list[range]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.owners import Each, Known, Owner, owner
+from tilec.backends.cuda.analysis.owners import Each, Known, Owner, in_loop, owner
 from tilec.backends.cuda.analysis.reach import Box, are_apart, reach, widened
 from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.analysis.turns import Turn
@@ -66,8 +66,9 @@ class Owners:
         if among is None:
             return Use(item.buffer, turn=self._turn(item.indices))
         warps = self.warps if isinstance(among, ThreadLoop) else among.warps
-        found = owner(item, among, warps, self.known)
-        box = reach(item, among, self.known, self.span)
+        named = in_loop(item, among, self.known)
+        found = owner(named, among, warps, self.known)
+        box = reach(named, among, self.known, self.span)
         return Use(item.buffer, None if found is None else (self.span, found), self._turn(item.indices), box)
 
     def part(self, region: Region) -> Use:
