@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -45,17 +45,27 @@ def manifest_error(document: Document, error: ValidationError) -> ManifestError:
     """The first problem of the file as an error; further ones are named in its ``why``."""
     ranked = sorted(error.errors(), key=lambda one: _rank(document, one))
     first = _describe(document, ranked[0])
-    others = [
-        text
-        for one in ranked[1:]
-        if (text := format_path(_key_path(one))) != format_path(_key_path(ranked[0]))
-    ]
-    if others:
-        names = list(dict.fromkeys(others))
-        are = "more key is" if len(names) == 1 else "more keys are"
-        more = f"{len(names)} {are} wrong: {', '.join(names)}"
+    more = _more(ranked)
+    if more:
         first.why = f"{first.why}; {more}" if first.why else more
     return first
+
+
+def _more(ranked: Sequence[ErrorDetails]) -> str:
+    """The keys of all problems but the first one's, by what is the matter with them."""
+    told: set[str] = {format_path(_key_path(ranked[0]))}
+    found: dict[str, list[str]] = {"wrong": [], "missing": []}
+    for one in ranked[1:]:
+        name = format_path(_key_path(one))
+        if name not in told:
+            found["missing" if one["type"] == "missing" else "wrong"].append(name)
+        told.add(name)
+    return "; ".join(_counted(names, what) for what, names in found.items() if names)
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    are = "more key is" if len(names) == 1 else "more keys are"
+    return f"{len(names)} {are} {what}: {', '.join(names)}"
 
 
 def _rank(document: Document, one: ErrorDetails) -> tuple[bool, bool, int]:

@@ -307,6 +307,14 @@ CASES = [
         id="one-more-key",
     ),
     pytest.param(
+        KERNEL.replace("source", "sourc") + "rtol = 'x'",
+        3,
+        "kernel[0].sourc",
+        "1 more key is wrong: kernel[0].rtol; 1 more key is missing: kernel[0].source",
+        'did you mean "source"?',
+        id="more-keys-of-both-kinds",
+    ),
+    pytest.param(
         KERNEL
         + "[[kernel.override]]\ntargets = ['cpu']\nconfig = { a = 1 }\n"
         + "[[kernel.override]]\ntargets = ['cpu']\nconfig = { a = 2 }",
