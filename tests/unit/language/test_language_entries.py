@@ -120,6 +120,16 @@ def test_relative_imports_are_of_modules(tmp_path):
     assert ".py" not in error.remedy
 
 
+@pytest.mark.parametrize("wanted", ["from circle_two import SIZE", "import circle_two; circle_two.SIZE"])
+def test_files_that_import_each_other(tmp_path, wanted):
+    (tmp_path / "circle_one.py").write_text(wanted)
+    (tmp_path / "circle_two.py").write_text("from circle_one import k\nSIZE = 4")
+    with pytest.raises(SourceError, match="circular import") as caught:
+        load_entry("circle_one.py:k", tmp_path)
+    assert caught.value.place == Place(str(tmp_path / "circle_one.py"), 1)
+    assert caught.value.remedy == "the files import each other: move what both need to a third one"
+
+
 def test_names_that_do_not_exist(tmp_path):
     assert "did you mean k" in raised(tmp_path, GOOD, "kk").remedy
     assert "did you mean kernel" in raised(tmp_path, GOOD, "Group.kernels").remedy

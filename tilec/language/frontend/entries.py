@@ -116,6 +116,8 @@ def _importing(base: Path, where: str) -> Iterator[None]:
 
 def _remedy(error: BaseException, where: str) -> str:
     """What to do about an error of module-level code. A file that is named as a file is of no package."""
+    if "circular import" in str(error):
+        return "the files import each other: move what both need to a third one"
     if isinstance(error, ImportError) and "no known parent package" in str(error):
         return f'name it as a module, source = "{where.removesuffix(".py").replace("/", ".")}:..."'
     return "correct it, or move it under `if __name__ == '__main__':`"
