@@ -309,3 +309,42 @@ def test_lanes_that_share_a_sum_wrap_around(dtype):
     x = np.where(np.arange(32) < 31, step, 0).astype(dtype)
     sums = np.cumsum(x, dtype=dtype)
     agree(main, x, expected=[np.full(3, sums[-1]), sums[-1:], sums])
+
+
+def test_negative_typed_constants_beside_unsigned_integers_wrap_around():
+    """As signed values do that are no constants, and as an absolute value of a constant is one."""
+
+    @T.prim_func
+    def main(X: T.Tensor((8,), "uint16"), S: T.Tensor((8,), "int16"), Y: T.Tensor((6, 8), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                Y[0, i] = T.cast(X[i] & T.int16(-32768), "int32")
+                Y[1, i] = T.cast(X[i] & S[i], "int32")
+                Y[2, i] = T.cast(X[i] < T.int16(-1), "int32")
+                Y[3, i] = T.cast(X[i] + T.int8(-3), "int32")
+                Y[4, i] = T.cast(T.int16(-5) % X[i], "int32")
+                Y[5, i] = T.cast(T.abs(T.abs(T.int64(-3))), "int32")
+
+    x = np.array([1, 2, 40000, 65535, 32768, 7, 9, 3], np.uint16)
+    s = np.repeat(np.array([-32768, -1], np.int16), 4)
+    few = np.broadcast_to(np.int32(3), 8)
+    rows = [x & 32768, x & s.view(np.uint16), x < 65535, x + np.uint16(65533), np.uint16(65531) % x, few]
+    agree(main, x, s, expected=np.stack([row.astype(np.int32) for row in rows]))
+
+
+def test_numbers_beyond_a_small_type_are_no_literals_of_it():
+    """What the first iteration casts is 16384, which int8 does not have."""
+
+    @T.prim_func
+    def main(n: T.int32, Y: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                if T.cast(n, "uint16") != T.uint16(0):
+                    top = T.cast(T.int16(16384) - T.cast(i, "int32"), "uint8")
+                    Y[i] = T.cast(T.truncdiv(top, (T.cast(n, "uint8") & T.uint8(15)) + T.uint8(1)), "int32")
+                else:
+                    Y[i] = T.cast(T.cast(16384 - i, "int8"), "int32")
+
+    top = (16384 - np.arange(8)).astype(np.uint8)
+    agree(main, 3, expected=(top // 4).astype(np.int32))
+    agree(main, 65536, expected=top.astype(np.int8).astype(np.int32))

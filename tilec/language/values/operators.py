@@ -112,11 +112,9 @@ def absolute(value: Any) -> Any:
     if row.kind in ("uint", "bool"):
         return value
     number = int_value(value.expr) if row.is_integer else None
-    return (
-        Value(tirx.abs(value.expr))
-        if number is None
-        else constant(wrap_number(abs(number), row), value.dtype)
-    )
+    if number is not None:
+        return Value(constant(wrap_number(abs(number), row), value.dtype))
+    return Value(tirx.abs(value.expr))
 
 
 def negative(value: Any) -> Any:
@@ -200,7 +198,7 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
         return _expression(_OF_TRUTHS[symbol], left, right)
     if _meets_small_float(left, right):
         return _small_float(symbol, left, right)
-    symbol, left, right = _without_sign(symbol, left, right)
+    symbol, left, right = _without_sign(symbol, *_alike_unsigned(left, right))
     few = _of_few_bits(symbol, left, right)
     if few is not None:
         return few
@@ -224,6 +222,24 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
             remedy="add up in a T.alloc_var in a T.serial or T.unroll loop, or give parts of it names",
         )
     return made
+
+
+def _alike_unsigned(left: Any, right: Any) -> tuple[Any, Any]:
+    """Operands of which a negative typed constant beside an unsigned integer that is no narrower has wrapped
+    around to that type, as a value that is no constant does: TVM has no such number."""
+    if not (isinstance(left, Value) and isinstance(right, Value)):
+        return left, right
+    return _as_unsigned(left, right), _as_unsigned(right, left)
+
+
+def _as_unsigned(value: Value, other: Value) -> Value:
+    from tilec.ir.exprs import int_value
+
+    row, own = other.dtype.row, value.dtype.row
+    if row.kind != "uint" or own.kind != "int" or own.bits > row.bits:
+        return value
+    number = int_value(value.expr)
+    return value if number is None or number >= 0 else Value(constant(wrap_number(number, row), other.dtype))
 
 
 def _without_sign(symbol: str, left: Any, right: Any) -> tuple[str, Any, Any]:

@@ -1,12 +1,13 @@
 """Comparisons, differences, products with zero and bits of floats, comparisons, differences and casts to
-unsigned integers, shifts to the left: kept from TVM's simplifier, whose rules are those of whole numbers.
+unsigned or small integers, shifts to the left: kept from TVM's simplifier, whose rules are those of whole
+numbers.
 
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
     0 * x, 0 / x      is not    0         where x is infinite, or 0; nor where 0 is an integer's
     reinterpret(0)    is not    a pointer to nothing
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
-    uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number
+    uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number, nor of int8(16384)
     max(x, 7) << 30   is not    7 << 30 where 7 is the greatest x: nor of that, where it leaves the type
 
 Passes that flatten indices assume conditions of branches, and take the 5 of ``x + 5 < y`` to the other side.
@@ -95,8 +96,8 @@ def _hidden_bits(call: Call) -> Expr:
 
 def _hidden_cast(cast: tirx.Cast) -> Expr:
     """Of indices: what memory holds is no number that the simplifier knows."""
-    signed = dtype_of(cast.value).startswith("int") and dtype_of(cast).startswith("uint")
-    if not signed or next(loads(cast.value), None) is not None:
+    small = dtype_of(cast).startswith(("uint", "int8", "int16"))
+    if not (small and dtype_of(cast.value).startswith("int")) or next(loads(cast.value), None) is not None:
         return cast
     return tirx.call_pure_extern(dtype_of(cast), _CAST, cast.value)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
+from tvm.ir import PrimType
 
 from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.analysis.ranges import BEYOND_TYPE
@@ -57,7 +58,7 @@ def _keep_names(dear: Callable[[Expr], bool]) -> Any:
         names = LongNames()
 
         def bind(stmt: tirx.Bind) -> tirx.Stmt:
-            if next(loads(stmt.value), None) is not None:
+            if not isinstance(stmt.value.ty, PrimType) or next(loads(stmt.value), None) is not None:
                 return stmt
             return _kept(stmt) if names.has(stmt.var, stmt.value) or dear(stmt.value) else stmt
 
