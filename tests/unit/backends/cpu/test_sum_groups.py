@@ -192,9 +192,16 @@ def test_results_are_those_of_converted_weights(
     step is half empty, and sums that begin at something."""
     kernels = {str(at): text(form, rows, 64, wide, first="0.5") for at, form in enumerate(forms)}
     library = Library(kernels, target)
-    rng, (m, n, k) = np.random.default_rng(0), (5, 37, 4096 + 96)
+    check_forms(library, forms, (5, 37, 4096 + 96), 64, wide, first=0.5)
+
+
+def check_forms(
+    library: Library, forms: tuple[str, ...], sizes: tuple[int, int, int], group: int, wide: str, first: float
+) -> None:
+    """Results of kernel "0" of the first form, and so on, are those of its weights in float64."""
+    rng, (m, n, k) = np.random.default_rng(0), sizes
     a = rng.integers(-4, 5, (m, k)).astype(numpy_type(wide))
-    scales = (2.0 ** rng.integers(-3, 3, (n, (k + 31) // 32))).astype(np.float16)
+    scales = (2.0 ** rng.integers(-3, 3, (n, k // 32))).astype(np.float16)
     zeros = rng.integers(0, 16, scales.shape).astype(np.uint8)
     y = np.zeros((16, 64), a.dtype)
     for at, form in enumerate(forms):
@@ -203,7 +210,7 @@ def test_results_are_those_of_converted_weights(
         w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
         c = np.full((m, n), np.nan, np.float32)
         library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
-        expected = a.astype(np.float64) @ weights(form, w, scales, zeros, 64).T + 0.5
+        expected = a.astype(np.float64) @ weights(form, w, scales, zeros, group).T + first
         np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
 
 
@@ -224,18 +231,7 @@ def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tupl
     assert all("word = " in _summed(each) for each in kernels.values())
     assert not any("word = " in _summed(each) for each in plain.values())
     library = Library(kernels, target)
-    rng, (m, n, k) = np.random.default_rng(0), (5, 19, 4096 + 256)
-    a = rng.integers(-4, 5, (m, k)).astype(np.float16)
-    scales = (2.0 ** rng.integers(-3, 3, (n, k // 32))).astype(np.float16)
-    zeros, y = rng.integers(0, 16, scales.shape).astype(np.uint8), np.zeros((16, 64), a.dtype)
-    for at, form in enumerate(forms):
-        stored, each, _ = FORMS[form]
-        limits = np.iinfo(stored)
-        w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
-        c = np.full((m, n), np.nan, np.float32)
-        library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
-        expected = a.astype(np.float64) @ weights(form, w, scales, zeros, group).T
-        np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
+    check_forms(library, forms, (5, 19, 4096 + 256), group, "float16", first=0.0)
 
 
 @pytest.mark.parametrize(

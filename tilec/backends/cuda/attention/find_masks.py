@@ -12,7 +12,7 @@ nothing test these alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, Launch
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
+
+
+#: The column from which on a condition fails, and the one up to which it does; None where there is none.
+Bounds: TypeAlias = "tuple[Expr | None, Expr | None]"
 
 
 class FindMasks(Pass):
@@ -90,13 +94,12 @@ def _masked(
     """The mask that puts ``other`` where ``holds`` fails, and it behind a loop that stores ``kept``, or alone
     where that is what is there."""
     column, columns = loop.vars[1], int_value(loop.extents[1]) or 0
-    parts = conditions(holds)
-    own = [part for part in parts if _bounds_of(part, column, columns) is not None]
-    others = [part for part in parts if _bounds_of(part, column, columns) is None]
-    bounds = _bounds(own, column, columns)
+    found = [(part, _bounds_of(part, column, columns)) for part in conditions(holds)]
+    own = [part for part, bounds in found if bounds is not None]
+    others = [part for part, bounds in found if bounds is None]
     read = [load.source for part in own for load in loads(part)]
     if (
-        bounds is None
+        not any(uses(part, (column,)) for part in own)
         or store.buffer in read
         or uses(other, loop.vars)
         or not _may_be_read(kept, loop, facts)
@@ -104,7 +107,8 @@ def _masked(
         return None
     if others:
         kept = tirx.if_then_else(all_of(others), kept, other)
-    names = zip(("limit", "begin"), bounds, strict=True)
+    limit, begin = _joint([bounds for _, bounds in found if bounds is not None], columns)
+    names = zip(("limit", "begin"), (limit, begin), strict=True)
     binds = tuple(Bind(tirx.Var(name, dtype_of(at)), at) for name, at in names if at is not None)
     mask = RowMask(whole_tile(store.buffer), loop.vars[0], binds, other, loc=loop.loc)
     if _is_own(kept, store):
@@ -131,18 +135,13 @@ def _is_own(value: Expr, store: Store) -> bool:
     return own and same_all(tuple(value.indices), store.indices)
 
 
-def _bounds(parts: Sequence[Expr], column: Var, columns: int) -> tuple[Expr, Expr | None] | None:
-    """The first column for which one of the conditions fails from there on, and the one up to which one does,
-    None where they hold from the first one on. None where that is open, or the same for all columns."""
+def _joint(bounds: Sequence[Bounds], columns: int) -> tuple[Expr, Expr | None]:
+    """The first column for which one of several conditions fails from there on, and the one up to which one
+    does, None where they hold from the first one on."""
     limit: Expr | None = None
     begin: Expr | None = None
-    if not parts:
-        return None
-    for part in parts:
-        found = _bounds_of(part, column, columns)
-        if found is None or not any(uses(each, (column,)) for each in parts):
-            return None
-        limit, begin = _joined(tirx.Min, limit, found[0]), _joined(tirx.Max, begin, found[1])
+    for end, start in bounds:
+        limit, begin = _joined(tirx.Min, limit, end), _joined(tirx.Max, begin, start)
     return (tirx.const(columns, dtype_of(begin)) if limit is None else limit), begin
 
 
@@ -152,8 +151,8 @@ def _joined(kind: Callable[[Expr, Expr], Expr], one: Expr | None, other: Expr | 
     return kind(one, other)
 
 
-def _bounds_of(cond: Expr, column: Var, columns: int) -> tuple[Expr | None, Expr | None] | None:
-    """As above, of one comparison; where rows alone tell, all columns or none."""
+def _bounds_of(cond: Expr, column: Var, columns: int) -> Bounds | None:
+    """The bounds of one comparison; where rows alone tell, all columns or none. None where that is open."""
     room = gap(cond)
     if room is None:
         return None
