@@ -55,6 +55,50 @@ def biased(B, H, S, D, bM=128, bN=64, num_stages=2, threads=256, dtype="bfloat16
 
 
 @tilec.jit(out_idx=[-1], pass_configs=FAST)
+def kept_documents(B, H, S, D, bM=128, bN=64, num_stages=2, threads=256, dtype="bfloat16"):
+    """softmax(Q K^T / sqrt(D)) V of keys that are kept and in the document of the query."""
+    scale = (1.0 / D) ** 0.5 * LOG2_E
+    shape = [B, H, S, D]
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(shape, dtype),
+        V: T.Tensor(shape, dtype),
+        documents: T.Tensor([B, S], "int32"),
+        keep: T.Tensor([B, S], "uint8"),
+        O: T.Tensor(shape, dtype),
+    ):
+        with T.Kernel(T.ceildiv(S, bM), H, B, threads=threads) as (bx, by, bz):
+            Qs, Os = T.alloc_shared([bM, D], dtype), T.alloc_shared([bM, D], dtype)
+            Ks, Vs = T.alloc_shared([bN, D], dtype), T.alloc_shared([bN, D], dtype)
+            acc_s, P = T.alloc_fragment([bM, bN], "float32"), T.alloc_fragment([bM, bN], dtype)
+            acc_o = T.alloc_fragment([bM, D], "float32")
+            top, old, corr, part, total = vectors(bM)
+            T.copy(Q[bz, by, bx * bM : (bx + 1) * bM, :], Qs)
+            T.clear(acc_o)
+            T.clear(total)
+            T.fill(top, -(2.0**30))
+            for k in T.Pipelined(T.ceildiv(S, bN), num_stages=num_stages):
+                T.copy(K[bz, by, k * bN : (k + 1) * bN, :], Ks)
+                T.gemm(Qs, Ks, acc_s, transpose_B=True, clear_accum=True, policy=FULL_ROW)
+                for i, j in T.Parallel(bM, bN):
+                    kept = (keep[bz, k * bN + j] != 0) & (
+                        documents[bz, bx * bM + i] == documents[bz, k * bN + j]
+                    )
+                    acc_s[i, j] = T.if_then_else(kept & (k * bN + j < S), acc_s[i, j], -T.infinity("float32"))
+                weigh(acc_s, P, acc_o, top, old, corr, part, total, scale, bM, bN, D)
+                T.copy(V[bz, by, k * bN : (k + 1) * bN, :], Vs)
+                T.gemm(P, Vs, acc_o, policy=FULL_ROW)
+            for i, d in T.Parallel(bM, D):
+                acc_o[i, d] /= total[i]
+            T.copy(acc_o, Os)
+            T.copy(Os, O[bz, by, bx * bM : (bx + 1) * bM, :])
+
+    return main
+
+
+@tilec.jit(out_idx=[-1], pass_configs=FAST)
 def capped_window(
     B, H, S, D, window=128, cap=30.0, bM=128, bN=64, num_stages=2, threads=256, dtype="bfloat16"
 ):
@@ -167,6 +211,21 @@ def _weighed(Q, K, V, logits):
 
 def biased_reference(Q, K, V, Bias):
     return _weighed(Q, K, V, lambda raw, b, h: raw + wide(Bias[h]))
+
+
+def kept_documents_inputs(dims, rng):
+    """Three documents one behind the other; of the keys of some tiles one is left out."""
+    B, H, S, D = (dims[name] for name in ("B", "H", "S", "D"))
+    qkv = [rng.standard_normal((B, H, S, D)) for _ in range(3)]
+    documents = np.repeat(np.arange(3), (S // 2, S // 4, S))[:S]
+    keep = np.ones((B, S), np.uint8)
+    keep[:, [5, S - 3]] = 0
+    return [*qkv, np.stack([documents] * B).astype(np.int32), keep]
+
+
+def kept_documents_reference(Q, K, V, documents, keep):
+    seen = (documents[:, :, None] == documents[:, None, :]) & (keep[:, None, :] != 0)
+    return _weighed(Q, K, V, lambda raw, b, h: np.where(seen[b], raw, -np.inf))
 
 
 def capped_window_reference(Q, K, V, window=128, cap=30.0):

@@ -31,7 +31,7 @@ ATTENTION = {
     "S": 136, "Sq": 72, "Sk": 128, "rows": 128, "pages": 16, "longest": 9,
     "paged_of_64": {"longest": 3}, "paged_of_256": {"longest": 2},
     "rows_gathered": {"Sk": 400, "rows": 384, "blocks": 1},
-    "masked_blocks": {"S": 384, "blocks": 3}, "mask_copied": {"seq_len": 384},
+    "kept_documents": {"S": 424}, "masked_blocks": {"S": 384, "blocks": 3}, "mask_copied": {"seq_len": 384},
     "fp8_values_transposed": {"S": 256},
     "whole_bwd_d64": {"S": 128}, "whole_bwd_d128": {"S": 256},
     "grouped_bwd": {"S": 128, "H": 2},

@@ -14,6 +14,7 @@ import tilec.backends.cuda.attention.emit_products
 import tilec.backends.cuda.attention.emit_rings
 import tilec.backends.cuda.attention.emit_store
 import tilec.backends.cuda.attention.emit_turns
+import tilec.backends.cuda.attention.emit_votes
 import tilec.backends.cuda.attention.emit_words  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.attention.context import AttentionContext

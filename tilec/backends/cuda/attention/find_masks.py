@@ -73,7 +73,7 @@ def _parted(stmt: Stmt, facts: Facts) -> Block:
     """What a loop over a whole fragment computes, and the mask behind it; any other statement as it is."""
     if not isinstance(stmt, ThreadLoop) or len(stmt.vars) != 2:
         return (stmt,)
-    store = _only_store(stmt.body)
+    store = only_store(stmt.body)
     if store is None or not same_all(store.indices, stmt.vars):
         return (stmt,)
     value = inlined(store.value, values_of(stmt.body))
@@ -111,7 +111,7 @@ def _masked(
     names = zip(("limit", "begin"), (limit, begin), strict=True)
     binds = tuple(Bind(tirx.Var(name, dtype_of(at)), at) for name, at in names if at is not None)
     mask = RowMask(whole_tile(store.buffer), loop.vars[0], binds, other, loc=loop.loc)
-    if _is_own(kept, store):
+    if is_own(kept, store):
         return mask, (mask,)
     return mask, (replace(loop, body=(replace(store, value=kept),)), mask)
 
@@ -123,14 +123,15 @@ def _may_be_read(value: Expr, loop: ThreadLoop, facts: Facts) -> bool:
     return all(not uses(load, loop.vars) and exists(load, facts) for load in read)
 
 
-def _only_store(body: Block) -> Store | None:
+def only_store(body: Block) -> Store | None:
     """The one store of a block that otherwise binds names."""
     *names, last = body
     plain = isinstance(last, Store) and all(isinstance(stmt, Bind) for stmt in names)
     return last if plain else None  # type: ignore[return-value]
 
 
-def _is_own(value: Expr, store: Store) -> bool:
+def is_own(value: Expr, store: Store) -> bool:
+    """Whether a value is the element that a store replaces."""
     own = isinstance(value, TensorLoad) and value.source.same_as(store.buffer)
     return own and same_all(tuple(value.indices), store.indices)
 

@@ -184,6 +184,22 @@ class RowMask(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Vote(Stmt):
+    """``flag`` of one element becomes other than 0 where what ``body`` binds is true for a value of ``var``
+    below ``extent``. The lanes of a warp share the values, and all learn it."""
+
+    flag: Writes[Buffer]
+    var: Defines[Var]
+    extent: int
+    body: tuple[Bind]
+
+    @property
+    def tested(self) -> Expr:
+        """The condition."""
+        return self.body[0].value
+
+
+@dataclass(frozen=True, eq=False)
 class BoxStore(Stmt):
     """A fragment of 16-bit elements goes to the box of the map's buffer at ``start``, through staging memory
     ``staging`` (all warpgroups' rows below each other), which may be the tile of a ring: the stage at hand.

@@ -53,7 +53,7 @@ class _Early:
         """A block whose loops find what they read of shared tiles."""
         made: list[Stmt] = []
         for stmt in block:
-            at = _behind_products(made)
+            at = behind_products(made)
             parts = _Parts(stmt, made[at:]) if at and isinstance(stmt, ThreadLoop) else None
             fragment = None if parts is None else self._fragment(parts, made[at:])
             if parts is not None and fragment is not None:
@@ -80,7 +80,7 @@ class _Early:
         return fragment
 
 
-def _behind_products(made: list[Stmt]) -> int:
+def behind_products(made: list[Stmt]) -> int:
     """The position behind the last products that are issued; 0 where there are none."""
     return next((i + 1 for i in reversed(range(len(made))) if isinstance(made[i], (AsyncProduct, Turn))), 0)
 

@@ -16,6 +16,7 @@ from tilec.backends.cuda.attention.place_waits import PlaceWaits
 from tilec.backends.cuda.attention.plan_rings import PlanTileRings
 from tilec.backends.cuda.attention.read_beside import ReadBeside
 from tilec.backends.cuda.attention.split_masks import SplitMasks
+from tilec.backends.cuda.attention.vote_on_masks import VoteOnMasks
 from tilec.backends.cuda.general.join_second_operands import joined
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
@@ -39,6 +40,7 @@ class Attention(Strategy):
         DeferSums(),
         OverlapProducts(),
         SplitMasks(),
+        VoteOnMasks(),
         ReadBeside(),
         PlanTileRings(),
         PlaceWaits(),
