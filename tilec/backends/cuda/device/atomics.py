@@ -35,7 +35,8 @@ __device__ __forceinline__ {value} {name}(void* at, {value} value) {{
     before = held;
     {value} old = {decode};
     {value} made = {combine};
-    held = {swap}(cell, before, {encode});
+    {bits} next = {encode};
+    {settled}held = {swap}(cell, before, next);
   }} while (held != before);
 {behind}  return {decode};
 }}
@@ -74,6 +75,8 @@ __device__ __forceinline__ unsigned short tilec_swap_byte(void* at, unsigned sho
   }
 }
 """
+#: A relaxed update that changes nothing needs no swap: most maxima and minima are of this kind.
+_SETTLED = "if (next != before) "
 _ACCESSES = {"load": _LOAD, "store": _STORE}
 _FENCE = "  __threadfence();\n"
 _AHEAD, _BEHIND = ("release", "acq_rel", "seq_cst"), ("acquire", "consume", "acq_rel", "seq_cst")
@@ -180,10 +183,11 @@ def atomic(kind: str, dtype: str, order: str) -> Helper | None:
         combine=_OF_FLOATS.get(element.value, {}).get(kind, _COMBINED.get(kind, ("",))[0]),
         ptx=ptx,
         register=register,
+        settled=_SETTLED if order == "relaxed" else "",
         ahead=_FENCE if order in _AHEAD else "",
         behind=_FENCE if order in _BEHIND else "",
     )
-    return Helper(name, text, _fenced(_meaning(kind, dtype, element, ptx), order))
+    return Helper(name, text, _fenced(_meaning(kind, dtype, element, ptx, order), order))
 
 
 @cache
@@ -222,7 +226,7 @@ def _fenced(update: Any, order: str) -> Any:
     return meaning
 
 
-def _meaning(kind: str, dtype: str, element: _Type, ptx: str) -> Any:
+def _meaning(kind: str, dtype: str, element: _Type, ptx: str, order: str) -> Any:
     load, store = f"ld.relaxed.gpu.{ptx}", f"st.relaxed.gpu.{ptx}"
     if kind == "load":
         return lambda lanes, at, value: _decoded(lanes, lanes.ptx(load, at), dtype)
@@ -233,7 +237,9 @@ def _meaning(kind: str, dtype: str, element: _Type, ptx: str) -> Any:
         return lambda lanes, at, value: lanes.bits(
             lanes.cuda(_FUNCTIONS[kind], at, lanes.bits(value, cell), cell), dtype
         )
-    return lambda lanes, at, value: _swapped(lanes, at, value, dtype, load, _COMBINED[kind][1])
+    return lambda lanes, at, value: _swapped(
+        lanes, at, value, dtype, load, _COMBINED[kind][1], order == "relaxed"
+    )
 
 
 def _stored(lanes: Lanes, at: Any, value: Any, dtype: str, store: str) -> Any:
@@ -241,15 +247,18 @@ def _stored(lanes: Lanes, at: Any, value: Any, dtype: str, store: str) -> Any:
     return value
 
 
-def _swapped(lanes: Lanes, at: Any, value: Any, dtype: str, load: str, combine: Any) -> Any:
-    """Until the element is what the sum was made of."""
+def _swapped(lanes: Lanes, at: Any, value: Any, dtype: str, load: str, combine: Any, settles: bool) -> Any:
+    """Until the element is what the update was made of, or, with ``settles``, what the update makes."""
     held = before = lanes.ptx(load, at)
     left: Lanes | None = lanes
     while left is not None:
         before = left.chosen(held, before)
         made = combine(_decoded(left, before, dtype), value).astype(_VALUES.get(dtype, dtype))
         bits = _encoded(left, made, dtype)
-        held = left.chosen(left.cuda("atomicCAS", at, before, bits, str(bits.dtype)), held)
+        swapping = left.under(bits != before) if settles else left
+        if swapping is not None:
+            swapped = swapping.cuda("atomicCAS", at, before, bits, str(bits.dtype))
+            held = swapping.chosen(swapped, held)
         left = left.under(held != before)
     return _decoded(lanes, before, dtype)
 
