@@ -251,6 +251,13 @@ def _exp10(value: Any) -> Any:
     return np.power(10.0, value)
 
 
+def _product_up(left: Any, right: Any) -> Any:
+    """left * right, which float64 holds, as the next float32 from there on upwards."""
+    exact = left * right
+    near = exact.astype(np.float32)
+    return np.where(near < exact, np.nextafter(near, np.float32(np.inf)), near)
+
+
 #: Functions of one number.
 MATH: dict[str, Callable[[Any], Any]] = {
     name: function
@@ -304,6 +311,7 @@ MATH2: dict[str, Callable[[Any, Any], Any]] = {
         (("fmaxf",), np.fmax),
         (("fminf",), np.fmin),
         (("__fdividef", "__fdiv_rn"), np.divide),
+        (("__fmul_ru",), _product_up),
         (("ldexpf",), lambda left, right: np.ldexp(left, right.astype(np.int64))),
     )
     for name in names

@@ -45,6 +45,17 @@ def test_functions(name: str, dtype: str, tmp_path: Path) -> None:
     assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({"M": 300}) == []
 
 
+def test_a_product_rounded_up(tmp_path: Path) -> None:
+    @T.prim_func
+    def main(X: T.Tensor((256,), "float32"), Y: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(256):
+                Y[i] = T.ieee_mul(X[i], X[i] + 0.1, "ru")
+
+    kernel = elaborate(main, name="kernel", dims={}, args={}, config={}, open_dims=True)
+    assert Beside(kernel, TARGET, run=OnMetal(kernel, tmp_path)).run({}) == []
+
+
 def stored(dtype: str, source: str = "float32", M=None):
     """Numbers as ``dtype`` has them."""
 

@@ -135,8 +135,10 @@ def _passes(names: Any) -> list[Any]:
     from tvm import s_tir, tirx
 
     from tilec.backends.cuda.codegen.name_values import name_values
+    from tilec.backends.cuda.codegen.round_up import round_up
 
     return [
+        round_up(),
         name_values(),
         names,
         tirx.transform.LowerTIRx(),

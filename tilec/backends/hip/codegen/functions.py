@@ -80,6 +80,12 @@ __forceinline__ float nextafterf(float x, float to) {
   return __builtin_bit_cast(float, (x < to) == (x > 0.0f) ? word + 1 : word - 1);
 }
 """)
+_function(r"""
+__forceinline__ float __fmul_ru(float a, float b) {
+  float near = a * b, rest = __builtin_fmaf(a, b, -near);
+  return rest > 0.0f ? nextafterf(near, __builtin_inff()) : near;
+}
+""")
 
 # Long division: what is left after each power of two times y is exact.
 _function(r"""

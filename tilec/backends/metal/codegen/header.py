@@ -155,6 +155,10 @@ inline float nextafterf(float x, float to) {
   if (x == 0.0f) return as_type<float>((as_type<uint>(to) & 0x80000000u) | 1u);
   return as_type<float>((x < to) == (x > 0.0f) ? word + 1u : word - 1u);
 }
+inline float __fmul_ru(float a, float b) {
+  float near = a * b, rest = fma(a, b, -near);
+  return rest > 0.0f ? nextafterf(near, as_type<float>(0x7f800000u)) : near;
+}
 inline float __fdividef(float a, float b) { return a / b; }
 """  # fmt: skip
 
