@@ -149,9 +149,15 @@ class MicroGemm(Stmt):
     ``registers`` is loaded before and stored after. Where ``last`` does not hold, sums are stored to ``c`` in
     place of running ``body``, and loaded by a later product; None: it holds always. ``band`` is the tile that
     holds the rows of ``a`` of one register block at a time (`bands`); None: they are read where they lie.
+    ``c_reach``: elements of ``c`` whose column is more than that behind their row are not wanted: blocks of
+    nothing else are left out; None: all are wanted. ``a_reach``: elements of ``a`` so far behind their row
+    may be zeros, which a product looks for and leaves out (`depths`); None: it does not look.
     ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
 
-    syntax = "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=, last=, band=)"
+    syntax = (
+        "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=, last=, band=, "
+        "c_reach=, a_reach=)"
+    )
 
     a: Matrix
     b: Matrix
@@ -166,6 +172,8 @@ class MicroGemm(Stmt):
     registers: Scratch[tuple[Buffer, ...]] = ()
     last: Expr | None = None
     band: Scratch[Buffer | None] = None
+    c_reach: Expr | None = None
+    a_reach: Expr | None = None
     loss: Aside[Loss | None] = None
 
     @property

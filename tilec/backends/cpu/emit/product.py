@@ -64,13 +64,18 @@ def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:
     def number(old: int | Expr) -> int | Expr:
         return old if isinstance(old, int) else ctx.value(old)
 
+    def optional(old: Expr | None) -> Expr | None:
+        return None if old is None else ctx.value(old)
+
     return replace(
         gemm,
         a=matrix(gemm.a),
         b=matrix(gemm.b),
         c=region(gemm.c),
         clear=ctx.value(gemm.clear),
-        last=None if gemm.last is None else ctx.value(gemm.last),
+        last=optional(gemm.last),
+        c_reach=optional(gemm.c_reach),
+        a_reach=optional(gemm.a_reach),
         rows=number(gemm.rows),
         columns=number(gemm.columns),
         depth=number(gemm.depth),

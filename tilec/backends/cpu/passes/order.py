@@ -15,6 +15,7 @@ from tilec.backends.cpu.passes.fuse_elementwise import FuseElementwise
 from tilec.backends.cpu.passes.fuse_epilogue import FuseEpilogue
 from tilec.backends.cpu.passes.fuse_rows import FuseRows
 from tilec.backends.cpu.passes.join_updates import JoinUpdates
+from tilec.backends.cpu.passes.leave_hidden import LeaveHidden
 from tilec.backends.cpu.passes.limit_rows import LimitRows
 from tilec.backends.cpu.passes.merge_k_steps import MergeKSteps
 from tilec.backends.cpu.passes.merge_panels import MergePanels
@@ -96,6 +97,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     AskForResults(),
     AskForTiles(),
     AskForWeights(),
+    LeaveHidden(),
     ShrinkRows(),
     LimitRows(),
     PlaceTiles(),

@@ -17,13 +17,14 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.across_tile import AcrossTile
 from tilec.backends.cpu.products.bands import Bands
+from tilec.backends.cpu.products.depths import Depths
 from tilec.backends.cpu.products.forms import word_form
 from tilec.backends.cpu.products.matrix_forms import MATRIX_FORMS
 from tilec.backends.cpu.products.matrix_tile import MatrixTile
 from tilec.backends.cpu.products.register_tile import Memory, RegisterTile
 from tilec.backends.cpu.products.row_offsets import RowOffsets
 from tilec.backends.cpu.products.tir import INDEX, index, loop, sequence, trips_of
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import cast_to, dtype_of, int_value
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import element_bytes
 
@@ -80,6 +81,7 @@ class _Builder:
         self.fused_multiply = fused_multiply
         self.epilogue = epilogue
         self.bands = None if gemm.band is None else Bands(gemm, gemm.band, memory)
+        self.depths = None if gemm.a_reach is None else Depths(gemm, gemm.a_reach, memory)
         self.offset: Var | None = None
         self.whole = True
         self.rest: Expr | None = None
@@ -99,7 +101,11 @@ class _Builder:
         return sequence(bands.filled(row, rows.rows), *parts)
 
     def _shared(self) -> list[tirx.Stmt]:
-        """What all columns have in common: what the form's offset adds to rows."""
+        """What all columns have in common: how deep rows are, and what the form's offset adds to them."""
+        depths = [] if self.depths is None else [self.depths.fill()]
+        return [*depths, *self._offsets()]
+
+    def _offsets(self) -> list[tirx.Stmt]:
         block = self.gemm.block
         across = block.form == "across"
         form = word_form(block.along if across else block.form)
@@ -218,8 +224,17 @@ class _Builder:
         return sequence(tirx.Bind(limit, value), *parts)
 
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
-        """One register block from its first row and column: start value, K loop, write back, epilogue."""
+        """One register block from its first row and column, unless none of its elements is wanted."""
+        work = self._wanted(block, row, col)
+        if self.gemm.c_reach is None:
+            return work
+        nearest = cast_to(col - row - (block.rows - 1), dtype_of(self.gemm.c_reach))
+        return tirx.IfThenElse(nearest <= self.gemm.c_reach, work, None)
+
+    def _wanted(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
+        """One register block: start value, K loop, write back, epilogue."""
         gemm = self.gemm if self.bands is None else self.bands.at(row)
+        gemm = gemm if self.depths is None else replace(gemm, depth=self.depths.at(row))
         registers = _tile_kind(block.form)(
             gemm, self.memory, self.fused_multiply, block, row, col, self.offset, self.rest
         )

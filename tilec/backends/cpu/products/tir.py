@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -76,12 +77,12 @@ def sequence(*parts: tirx.Stmt) -> tirx.Stmt:
     return parts[0] if len(parts) == 1 else tirx.SeqStmt(list(parts))
 
 
-def lanes_total(vector: Expr) -> Expr:
-    """The sum of the lanes of a vector, halves first."""
+def lanes_total(vector: Expr, join: Callable[[Expr, Expr], Expr] = operator.add) -> Expr:
+    """The sum of the lanes of a vector, or what else ``join`` makes of two of them, halves first."""
     lanes = vector.ty.dtype.lanes
     while lanes > 1:
         lanes //= 2
         name = tirx.Var("v", dtype_of(vector))
         low, high = ([index(lane) for lane in range(start, start + lanes)] for start in (0, lanes))
-        vector = tirx.Let(name, vector, tirx.Shuffle([name], low) + tirx.Shuffle([name], high))
+        vector = tirx.Let(name, vector, join(tirx.Shuffle([name], low), tirx.Shuffle([name], high)))
     return vector
