@@ -69,21 +69,21 @@ INLINE double cost_least_8(const double* of) { return cost_min(cost_least_4(of),
     cost_least_##count(each);             \
   })
 
-/* The same function for processors with wider vectors: choice.c has their order. */
-#define COST_LEVEL(name, level, rounds)                                       \
+/* The function of a list for each level of choice.c, by vectors that it has: `width`, and so on, are how many
+ * numbers the function computes at once. */
+#define COST_LEVEL(name, level, width, rounds)                                \
   static double name##level(const int64_t* dims, double share, double* out) { \
-    return name(dims, share, out, rounds);                                    \
+    return name##_##width(dims, share, out, rounds);                          \
   }
 #if defined(__x86_64__)
-#define COST_LEVELS(name)                                                                           \
-  COST_LEVEL(name, _narrow, false)                                                                  \
-  __attribute__((target("avx2"))) COST_LEVEL(name, _wide, true)                                     \
-      __attribute__((target("avx512f"))) COST_LEVEL(                                                \
-          name, _widest, true) static const costs_fn name##_levels[] = {name##_narrow, name##_wide, \
-                                                                        name##_widest};
+#define COST_LEVELS(name, narrow, wide, widest)                                     \
+  COST_LEVEL(name, _narrow, narrow, false)                                          \
+  __attribute__((target("avx2"))) COST_LEVEL(name, _wide, wide, true)               \
+      __attribute__((target("avx512f"))) COST_LEVEL(name, _widest, widest, true)    \
+          static const costs_fn name##_levels[] = {name##_narrow, name##_wide, name##_widest};
 #else
-#define COST_LEVELS(name)         \
-  COST_LEVEL(name, _narrow, true) \
+#define COST_LEVELS(name, narrow, wide, widest) \
+  COST_LEVEL(name, _narrow, narrow, true)       \
   static const costs_fn name##_levels[] = {name##_narrow};
 #endif
 

@@ -51,6 +51,14 @@ class Alike:
     tree: Tree
     numbers: tuple[int, ...]
 
+    def parts(self, width: int) -> list[Alike]:
+        """The same for vectors of ``width`` numbers: one behind the other, as not every compiler deals well
+        with vectors that are longer than those of the processor."""
+        return [self._lanes(slice(start, start + width)) for start in range(0, len(self.numbers), width)]
+
+    def _lanes(self, lanes: slice) -> Alike:
+        return Alike(_in_lanes(self.tree, lambda values: values[lanes]), self.numbers[lanes])
+
 
 def together(costs: Sequence[Node]) -> list[Alike]:
     """All costs, at most `LANES` at once: each with those beside which it adds the fewest operations, the
@@ -211,7 +219,7 @@ def _alone(term: Tree, widened: _Widened, mask: tuple[float, ...]) -> Tree:
 
 
 def _in_lanes(tree: Tree, widened: _Widened) -> Tree:
-    """With numbers for one more lane, whichever."""
+    """With other numbers: for one more lane, whichever, or for some alone."""
     if isinstance(tree, Name):
         return tree
     if isinstance(tree, Column):

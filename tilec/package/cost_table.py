@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -25,6 +26,10 @@ _FORMS = {
     "ceil": "COST_CEIL({})",
 }
 _VECTOR_FORMS = {"min": "COST_MIN({width}, {}, {})", "max": "COST_MAX({width}, {}, {})"}
+#: Numbers in the vectors of the levels of costs.h.
+_WIDTHS = (2, 4, LANES)
+#: The names of values that a statement reads.
+_VALUES = re.compile(r"\bv\d+\b")
 
 
 def runs_of(kernel: KernelRecord) -> dict[range, tuple[range, ...]]:
@@ -83,31 +88,47 @@ def _candidates(runs: Sequence[range], guards: Sequence[tuple[int, int]]) -> lis
 
 @lru_cache(maxsize=256)
 def _source(dims: tuple[str, ...], costs: tuple[str, ...]) -> str:
-    """The function for one list of costs, with "@" for its name. It puts all out, each with its number in the
-    last bits, and returns the least."""
-    writer = _Writer(dims)
-    marked = [writer.marked(group) for group in together([cost_tree(text) for text in costs])]
+    """The functions for one list of costs, with "@" for its name: one for each length of vectors."""
+    groups = together([cost_tree(text) for text in costs])
+    longest = max(map(_width, groups))
+    widths = [min(width, longest) for width in _WIDTHS]
+    texts = [_function(dims, groups, width) for width in dict.fromkeys(widths)]
+    return f"{''.join(texts)}COST_LEVELS(@, {', '.join(map(str, widths))})\n"
+
+
+def _function(dims: tuple[str, ...], groups: Sequence[Alike], width: int) -> str:
+    """A function that puts all costs out, each with its number in the last bits, and returns the least."""
+    writer = _Writer(dims, f"@_{width}")
+    marked = [writer.marked(part) for group in groups for part in group.parts(width)]
     end = f"return {_least(writer, marked)};"
-    lines = "".join(f"  {line}\n" for line in (*writer.lines, *_put_out(marked), end))
+    lines = "".join(f"  {line}\n" for line in (*writer.lines(), *_put_out(marked), end))
     head = (
-        "INLINE double @(const int64_t* dims, double share, double* out, bool rounds) {\n"
+        f"INLINE double @_{width}(const int64_t* dims, double share, double* out, bool rounds) {{\n"
         "  (void)dims;\n  (void)share;\n  (void)rounds;\n"
     )
-    return f"{writer.arrays()}{head}{lines}}}\nCOST_LEVELS(@)\n"
+    return f"{writer.arrays()}{head}{lines}}}\n"
 
 
 class _Writer:
-    """Writes trees as statements, the same one once: of numbers, and of vectors where costs differ."""
+    """Writes trees as statements, the same one once: of numbers, and of vectors where costs differ. ``name``
+    is what those of its arrays begin with."""
 
-    def __init__(self, dims: Sequence[str]) -> None:
+    def __init__(self, dims: Sequence[str], name: str) -> None:
+        self._name = name
         self._names = {name: f"(double)dims[{at}]" for at, name in enumerate(dims)} | {SHARE: "share"}
         self._made: dict[tuple[int, str], str] = {}
+        self._depths: dict[str, int] = {}
         self._rows: dict[str, list[str]] = {}
-        self.lines: list[str] = []
+        self._lines: dict[str, str] = {}
 
     def arrays(self) -> str:
         """The columns that `lines` read."""
-        return "".join(array(kind, f"@_of_{kind}", rows) for kind, rows in self._rows.items())
+        return "".join(array(kind, f"{self._name}_of_{kind}", rows) for kind, rows in self._rows.items())
+
+    def lines(self) -> list[str]:
+        """Statements of all groups in turns, those that wait for the fewest others first: a processor looks
+        ahead over no more than one group."""
+        return [self._lines[name] for name in sorted(self._lines, key=self._depths.__getitem__)]
 
     def marked(self, group: Alike) -> _Marked:
         """The costs of a group, each with its number."""
@@ -129,7 +150,8 @@ class _Writer:
         """The name of a value."""
         if (width, text) not in self._made:
             name = self._made[width, text] = f"v{len(self._made)}"
-            self.lines.append(f"const {'double' if width == 1 else f'cost_{width}'} {name} = {text};")
+            self._lines[name] = f"const {'double' if width == 1 else f'cost_{width}'} {name} = {text};"
+            self._depths[name] = 1 + max((self._depths[read] for read in _VALUES.findall(text)), default=0)
         return self._made[width, text]
 
     def _value(self, tree: Tree, width: int) -> str:
@@ -156,12 +178,12 @@ class _Writer:
         rows, text = self._rows.setdefault(kind, []), row(*numbers)
         if text not in rows:
             rows.append(text)
-        return f"@_of_{kind}[{rows.index(text)}]"
+        return f"{self._name}_of_{kind}[{rows.index(text)}]"
 
 
 def _width(group: Alike) -> int:
     """Of vectors with room for a group."""
-    return next(width for width in (1, 2, 4, LANES) if width >= len(group.numbers))
+    return next(width for width in (1, *_WIDTHS) if width >= len(group.numbers))
 
 
 def _filled(values: Sequence[float], width: int) -> tuple[float, ...]:

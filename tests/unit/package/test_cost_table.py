@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import re
 import struct
 from functools import cache
 from pathlib import Path
@@ -117,6 +118,23 @@ def test_costs_of_one_form_are_computed_at_once() -> None:
     texts = ("1 + M * 2", "3 + M * 4", "ceil(M / 3)")
     text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
     assert "{1.0, 3.0},\n  {2.0, 4.0}," in text
-    assert "const cost_2 v1 = v0 * k_costs_0_of_cost_2[1];" in text
-    assert "const cost_2 v2 = k_costs_0_of_cost_2[0] + v1;" in text
+    assert "const cost_2 v1 = v0 * k_costs_0_2_of_cost_2[1];" in text
+    assert "const cost_2 v2 = k_costs_0_2_of_cost_2[0] + v1;" in text
     assert "= v0 * 0.33333333333303017;" in text
+
+
+def test_a_function_has_no_longer_vectors_than_its_level() -> None:
+    texts = tuple(f"{number} + ceil(M / {16 + number})" for number in range(1, 6))
+    text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
+    functions = dict(re.findall(r"double k_costs_0_(\d)\((.*?)\n}", text, re.DOTALL))
+    vectors = {width: set(re.findall(r"const cost_(\d) ", body)) for width, body in functions.items()}
+    assert vectors == {"2": {"2"}, "4": {"4"}, "8": {"8"}}
+    assert text.endswith("COST_LEVELS(k_costs_0, 2, 4, 8)\n")
+
+
+def test_statements_that_wait_for_fewer_come_first() -> None:
+    texts = tuple(f"{number} + ceil(M / {16 + number})" for number in range(1, 6))
+    text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
+    kinds = re.findall("COST_CEIL|(?:COST_MARKED|cost_marked)", text[: text.index("\n}\n")])
+    assert kinds[:3] == ["COST_CEIL"] * 3
+    assert "COST_CEIL" not in kinds[3:]
