@@ -53,11 +53,12 @@ def run_tasks(
 ) -> None:
     """Calls ``done(position, result)`` here as tasks finish, in any order.
 
-    One task, or one job, runs in this process. The first error of a task cancels the rest and is raised; so
-    is an interrupt, and no compile process outlives the call. Where one dies, the CompileError names the
-    tasks that were under way by ``title``.
+    One job runs all tasks in this process, which a kernel's file that ends it takes along. With more, one
+    task has a process of its own, too: where one dies, the CompileError names the tasks that were under way
+    by ``title``. The first error of a task cancels the rest and is raised; so is an interrupt, and no compile
+    process outlives the call.
     """
-    if jobs == 1 or len(tasks) <= 1:
+    if jobs == 1 or not tasks:
         for at, task in enumerate(tasks):
             done(at, work(task))
         return

@@ -109,18 +109,21 @@ def test_a_process_that_ends_while_it_sends_is_not_waited_for(tmp_path: Path) ->
 
 
 DYING = """
+import sys
 from tilec.build.pool import run_tasks
 if __name__ == "__main__":
     tasks = ["1", "__import__('os').kill(__import__('os').getpid(), 9)", "2", "3"]
-    run_tasks(eval, tasks, 2, lambda *_: None, lambda task: f"task {tasks.index(task)}")
+    asked = tasks[1:2] if "alone" in sys.argv else tasks
+    run_tasks(eval, asked, 2, lambda *_: None, lambda task: f"task {tasks.index(task)}")
 """
 
 
-def test_a_process_that_dies_is_told_with_what_it_did(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tasks", ["of several", "alone"])
+def test_a_process_that_dies_is_told_with_what_it_did(tmp_path: Path, tasks: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(DYING)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, str(script)]
+    command = [sys.executable, str(script), tasks]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert "CompileError: a compile process died" in done.stderr
     (line,) = (line for line in done.stderr.splitlines() if "under way were: " in line)
