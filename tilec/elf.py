@@ -72,10 +72,10 @@ def _parse(data: bytes) -> SharedLibrary:
     needs = next((each.content for each in sections if each.type == _VERNEED), b"")
     return SharedLibrary(
         sections={each.name: each for each in sections},
-        needed=tuple(_text(strings, value) for tag, value in tags if tag == NEEDED),
-        soname=next((_text(strings, value) for tag, value in tags if tag == SONAME), ""),
-        exports=frozenset(_text(strings, row[0]) for row in rows if row[3] != 0),
-        imports=frozenset(_text(strings, row[0]) for row in rows if row[3] == 0),
+        needed=tuple(text_at(strings, value) for tag, value in tags if tag == NEEDED),
+        soname=next((text_at(strings, value) for tag, value in tags if tag == SONAME), ""),
+        exports=frozenset(text_at(strings, row[0]) for row in rows if row[3] != 0),
+        imports=frozenset(text_at(strings, row[0]) for row in rows if row[3] == 0),
         versions=frozenset(_versions(strings, needs) if needs else ()),
         tags=tags,
         segments=tuple(_segments(data, header)),
@@ -87,7 +87,7 @@ def _sections(data: bytes, header: tuple[int, ...]) -> list[Section]:
     contents = [b"" if row[1] == _NOBITS else data[row[4] : row[4] + row[5]] for row in rows]
     names = contents[header[13]]
     return [
-        Section(_text(names, row[0]), row[1], row[2], row[6], content)
+        Section(text_at(names, row[0]), row[1], row[2], row[6], content)
         for row, content in zip(rows, contents, strict=True)
     ]
 
@@ -106,12 +106,13 @@ def _versions(strings: bytes, data: bytes) -> Iterator[str]:
         place = at + aux
         for _ in range(count):
             _, _, _, name, step = struct.unpack_from("<IHHII", data, place)
-            yield _text(strings, name)
+            yield text_at(strings, name)
             place += step
         if not following:
             return
         at += following
 
 
-def _text(strings: bytes, at: int) -> str:
+def text_at(strings: bytes, at: int) -> str:
+    """The text that begins at a place of a table of strings, each of which a zero ends."""
     return strings[at : strings.index(b"\0", at)].decode()

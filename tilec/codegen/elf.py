@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tilec.elf import text_at
+
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -67,7 +69,7 @@ def named_sections(code: bytes) -> dict[str, bytes]:
     sections = _sections(code)
     names = _data(code, sections[_HEADER.unpack_from(code)[13]])
     return {
-        _name(names, section.name): bytes(section.size) if section.type == _NOBITS else _data(code, section)
+        text_at(names, section.name): bytes(section.size) if section.type == _NOBITS else _data(code, section)
         for section in sections
     }
 
@@ -79,7 +81,7 @@ def symbol_names(code: bytes) -> tuple[str, ...]:
     if table is None:
         return ()
     names = _data(code, sections[table.link])
-    return tuple(_name(names, row[0]) for row in _SYMBOL.iter_unpack(_data(code, table)))
+    return tuple(text_at(names, row[0]) for row in _SYMBOL.iter_unpack(_data(code, table)))
 
 
 def without_names(code: bytes, prefix: str) -> bytes:
@@ -104,7 +106,7 @@ def _without_names(code: bytes, section: _Section, names: _Section, prefix: str)
     if section.type != _SYMTAB:
         return head + data
     texts = _data(code, names)
-    rows = ((_name(texts, row[0]).removeprefix(prefix), row[1:]) for row in _SYMBOL.iter_unpack(data))
+    rows = ((text_at(texts, row[0]).removeprefix(prefix), row[1:]) for row in _SYMBOL.iter_unpack(data))
     return head + repr(list(rows)).encode()
 
 
@@ -130,7 +132,7 @@ def strip_debug(code: bytes) -> bytes:
     names = _data(code, sections[fields[13]])
     out = bytearray(code[: _HEADER.size])
     table = [
-        _EMPTY if _name(names, section.name).startswith(_DEBUG_PREFIXES) else _append(out, code, section)
+        _EMPTY if text_at(names, section.name).startswith(_DEBUG_PREFIXES) else _append(out, code, section)
         for section in sections
     ]
     out += bytes(-len(out) % 8)
@@ -161,11 +163,7 @@ def _data(code: bytes, section: _Section) -> bytes:
     return code[section.offset : section.offset + section.size]
 
 
-def _name(names: bytes, start: int) -> str:
-    return names[start : names.index(b"\0", start)].decode()
-
-
 def _symbols(table: bytes, names: bytes) -> Iterator[Symbol]:
     for name, info, other, section, _value, size in _SYMBOL.iter_unpack(table):
         if info >> 4 in (_GLOBAL, _WEAK):
-            yield Symbol(_name(names, name), section == 0, info >> 4 == _WEAK, other == _HIDDEN, size)
+            yield Symbol(text_at(names, name), section == 0, info >> 4 == _WEAK, other == _HIDDEN, size)

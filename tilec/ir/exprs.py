@@ -117,6 +117,11 @@ def int_value(expr: Expr | int) -> int | None:
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None
 
 
+def int32(value: int) -> Expr:
+    """An integer literal of 32 bits: a place, a lane, a count."""
+    return tirx.const(value, "int32")
+
+
 def as_expr(value: Expr | int, dtype: str = "int32") -> Expr:
     """A value; a number as one of ``dtype``, or of int64 where 32 bits do not hold it."""
     if not isinstance(value, int):

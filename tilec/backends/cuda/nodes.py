@@ -357,6 +357,11 @@ class CloseTensorMemory(OpenTensorMemory):
     syntax = "close_tensor_memory(memory, columns, pair=)"
 
 
+def opens_memory(stmt: Stmt | None) -> bool:
+    """Whether a statement gets tensor memory, and does not give it back."""
+    return isinstance(stmt, OpenTensorMemory) and not isinstance(stmt, CloseTensorMemory)
+
+
 @dataclass(frozen=True, eq=False)
 class ProductsWait(Stmt):
     """Waits until at most ``pending`` products of this warpgroup are under way; ``sums`` are the accumulators

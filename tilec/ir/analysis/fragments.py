@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.dtypes import lookup
-from tilec.ir.exprs import cast_to, dtype_of
+from tilec.ir.exprs import cast_to, dtype_of, int32
 from tilec.ir.nodes import Alloc, Block, Stmt, Store
 from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma, LaneSparseMma
 from tilec.ir.serial import serial_loop
@@ -121,23 +121,23 @@ def _product(stmt: LaneMma) -> Block:
     ]
     right = [
         _shuffled(
-            steps, stmt, stmt.b, half * _int(each) + element, (column * 2 + _int(side)) * _int(4) + owner
+            steps, stmt, stmt.b, half * int32(each) + element, (column * 2 + int32(side)) * int32(4) + owner
         )
         for side in range(2)
     ]
     for place in range(SUMS):
         product = cast_to(left[place // 2], wide) * cast_to(right[place % 2], wide)
-        old = tirx.BufferLoad(total, [_int(place)])
-        steps.append(Store(total, (_int(place),), old + product, loc=stmt.loc))
+        old = tirx.BufferLoad(total, [int32(place)])
+        steps.append(Store(total, (int32(place),), old + product, loc=stmt.loc))
     before = [
-        Store(total, (_int(place),), cast_to(_element(stmt, place), wide), loc=stmt.loc)
+        Store(total, (int32(place),), cast_to(_element(stmt, place), wide), loc=stmt.loc)
         for place in range(SUMS)
     ]
+    sums = [cast_to(tirx.BufferLoad(total, [int32(place)]), kind) for place in range(SUMS)]
     after = [
-        Store(stmt.buffer, _behind(stmt.indices, place), cast_to(tirx.BufferLoad(total, [_int(place)]), kind),
-              loc=stmt.loc)
-        for place in range(SUMS)
-    ]  # fmt: skip
+        Store(stmt.buffer, _behind(stmt.indices, place), each, loc=stmt.loc)
+        for place, each in enumerate(sums)
+    ]
     loop = serial_loop(k, depth_of(stmt.shape), tuple(steps), stmt.loc)
     return Alloc(total, loc=stmt.loc), *before, loop, *after
 
@@ -154,7 +154,7 @@ def _value(steps: list[Stmt], stmt: LaneMma, number: Expr, side: int) -> Expr:
     half, within = _divided(number, 4 * each)
     owner, element = _divided(within, each)
     row = _divided(stmt.lane, 4)[0]
-    further = (half * _int(2) + _int(side)) * _int(each) + element
+    further = (half * int32(2) + int32(side)) * int32(each) + element
     return _shuffled(steps, stmt, stmt.a, further, row * 4 + owner)
 
 
@@ -164,8 +164,8 @@ def _spread(steps: list[Stmt], stmt: LaneSparseMma, k: Expr, side: int) -> Expr:
     places = _places(steps, stmt, group, side)
     found: Expr = tirx.const(0, _wide(stmt))
     for number, shift in ((1, 2), (0, 0)):
-        value = cast_to(_value(steps, stmt, group * _int(2) + _int(number), side), _wide(stmt))
-        place = tirx.bitwise_and(tirx.shift_right(places, _int(shift)), _int(3))
+        value = cast_to(_value(steps, stmt, group * int32(2) + int32(number), side), _wide(stmt))
+        place = tirx.bitwise_and(tirx.shift_right(places, int32(shift)), int32(3))
         found = tirx.Select(tirx.EQ(place, column), value, found)
     return found
 
@@ -175,11 +175,11 @@ def _places(steps: list[Stmt], stmt: LaneSparseMma, group: Expr, side: int) -> E
     row = _divided(stmt.lane, 4)[0]
     if per_register(str(stmt.a.source.dtype)) == 2:
         part, within = _divided(group, 4)
-        holder = part + _int(stmt.selector * depth_of(stmt.shape) // 16)
-        shift = within * _int(4) + _int(16 * side)
+        holder = part + int32(stmt.selector * depth_of(stmt.shape) // 16)
+        shift = within * int32(4) + int32(16 * side)
     else:
         part, within = _divided(group, 8)
-        holder, shift = part * _int(2) + _int(side), within * _int(4)
+        holder, shift = part * int32(2) + int32(side), within * int32(4)
     word = _received(steps, stmt, stmt.e, row * 4 + holder)
     return cast_to(tirx.shift_right(word, cast_to(shift, dtype_of(word))), "int32")
 
@@ -191,13 +191,13 @@ def _load(stmt: LaneLoad) -> Block:
     matrix = tirx.Var("matrix", "int32")
     steps: list[Stmt] = []
     # turned round, the elements of a lane lie in rows that follow each other, else side by side in one
-    lines = [column * _int(each) + _int(place) for place in range(each)] if stmt.trans else [row]
-    starts = [_row(steps, stmt, matrix * _int(8) + line) for line in lines]
+    lines = [column * int32(each) + int32(place) for place in range(each)] if stmt.trans else [row]
+    starts = [_row(steps, stmt, matrix * int32(8) + line) for line in lines]
     for place in range(each):
         *lead, last = starts[place % len(starts)]
-        along = row if stmt.trans else column * _int(each) + _int(place)
+        along = row if stmt.trans else column * int32(each) + int32(place)
         value = tirx.BufferLoad(stmt.source.source, [*lead, last + along])
-        target = _behind(stmt.indices, matrix * _int(each) + _int(place))
+        target = _behind(stmt.indices, matrix * int32(each) + int32(place))
         steps.append(Store(stmt.buffer, target, cast_to(value, str(stmt.buffer.dtype)), loc=stmt.loc))
     return (serial_loop(matrix, stmt.count, tuple(steps), stmt.loc),)
 
@@ -227,13 +227,9 @@ def _element(stmt: LaneMma, place: int) -> Expr:
 
 def _behind(indices: tuple[Expr, ...], further: Expr | int) -> tuple[Expr, ...]:
     """Indices further along the last axis."""
-    distance = _int(further) if isinstance(further, int) else further
+    distance = int32(further) if isinstance(further, int) else further
     return (*indices[:-1], indices[-1] + tirx.Cast(dtype_of(indices[-1]), distance))
 
 
 def _divided(value: Var | Expr, by: int) -> tuple[Expr, Expr]:
-    return tirx.floordiv(value, _int(by)), tirx.floormod(value, _int(by))
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")
+    return tirx.floordiv(value, int32(by)), tirx.floormod(value, int32(by))

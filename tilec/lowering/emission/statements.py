@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import all_of
+from tilec.ir.exprs import all_of, int32
 from tilec.ir.foreign import is_foreign, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
     from tilec.ir.nodes import Bind, If, Store
     from tilec.lowering.emission.context import Context
@@ -64,3 +64,8 @@ def branch(cond: Expr, then: tirx.Stmt | None, orelse: tirx.Stmt | None) -> tirx
     if then is None:
         return tirx.IfThenElse(tirx.Not(cond), orelse, None)
     return tirx.IfThenElse(cond, then, orelse)
+
+
+def store_at(to: Var, place: int, value: Expr) -> tirx.Stmt:
+    """The store of one element, whose place in its buffer is known."""
+    return tirx.BufferStore(to, value, [int32(place)])

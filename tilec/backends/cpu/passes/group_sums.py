@@ -12,7 +12,7 @@ from tvm import sym, tirx
 from tilec.backends.cpu.passes.group_numbers import simplified
 from tilec.backends.cpu.passes.group_words import in_words, with_signs
 from tilec.backends.cpu.passes.place_tiles import ASKED
-from tilec.ir.exprs import cast_to, dtype_of, int_value, substitute
+from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Region, Store
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class GroupSums:
         """The statements in place of the loop."""
         loop = self.product.loop
         trips = cast_to(loop.stop - loop.start, "int32")
-        pieces = tirx.floordiv(trips + (self.trips - 1), _int(self.trips))
+        pieces = tirx.floordiv(trips + (self.trips - 1), int32(self.trips))
         body = [*self._activations(), self._serial(self.col, self.product.count, self._column(trips))]
         return [
             Alloc(self.planes, place=ASKED, loc=self.loc),
@@ -124,7 +124,7 @@ class GroupSums:
         trip = product.loop.start + cast_to(
             self.piece * self.trips + at // self.depth, dtype_of(product.loop.var)
         )
-        inside = {product.row: _int(row), product.loop.var: trip, product.k: at % self.depth}
+        inside = {product.row: int32(row), product.loop.var: trip, product.k: at % self.depth}
         value = simplified(substitute(product.activation, inside), sym.Analyzer())
         return self._each((at,), (size,), Store(whole, (at,), cast_to(value, "float32"), loc=self.loc))
 
@@ -135,7 +135,7 @@ class GroupSums:
         stores = (
             Store(
                 self.planes,
-                (_int(row), vector, _int(plane), lane),
+                (int32(row), vector, int32(plane), lane),
                 _load(whole, self.groups.element(integer, plane)),
                 loc=self.loc,
             )
@@ -147,7 +147,7 @@ class GroupSums:
         """Adds the groups of a piece and a column to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
         held, size = self.count // self.together, self.groups.size * self.together
-        left = tirx.floordiv(trips * self.depth, _int(size)) - self.piece * held
+        left = tirx.floordiv(trips * self.depth, int32(size)) - self.piece * held
         own = [new_tile("own", self.lanes) for _ in range(self.rows)]
         steps = new_tile("steps", self.count)
         shared = {name: new_tile(str(name.name), self.count) for name in self.groups.shared}
@@ -159,7 +159,7 @@ class GroupSums:
             *map(self._cleared, own),
             self._serial(
                 step,
-                tirx.min(_int(held), left),
+                tirx.min(int32(held), left),
                 [self._step(step, steps, shared, own)],
             ),
             self._each(
@@ -208,7 +208,7 @@ class GroupSums:
 
     def _terms(self, numbers: Sequence[Expr], row: int, vector: Expr, lane: Expr) -> list[Expr]:
         """The products of the numbers of one integer a lane."""
-        places = ([_int(row), vector, _int(plane), lane] for plane in range(self.groups.each))
+        places = ([int32(row), vector, int32(plane), lane] for plane in range(self.groups.each))
         return [
             number * tirx.BufferLoad(self.planes, place)
             for number, place in zip(numbers, places, strict=True)
@@ -233,7 +233,7 @@ class GroupSums:
         return simplified(substitute(read, values), sym.Analyzer())
 
     def _gained(self, row: int, own: Var, lane: Var) -> Store:
-        place = (_int(row), self.col, lane)
+        place = (int32(row), self.col, lane)
         value = tirx.BufferLoad(self.total, list(place)) + _load(own, lane)
         return Store(self.total, place, value, loc=self.loc)
 
@@ -252,7 +252,7 @@ class GroupSums:
         return Fill(_whole(tile), tirx.const(0.0, "float32"), loc=self.loc)
 
     def _serial(self, var: Var, stop: Expr, body: Sequence[Stmt]) -> For:
-        return For("serial", var, _int(0), cast_to(stop, "int32"), _int(1), tuple(body), loc=self.loc)
+        return For("serial", var, int32(0), cast_to(stop, "int32"), int32(1), tuple(body), loc=self.loc)
 
     def _each(self, loop: tuple[Var, ...], extents: tuple[int, ...], *body: Stmt) -> Parallel:
         return Parallel(loop, extents, body, loc=self.loc)
@@ -265,12 +265,8 @@ def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:
 
 def _whole(tile: Var) -> Region:
     extent = tuple(int_value(size) or 1 for size in tile.shape)
-    return Region(tile, tuple(_int(0) for _ in extent), extent)
+    return Region(tile, tuple(int32(0) for _ in extent), extent)
 
 
 def _load(tile: Var, at: Expr) -> Expr:
     return tirx.BufferLoad(tile, [at])
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")

@@ -39,7 +39,7 @@ from tilec.backends.cuda.emit.wide import wide_product
 from tilec.backends.cuda.limits import has_float8
 from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
-from tilec.ir.exprs import choice_of, dtype_of, int_value, linear_in, loads, same, scalar_dtype, uncast
+from tilec.ir.exprs import choice_of, dtype_of, int32, int_value, linear_in, loads, same, scalar_dtype, uncast
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
@@ -217,7 +217,7 @@ class DeviceContext(Context):
                 return None
             for part in self.digits[var]:
                 if part.in_register and part.size > 1:
-                    total = total + convert(part.value, "int32") * _int(part.weight * factor)
+                    total = total + convert(part.value, "int32") * int32(part.weight * factor)
         return None if int_value(total) == 0 else total
 
     @property
@@ -364,13 +364,15 @@ class DeviceContext(Context):
         parts, window = self._parts(index)
         if not parts:
             value = convert(self.value(index), "int32")
-            return tirx.truncmod(tirx.truncdiv(value, _int(term.weight)), _int(term.size)) * _int(term.stride)
-        total: Expr = _int(window // term.weight % term.size * term.stride)
+            return tirx.truncmod(tirx.truncdiv(value, int32(term.weight)), int32(term.size)) * int32(
+                term.stride
+            )
+        total: Expr = int32(window // term.weight % term.size * term.stride)
         for part in parts:
             low = max(term.weight, part.weight)
             high = min(term.weight * term.size, part.weight * part.size)
             if low < high and part.in_register:
-                total = total + _piece(part, low, high) * _int(low // term.weight * term.stride)
+                total = total + _piece(part, low, high) * int32(low // term.weight * term.stride)
         return total
 
     def _parts(self, index: Expr) -> tuple[tuple[Part, ...], int]:
@@ -381,7 +383,7 @@ class DeviceContext(Context):
         per = int_value(index.b) if isinstance(index, tirx.FloorDiv) else None
         if per is not None and isinstance(index.a, Var):
             packed = (_packed(part, per) for part in self.digits.get(index.a, ()))
-            return (Part(1, 1, _int(0), True), *(part for part in packed if part is not None)), 0
+            return (Part(1, 1, int32(0), True), *(part for part in packed if part is not None)), 0
         used = [var for var in undefined_vars(index) if var in self.digits]
         linear = linear_in(index, used) if used else []
         numbers = [number for part in linear if (number := int_value(part)) is not None]
@@ -396,7 +398,7 @@ class DeviceContext(Context):
         if not goes_on or start < 0 or offset >= turns[0][0]:
             return (), 0
         parts = (part for each in own for part in each)
-        return (Part(1, turns[0][0], _int(offset), True), *parts), start - offset
+        return (Part(1, turns[0][0], int32(offset), True), *parts), start - offset
 
     def emit(self, stmt: Stmt) -> tirx.Stmt | None:
         """The TIR of one statement; None where nothing is left to do."""
@@ -470,14 +472,10 @@ def _piece(part: Part, low: int, high: int) -> Expr:
         )
     value = part.value
     if low > part.weight:
-        value = tirx.truncdiv(value, _int(low // part.weight))
+        value = tirx.truncdiv(value, int32(low // part.weight))
     if high < part.weight * part.size:
-        value = tirx.truncmod(value, _int(high // low))
+        value = tirx.truncmod(value, int32(high // low))
     return value
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")
 
 
 def _is_parted(value: Expr) -> bool:

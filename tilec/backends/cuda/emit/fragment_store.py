@@ -16,6 +16,7 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.lane_digits import thread_digit
 from tilec.backends.cuda.emit.statements import call
 from tilec.backends.cuda.limits import has_tma
+from tilec.ir.exprs import int32
 from tilec.ir.layout_algebra import element_at, extent_of, terms
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.statements import sequence
@@ -50,11 +51,11 @@ def _matrices(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iter
     Lanes of a warp wait for each other before and behind, as others may read what a lane has."""
     lane = ctx.lane
     assert lane is not None
-    row, matrix = tirx.truncmod(lane, _int(8)), tirx.truncdiv(lane, _int(8))
-    bits_of = [(2, tirx.truncmod(matrix, _int(2))), (4, tirx.truncdiv(matrix, _int(2)))]
-    first = row * _int(4)
+    row, matrix = tirx.truncmod(lane, int32(8)), tirx.truncdiv(lane, int32(8))
+    bits_of = [(2, tirx.truncmod(matrix, int32(2))), (4, tirx.truncdiv(matrix, int32(2)))]
+    first = row * int32(4)
     if plan.turned:
-        first, bits_of = tirx.truncdiv(row, _int(2)), [(1, tirx.truncmod(row, _int(2))), *bits_of]
+        first, bits_of = tirx.truncdiv(row, int32(2)), [(1, tirx.truncmod(row, int32(2))), *bits_of]
     yield call(warp_sync(_ALL).call())
     place = _Place(stmt, plan, first, tuple(bits_of), ctx)
     yield from place.binds
@@ -70,17 +71,17 @@ def _matrices(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iter
 def _word(data: Var, first: int, dtype: str) -> Expr:
     """Two neighbours of a fragment as 16 bits each."""
     if str(data.dtype) != "float32":
-        return bits(4).call(data.ptr_to([_int(first)]))
-    return pack(dtype).call(*(tirx.BufferLoad(data, [_int(first + half)]) for half in range(2)))
+        return bits(4).call(data.ptr_to([int32(first)]))
+    return pack(dtype).call(*(tirx.BufferLoad(data, [int32(first + half)]) for half in range(2)))
 
 
 def _pairs(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iterator[tirx.Stmt]:
     """Each lane's pairs, two of which some lanes exchange."""
     lane, data = ctx.lane, ctx.fragments[plan.fragment].data
     assert lane is not None
-    exchanges: Expr = _int(0)
+    exchanges: Expr = int32(0)
     if plan.lane_bit:
-        exchanges = tirx.truncmod(tirx.truncdiv(lane, _int(plan.lane_bit)), _int(2))
+        exchanges = tirx.truncmod(tirx.truncdiv(lane, int32(plan.lane_bit)), int32(2))
     place = _Place(stmt, plan, lane, ((2 * plan.pair_bit, exchanges),) if plan.lane_bit else (), ctx)
     yield from place.binds
     for pair, step in enumerate(plan.steps):
@@ -88,13 +89,13 @@ def _pairs(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iterato
         yield tirx.AllocBuffer(tmp)
         for half in range(2):
             own, other = (
-                tirx.BufferLoad(data, [_int(2 * each + half)]) for each in (pair, pair ^ plan.pair_bit)
+                tirx.BufferLoad(data, [int32(2 * each + half)]) for each in (pair, pair ^ plan.pair_bit)
             )
-            value = tirx.Select(tirx.NE(exchanges, _int(0)), other, own) if plan.lane_bit else own
-            yield tirx.BufferStore(tmp, value, [_int(half)])
-        at = tirx.Cast("int64", tirx.shift_right(place.at(step), _int(1)))
-        start = place.data.ptr_to([_int(0)])
-        yield call(move(8).call(start, at, tmp.ptr_to([_int(0)]), tirx.const(0, "int64")))
+            value = tirx.Select(tirx.NE(exchanges, int32(0)), other, own) if plan.lane_bit else own
+            yield tirx.BufferStore(tmp, value, [int32(half)])
+        at = tirx.Cast("int64", tirx.shift_right(place.at(step), int32(1)))
+        start = place.data.ptr_to([int32(0)])
+        yield call(move(8).call(start, at, tmp.ptr_to([int32(0)]), tirx.const(0, "int64")))
 
 
 class _Place:
@@ -112,33 +113,29 @@ class _Place:
         storage, lead = ctx.storage(plan.store.buffer), plan.store.indices[:-2]
         indices = [self._index(stmt, axis, lane, more, ctx) for axis in range(2)]
         self.data = storage.data
-        self._lead = storage.offset([*map(ctx.value, lead), _int(0), _int(0)]) if lead else _int(0)
+        self._lead = storage.offset([*map(ctx.value, lead), int32(0), int32(0)]) if lead else int32(0)
         self._first = ctx.fresh("first", "int32")
-        first = storage.offset([*(_int(0) for _ in lead), *indices])
+        first = storage.offset([*(int32(0) for _ in lead), *indices])
         self.binds = [tirx.Bind(self._first, first)]
 
     def _index(
         self, stmt: ThreadLoop, axis: int, lane: Expr, more: tuple[tuple[int, Expr], ...], ctx: DeviceContext
     ) -> Expr:
-        total: Expr = _int(0)
+        total: Expr = int32(0)
         before, ctx.lane = ctx.lane, lane
         for term in terms(stmt.layout, axis):
             if term.space != "reg":
                 digit = thread_digit(term.space, term.stride, term.size, ctx)
-                total = total + digit * _int(term.weight)
+                total = total + digit * int32(term.weight)
         ctx.lane = before
         for register, times in more:
             away = element_at(stmt.layout, {"lane": 0, "warp": 0, "group": 0, "reg": register})[axis]
-            total = total + times * _int(away)
+            total = total + times * int32(away)
         return total
 
     def at(self, step: Step) -> Expr:
         """The element at which an access begins."""
         place: Expr = self._first
         if step.flip:
-            place = tirx.bitwise_xor(place, _int(step.flip))
-        return self._lead + (place + _int(step.far) if step.far else place)
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")
+            place = tirx.bitwise_xor(place, int32(step.flip))
+        return self._lead + (place + int32(step.far) if step.far else place)

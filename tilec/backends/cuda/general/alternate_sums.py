@@ -16,13 +16,13 @@ from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.nodes import (
     ArriveOnce,
     BoxLoad,
-    CloseTensorMemory,
     EachTile,
     OpenTensorMemory,
     Sync,
     TensorCommit,
     TensorProduct,
     TensorSums,
+    opens_memory,
 )
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
@@ -201,7 +201,7 @@ class _Turns:
         made: list[Stmt] = list(self.loading.begin())
         before: Stmt | None = None
         for stmt in self.consumer.body:
-            opening = _opens(stmt) or (isinstance(stmt, every.Sync) and _opens(before))
+            opening = opens_memory(stmt) or (isinstance(stmt, every.Sync) and opens_memory(before))
             before = stmt
             if opening or stmt in moved or self._is_old(stmt):
                 continue
@@ -230,7 +230,3 @@ class _Turns:
 
 def _with(stmt: Stmt, kind: type[Stmt]) -> bool:
     return any(isinstance(inner, kind) for inner in walk((stmt,)))
-
-
-def _opens(stmt: Stmt | None) -> bool:
-    return isinstance(stmt, OpenTensorMemory) and not isinstance(stmt, CloseTensorMemory)

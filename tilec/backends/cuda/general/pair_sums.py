@@ -24,6 +24,7 @@ from tilec.backends.cuda.nodes import (
     TensorCommit,
     TensorProduct,
     TensorSums,
+    opens_memory,
 )
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import dtype_of
@@ -144,9 +145,9 @@ class _Paired:
     def _stmt(self, stmt: Stmt, before: Stmt | None) -> Block:
         """A statement over the memory of both blocks, behind the one ``before``."""
         zero = tirx.const(0, "int32")
-        if isinstance(stmt, CloseTensorMemory) or (isinstance(stmt, Sync) and _opens(before)):
+        if isinstance(stmt, CloseTensorMemory) or (isinstance(stmt, Sync) and opens_memory(before)):
             return ()
-        if _opens(stmt):
+        if opens_memory(stmt):
             return (Alloc(self.turn, init=zero),)
         if isinstance(stmt, EachTile):
             return (replace(stmt, pair=self.found.axis),)
@@ -211,7 +212,3 @@ def _whole_pairs(extent: int | Expr) -> int | Expr:
         return -(-extent // PAIR) * PAIR
     one, two = (tirx.const(value, dtype_of(extent)) for value in (1, PAIR))
     return tirx.floordiv(extent + one, two) * two
-
-
-def _opens(stmt: Stmt | None) -> bool:
-    return isinstance(stmt, OpenTensorMemory) and not isinstance(stmt, CloseTensorMemory)

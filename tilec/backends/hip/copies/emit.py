@@ -20,7 +20,7 @@ from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.hip.copies.nodes import LaneCopy
 from tilec.errors import CompileError, Kind
-from tilec.ir.exprs import all_of, dtype_of
+from tilec.ir.exprs import all_of, dtype_of, int32
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Copy, Parallel, Store
@@ -79,17 +79,17 @@ def _round(stmt: LaneCopy, first: int, pieces: int, ctx: DeviceContext) -> tirx.
     assert isinstance(store, Store)
     assert ctx.thread is not None
     piece = ctx.fresh("piece", "int32")
-    binds: list[tirx.Stmt] = [tirx.Bind(piece, ctx.thread + _int(first))]
+    binds: list[tirx.Stmt] = [tirx.Bind(piece, ctx.thread + int32(first))]
     target = ctx.storage(stmt.dst.buffer)
-    begin = convert(ctx.value(stmt.dst.start[0]), "int32") * _int(pieces * stmt.width)
-    place = begin + piece * _int(stmt.width)
+    begin = convert(ctx.value(stmt.dst.start[0]), "int32") * int32(pieces * stmt.width)
+    place = begin + piece * int32(stmt.width)
     with ctx.scope():
         element = ctx.fresh("element", "int32")
         binds.append(tirx.Bind(element, element_at(target.layout, place) - begin))
         binds += _parts(loop, element, ctx)
         copy = _copy(stmt, store, place, ctx)
     whole = first + ctx.warps * WARP <= pieces
-    return sequence([*binds, copy if whole else guarded(copy, [tirx.LT(piece, _int(pieces))])])
+    return sequence([*binds, copy if whole else guarded(copy, [tirx.LT(piece, int32(pieces))])])
 
 
 def _parts(loop: Parallel, element: Expr, ctx: DeviceContext) -> list[tirx.Stmt]:
@@ -98,7 +98,7 @@ def _parts(loop: Parallel, element: Expr, ctx: DeviceContext) -> list[tirx.Stmt]
     step = 1
     for var, extent in reversed(list(zip(loop.vars, loop_extents(loop), strict=True))):
         ctx.facts.bind_range(var, 0, extent)
-        own = tirx.truncmod(tirx.truncdiv(element, _int(step)), _int(extent))
+        own = tirx.truncmod(tirx.truncdiv(element, int32(step)), int32(extent))
         binds.append(tirx.Bind(ctx.define(var), convert(own, dtype_of(var))))
         step *= extent
     return binds
@@ -120,11 +120,7 @@ def _copy(stmt: LaneCopy, store: Store, place: Expr, ctx: DeviceContext) -> tirx
     target, origin = ctx.storage(stmt.dst.buffer), ctx.storage(stmt.src.buffer)
     start = origin.offset([ctx.value(index) for index in source.indices])
     size = stmt.width * element_bytes(str(stmt.dst.buffer.dtype))
-    count: Expr = _int(size)
+    count: Expr = int32(size)
     if conds:
-        count = tirx.Select(ctx.value(all_of(conds)), count, _int(0))
+        count = tirx.Select(ctx.value(all_of(conds)), count, int32(0))
     return call(lane_copy(size).call(target.data.ptr_to([place]), origin.data.ptr_to([start]), count))
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")

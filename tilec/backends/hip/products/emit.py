@@ -20,8 +20,9 @@ from tilec.backends.hip.chips import chip_of
 from tilec.backends.hip.products.helpers import FNUZ, multiply, words_of
 from tilec.backends.hip.products.instructions import SIDE, Form, Matrix, matrix
 from tilec.backends.hip.products.tiles import WaveGemm, WaveTile
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int32, int_value
 from tilec.ir.layout_algebra import chunk
+from tilec.lowering.emission.statements import store_at
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class WaveProduct(Product):
         """The number of a wave."""
         warp, warps = super().team()
         each = self.form.warps
-        return (warp, warps) if each == 1 else (tirx.truncdiv(warp, _int(each)), warps // each)
+        return (warp, warps) if each == 1 else (tirx.truncdiv(warp, int32(each)), warps // each)
 
     def words(self) -> tuple[int, ...]:
         """As `Product.words`."""
@@ -96,13 +97,13 @@ class WaveProduct(Product):
     def multiply(self, buffers: Registers, places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
         """The instructions of one step for a tile of sums."""
         (a, b, *_), words = buffers, self.form.words
-        place = self.base + (i * _int(self.tile.tiles[1]) + j) * _int(self.sums)
+        place = self.base + (i * int32(self.tile.tiles[1]) + j) * int32(self.sums)
         helper, each = multiply(self.matrix, self.form, self.types[0]), words_of(self.matrix)
         calls = [
             helper.call(
                 self.accumulator.ptr_to([place]),
-                a.ptr_to([i * _int(words) + _int(places[0] + number * each)]),
-                b.ptr_to([j * _int(words) + _int(places[1] + number * each)]),
+                a.ptr_to([i * int32(words) + int32(places[0] + number * each)]),
+                b.ptr_to([j * int32(words) + int32(places[1] + number * each)]),
             )
             for number in range(self.matrix.per_step)
         ]
@@ -141,20 +142,20 @@ class LaneOperand(Operand):
     def _tile(self, to: Var, place: int, first: int) -> list[tirx.Stmt]:
         own = [bits(self.data.ptr_to([first + 2 * word]), 4) for word in range(self.form.held // 2)]
         if not self.form.repeats:
-            return [store(to, place + word, value) for word, value in enumerate(own)]
+            return [store_at(to, place + word, value) for word, value in enumerate(own)]
         return [stmt for word, value in enumerate(own) for stmt in self._both(to, place + word, value)]
 
     def _both(self, to: Var, place: int, value: Expr) -> list[tirx.Stmt]:
         """A word of either half of the wave, that of the lower half first, in all lanes."""
         mine, other = (self.ctx.fresh(name, "uint32") for name in ("own", "other"))
-        far = exchange("uint32").call(mine, _int(SIDE))
+        far = exchange("uint32").call(mine, int32(SIDE))
         assert self.ctx.lane is not None
-        is_low = self.ctx.lane < _int(SIDE)
+        is_low = self.ctx.lane < int32(SIDE)
         return [
             tirx.Bind(mine, value),
             tirx.Bind(other, far),
-            store(to, place, tirx.Select(is_low, mine, other)),
-            store(to, place + self.form.held // 2, tirx.Select(is_low, other, mine)),
+            store_at(to, place, tirx.Select(is_low, mine, other)),
+            store_at(to, place + self.form.held // 2, tirx.Select(is_low, other, mine)),
         ]
 
 
@@ -234,7 +235,7 @@ class MemoryOperand(Operand):
                 part = bits(self.element(item, self._depth(step, word * count + element)), size)
                 shift = tirx.const(8 * size * element, "uint32")
                 value = part if element == 0 else tirx.bitwise_or(value, tirx.shift_left(part, shift))
-            made.append(store(to, place + word, value))
+            made.append(store_at(to, place + word, value))
         return made
 
     @cached_property
@@ -250,16 +251,16 @@ class MemoryOperand(Operand):
         """The row or column that a lane has of a tile, kept inside of the operand: sums beyond are unused."""
         own = self._lane() % SIDE
         own = own % self.form.pieces * self.form.run + own // self.form.pieces if self.spread else own
-        place = tirx.Cast("int32", (own + tile * SIDE).value) + self.team * _int(self.tiles * SIDE)
+        place = tirx.Cast("int32", (own + tile * SIDE).value) + self.team * int32(self.tiles * SIDE)
         extent = int_value(self.region.extent[-1 if self.across else -2]) or 1
-        return tirx.min(place, _int(extent - 1)) if extent % SIDE else place
+        return tirx.min(place, int32(extent - 1)) if extent % SIDE else place
 
     def _depth(self, step: int, element: int) -> Expr:
         """Where along K an element of a lane's words is."""
         each = 4 * self.form.words // self._bytes // self.runs
         run, element = divmod(element, each)
-        first = _int((step * self.runs + run) * (self.form.step_bytes // self._bytes // self.runs) + element)
-        return first if self.form.repeats else self.part() * _int(each) + first
+        first = int32((step * self.runs + run) * (self.form.step_bytes // self._bytes // self.runs) + element)
+        return first if self.form.repeats else self.part() * int32(each) + first
 
     def part(self) -> Expr:
         """Which piece of a step a lane has."""
@@ -267,7 +268,7 @@ class MemoryOperand(Operand):
         if self.form.warps == 1:
             return part
         assert self.ctx.warp is not None
-        return part + tirx.truncmod(self.ctx.warp, _int(2)) * _int(2)
+        return part + tirx.truncmod(self.ctx.warp, int32(2)) * int32(2)
 
     def element(self, item: Expr, k: Expr) -> Expr:
         """The address of one element of the region."""
@@ -276,12 +277,3 @@ class MemoryOperand(Operand):
         indices = [*starts[:-2], starts[-2] + inner[0], starts[-1] + inner[1]]
         storage = self.ctx.storage(self.region.buffer)
         return storage.data.ptr_to([storage.offset(indices)])
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")
-
-
-def store(to: Var, place: int, value: Expr) -> tirx.Stmt:
-    """A word of an operand."""
-    return tirx.BufferStore(to, value, [_int(place)])

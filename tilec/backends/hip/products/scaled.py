@@ -22,12 +22,14 @@ from tilec.backends.cuda.device.helper import Helper, Lanes
 from tilec.backends.cuda.emit.operands import bits
 from tilec.backends.cuda.emit.product import Operands, Registers
 from tilec.backends.cuda.emit.statements import call, emit
-from tilec.backends.hip.products.emit import MemoryOperand, WaveProduct, store
+from tilec.backends.hip.products.emit import MemoryOperand, WaveProduct
 from tilec.backends.hip.products.helpers import add_products
 from tilec.backends.hip.products.instructions import FORMS, SCALED, SIDE, SMALL_FORMATS, SMALL_FORMS
 from tilec.backends.hip.products.scales import GROUP, SCALED_DEPTH
 from tilec.backends.hip.products.tiles import ScaledWaveGemm
+from tilec.ir.exprs import int32
 from tilec.ir.small_floats import number_type, numbers_of
+from tilec.lowering.emission.statements import store_at
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -97,16 +99,16 @@ class ScaledWaveProduct(WaveProduct):
         """One instruction on the operands from ``places`` on."""
         a, b, sfa, sfb = buffers
         counts, tiles = self.words(), self.tile.tiles
-        place = self.base + (i * _int(tiles[1]) + j) * _int(self.sums)
-        first = i * _int(counts[0] // tiles[0]) + _int(places[0])
-        second = j * _int(counts[1] // tiles[1]) + _int(places[1])
+        place = self.base + (i * int32(tiles[1]) + j) * int32(self.sums)
+        first = i * int32(counts[0] // tiles[0]) + int32(places[0])
+        second = j * int32(counts[1] // tiles[1]) + int32(places[1])
         return call(
             multiply_scaled(*map(number_type, self.regions)).call(
                 self.accumulator.ptr_to([place]),
                 a.ptr_to([first]),
                 b.ptr_to([second]),
-                sfa[i + _int(places[2])],
-                sfb[j + _int(places[3])],
+                sfa[i + int32(places[2])],
+                sfb[j + int32(places[3])],
             )
         )
 
@@ -123,9 +125,9 @@ class ScaleOperand(MemoryOperand):
 
     def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
         """A byte for each instruction."""
-        column = self.part() + _int(step * (SCALED_DEPTH // GROUP))
+        column = self.part() + int32(step * (SCALED_DEPTH // GROUP))
         return [
-            store(to, place + tile, bits(self.element(self.item(tile), column), 1))
+            store_at(to, place + tile, bits(self.element(self.item(tile), column), 1))
             for tile in range(self.tiles)
         ]
 
@@ -177,7 +179,3 @@ def _scales(lanes: Lanes, word: Any) -> np.ndarray:
     parts = held.view(ml_dtypes.float8_e8m0fnu).astype(np.float64)
     blocks = parts.reshape(-1, SCALED_DEPTH // GROUP, SIDE).transpose(0, 2, 1)
     return np.repeat(blocks, GROUP, axis=2)
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")

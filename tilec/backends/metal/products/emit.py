@@ -16,8 +16,9 @@ from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.emit.unsigned import Unsigned
 from tilec.backends.metal.products.helpers import multiply
 from tilec.backends.metal.products.tiles import ELEMENTS, SIDE, SimdGemm
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int32, int_value
 from tilec.ir.layout_algebra import chunk
+from tilec.lowering.emission.statements import store_at
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -61,12 +62,12 @@ class SimdProduct(Product):
 
     def multiply(self, buffers: Registers, places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
         """The product of one step for a tile of sums."""
-        (a, b, *_), each = buffers, _int(self._each)
-        place = self.base + (i * _int(self.tile.tiles[1]) + j) * _int(self.sums)
+        (a, b, *_), each = buffers, int32(self._each)
+        place = self.base + (i * int32(self.tile.tiles[1]) + j) * int32(self.sums)
         made = multiply(self.types[0]).call(
             self.accumulator.ptr_to([place]),
-            a.ptr_to([i * each + _int(places[0])]),
-            b.ptr_to([j * each + _int(places[1])]),
+            a.ptr_to([i * each + int32(places[0])]),
+            b.ptr_to([j * each + int32(places[1])]),
         )
         return call(made)
 
@@ -91,7 +92,7 @@ class LaneOperand(Operand):
     def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
         """The word of each matrix."""
         return [
-            _store(to, place + tile, bits(self.data.ptr_to([(tile * self.steps + step) * ELEMENTS]), 4))
+            store_at(to, place + tile, bits(self.data.ptr_to([(tile * self.steps + step) * ELEMENTS]), 4))
             for tile in range(self.tiles)
         ]
 
@@ -149,22 +150,22 @@ class MemoryOperand(Operand):
 
     def _at_once(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
         source = self._element(tile, step, 0)
-        return [call(moves.fetch(4 * self._words).call(to.ptr_to([_int(place)]), source))]
+        return [call(moves.fetch(4 * self._words).call(to.ptr_to([int32(place)]), source))]
 
     def _by_elements(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
         size = self._bytes
         first, second = (bits(self._element(tile, step, number), size) for number in range(ELEMENTS))
         if size == 4:
-            return [_store(to, place, first), _store(to, place + 1, second)]
+            return [store_at(to, place, first), store_at(to, place + 1, second)]
         shift = tirx.const(8 * size, "uint32")
-        return [_store(to, place, tirx.bitwise_or(first, tirx.shift_left(second, shift)))]
+        return [store_at(to, place, tirx.bitwise_or(first, tirx.shift_left(second, shift)))]
 
     def _element(self, tile: int, step: int, number: int) -> Expr:
         """The address of element ``number`` that a lane has of a matrix."""
         row, column = self._place()
-        column = column + _int(number)
+        column = column + int32(number)
         along, item = (row, column) if self.deep else (column, row)
-        k, item = along + _int(step * SIDE), self._item(item, tile)
+        k, item = along + int32(step * SIDE), self._item(item, tile)
         last_is_item = self.deep != self.turned
         inner = (k, item) if last_is_item else (item, k)
         starts = [tirx.Cast("int32", self.ctx.value(start)) for start in self.region.start]
@@ -182,13 +183,5 @@ class MemoryOperand(Operand):
 
     def _item(self, own: Expr, tile: int) -> Expr:
         """Where along M or N a lane is, kept inside of the operand: sums beyond are unused."""
-        place = own + _int(tile * SIDE) + self.team * _int(self.tiles * SIDE)
-        return tirx.min(place, _int(self._items - 1)) if self._items % SIDE else place
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")
-
-
-def _store(to: Var, place: int, value: Expr) -> tirx.Stmt:
-    return tirx.BufferStore(to, value, [_int(place)])
+        place = own + int32(tile * SIDE) + self.team * int32(self.tiles * SIDE)
+        return tirx.min(place, int32(self._items - 1)) if self._items % SIDE else place
