@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -72,6 +72,15 @@ class Guard:
         most = [each.max for each in (self, other) if each.max is not None]
         div = math.lcm(self.div, other.div)
         return Guard(None, div, max(least, default=None), min(most, default=None))
+
+    @property
+    def least(self) -> int:
+        """What each admitted value is at least, but for 0."""
+        return max(self.eq or 0, self.min or 0, self.div)
+
+    def up_to(self, largest: int) -> Guard:
+        """The guard of values that are at most ``largest``: a bound beyond that demands nothing."""
+        return self if self.max is None or self.max <= largest else replace(self, max=None)
 
     @property
     def is_dynamic(self) -> bool:

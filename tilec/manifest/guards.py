@@ -12,10 +12,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from tilec.ir.guards import Guard
+from tilec.ir.guards import Guard, largest_dim
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _BOUND = re.compile(r"(>=|<=|%)\s*(\d+)")
+_LARGEST = largest_dim(64)
 _GRAMMAR = (
     'write an integer, "dynamic", "1..64", ">=128", "<=64", "%16", or a conjunction such as "%16,>=128"'
 )
@@ -35,6 +36,7 @@ def parse_guard(value: object) -> Guard:
     guard = Guard()
     for part in text.split(","):
         guard = _meet(guard, _parse_part(part.strip(), text))
+    _check_numbers(guard, f'"{text}"')
     if smallest(guard) is None:
         raise ValueError(f'"{text}" can never hold: no dimension of 1 or more satisfies it')
     return canonical(guard)
@@ -43,7 +45,15 @@ def parse_guard(value: object) -> Guard:
 def _pinned(value: int) -> Guard:
     if value < 1:
         raise ValueError(f"{value} can never hold: a dimension is 1 or more")
-    return Guard(eq=value)
+    guard = Guard(eq=value)
+    _check_numbers(guard, str(value))
+    return guard
+
+
+def _check_numbers(guard: Guard, text: str) -> None:
+    """Libraries keep the numbers of guards in 64 bits."""
+    if max(guard.parts.values(), default=0) > _LARGEST:
+        raise ValueError(f"{text} has a number beyond {_LARGEST}, which a dimension never is")
 
 
 def _parse_part(part: str, whole: str) -> Guard:

@@ -561,6 +561,22 @@ def test_a_dimension_beyond_32_bits_is_refused(tmp_path, guard):
     assert "2146435071" in caught.value.why
 
 
+@pytest.mark.parametrize("largest", [2146435072, 2**31 - 1, 2**32, 2**63 - 1])
+def test_a_bound_beyond_32_bits_says_nothing(tmp_path, largest):
+    write(tmp_path, GOOD)
+    guard = Guard(min=3, max=largest)
+    made = elaborate(load_entry("kernels.py:k", tmp_path), name="k", dims={"N": guard}, args={}, config={})
+    assert made.dims[0].guard == Guard(min=3)
+
+
+@pytest.mark.parametrize("guard", [Guard(eq=2**63 - 1), Guard(min=2**63 - 2**20), Guard(div=2**63)])
+def test_a_dimension_beyond_64_bits_is_refused(tmp_path, guard):
+    write(tmp_path, GOOD.replace("def k(N, blk=64):", 'def k(blk=64):\n    N = T.dynamic("N", "int64")'))
+    with pytest.raises(SourceValueError, match="computes N in 64 bits") as caught:
+        elaborate(load_entry("kernels.py:k", tmp_path), name="k", dims={"N": guard}, args={}, config={})
+    assert caught.value.remedy == "choose smaller values"
+
+
 def test_an_int64_dimension_may_be_larger(tmp_path):
     code = GOOD.replace("def k(N, blk=64):", 'def k(blk=64):\n    N = T.dynamic("N", "int64")')
     write(tmp_path, code)

@@ -59,6 +59,14 @@ def test_zero_divisor_is_refused() -> None:
         parse_guard("%0")
 
 
+@pytest.mark.parametrize(
+    "text", [2**63, "1..99999999999999999999", f">={2**63}", f"%{2**63}", f"%{2**40},%{3**20}"]
+)
+def test_numbers_are_those_that_libraries_hold(text: object) -> None:
+    with pytest.raises(ValueError, match="has a number beyond 9223372036853727231"):
+        parse_guard(text)
+
+
 @given(guards)
 def test_spelling_round_trips(guard: Guard) -> None:
     assert same_values(parse_guard(str(guard)), guard)

@@ -80,22 +80,27 @@ class Session:
             self.opened.add(name)
         if guard is None:
             raise self._missing(name)
-        self._check_reach(name, guard, dtype)
+        guard = self.dims[name] = self._within_reach(name, guard, 32 if dtype == "int32" else 64)
         if guard.eq is not None:
             return Dim(guard.eq, name)
         var = tirx.Var(name, dtype)
         self.learn(var, guard)
         return Value(var, text=name)
 
-    def _check_reach(self, name: str, guard: Guard, dtype: str) -> None:
-        """Indices of an int32 dim are computed in 32 bits."""
-        limit = largest_dim(32)
-        if dtype != "int32" or max(guard.eq or 0, guard.min or 0, guard.div) <= limit:
-            return
-        raise SourceValueError(
-            f"{name} = {guard} can never be served: kernel {self.name} computes {name} in 32 bits",
+    def _within_reach(self, name: str, guard: Guard, bits: int) -> Guard:
+        """The guard without a bound that lies beyond what a dim of so many bits reaches anyway: what it is
+        computed with, such as the bound and 1, may not fit."""
+        limit = largest_dim(bits)
+        if guard.least > limit:
+            raise self._beyond_reach(name, guard, bits, limit)
+        return guard.up_to(limit)
+
+    def _beyond_reach(self, name: str, guard: Guard, bits: int, limit: int) -> SourceValueError:
+        wider = f'declare it as T.dynamic("{name}", "int64") in the kernel, or ' if bits == 32 else ""
+        return SourceValueError(
+            f"{name} = {guard} can never be served: kernel {self.name} computes {name} in {bits} bits",
             why=f"such a dimension may be at most {limit}",
-            remedy=f'declare it as T.dynamic("{name}", "int64") in the kernel, or choose smaller values',
+            remedy=f"{wider}choose smaller values",
         )
 
     def _missing(self, name: str) -> SourceError:
