@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilec.errors import InputError, Place
-from tilec.manifest.document import unreadable
 from tilec.manifest.families import ACTIVATIONS, KINDS
+from tilec.manifest.json_file import read_json
 from tilec.manifest.layers import Sizes
 from tilec.manifest.problems import suggestion
 
@@ -23,6 +22,7 @@ _REQUIRED = (
     "vocab_size",
 )
 _LARGEST = 2**31
+_REMEDY = "name the config.json of a model"
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,9 @@ def _size(path: Path, data: Mapping[str, Any], sizes: Sizes, key: str) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
-    except (json.JSONDecodeError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        raise InputError(f"{path} is not valid JSON", place=Place(str(path), line), why=str(error)) from error
+    data = read_json(path, _REMEDY)
     if not isinstance(data, dict) or "model_type" not in data:
-        raise _error(
-            path, "model_type", f"{path} is no model's configuration", "name the config.json of a model"
-        )
+        raise _error(path, "model_type", f"{path} is no model's configuration", _REMEDY)
     inner = data.get("text_config")
     return {**data, **inner} if isinstance(inner, dict) else data
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 from pydantic_core import ErrorDetails
 
 from tilec.errors import InputError, Place
-from tilec.manifest.document import format_path, unreadable
+from tilec.manifest.document import format_path
+from tilec.manifest.json_file import read_json
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import Plan
 
@@ -49,12 +50,7 @@ def read_shapes(path: Path, plan: Plan) -> tuple[Call, ...]:
 def parse_shapes(path: Path) -> tuple[Call, ...]:
     """The calls of a file, whatever they name. Raises InputError for what is no shapes file."""
     try:
-        return ShapesFile.model_validate(json.loads(path.read_text(encoding="utf-8-sig"))).calls
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
-    except json.JSONDecodeError as error:
-        place = Place(str(path), error.lineno)
-        raise InputError(f"{path} is not valid JSON", place=place, why=error.msg) from error
+        return ShapesFile.model_validate(read_json(path, _FORM)).calls
     except ValidationError as error:
         first = error.errors()[0]
         place = Place(str(path), key=format_path(first["loc"]))

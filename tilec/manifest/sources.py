@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
 from tilec.errors import ManifestError, Place
@@ -122,5 +122,11 @@ def check_source_file(source: str, base: Path, place: Place, what: str) -> None:
         f'{what} "{where}" {state}',
         place=place,
         why=f"sources are relative to {base}",
-        remedy=suggestion(where, files) if files else "correct the path",
+        remedy=_right_path(where, files),
     )
+
+
+def _right_path(where: str, files: list[str]) -> str:
+    if "\\" in where:
+        return f'write paths with /: "{PureWindowsPath(where).as_posix()}"'
+    return suggestion(where, files) if files else "correct the path"

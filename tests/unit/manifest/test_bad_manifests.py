@@ -494,6 +494,12 @@ def test_a_folder_in_place_of_a_source_is_told(project: Callable[..., Path], tmp
     assert (error.what, error.remedy) == ('kernel source "kernels/gemm.py" is no file', "correct the path")
 
 
+def test_paths_of_windows_are_told_with_the_ones_to_write(project: Callable[..., Path]) -> None:
+    error = refused(project(KERNEL.replace('"kernels/gemm.py:k"', "'kernels\\gemm.py:k'")))
+    assert error.what == 'kernel source "kernels\\gemm.py" does not exist'
+    assert error.remedy == 'write paths with /: "kernels/gemm.py"'
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert "cannot read" in refused(tmp_path / "nowhere.toml").what
 
