@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilec.backends.base import Backend, backends
 from tilec.errors import InputError, UnsupportedError
+from tilec.families import families
 from tilec.language.tiles.device import provide_multiprocessors
 from tilec.settings import read_settings
+from tilec.spelling import nearest
 from tilec.targets import Target, parse_target
 
 _OTHER_VENDORS = ("metal", "webgpu", "cutedsl", "vulkan", "opencl")
@@ -38,7 +40,16 @@ def resolve_target(spec: Any = None) -> Target:
     if backend is not None:
         return backend.spelled(named.arch, named.mcpu)
     aliases = {alias: name for each in backends() for alias, name in each.aliases.items()}
+    _refuse_slips(named.kind, [AUTO, *aliases, *(kind for each in backends() for kind in each.kinds)])
     return parse_target(aliases.get(named.kind, named.kind))
+
+
+def _refuse_slips(kind: str, words: Sequence[str]) -> None:
+    """Raises InputError for what is like a word of this process, more than like a name of a manifest."""
+    names = [name for each in families() for name in each.names()]
+    near = nearest(kind.partition("+")[0], [*names, *words])
+    if near in words and near != kind:
+        raise InputError(f"unknown target {kind!r}", remedy=f'did you mean "{near}"?')
 
 
 def _backend_of_kind(kind: str) -> Backend | None:
@@ -63,7 +74,7 @@ class Spelling:
 def spelling_of(spec: Any) -> Spelling:
     """What text, mapping or TVM Target says. Raises InputError for anything else."""
     if isinstance(spec, str) and spec.lstrip().startswith("{"):
-        spec = json.loads(spec)
+        spec = _of_json(spec)
     if isinstance(spec, Mapping):
         return Spelling(*(str(spec.get(key) or "") for key in ("kind", "arch", "mcpu")))
     if not isinstance(spec, str) and hasattr(spec, "kind"):
@@ -73,6 +84,17 @@ def spelling_of(spec: Any) -> Spelling:
     kind, *options = spec.split()
     found = {name: re.search(rf"-{name}[= ](\S+)", " ".join(options)) for name in ("arch", "mcpu")}
     return Spelling(kind, *(match.group(1) if match else "" for match in found.values()))
+
+
+def _of_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"{text!r} is no target",
+            why=f"it begins as JSON does, and is none: {error}",
+            remedy='write for example {"kind": "cuda", "arch": "sm_90a"}',
+        ) from error
 
 
 def _of_tvm(target: Any) -> Spelling:

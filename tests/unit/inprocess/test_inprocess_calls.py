@@ -42,6 +42,11 @@ def test_extents_are_not_negative() -> None:
     assert kernels.axpy(0)(torch.ones(0), 2.0).shape == (0,)
 
 
+def test_extents_are_what_64_bits_hold() -> None:
+    with pytest.raises(ValueError, match=r"(?s)an extent of 9223372036854775808.*which 64 bits hold"):
+        kernels.axpy(1 << 63)
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

@@ -68,6 +68,24 @@ def test_what_is_no_target(spec: Any, error: type[Exception]) -> None:
         targets.resolve_target(spec)
 
 
+@pytest.mark.parametrize(
+    ("spec", "remedy"),
+    [
+        ("cpuu", 'did you mean "cpu"?'),
+        ("CUDA", 'did you mean "cuda"?'),
+        ("atuo", 'did you mean "auto"?'),
+        ("x86-64-v9", "did you mean 'x86-64-v4'? known here: "),
+        ("sm_9x", 'did you mean "sm_90"?'),
+        ("{bad", 'write for example {"kind": "cuda", "arch": "sm_90a"}'),
+    ],
+)
+def test_slips_are_told_with_what_was_meant(spec: str, remedy: str) -> None:
+    with pytest.raises(InputError) as caught:
+        targets.resolve_target(spec)
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.startswith(remedy)
+
+
 def test_targets_of_tvm() -> None:
     tvm = pytest.importorskip("tvm")
     assert targets.resolve_target(tvm.target.Target("llvm")).name == NATIVE

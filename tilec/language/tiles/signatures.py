@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.ir.guards import largest_dim
 from tilec.language.tiles.buffers import Buffer, Handle
 from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
 from tilec.language.tiles.reshape import alias
@@ -164,6 +165,14 @@ def _entries(shape: Any) -> tuple[Any, ...]:
                 construct="T.Tensor",
                 why="a tensor has no less than 0 elements along an axis",
                 remedy="give 0 or more, or T.dynamic for what calls tell",
+            )
+        if isinstance(entry, int) and entry > largest_dim(64):
+            raise source_error(
+                SourceValueError,
+                f"an extent of {entry}",
+                construct="T.Tensor",
+                why=f"an axis has at most {largest_dim(64)} elements, which 64 bits hold",
+                remedy="give fewer, or T.dynamic for what calls tell",
             )
     return entries
 
