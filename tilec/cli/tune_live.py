@@ -70,11 +70,17 @@ def result_text(result: Result) -> str:
     tail = counted(len(result.rows), "config") + (f" ({counts})" if counts else "")
     tail += f", {result.reused} from the journal" if result.reused else ""
     if result.winner is None:
-        why = f"no config works; {tail}" if result.rows else "time was up before any config"
-        return f"{title}: {why}"
+        return f"{title}: {f'no config works; {tail}' if result.rows else _untried(result)}"
     best, default = result.score(result.winner), result.score(0)
     gain = f", {default / best:.3f} x the default" if math.isfinite(default) else ""
     return f"{title}: {best:.2f} us{gain}; {tail}, {result.seconds:.0f} s"
+
+
+def _untried(result: Result) -> str:
+    """Why no config was tried."""
+    if len(result.about.pruned) == len(result.about.configs):
+        return f"nothing is left to try: {counted(len(result.about.pruned), 'config')} left out"
+    return "time was up before any config"
 
 
 class Bars(Lines):

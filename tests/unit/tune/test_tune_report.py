@@ -61,6 +61,9 @@ def test_a_line_says_whether_time_was_up_or_nothing_works() -> None:
     none = replace(result(), winner=None)
     assert result_text(none).endswith(": no config works; 11 configs (1 wrong result)")
     assert result_text(replace(none, rows=())).endswith(": time was up before any config")
+    refused = tuple((number, "config", "no parameter blok") for number in range(len(none.about.configs)))
+    left_out = replace(none, rows=(), about=replace(none.about, pruned=refused))
+    assert ": nothing is left to try: " in result_text(left_out)
 
 
 def test_the_table_has_every_config() -> None:
