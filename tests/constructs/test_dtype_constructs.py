@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -389,6 +391,39 @@ def test_fragments_of_16_bits_take_16_elements_of_8_at_once(narrow, wide):
 def test_a_store_that_truncates_warns():
     with pytest.warns(UserWarning, match="truncates float32 to int32"):
         elaborated(_stored("float32", ("int32",) * 8), (), None, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "warns"),
+    [
+        ("int8", lambda x, n: T.clamp(T.round(x), -127, 127), False),
+        ("int8", lambda x, n: T.max(-128, T.min(T.round(x, "ties-away-from-zero"), 127.0)), False),
+        ("uint8", lambda x, n: T.if_then_else(x > 0, T.clamp(T.floor(x), 0, 255), T.float32(n)), False),
+        ("int32", lambda x, n: T.Select(x > 0, T.float64(T.clamp(T.ceil(x), -2, 2)), T.float64(3)), False),
+        ("int8", lambda x, n: T.clamp(x, -127, 127), True),
+        ("int8", lambda x, n: T.round(x), True),
+        ("int8", lambda x, n: T.clamp(T.round(x), -127, 128), True),
+        ("int32", lambda x, n: T.clamp(T.trunc(x), -1.0, 2147483647.0), True),
+        ("int8", lambda x, n: T.clamp(T.round(x), -127, 127, nan_propagate=True), True),
+        ("int8", lambda x, n: T.clamp(T.round(x), -127, 127) * 0.5, True),
+    ],
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_whole_numbers_in_the_range_of_the_type_are_stored_without_a_warning(kind, made, warns, named):
+    @T.prim_func
+    def main(X: T.Tensor((8,), "float32"), N: T.Tensor((8,), "uint8"), out: T.Tensor((8,), kind)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                if named:
+                    value = made(X[i], N[i])
+                    out[i] = value
+                else:
+                    out[i] = made(X[i], N[i])
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        elaborated(main, (), None, {}, {})
+    assert [f"truncates float32 to {kind}" in str(each.message) for each in caught] == [True] * warns
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tilec.language.values.arithmetic import Arithmetic, no_array
 from tilec.language.values.operand_errors import lacking
 from tilec.language.values.operands import expression, stored_value, warn_of_loss
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.scalars import dtype
+from tilec.language.values.scalars import dtype, element_of
 from tilec.language.values.value import Value, Vector, check_alive, is_number
 
 if TYPE_CHECKING:
@@ -267,11 +267,18 @@ class Element(Value):
         expr = stored_value(value, self.buffer.dtype, what)
         builder = sessions.builder(what)
         warn_of_loss(value, self.buffer.dtype, what)
-        if isinstance(value, Value) and value.dtype.row.is_float and self.buffer.dtype.row.is_integer:
+        if isinstance(value, Value) and self._truncates(value):
             builder.warn_once(f"{what} truncates {value.dtype} to {self.buffer.dtype}")
         if builder.is_per_thread() and not self.buffer.scope().startswith("local") and self._is_read_by(expr):
             builder.run_per_thread()
         builder.emit(ir.Store(self.buffer.var, self.indices, expr, loc=loc()), what)
+
+    def _truncates(self, value: Value) -> bool:
+        """Whether a float may be none of the integers that the element holds."""
+        to = self.buffer.dtype
+        if not value.dtype.row.is_float or not to.row.is_integer:
+            return False
+        return not sessions.builder(self.buffer.name).whole_numbers.fit(value.expr, str(element_of(to)))
 
     def _is_read_by(self, expr: Expr) -> bool:
         """Whether the value reads the very element."""

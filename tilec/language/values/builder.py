@@ -11,6 +11,7 @@ from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import Value
+from tilec.language.values.whole_numbers import WholeNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +60,7 @@ class Builder:
     """Collects the body of the kernel that stands at ``loc``. ``frames`` runs from the function to the
     innermost region; ``open_ifs`` are the `T.If` blocks around it, ``unnamed`` the variables that the
     statements under way made, or names are given for, and that have none yet. ``remarks`` takes what the
-    author is to be told."""
+    author is to be told, ``whole_numbers`` knows names of floats without a fraction."""
 
     def __init__(self, loc: ir.Loc, remarks: list[Remark]) -> None:
         self.frames: list[Frame] = [Frame("function", None, loc)]
@@ -71,6 +72,7 @@ class Builder:
         self.open_ifs: list[Any] = []
         self.generators: list[Any] = []
         self._remarks = remarks
+        self.whole_numbers = WholeNumbers()
 
     @property
     def top(self) -> Frame:
@@ -180,6 +182,7 @@ class Builder:
         var = tirx.Var(name, str(expr.ty.dtype))
         self.emit(ir.Bind(var, expr, loc=loc()), f"name {name}")
         self._learn(var, expr)
+        self.whole_numbers.name(var, expr)
         return Value(var, frame=self.region())
 
     @cached_property
