@@ -163,3 +163,22 @@ def test_trips_that_end_early_are_not_written_out():
 
     for count in (0, 3):
         agree(main, numbers(128, 128, dtype="float32"), count)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 3), (3, 3), (2, 2), (0, 5), (5, 2)])
+def test_rows_in_registers_are_stored_to_in_parts_that_do_not_divide_them(first, count):
+    @T.prim_func
+    def main(B: T.Tensor((2, 7, 3), "int32"), Y: T.Tensor((3,), "int32"), Z: T.Tensor((2, 7, 3), "int32")):
+        with T.Kernel(1, threads=64):
+            rows = T.alloc_fragment((2, 7, 3), "int32")
+            T.fill(rows, 2)
+            for k in T.Parallel(3):
+                Y[k] = rows[0, 0, k]
+            for i, j, k in T.Parallel(2, count, 3):
+                rows[i, first + j, k] = B[i, j, k]
+            T.copy(rows, Z)
+
+    given = np.arange(42, dtype=np.int32).reshape(2, 7, 3) + 5
+    expected = np.full((2, 7, 3), 2, np.int32)
+    expected[:, first : first + count] = given[:, :count]
+    agree(main, given, expected=[np.full(3, 2, np.int32), expected], targets=("sm_80", "sm_90a"))

@@ -271,9 +271,9 @@ def _spread(
 def _window(digits: tuple[Digit, ...], extent: int, window: int) -> tuple[Digit, ...] | None:
     """The digits of ``extent`` indices, behind ``window`` times as many: those below, where each thread has
     its elements of all windows in registers. Elsewhere None, or for the first window all digits."""
-    below, above = _cut(digits, extent) or ((), digits)
-    if all(digit.space == "reg" or digit.size == 1 for digit in above):
-        return below
+    cut = _cut(digits, extent)
+    if cut is not None and all(digit.space == "reg" or digit.size == 1 for digit in cut[1]):
+        return cut[0]
     return None if window else digits
 
 

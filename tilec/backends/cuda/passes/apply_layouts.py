@@ -180,6 +180,7 @@ class LayoutRewrite:
 
     def _loop(self, loop: Parallel) -> list[Stmt]:
         layout = self.loops.get(loop) or self._late_layout(loop)
+        assert all(map(int.__ge__, layout.shape, loop_extents(loop))), f"{layout} leaves iterations out"
         self._refuse_repeats(loop)
         staged: dict[Var, None] = {}
         alone = _sees_updates(loop) and not self._uses_all_threads(layout)
