@@ -108,3 +108,41 @@ def test_trips_that_add_up_a_row_of_iterations_stay_apart():
     a = np.random.default_rng(0).integers(-9, 10, (32, 16)).astype(np.float32)
     agree(main, a, expected=a.sum(1) * 28)
     assert stores_of_an_iteration(main, a) == 1
+
+
+def test_trips_whose_number_the_run_tells_are_all_run():
+    @T.prim_func
+    def main(A: T.Tensor((8, 16), "float32"), B: T.Tensor((16, 8), "float32"), n: T.int32,
+             C: T.Tensor((8, 8), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=64):
+            a, b = T.alloc_shared((8, 16), "float32"), T.alloc_shared((16, 8), "float32")
+            acc = T.alloc_fragment((8, 8), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(acc)
+            for k in T.serial(n):
+                for i, j in T.Parallel(8, 8):
+                    acc[i, j] += a[i, k] * b[k, j]
+            T.copy(acc, C)
+
+    a, b = (np.random.default_rng(0).integers(-9, 10, (16, 8)).astype("float32") for _ in "ab")
+    agree(main, a.T.copy(), b, 5, expected=a[:5].T @ b[:5], targets=("sm_80", "metal3"))
+
+
+def test_trips_that_store_to_elements_of_other_iterations_stay_apart():
+    @T.prim_func
+    def main(A: T.Tensor((250, 4), "float32"), C: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=64):
+            a, last = T.alloc_shared((250, 4), "float32"), T.alloc_fragment((256,), "float32")
+            T.copy(A, a)
+            T.clear(last)
+            for k in T.serial(4):
+                for i in T.Parallel(250):
+                    last[i + k] = a[i, k]
+            T.copy(last, C)
+
+    a = np.random.default_rng(0).integers(-9, 10, (250, 4)).astype("float32")
+    expected = np.zeros(256, "float32")
+    for k in range(4):
+        expected[k : k + 250] = a[:, k]
+    agree(main, a, expected=expected, targets=("sm_80",))

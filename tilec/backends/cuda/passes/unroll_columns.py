@@ -61,11 +61,11 @@ def _unrolled(stmt: Stmt, threads: int) -> Stmt:
     if (
         type(inner) is not Parallel
         or not all(isinstance(name, Bind) for name in names)
-        or not _computes(inner)
+        or not _computes(inner, stmt)
     ):
         return stmt
-    trips, count = int_value(stmt.stop) or 0, _neighbours(stmt)
-    if count < 2 or trips % count or count * _work(inner, threads) > _MOST_STATEMENTS:
+    trips, count = int_value(stmt.stop), _neighbours(stmt)
+    if not trips or count < 2 or trips % count or count * _work(inner, threads) > _MOST_STATEMENTS:
         return stmt
     dtype = dtype_of(stmt.var)
     number = tirx.Var(f"{stmt.var.name}_vector", dtype)
@@ -77,14 +77,19 @@ def _unrolled(stmt: Stmt, threads: int) -> Stmt:
     return replace(stmt, var=number, stop=stop, body=(replace(inner, body=tuple(body)),))
 
 
-def _computes(loop: Parallel) -> bool:
-    """Whether an iteration stores to an element of its own of fragments, and reads no others of these."""
+def _computes(loop: Parallel, trips: For) -> bool:
+    """Whether an iteration stores to an element of its own of fragments, in all ``trips`` the same, and reads
+    no others of these."""
     named = accesses(loop.body)
     own = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
-    written = {item.buffer for item in named if item.is_write} - own
-    if not written or not is_scalar_code(loop.body) or loop.hints.given or colliding(loop):
+    stores = [item for item in named if item.is_write and item.buffer not in own]
+    if not stores or not is_scalar_code(loop.body) or loop.hints.given or colliding(loop):
         return False
-    return all(buffer.scope() == "local.fragment" and names_one_element(buffer, named) for buffer in written)
+    values = values_of(walk(trips.body))
+    if any(uses(inlined(index, values), (trips.var,)) for item in stores for index in item.indices):
+        return False
+    held = {item.buffer for item in stores}
+    return all(buffer.scope() == "local.fragment" and names_one_element(buffer, named) for buffer in held)
 
 
 def _neighbours(loop: For) -> int:
