@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: What the analyzer does not fold.
 _COMBINED = {tirx.BitwiseAnd: and_, tirx.BitwiseOr: or_, tirx.BitwiseXor: xor}
+_WORDS = ("int32", "uint32")
 _WIDEST = 512
 #: Values that the lower bits of an index choose from: as many as a register of 512 bits has of 16 bits.
 COUNT = 32
@@ -49,7 +50,7 @@ def pair_form(target: Target) -> DotForm | None:
 
 
 def bit_number(expr: Expr) -> BitNumber | None:
-    """``expr``, a float32, as bits of an int32 variable choose it; None where it is something else."""
+    """``expr``, a float32, as bits of a variable of 32 bits choose it; None where it is something else."""
     fields = each_once(node for node in walk(expr) if isinstance(node, tirx.BitwiseAnd))
     mask = int_value(fields[0].b) if len(fields) == 1 else None
     if mask is None or not 0 < mask < COUNT or mask & mask + 1:
@@ -57,7 +58,7 @@ def bit_number(expr: Expr) -> BitNumber | None:
     shifted = fields[0].a
     shift = int_value(shifted.b) if isinstance(shifted, tirx.RShift) else 0
     word = shifted.a if isinstance(shifted, tirx.RShift) else shifted
-    if shift is None or not isinstance(word, Var) or dtype_of(word) != "int32":
+    if shift is None or not isinstance(word, Var) or dtype_of(word) not in _WORDS:
         return None
     values = [_upper_half(expr, fields[0], number) for number in range(mask + 1)]
     known = [value for value in values if value is not None]

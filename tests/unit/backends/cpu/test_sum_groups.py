@@ -50,6 +50,7 @@ NIBBLE = "(cast(int32, packed[j, k // 2]) >> k % 2 * 4 & 15)"
 #: Numbers of a byte 16 along K apart, and bytes that are shifted as they are.
 APART = "cast(int32, packed[j, k // 32 * 16 + k % 16]) >> k % 32 // 16 * 4"
 SHORT = "packed[j, k // 2] >> cast(uint8, k % 2 * 4)"
+UNSIGNED = "(packed[j, k // 8] >> cast(uint32, k % 8 * 4) & uint32(15))"
 #: Values of weights by the type that stores them, and how many it stores; all are scaled.
 FORMS = {
     "offset": ("uint8", 2, f"cast(float32, {NIBBLE} - 8) * {SCALE}"),
@@ -57,6 +58,7 @@ FORMS = {
     "zeros in float32": ("uint8", 2, f"(cast(float32, {ZERO}) - cast(float32, {NIBBLE})) * {SCALE}"),
     "minima": ("uint8", 2, f"cast(float32, {NIBBLE}) * {SCALE} + cast(float32, {ZERO}) * {SCALE}"),
     "words": ("int32", 8, f"cast(float32, (packed[j, k // 8] >> k % 8 * 4 & 15) - 8) * {SCALE}"),
+    "unsigned words": ("uint32", 8, f"cast(float32, {UNSIGNED}) * {SCALE} - cast(float32, {ZERO}) * {SCALE}"),
     "pairs": ("uint8", 4, f"cast(float32, cast(int32, packed[j, k // 4]) >> k % 4 * 2 & 3) * {SCALE}"),
     "signed bytes": ("int8", 2, f"cast(float32, ({NIBBLE} ^ 8) - 8) * {SCALE}"),
     "codes": ("uint8", 2, f"L[1, {NIBBLE}] * {SCALE}"),
@@ -87,7 +89,7 @@ def has_product(**parts: object) -> bool:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rows", [1, 4])
 def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
-    group = 64 if form in ("words", "pairs", "shifted codes") else 32
+    group = 64 if form in ("words", "unsigned words", "pairs", "shifted codes") else 32
     few = rows == 1 or form != "plain bytes"  # which products of several rows read
     assert has_product(form=form, rows=rows, group=group) != few
     assert has_product(form=form, rows=rows, group=64) != few
@@ -166,7 +168,13 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
         np.repeat(each.astype(np.float64), group, axis=1)[:, : numbers.shape[1]] for each in (scales, zeros)
     ]
     less = {"offset": 8, "words": 8, "zeros": spread[1], "zeros in float32": spread[1], "minima": -spread[1]}
-    less |= {"shifted codes": -0.5, "apart": 8, "apart, with zeros": spread[1], "float offset": 8}
+    less |= {
+        "unsigned words": spread[1],
+        "shifted codes": -0.5,
+        "apart": 8,
+        "apart, with zeros": spread[1],
+        "float offset": 8,
+    }
     if form == "signed bytes":
         numbers = (numbers ^ 8) - 8
     sign = -1 if form == "zeros in float32" else 1
@@ -218,7 +226,7 @@ def check_forms(
     ("target", "rows", "group", "forms"),
     [
         ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes", "copied codes", "apart, with zeros")),
-        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "codes", "apart")),
+        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "zeros in float32", "codes", "apart")),
         ("x86-64-v4", 4, 64, ("zeros in float32", "pairs", "float offset")),
         ("x86-64-v4", 3, 128, ("zeros", "codes")),
     ],
@@ -265,6 +273,27 @@ def test_numbers_less_half_of_their_range_have_signs(form: str, target: str, sig
     """Shifts of words give them, unless lanes look numbers up."""
     kernel = text(form, group=64).replace("div=32", "div=256")
     assert (f"^ {0x88888888 - (1 << 32)}" in _summed(kernel, target)) == signs
+
+
+@pytest.mark.parametrize(
+    ("form", "target", "rows", "group", "apart"),
+    [
+        ("zeros", "x86-64-v3", 1, 32, True),
+        ("minima", "x86-64-v4", 1, 32, True),
+        ("zeros in float32", "aarch64", 1, 128, True),
+        ("shifted codes", "x86-64-v3", 1, 64, False),
+        ("offset", "x86-64-v3", 1, 32, False),
+        ("zeros", "x86-64-v3", 2, 32, False),
+        ("zeros", "x86-64-v4", 1, 128, False),
+        ("zeros", "x86-64-v4+vnni+avx512bf16", 4, 128, True),
+    ],
+)
+def test_offsets_apart_from_numbers(form: str, target: str, rows: int, group: int, apart: bool) -> None:
+    """Where a group has some, and they cost an operation for each number: one row that looks nothing up for
+    its group, and pairs."""
+    kernel = text(form, rows, group).replace("div=32", "div=256")
+    stmts = walk(lower(parse_kernel(kernel), parse_target(target), until="sum_groups").body)
+    assert sum(isinstance(stmt, If) for stmt in stmts) == apart
 
 
 @pytest.mark.parametrize("form", ["zeros", "minima"])

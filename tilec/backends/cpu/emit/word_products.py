@@ -95,7 +95,7 @@ def _pairs(load: TensorLoad, ctx: LaneContext) -> Expr | None:
 
 def _numbers(number: BitNumber, ctx: LaneContext) -> Expr:
     """The numbers of both halves of words, as words."""
-    word = ctx.value(number.word)
+    word = tirx.reinterpret(f"int32x{_LANES}", ctx.value(number.word))
     shifted = tirx.shift_right(word, literal(number.shift, "int32", _LANES)) if number.shift else word
     places = list(range(COUNT))
     table = elements_of([tirx.const(value, "uint16") for value in number.values], places, places)

@@ -53,10 +53,11 @@ _BITS = 8
 class GroupNumbers:
     """Elements along K in groups of ``size``: the ones whose number is a multiple of the numbers in an
     integer and those behind them are ``scale`` times one of ``numbers`` each, float32 values of ``integer``
-    and of ``shared``, names of values that the group has in common. ``stored`` is what memory has at ``at``
-    of group ``group``; its numbers lie side by side along K, or ``apart``, each as many elements behind the
-    one before as the group has of what memory has. An integer is as many of these as are ``joined``, the
-    first one in its lowest bits, with the bits of ``flipped`` turned over."""
+    and of ``shared``, names of values that the group has in common, plus ``offset`` where the group has one.
+    ``stored`` is what memory has at ``at`` of group ``group``; its numbers lie side by side along K, or
+    ``apart``, each as many elements behind the one before as the group has of what memory has. An integer is
+    as many of these as are ``joined``, the first one in its lowest bits, with the bits of ``flipped`` turned
+    over."""
 
     group: Var
     at: Var
@@ -69,6 +70,7 @@ class GroupNumbers:
     apart: bool = False
     joined: int = 1
     flipped: int = 0
+    offset: Expr | None = None
 
     @property
     def each(self) -> int:

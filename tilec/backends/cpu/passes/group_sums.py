@@ -67,6 +67,7 @@ class GroupSums:
         self.piece, self.col = tirx.Var("c", "int32"), tirx.Var("j", "int32")
         self.vectors = self.count * self.groups.width // self.lanes
         self.planes = self._planes()
+        self.sums = new_tile("sums", self.rows, self.count // self.together, self.lanes)
         self.total = new_tile("total", self.rows, self.columns, self.lanes)
 
     def _trips(self) -> int:
@@ -97,36 +98,65 @@ class GroupSums:
 
     def stmts(self) -> list[Stmt]:
         """The statements in place of the loop."""
-        loop = self.product.loop
-        trips = cast_to(loop.stop - loop.start, "int32")
-        pieces = tirx.floordiv(trips + (self.trips - 1), int32(self.trips))
-        body = [*self._activations(), self._serial(self.col, self.product.count, self._column(trips))]
+        body = [*self._activations(), self._serial(self.col, self.product.count, self._column())]
+        tiles = [self.planes] if self.groups.offset is None else [self.planes, self.sums]
         return [
-            Alloc(self.planes, place=ASKED, loc=self.loc),
+            *(Alloc(tile, place=ASKED, loc=self.loc) for tile in tiles),
             Alloc(self.total, loc=self.loc),
             self._cleared(self.total),
-            self._serial(self.piece, pieces, body),
+            self._serial(self.piece, self.pieces, body),
             *self._results(),
         ]
 
+    @property
+    def pieces(self) -> Expr:
+        """How many pieces the loop has."""
+        return tirx.floordiv(self._all_trips() + (self.trips - 1), int32(self.trips))
+
+    def _all_trips(self) -> Expr:
+        loop = self.product.loop
+        return cast_to(loop.stop - loop.start, "int32")
+
     def _activations(self) -> list[Stmt]:
         """Fills ``planes`` with the activations of a piece."""
-        whole = new_tile("whole", self.count * self.groups.size)
+        whole = new_tile("whole", self.elements)
         stmts: list[Stmt] = [Alloc(whole, loc=self.loc)]
         for row in range(self.rows):
             stmts += [self._read(whole, row), self._parted(whole, row)]
+            if self.groups.offset is not None:
+                stmts.append(self._added(whole, row))
         return stmts
 
     def _read(self, whole: Var, row: int) -> Parallel:
         """``whole`` = the activations of a piece and a row, as they lie."""
-        product, size = self.product, self.count * self.groups.size
         at = tirx.Var("i", "int32")
-        trip = product.loop.start + cast_to(
-            self.piece * self.trips + at // self.depth, dtype_of(product.loop.var)
-        )
+        value = self.activation(row, self.piece, at)
+        return self._each((at,), (self.elements,), Store(whole, (at,), value, loc=self.loc))
+
+    @property
+    def elements(self) -> int:
+        """Activations of a row in a piece."""
+        return self.count * self.groups.size
+
+    def activation(self, row: int, piece: Expr, at: Expr) -> Expr:
+        """Activation ``at`` of ``piece`` and ``row``, in float32."""
+        product = self.product
+        trip = product.loop.start + cast_to(piece * self.trips + at // self.depth, dtype_of(product.loop.var))
         inside = {product.row: int32(row), product.loop.var: trip, product.k: at % self.depth}
         value = simplified(substitute(product.activation, inside), sym.Analyzer())
-        return self._each((at,), (size,), Store(whole, (at,), cast_to(value, "float32"), loc=self.loc))
+        return cast_to(value, "float32")
+
+    def _added(self, whole: Var, row: int) -> Parallel:
+        """``sums`` = the activations that a lane multiplies in a step, added up."""
+        step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
+        integers = [step * self.width + part * self.lanes + lane for part in self._parts()]
+        read = [
+            _load(whole, self.groups.element(integer, plane))
+            for integer in integers
+            for plane in range(self.groups.each)
+        ]
+        store = Store(self.sums, (int32(row), step, lane), reduce(add, read), loc=self.loc)
+        return self._each((step, lane), (self.count // self.together, self.lanes), store)
 
     def _parted(self, whole: Var, row: int) -> Parallel:
         """``planes`` = ``whole`` by the place of a number in its integer, vector by vector of integers."""
@@ -143,25 +173,18 @@ class GroupSums:
         )
         return self._each((vector, lane), (self.vectors, self.lanes), *stores)
 
-    def _column(self, trips: Expr) -> list[Stmt]:
+    def _column(self) -> list[Stmt]:
         """Adds the groups of a piece and a column to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
         held, size = self.count // self.together, self.groups.size * self.together
-        left = tirx.floordiv(trips * self.depth, int32(size)) - self.piece * held
+        left = tirx.floordiv(self._all_trips() * self.depth, int32(size)) - self.piece * held
         own = [new_tile("own", self.lanes) for _ in range(self.rows)]
-        steps = new_tile("steps", self.count)
-        shared = {name: new_tile(str(name.name), self.count) for name in self.groups.shared}
+        of_steps = _OfSteps(self.groups, self.count)
         return [
-            *(Alloc(tile, loc=self.loc) for tile in (steps, *shared.values(), *own)),
-            self._steps(
-                {steps: self.groups.scale} | {shared[name]: self.groups.shared[name] for name in shared}
-            ),
+            *(Alloc(tile, loc=self.loc) for tile in (*of_steps.values, *own)),
+            self._steps(of_steps.values),
             *map(self._cleared, own),
-            self._serial(
-                step,
-                tirx.min(int32(held), left),
-                [self._step(step, steps, shared, own)],
-            ),
+            self._serial(step, tirx.min(int32(held), left), [self._step(step, of_steps, own)]),
             self._each(
                 (lane,), (self.lanes,), *(self._gained(row, tile, lane) for row, tile in enumerate(own))
             ),
@@ -176,7 +199,7 @@ class GroupSums:
         )
         return self._each((group,), (self.count,), *stores)
 
-    def _step(self, step: Var, steps: Var, shared: dict[Var, Var], own: Sequence[Var]) -> Parallel:
+    def _step(self, step: Var, steps: _OfSteps, own: Sequence[Var]) -> Parallel:
         """Adds the products of the groups of a step to sums of their ``own`` for each row."""
         lane = tirx.Var("p", "int32")
         names = [tirx.Var(self.groups.integer.name, dtype_of(self.groups.integer)) for _ in self._parts()]
@@ -184,7 +207,9 @@ class GroupSums:
         numbers = [
             [substitute(each, {self.groups.integer: name}) for each in self.groups.numbers] for name in names
         ]
-        body: list[Stmt] = [Bind(name, _load(tile, group), loc=self.loc) for name, tile in shared.items()]
+        body: list[Stmt] = [
+            Bind(name, _load(tile, group), loc=self.loc) for name, tile in steps.shared.items()
+        ]
         body += (Bind(name, self._integer(step, lane, part), loc=self.loc) for part, name in enumerate(names))
         named, numbers = self._named(numbers)
         body += named
@@ -194,7 +219,11 @@ class GroupSums:
                 for part, held in enumerate(numbers)
                 for term in self._terms(held, row, step * len(numbers) + part, lane)
             )
-            value = reduce(add, terms) * _load(steps, group) + _load(tile, lane)
+            before = _load(tile, lane)
+            if steps.offset is not None:
+                added = tirx.BufferLoad(self.sums, [int32(row), step, lane])
+                before = added * _load(steps.offset, group) + before
+            value = reduce(add, terms) * _load(steps.scale, group) + before
             body.append(Store(tile, (lane,), value, loc=self.loc))
         return self._each((lane,), (self.lanes,), *body)
 
@@ -256,6 +285,20 @@ class GroupSums:
 
     def _each(self, loop: tuple[Var, ...], extents: tuple[int, ...], *body: Stmt) -> Parallel:
         return Parallel(loop, extents, body, loc=self.loc)
+
+
+class _OfSteps:
+    """Tiles of what each of ``count`` groups has for itself: its ``scale``, the values of its ``shared``
+    names and its ``offset``. ``values`` are what fills them."""
+
+    def __init__(self, groups: GroupNumbers, count: int) -> None:
+        self.scale = new_tile("steps", count)
+        self.shared = {name: new_tile(str(name.name), count) for name in groups.shared}
+        self.values = {self.scale: groups.scale}
+        self.values |= {tile: groups.shared[name] for name, tile in self.shared.items()}
+        self.offset = None if groups.offset is None else new_tile("offsets", count)
+        if self.offset is not None and groups.offset is not None:
+            self.values[self.offset] = groups.offset
 
 
 def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:

@@ -15,9 +15,8 @@ acc[0, 0:64] = acc[0, 0:64] + sums of total
 
 Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums are rounded
 elsewhere than the kernel says. Bytes are taken as words where groups, several of them if need be, surely
-fill vectors (`group_words`). Zero points are taken off numbers, one by one: taken off sums of activations,
-one that is infinite would make NaN of what is infinite. A tile of many rows may have few of its tensor, or
-the last ones: such a loop stands in a branch.
+fill vectors (`group_words`). Zero points are taken off sums where activations are finite (`group_offsets`).
+A tile of many rows may have few of its tensor, or the last ones: such a loop stands in a branch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.passes.group_numbers import group_numbers
-from tilec.backends.cpu.passes.group_pairs import sums_of
+from tilec.backends.cpu.passes.group_offsets import sums_stmts
 from tilec.backends.cpu.passes.group_sums import LANES, GroupProduct
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED
 from tilec.backends.cpu.passes.tile_values import TileValues
@@ -88,7 +87,7 @@ class _Sums(ScopedRewrite):
             return super().stmt(stmt)
         if product.rows <= (_ROWS_OF_BYTES if product.groups.are_plain else _ROWS):
             self.dropped.update(product.tiles)
-            return sums_of(product, self.target).stmts()
+            return sums_stmts(product, self.target)
         return [self._branch(product)]
 
     def _branch(self, product: GroupProduct) -> Stmt:
@@ -98,8 +97,8 @@ class _Sums(ScopedRewrite):
         for rows in (rows for rows in (_ROWS, 1) if rows < product.rows):
             if left is None or self.facts.prove(left > rows) is True:
                 return branch
-            sums = sums_of(replace(product, rows=rows), self.target)
-            branch = If(left <= rows, tuple(sums.stmts()), (branch,), loc=branch.loc)
+            sums = sums_stmts(replace(product, rows=rows), self.target)
+            branch = If(left <= rows, tuple(sums), (branch,), loc=branch.loc)
         return branch
 
     def _found(self, loop: For | Pipelined) -> GroupProduct | None:
