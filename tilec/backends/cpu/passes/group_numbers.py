@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 _GROUPS = (128, 64, 32, 16)
 #: Numbers that lie in one stored integer, and whether these are apart along K.
 _ORDERS = ((1, False), (2, False), (2, True), (4, False), (4, True), (8, False), (8, True))
+#: Bits of a byte: numbers have no more, and types of tiles have all of these exactly.
+BYTE = 8
 #: Bits of types of stored integers.
-_STORED = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
-#: Bits of a number, all of which types of tiles have exactly.
-_BITS = 8
+_STORED = {"int8": BYTE, "uint8": BYTE, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +205,7 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
     stored = each_once(load for part in known for load in loads(part.number) if not _is_table(load))
     if len(stored) != 1 or not _is_side_by_side(stored[0], at, analyzer):
         return None
-    if dtype_of(stored[0]) not in _STORED or bits_of(stored[0]) > _BITS * steps.each:
+    if dtype_of(stored[0]) not in _STORED or bits_of(stored[0]) > BYTE * steps.each:
         return None
     if not all(_is_alike(first, part) for part in others):
         return None

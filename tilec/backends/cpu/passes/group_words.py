@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.passes.group_numbers import bits_of
+from tilec.backends.cpu.passes.group_numbers import BYTE, bits_of
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED
 from tilec.ir.exprs import cast_to, dtype_of, int_value, transform
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from tilec.backends.cpu.passes.group_numbers import GroupNumbers
 
-_BYTE = 8
 #: The type of a word, and its bytes.
 _WORD, _BYTES = "int32", 4
 _INTEGERS = ("int32", "uint32", "int64", "uint64", "int16", "uint16")
@@ -36,10 +35,10 @@ _HOLDING, _HELD = (*CONVERTED, *_INTEGERS, "int8", "uint8"), 127
 def in_words(groups: GroupNumbers) -> GroupNumbers | None:
     """``groups`` by words of four bytes; None where these hold one number each, or are no bytes, or groups no
     words."""
-    if bits_of(groups.stored) != _BYTE or groups.each == 1 or groups.width % _BYTES:
+    if bits_of(groups.stored) != BYTE or groups.each == 1 or groups.width % _BYTES:
         return None
     word = tirx.Var("word", _WORD)
-    parts = [_Part(groups.integer, word, _BYTE * byte) for byte in range(_BYTES)]
+    parts = [_Part(groups.integer, word, BYTE * byte) for byte in range(_BYTES)]
     numbers = tuple(part.of(number) for part in parts for number in groups.numbers)
     return replace(groups, integer=word, numbers=numbers, joined=_BYTES)
 
@@ -72,11 +71,11 @@ class _Part:
         where it does something else."""
         if isinstance(node, tirx.RShift) and dtype_of(self.byte).startswith("uint"):
             shift = self._shift(node)
-            return None if shift is None else (shift, (1 << _BYTE) - 1 >> shift)
+            return None if shift is None else (shift, (1 << BYTE) - 1 >> shift)
         if not isinstance(node, tirx.BitwiseAnd):
             return None
         mask, shift = int_value(node.b), self._shift(node.a)
-        if mask is None or shift is None or not 0 <= mask < 1 << _BYTE - shift:
+        if mask is None or shift is None or not 0 <= mask < 1 << BYTE - shift:
             return None
         return shift, mask
 
@@ -86,7 +85,7 @@ class _Part:
         inner = expr.a if isinstance(expr, tirx.RShift) else expr
         while isinstance(inner, tirx.Cast) and dtype_of(inner) in _INTEGERS:
             inner = inner.value
-        return shift if shift is not None and 0 <= shift < _BYTE and inner.same_as(self.byte) else None
+        return shift if shift is not None and 0 <= shift < BYTE and inner.same_as(self.byte) else None
 
 
 def with_signs(groups: GroupNumbers) -> GroupNumbers:
@@ -117,7 +116,7 @@ class _Field:
 
     def signed(self, word: Var) -> Expr:
         """The field of ``word`` as a number with a sign."""
-        above = _BYTE * _BYTES - self.bits
+        above = BYTE * _BYTES - self.bits
         left = word << tirx.const(above - self.first, _WORD) if above > self.first else word
         return left >> tirx.const(above, _WORD)
 
