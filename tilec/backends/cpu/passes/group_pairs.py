@@ -67,13 +67,13 @@ class PairSums(GroupSums):
         count = self.parts * len(self.pairs)
         return new_tile("planes", self.rows, self.vectors, count, 2 * self.lanes, dtype="bfloat16")
 
-    def _parted(self, whole: Var, row: int) -> Parallel:
+    def _parted(self, row: int) -> Parallel:
         """``planes`` = the parts of ``whole``, those of a pair side by side."""
         vector, lane = tirx.Var("v", "int32"), tirx.Var("p", "int32")
         integer = vector * self.lanes + lane
         body: list[Stmt] = []
         for number, pair in enumerate(self.pairs):
-            values = [tirx.BufferLoad(whole, [self.groups.element(integer, place)]) for place in pair]
+            values = [self._as_it_lies(integer, place) for place in pair]
             for part in range(self.parts):
                 names = [tirx.Var("part", "float32") for _ in values]
                 body += (Bind(name, value, loc=self.loc) for name, value in zip(names, values, strict=True))
@@ -82,6 +82,10 @@ class PairSums(GroupSums):
                     body.append(Store(self.planes, place, cast_to(name, "bfloat16"), loc=self.loc))
                 values = [_left(name) for name in names]
         return Parallel((vector, lane), (self.vectors, self.lanes), tuple(body), loc=self.loc)
+
+    def _held(self, row: int, vector: Expr, plane: int, lane: Expr) -> Expr:
+        """The activation as it lies: ``planes`` has its parts."""
+        return self._as_it_lies(vector * self.lanes + lane, plane)
 
     def _at(self, number: int, part: int) -> Expr:
         return tirx.const(number * self.parts + part, "int32")

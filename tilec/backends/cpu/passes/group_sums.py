@@ -66,6 +66,7 @@ class GroupSums:
         self.lanes = min(LANES, self.width)
         self.piece, self.col = tirx.Var("c", "int32"), tirx.Var("j", "int32")
         self.vectors = self.count * self.groups.width // self.lanes
+        self.whole = new_tile("whole", self.elements)
         self.planes = self._planes()
         self.sums = new_tile("sums", self.rows, self.count // self.together, self.lanes)
         self.total = new_tile("total", self.rows, self.columns, self.lanes)
@@ -119,19 +120,18 @@ class GroupSums:
 
     def _activations(self) -> list[Stmt]:
         """Fills ``planes`` with the activations of a piece."""
-        whole = new_tile("whole", self.elements)
-        stmts: list[Stmt] = [Alloc(whole, loc=self.loc)]
+        stmts: list[Stmt] = [Alloc(self.whole, loc=self.loc)]
         for row in range(self.rows):
-            stmts += [self._read(whole, row), self._parted(whole, row)]
+            stmts += [self._read(row), self._parted(row)]
             if self.groups.offset is not None:
-                stmts.append(self._added(whole, row))
+                stmts.append(self._added(row))
         return stmts
 
-    def _read(self, whole: Var, row: int) -> Parallel:
+    def _read(self, row: int) -> Parallel:
         """``whole`` = the activations of a piece and a row, as they lie."""
         at = tirx.Var("i", "int32")
-        value = self.activation(row, self.piece, at)
-        return self._each((at,), (self.elements,), Store(whole, (at,), value, loc=self.loc))
+        store = Store(self.whole, (at,), self.activation(row, self.piece, at), loc=self.loc)
+        return self._each((at,), (self.elements,), store)
 
     @property
     def elements(self) -> int:
@@ -146,19 +146,26 @@ class GroupSums:
         value = simplified(substitute(product.activation, inside), sym.Analyzer())
         return cast_to(value, "float32")
 
-    def _added(self, whole: Var, row: int) -> Parallel:
+    def _as_it_lies(self, integer: Expr, number: int) -> Expr:
+        """The activation of ``number`` of ``integer``, of all groups one, in ``whole``."""
+        return _load(self.whole, self.groups.element(integer, number))
+
+    def _added(self, row: int) -> Parallel:
         """``sums`` = the activations that a lane multiplies in a step, added up."""
-        step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
-        integers = [step * self.width + part * self.lanes + lane for part in self._parts()]
-        read = [
-            _load(whole, self.groups.element(integer, plane))
-            for integer in integers
+        step, lane, parts = tirx.Var("t", "int32"), tirx.Var("p", "int32"), self._parts()
+        terms = (
+            self._held(row, step * len(parts) + part, plane, lane)
+            for part in parts
             for plane in range(self.groups.each)
-        ]
-        store = Store(self.sums, (int32(row), step, lane), reduce(add, read), loc=self.loc)
+        )
+        store = Store(self.sums, (int32(row), step, lane), reduce(add, terms), loc=self.loc)
         return self._each((step, lane), (self.count // self.together, self.lanes), store)
 
-    def _parted(self, whole: Var, row: int) -> Parallel:
+    def _held(self, row: int, vector: Expr, plane: int, lane: Expr) -> Expr:
+        """The activation that number ``plane`` of a lane is multiplied by."""
+        return tirx.BufferLoad(self.planes, [int32(row), vector, int32(plane), lane])
+
+    def _parted(self, row: int) -> Parallel:
         """``planes`` = ``whole`` by the place of a number in its integer, vector by vector of integers."""
         vector, lane, each = tirx.Var("v", "int32"), tirx.Var("p", "int32"), self.groups.each
         integer = vector * self.lanes + lane
@@ -166,7 +173,7 @@ class GroupSums:
             Store(
                 self.planes,
                 (int32(row), vector, int32(plane), lane),
-                _load(whole, self.groups.element(integer, plane)),
+                self._as_it_lies(integer, plane),
                 loc=self.loc,
             )
             for plane in range(each)
@@ -237,11 +244,7 @@ class GroupSums:
 
     def _terms(self, numbers: Sequence[Expr], row: int, vector: Expr, lane: Expr) -> list[Expr]:
         """The products of the numbers of one integer a lane."""
-        places = ([int32(row), vector, int32(plane), lane] for plane in range(self.groups.each))
-        return [
-            number * tirx.BufferLoad(self.planes, place)
-            for number, place in zip(numbers, places, strict=True)
-        ]
+        return [number * self._held(row, vector, plane, lane) for plane, number in enumerate(numbers)]
 
     def _parts(self) -> range:
         """Vectors of lanes of a step."""
