@@ -441,16 +441,24 @@ def test_blocks_of_many_rows_add_an_offset_less_often(
         ({"bM": 16, "bK": 1024}, "As", True),
         ({"bM": 16, "bK": 512}, "A", True),
         ({"bM": 4, "bK": 1024}, "A", True),
-        ({"bM": 1, "bK": 1024}, "As", False),
+        ({"bM": 1, "bK": 1024}, "A", False),
     ],
 )
 def test_rows_that_several_blocks_read_are_copied(sizes: dict[str, int], read: str, asked: bool) -> None:
-    """Where steps of K are deep (one row is no window on a matrix); the next columns are asked for while
-    several rows take these."""
+    """Where steps of K are deep; the next columns are asked for while several rows take these."""
     product = Product(dtype="int8", acc="int32", out="int32", N=128, bN=64, trans_b=True, **sizes)
     (gemm,) = found(lowered(product, target="x86-64-v4+vnni"), MicroGemm)
     assert (gemm.block.form, gemm.a.region.buffer.name) == ("across", read)
     assert ("prefetch" in code(product, "x86-64-v4+vnni")) == asked
+
+
+@pytest.mark.parametrize(("dtype", "acc"), [("float32", "float32"), ("int8", "int32")])
+def test_all_steps_of_one_row_are_one(dtype: str, acc: str) -> None:
+    """A tile of one row is read where it lies, as one of several is."""
+    kernel = lowered(Product(dtype=dtype, acc=acc, out=acc, bM=1, trans_b=True), "merge_k_steps")
+    (gemm,) = found(kernel, MicroGemm)
+    assert (gemm.a.region.buffer.name, gemm.b.region.buffer.name) == ("A", "B")
+    assert not found(kernel, Pipelined)
 
 
 SCORES = Product(N=40, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM)

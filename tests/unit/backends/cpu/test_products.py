@@ -34,7 +34,7 @@ PRODUCTS = {
     ),
     "across": Product(bM=16, N=128, trans_b=True, epilogue=BIAS_RESIDUAL),
     "across_pinned": Product(M=3, bM=4, N=96, bN=24, K=64, trans_b=True),
-    "across_staged_a": Product(bM=1, N=64, trans_b=True, bK=24),
+    "across_one_row": Product(bM=1, N=64, trans_b=True, bK=24),
     "across_float16": Product(dtype="float16", bM=8, N=128, trans_b=True),
     "across_bfloat16": Product(dtype="bfloat16", bM=8, N=64, K=40, trans_b=True),
     "across_int8": Product(dtype="int8", acc="int32", out="int32", bM=8, N=64, trans_b=True),

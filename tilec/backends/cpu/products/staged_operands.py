@@ -167,10 +167,19 @@ def other_axes(matrix: Matrix) -> list[int]:
 
 
 def axis_pairs(copy: Copy) -> dict[int, int] | None:
-    """Axis of the source by axis of the tile, for axes longer than 1; None where they do not pair up."""
-    tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
-    source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
-    return dict(zip(tile, source, strict=True)) if len(tile) == len(source) else None
+    """Axis of the source by axis of the tile: those longer than 1, and between sides that match from their
+    last axes on, others, as the rows of a tile of one; None where the longer ones do not pair up."""
+    tile, source = (
+        [axis for axis, extent in enumerate(region.extent) if int_value(extent) != 1]
+        for region in (copy.dst, copy.src)
+    )
+    if len(tile) != len(source):
+        return None
+    pairs = dict(zip(tile, source, strict=True))
+    ahead = len(copy.src.extent) - len(copy.dst.extent)
+    if ahead < 0 or any(other - axis != ahead for axis, other in pairs.items()):
+        return pairs
+    return {axis: axis + ahead for axis in range(len(copy.dst.extent))}
 
 
 def without_unread(body: Block) -> Block:
