@@ -20,7 +20,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.passes.group_pairs import PairSums, sums_of
 from tilec.backends.cpu.passes.group_sums import new_tile
-from tilec.ir.exprs import same, substitute, uses
+from tilec.ir.exprs import int32, same, substitute, uses
 from tilec.ir.nodes import Alloc, Fill, For, If, Parallel, Reduce, Region, Store
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def sums_stmts(product: GroupProduct, target: Target) -> list[Stmt]:
     if not _gains(moved):
         return exact.stmts()
     far = new_tile("far", 1)
-    near = tirx.EQ(tirx.BufferLoad(far, [_int(0)]), tirx.const(0.0, "float32"))
+    near = tirx.EQ(tirx.BufferLoad(far, [int32(0)]), tirx.const(0.0, "float32"))
     return [
         Alloc(far, loc=exact.loc),
         *_looked_through(exact, far),
@@ -76,7 +76,7 @@ def _looked_through(sums: GroupSums, far: Var) -> list[Stmt]:
         ]
     return [
         Fill(_whole(far, 1), tirx.const(0.0, "float32"), loc=sums.loc),
-        For("serial", piece, _int(0), sums.pieces, _int(1), tuple(body), loc=sums.loc),
+        For("serial", piece, int32(0), sums.pieces, int32(1), tuple(body), loc=sums.loc),
     ]
 
 
@@ -132,8 +132,4 @@ def _linear(expr: Expr, integer: Var, names: tuple[Var, ...]) -> _Linear | None:
 
 
 def _whole(tile: Var, size: int) -> Region:
-    return Region(tile, (_int(0),), (size,))
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")
+    return Region(tile, (int32(0),), (size,))
