@@ -17,6 +17,7 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.quotients import bytes_to
 from tilec.backends.cuda.emit.spots import bytes_of, rest
 from tilec.backends.cuda.emit.statements import call, once_tests
+from tilec.ir.analysis.ranges import BEYOND_TYPE
 from tilec.ir.exprs import all_of, as_expr, dtype_of, int_value, summands, walk
 from tilec.ir.layout_algebra import extent_of
 from tilec.lowering.analysis.facts import is_quotient
@@ -166,11 +167,20 @@ def _vector_number(place: Expr, count: int, analyzer: Analyzer) -> Expr:
     simple: list[Expr] = []
     others: list[Expr] = []
     for term in summands(place):
-        made = analyzer.simplify(tirx.floordiv(term, tirx.const(count, "int64")))
-        rest = int_value(analyzer.simplify(tirx.floormod(term, tirx.const(count, "int64"))))
-        known = rest == 0 and not any(isinstance(node, tirx.FloorDiv) for node in walk(made))
-        (simple if known else others).append(made if known else term)
+        made = _quotient(term, count, analyzer)
+        (others if made is None else simple).append(term if made is None else made)
     if others:
         bits = tirx.const(count.bit_length() - 1, "int64")
         simple.append(tirx.shift_right(reduce(tirx.Add, others), bits))
     return reduce(tirx.Add, simple)
+
+
+def _quotient(term: Expr, count: int, analyzer: Analyzer) -> Expr | None:
+    """A term that is known to be a multiple of ``count``, divided by it; None for another one."""
+    number = tirx.const(count, "int64")
+    try:
+        made = analyzer.simplify(tirx.floordiv(term, number))
+        rest = int_value(analyzer.simplify(tirx.floormod(term, number)))
+    except BEYOND_TYPE:  # of a place in front of a tile, which is tested
+        return None
+    return None if rest != 0 or any(isinstance(node, tirx.FloorDiv) for node in walk(made)) else made
