@@ -225,6 +225,7 @@ def test_inspect_explains_for_machines_that_are_elsewhere(
         (["--shape", "m=1"], "give every dim of one (saxpy: n; saxpy_float32: n)"),
         (["--shape", "n"], "not of the form"),
         (["--shape", "n=1,n=2"], "gives a dim twice"),
+        (["--shape", "n=-5"], "n is -5; it must be 0 or more"),
         (["--shape", "n=4294967296"], "n = 4294967296 is out of range"),
         (["--shape", "n=1", "--target", "sm_91"], "unknown target"),
         (["--target", "sm_90a"], "give its dims with --shape"),

@@ -20,7 +20,7 @@ class Dims(click.ParamType):  # type: ignore[type-arg]
     ) -> Mapping[str, int]:
         """The dims by name."""
         pairs = [part.partition("=") for part in str(value).split(",")]
-        if not all(equals and number.isdecimal() for _, equals, number in pairs):
+        if not all(equals and number.removeprefix("-").isdecimal() for _, equals, number in pairs):
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         dims = {name.strip(): int(number) for name, _, number in pairs}
         if len(dims) < len(pairs):
