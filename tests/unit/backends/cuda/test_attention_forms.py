@@ -15,6 +15,7 @@ from tilec.backends.cuda.attention.nodes import (
     RowMask,
     TripLoop,
     Turn,
+    Vote,
 )
 from tilec.backends.cuda.attention.share_loads import shared_loads
 from tilec.backends.cuda.nodes import ThreadLoop
@@ -158,6 +159,36 @@ def test_what_tensors_say_of_elements_is_tested_alone_in_trips_without_the_mask(
     tests = [[stmt for stmt in loop.body if "table" in str(stmt)] for loop in loops]
     assert [len(found) for found in tests] == [1, 1]
     assert "bx" not in str(tests[0][0].body[-1].value)
+
+
+CHOICE = 'if_then_else({}, S[i, j] * 0.5, float32("-inf"))'
+OTHER_WAY = 'if_then_else({}, float32("-inf"), S[i, j] * 0.5)'
+
+
+@pytest.mark.parametrize(
+    ("value", "votes", "in_front"),
+    [
+        (CHOICE.format("table[k * 64 + j] < 3"), 1, 0),
+        (OTHER_WAY.format("table[k * 64 + j] == 0"), 1, 0),
+        (CHOICE.format("table[bx * 128 + i] == table[k * 64 + j]"), 1, 1),
+        (CHOICE.format("table[k * 64 + j] == table[bx * 128 + i]"), 1, 1),
+        (OTHER_WAY.format("table[bx * 128 + i] != table[k * 64 + j]"), 1, 1),
+        (CHOICE.format("table[bx * 128 + i] < 3 and table[k * 64 + j] < 3"), 1, 1),
+        (CHOICE.format("table[bx * 128 + i] < table[k * 64 + j]"), 0, 0),
+        (CHOICE.format("table[i + j] == 0"), 0, 0),
+        (CHOICE.replace("S[i, j] * 0.5", "cast(float32, B[i, j])").format("table[k * 64 + j] < 3"), 0, 0),
+    ],
+)
+def test_warps_vote_on_what_tensors_hide(value: str, votes: int, in_front: int) -> None:
+    """Of columns beside each product, of rows in front of the loop."""
+    scores = ("for i, j in parallel(128, 64):", f"    S[i, j] = {value}")
+    found = roles(attention(scores=scores), until="vote_on_masks")
+    (loop,) = trips(found)
+    assert sum(isinstance(stmt, Vote) for stmt in loop.body) == votes
+    assert sum(isinstance(stmt, Vote) for stmt in walk(found.consumer)) == votes + in_front
+    branches = [stmt for stmt in loop.body if isinstance(stmt, If)]
+    assert len(branches) == bool(votes)
+    assert all(isinstance(stmt, ThreadLoop) for branch in branches for stmt in branch.then)
 
 
 def test_a_mask_of_what_tensors_hold_stays_with_its_condition() -> None:

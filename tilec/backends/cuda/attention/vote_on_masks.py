@@ -22,7 +22,6 @@ from tilec.backends.cuda.attention.find_masks import is_own, only_store
 from tilec.backends.cuda.attention.nodes import AttentionRoles, Vote
 from tilec.backends.cuda.attention.read_beside import behind_products
 from tilec.backends.cuda.attention.rewriting import AttentionPass, copied
-from tilec.backends.cuda.attention.tiles import is_shared
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.ir.exprs import dtype_of, inlined, loads, same_all, substitute, uses, variables_of
@@ -92,10 +91,8 @@ class _Test:
     hides: Expr
 
     def depends_on(self, names: set[Var]) -> bool:
-        """Whether one of other names, or a tile that is filled in a loop, is in it."""
-        return uses(self.hides, names - {self.var}) or any(
-            is_shared(load.source) for load in loads(self.hides)
-        )
+        """Whether one of other names is in it."""
+        return uses(self.hides, names - {self.var})
 
     def vote(self, flag: Var) -> Vote:
         """The test of all values, for a flag."""
@@ -143,7 +140,7 @@ class _Mask:
             and self.store.buffer not in others | read
             and bool(read)
             and not any(buffer in written for buffer in read)
-            and all(is_global(buffer) or is_shared(buffer) for buffer in read)
+            and all(is_global(buffer) for buffer in read)
             and not any(is_global(load.source) for load in loads(self.kept))
         )
 
@@ -168,6 +165,8 @@ def _tests(part: Expr, loop: ThreadLoop) -> list[_Test | None]:
     found = [var for var in variables_of([part]) if var in tests]
     if len(found) == 1:
         return [tests[found[0]]]
+    if isinstance(part, tirx.Not) and isinstance(part.a, tirx.NE):
+        part = tirx.EQ(part.a.a, part.a.b)
     if not isinstance(part, tirx.EQ):
         return [None]
     row, column = loop.vars
