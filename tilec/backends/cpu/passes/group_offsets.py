@@ -20,8 +20,9 @@ from tvm import tirx
 
 from tilec.backends.cpu.passes.group_pairs import PairSums, sums_of
 from tilec.backends.cpu.passes.group_sums import new_tile
+from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import int32, same, substitute, uses
-from tilec.ir.nodes import Alloc, Fill, For, If, Parallel, Reduce, Region, Store
+from tilec.ir.nodes import Alloc, Fill, For, If, Parallel, Reduce, Store
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -72,10 +73,10 @@ def _looked_through(sums: GroupSums, far: Var) -> list[Stmt]:
         mark = tirx.if_then_else(near, tirx.const(0.0, "float32"), tirx.const(1.0, "float32"))
         body += [
             Parallel((at,), (sums.elements,), (Store(found, (at,), mark, loc=sums.loc),), loc=sums.loc),
-            Reduce("max", _whole(found, sums.elements), _whole(far, 1), 0, False, loc=sums.loc),
+            Reduce("max", whole_region(found), whole_region(far), 0, False, loc=sums.loc),
         ]
     return [
-        Fill(_whole(far, 1), tirx.const(0.0, "float32"), loc=sums.loc),
+        Fill(whole_region(far), tirx.const(0.0, "float32"), loc=sums.loc),
         For("serial", piece, int32(0), sums.pieces, int32(1), tuple(body), loc=sums.loc),
     ]
 
@@ -129,7 +130,3 @@ def _linear(expr: Expr, integer: Var, names: tuple[Var, ...]) -> _Linear | None:
     if first:
         return _Linear(inner.number, inner.factor, inner.offset - other)
     return _Linear(inner.number, -inner.factor, other - inner.offset)
-
-
-def _whole(tile: Var, size: int) -> Region:
-    return Region(tile, (int32(0),), (size,))

@@ -12,8 +12,9 @@ from tvm import sym, tirx
 from tilec.backends.cpu.passes.group_numbers import simplified
 from tilec.backends.cpu.passes.group_words import in_words, with_signs
 from tilec.backends.cpu.passes.place_tiles import ASKED
+from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
-from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Region, Store
+from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -276,12 +277,12 @@ class GroupSums:
         gained = tirx.BufferLoad(c, list(place)) + tirx.BufferLoad(result, list(place))
         return [
             Alloc(result, loc=self.loc),
-            Reduce("sum", _whole(self.total), _whole(result), 2, True, loc=self.loc),
+            Reduce("sum", whole_region(self.total), whole_region(result), 2, True, loc=self.loc),
             self._each(place, (self.rows, self.columns), Store(c, place, gained, loc=self.loc)),
         ]
 
     def _cleared(self, tile: Var) -> Fill:
-        return Fill(_whole(tile), tirx.const(0.0, "float32"), loc=self.loc)
+        return Fill(whole_region(tile), tirx.const(0.0, "float32"), loc=self.loc)
 
     def _serial(self, var: Var, stop: Expr, body: Sequence[Stmt]) -> For:
         return For("serial", var, int32(0), cast_to(stop, "int32"), int32(1), tuple(body), loc=self.loc)
@@ -307,11 +308,6 @@ class _OfSteps:
 def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:
     """A tile of the block."""
     return tirx.decl_buffer(shape, dtype, name, scope="local.fragment")
-
-
-def _whole(tile: Var) -> Region:
-    extent = tuple(int_value(size) or 1 for size in tile.shape)
-    return Region(tile, tuple(int32(0) for _ in extent), extent)
 
 
 def _load(tile: Var, at: Expr) -> Expr:

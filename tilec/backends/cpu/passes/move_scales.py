@@ -24,8 +24,9 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, element
 from tilec.backends.cpu.passes.stored_tiles import CONVERTED, StoredTiles, conversion
+from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import BINARY, cast_to, dtype_of, int_value, loads, substitute, uses, walk
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Parallel, Stmt, Store
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.uses import with_overlapping, written_in
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
@@ -171,7 +172,7 @@ def _with_rows(gemm: MicroGemm, scaled: _Scaled, scales: list[Expr]) -> tuple[li
     old = tirx.BufferLoad(gemm.a.region.buffer, list(element(gemm.a, row, k)))
     value = cast_to(old, "float32") * scaled.at(scales, gemm.b, k, None)
     store = Store(tile, (row, k), value, loc=gemm.loc)
-    made = Matrix(_whole(tile, extent), 0, 1)
+    made = Matrix(whole_region(tile), 0, 1)
     loop = Parallel((row, k), extent, (store,), loc=gemm.loc)
     return [Alloc(tile, loc=gemm.loc), loop], replace(gemm, a=made)
 
@@ -186,17 +187,13 @@ def _with_sums(gemm: MicroGemm, scaled: _Scaled, scales: list[Expr]) -> list[Stm
     if int_value(gemm.clear) == 0:
         value = tirx.BufferLoad(gemm.c.buffer, list(place)) + value
     store = Store(gemm.c.buffer, place, value, loc=gemm.loc)
-    product = replace(gemm, c=_whole(tile, extent), clear=tirx.const(True, "bool"))
+    product = replace(gemm, c=whole_region(tile), clear=tirx.const(True, "bool"))
     return [Alloc(tile, loc=gemm.loc), product, Parallel((row, col), extent, (store,), loc=gemm.loc)]
 
 
 def _tile(beside: Var, extent: tuple[int, int], what: str) -> Var:
     """A tile of float32 for what is made of ``beside``."""
     return tirx.decl_buffer(extent, "float32", f"{beside.name}_{what}", scope="local.fragment")
-
-
-def _whole(tile: Var, extent: tuple[int, int]) -> Region:
-    return Region(tile, (tirx.const(0, "int32"), tirx.const(0, "int32")), extent)
 
 
 def _variables(*names: str) -> tuple[Var, ...]:
