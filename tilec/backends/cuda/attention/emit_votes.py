@@ -11,19 +11,17 @@ from tilec.backends.cuda.device import exchange
 from tilec.backends.cuda.emit.statements import emit, store_element
 from tilec.ir.exprs import cast_to, dtype_of
 
-_ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
-
 
 @emit.register(Vote)
 def _emit_vote(stmt: Vote, ctx: AttentionContext) -> tirx.Stmt | None:
     lane, found = ctx.lane, tirx.const(0, "int32")
     assert lane is not None
     for first in range(0, stmt.extent, WARP):
-        # lanes behind the last value test that one, too
-        value = tirx.Min(lane + first, tirx.const(stmt.extent - 1, "int32"))
-        value = lane + first if first + WARP <= stmt.extent else value
+        value = lane + first
+        if first + WARP > stmt.extent:  # lanes behind the last value test that one, too
+            value = tirx.Min(value, tirx.const(stmt.extent - 1, "int32"))
         with ctx.scope({stmt.var: cast_to(value, dtype_of(stmt.var))}):
             ctx.facts.bind_range(stmt.var, 0, stmt.extent)
             found = found | tirx.Cast("int32", ctx.value(stmt.tested))
-    any_lane = exchange.vote("any", "int32").call(_ALL_LANES, found)
+    any_lane = exchange.vote("any", "int32").call(tirx.const(exchange.ALL_LANES, "uint32"), found)
     return store_element(stmt.flag, (tirx.const(0, "int32"),), any_lane, ctx)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: The column from which on a condition fails, and the one up to which it does; None where there is none.
 Bounds: TypeAlias = "tuple[Expr | None, Expr | None]"
+#: A condition, what is chosen where it holds, and elsewhere.
+Side: TypeAlias = "tuple[Expr, Expr, Expr]"
 
 
 class FindMasks(Pass):
@@ -71,16 +73,9 @@ class _Masks(ScopedRewrite):
 
 def _parted(stmt: Stmt, facts: Facts) -> Block:
     """What a loop over a whole fragment computes, and the mask behind it; any other statement as it is."""
-    if not isinstance(stmt, ThreadLoop) or len(stmt.vars) != 2:
+    if not isinstance(stmt, ThreadLoop) or (choice := choice_in(stmt)) is None:
         return (stmt,)
-    store = only_store(stmt.body)
-    if store is None or not same_all(store.indices, stmt.vars):
-        return (stmt,)
-    value = inlined(store.value, values_of(stmt.body))
-    if call_name(value) != "if_then_else":
-        return (stmt,)
-    cond, first, second = value.args
-    sides = ((cond, first, second), (opposite(cond), second, first))
+    store, sides = choice
     found = [
         made for holds, kept, other in sides if (made := _masked(stmt, store, holds, kept, other, facts))
     ]
@@ -123,7 +118,20 @@ def _may_be_read(value: Expr, loop: ThreadLoop, facts: Facts) -> bool:
     return all(not uses(load, loop.vars) and exists(load, facts) for load in read)
 
 
-def only_store(body: Block) -> Store | None:
+def choice_in(loop: ThreadLoop) -> tuple[Store, tuple[Side, Side]] | None:
+    """The store of a loop over a whole fragment that chooses for each element, and the choice both ways; None
+    of another loop."""
+    store = _only_store(loop.body) if len(loop.vars) == 2 else None
+    if store is None or not same_all(store.indices, loop.vars):
+        return None
+    value = inlined(store.value, values_of(loop.body))
+    if call_name(value) != "if_then_else":
+        return None
+    cond, first, second = value.args
+    return store, ((cond, first, second), (opposite(cond), second, first))
+
+
+def _only_store(body: Block) -> Store | None:
     """The one store of a block that otherwise binds names."""
     *names, last = body
     plain = isinstance(last, Store) and all(isinstance(stmt, Bind) for stmt in names)

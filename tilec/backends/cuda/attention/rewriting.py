@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -12,7 +13,7 @@ from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.ir.analysis.renaming import renamed
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Launch, Stmt, walk
 from tilec.ir.traits import buffers, defined, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass
@@ -45,6 +46,17 @@ def producer_facts(kernel: Kernel, launch: Launch, producer: Block) -> Facts:
         if isinstance(stmt, Bind):
             scope.stmt(stmt)
     return scope.facts
+
+
+def with_loops(block: Block, rewritten: Callable[[For], Block]) -> Block:
+    """A block with what takes the place of its serial loops, those of branches, too."""
+    made: list[Stmt] = []
+    for stmt in block:
+        if isinstance(stmt, If):
+            then, orelse = (with_loops(side, rewritten) for side in (stmt.then, stmt.orelse))
+            stmt = replace(stmt, then=then, orelse=orelse)
+        made += rewritten(stmt) if isinstance(stmt, For) else (stmt,)
+    return tuple(made)
 
 
 def touched(stmt: Stmt) -> tuple[set[Var], set[Var]]:

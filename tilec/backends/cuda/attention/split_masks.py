@@ -14,10 +14,10 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.cuts import Cut, border, cut_of, joined, least_of, room_cut
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, RowMask, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
-from tilec.backends.cuda.attention.rewriting import AttentionPass, copied
+from tilec.backends.cuda.attention.rewriting import AttentionPass, copied, with_loops
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import dtype_of, inlined, int_value, same_all
-from tilec.ir.nodes import Bind, Block, For, If, Stmt, Store
+from tilec.ir.nodes import Bind, Block, For, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import gap
 
@@ -33,16 +33,7 @@ class SplitMasks(AttentionPass):
 
     def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
         """The roles with their loops cut."""
-        return replace(roles, consumer=_block(roles.consumer))
-
-
-def _block(block: Block) -> Block:
-    made: list[Stmt] = []
-    for stmt in block:
-        if isinstance(stmt, If):
-            stmt = replace(stmt, then=_block(stmt.then), orelse=_block(stmt.orelse))
-        made += _from_begin(stmt) if isinstance(stmt, For) else (stmt,)
-    return tuple(made)
+        return replace(roles, consumer=with_loops(roles.consumer, _from_begin))
 
 
 def _from_begin(loop: For) -> Block:

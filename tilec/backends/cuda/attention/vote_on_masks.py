@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.cuts import conditions
-from tilec.backends.cuda.attention.find_masks import is_own, only_store
+from tilec.backends.cuda.attention.find_masks import choice_in, is_own
 from tilec.backends.cuda.attention.nodes import AttentionRoles, Vote
 from tilec.backends.cuda.attention.read_beside import behind_products
-from tilec.backends.cuda.attention.rewriting import AttentionPass, copied
+from tilec.backends.cuda.attention.rewriting import AttentionPass, copied, with_loops
 from tilec.backends.cuda.nodes import ThreadLoop
-from tilec.backends.cuda.warp_roles.epilogue import call_name
-from tilec.ir.exprs import dtype_of, inlined, loads, same_all, substitute, uses, variables_of
+from tilec.ir.exprs import dtype_of, loads, substitute, uses, variables_of
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Stmt, Store, is_global, walk
 from tilec.ir.traits import defined
-from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.facts import opposite
 from tilec.lowering.analysis.uses import written_in
 
@@ -47,17 +45,8 @@ class VoteOnMasks(AttentionPass):
 
     def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
         """The roles with votes."""
-        return replace(roles, consumer=_block(roles.consumer, written_in(roles.consumer)))
-
-
-def _block(block: Block, written: Collection[Var]) -> Block:
-    """A block with the votes of its loops."""
-    made: list[Stmt] = []
-    for stmt in block:
-        if isinstance(stmt, If):
-            stmt = replace(stmt, then=_block(stmt.then, written), orelse=_block(stmt.orelse, written))
-        made += _loop(stmt, written) if isinstance(stmt, For) else (stmt,)
-    return tuple(made)
+        written = written_in(roles.consumer)
+        return replace(roles, consumer=with_loops(roles.consumer, lambda loop: _loop(loop, written)))
 
 
 def _loop(loop: For, written: Collection[Var]) -> Block:
@@ -116,14 +105,11 @@ class _Mask:
     @classmethod
     def of(cls, loop: ThreadLoop, written: Collection[Var]) -> _Mask | None:
         """The mask that a loop over a tile is; None where it is none that warps can vote on."""
-        store = only_store(loop.body) if len(loop.vars) == 2 else None
-        if store is None or not same_all(store.indices, loop.vars):
+        found = choice_in(loop)
+        if found is None:
             return None
-        value = inlined(store.value, values_of(loop.body))
-        if call_name(value) != "if_then_else":
-            return None
-        cond, first, second = value.args
-        for holds, kept, other in ((cond, first, second), (opposite(cond), second, first)):
+        store, sides = found
+        for holds, kept, other in sides:
             made = cls(loop, store, holds, kept, other, ())
             if made._keeps_its_own(written):
                 tests = [test for part in conditions(holds) for test in _tests(part, loop)]

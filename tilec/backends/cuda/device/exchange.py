@@ -10,7 +10,8 @@ from typing import Any
 
 from tilec.backends.cuda.device.helper import C_NAMES, Helper, Lanes
 
-_ALL = 0xFFFFFFFF
+#: The mask of all lanes of a warp.
+ALL_LANES = 0xFFFFFFFF
 _TEXT = """
 __device__ __forceinline__ {result} {name}({parameters}) {{
   return {body};
@@ -38,7 +39,7 @@ def _among_all(name: str, function: str, dtype: str, operand: str) -> Helper:
     text = _TEXT.format(result=own, name=name, parameters=f"{own} value, int {operand}", body=body)
 
     def meaning(lanes: Lanes, value: Any, other: Any) -> Any:
-        return lanes.cuda(function, _ALL, value, other, dtype)
+        return lanes.cuda(function, ALL_LANES, value, other, dtype)
 
     return Helper(name, text, meaning)
 
@@ -93,7 +94,7 @@ __forceinline__ __device__ void tilec_sync_shared() { __syncthreads(); }
 
 
 def _first(lanes: Lanes, value: Any) -> Any:
-    return lanes.cuda("__shfl_sync", _ALL, value, 0, "int32")
+    return lanes.cuda("__shfl_sync", ALL_LANES, value, 0, "int32")
 
 
 #: An int32 that all lanes of a warp know to be equal, so that what follows from it is computed once.

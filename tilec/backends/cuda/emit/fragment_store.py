@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragment_stores import FragmentStore, Step, fragment_store
-from tilec.backends.cuda.device.exchange import warp_sync
+from tilec.backends.cuda.device.exchange import ALL_LANES, warp_sync
 from tilec.backends.cuda.device.floats import pack
 from tilec.backends.cuda.device.matrices import store_matrices
 from tilec.backends.cuda.device.moves import bits, move
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.nodes import ThreadLoop
-
-_ALL = 0xFFFFFFFF
 
 
 def stored_fragment(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
@@ -56,7 +54,7 @@ def _matrices(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iter
     first = row * int32(4)
     if plan.turned:
         first, bits_of = tirx.truncdiv(row, int32(2)), [(1, tirx.truncmod(row, int32(2))), *bits_of]
-    yield call(warp_sync(_ALL).call())
+    yield call(warp_sync(ALL_LANES).call())
     place = _Place(stmt, plan, first, tuple(bits_of), ctx)
     yield from place.binds
     data = ctx.fragments[plan.fragment].data
@@ -65,7 +63,7 @@ def _matrices(stmt: ThreadLoop, plan: FragmentStore, ctx: DeviceContext) -> Iter
         firsts = range(8 * number, 8 * number + 8, 2)
         words = [_word(data, first, str(plan.store.buffer.dtype)) for first in firsts]
         yield call(store.call(place.data.ptr_to([place.at(step)]), *words))
-    yield call(warp_sync(_ALL).call())
+    yield call(warp_sync(ALL_LANES).call())
 
 
 def _word(data: Var, first: int, dtype: str) -> Expr:

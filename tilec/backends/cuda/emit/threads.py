@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 _SHUFFLES = {"shfl": "", "shfl_xor": "xor_", "shfl_up": "up_", "shfl_down": "down_"}
-_ALL_LANES = 0xFFFFFFFF
 
 
 @emit.register(Sync)
@@ -53,7 +52,7 @@ def _emit_lane(stmt: Lane, ctx: DeviceContext) -> tirx.Stmt:
 def _lane_value(stmt: Lane, ctx: DeviceContext) -> Expr:
     """What a thread gets by a shuffle or a vote."""
     operands = [ctx.value(operand) for operand in stmt.operands]
-    mask = tirx.const(_ALL_LANES, "uint32") if stmt.mask is None else ctx.value(stmt.mask)
+    mask = tirx.const(exchange.ALL_LANES, "uint32") if stmt.mask is None else ctx.value(stmt.mask)
     if stmt.kind in SHUFFLES:
         value, lane = operands
         return shuffled(_SHUFFLES[stmt.kind], value, convert(lane, "int32"), stmt.width, mask)
@@ -82,7 +81,7 @@ def shuffled(word: str, value: Expr, lane: Expr, width: int, mask: Expr) -> Expr
 def _warp_reduction(stmt: Lane, ctx: DeviceContext) -> tirx.Stmt:
     """Five exchanges with lanes whose numbers differ in one bit."""
     value = ctx.value(stmt.operands[0])
-    mask = tirx.const(_ALL_LANES, "uint32") if stmt.mask is None else ctx.value(stmt.mask)
+    mask = tirx.const(exchange.ALL_LANES, "uint32") if stmt.mask is None else ctx.value(stmt.mask)
     dtype, parts = dtype_of(value), []
     step = WARP // 2
     while step:
@@ -123,7 +122,7 @@ def _emit_join(stmt: JoinThreads, ctx: DeviceContext) -> tirx.Stmt:
     own = tirx.BufferLoad(total, zero)
     first = tirx.if_then_else(ctx.value(stmt.cond), ctx.value(stmt.value), ctx.value(stmt.identity))
     parts: list[tirx.Stmt] = [tirx.AllocBuffer(total), tirx.BufferStore(total, first, zero)]
-    mask = tirx.const(_ALL_LANES, "uint32")
+    mask = tirx.const(exchange.ALL_LANES, "uint32")
     for bit in stmt.masks:
         other = ctx.fresh("other", dtype)
         parts.append(tirx.Bind(other, shuffled("xor_", own, tirx.const(bit, "int32"), WARP, mask)))

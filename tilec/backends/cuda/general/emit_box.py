@@ -14,6 +14,7 @@ from tilec.backends.cuda.analysis.parts import Parts, parts_of
 from tilec.backends.cuda.analysis.tiles import layouts_in, static_extents
 from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.device import barriers
+from tilec.backends.cuda.device.exchange import ALL_LANES
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
 from tilec.backends.cuda.general.boxes import Boxes, boxes_of, part_map
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from tilec.ir.layout import Layout
 
-_ALL_LANES = 0xFFFFFFFF
 #: Bytes count at a barrier of either block of a pair (PTX ISA, "cp.async.bulk.tensor", .cta_group::2).
 _OF_PAIR = ".cta_group::2"
 #: Waits for the writes of a thread's stores.
@@ -182,7 +182,7 @@ def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
     assert ctx.thread is not None
     place = barrier_at(stmt.barrier, stmt.index, ctx)
     if not stmt.once:
-        ptx("bar.warp.sync", u32(_ALL_LANES))
+        ptx("bar.warp.sync", u32(ALL_LANES))
     team = WARPGROUP if stmt.once else WARP
     with when(tirx.EQ(tirx.truncmod(ctx.thread, i32(team)), i32(0))):
         run(barriers.ARRIVE.call(place))
