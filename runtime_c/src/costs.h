@@ -70,20 +70,20 @@ INLINE double cost_least_8(const double* of) { return cost_min(cost_least_4(of),
   })
 
 /* The function of a list for each level of choice.c, by vectors that it has: `width`, and so on, are how many
- * numbers the function computes at once. */
-#define COST_LEVEL(name, level, width, rounds)                                \
-  static double name##level(const int64_t* dims, double share, double* out) { \
-    return name##_##width(dims, share, out, rounds);                          \
+ * numbers the function computes at once, `target` is what the compiler may use for it. */
+#define COST_LEVEL(target, name, level, width, rounds)                               \
+  target static double name##level(const int64_t* dims, double share, double* out) { \
+    return name##_##width(dims, share, out, rounds);                                 \
   }
 #if defined(__x86_64__)
-#define COST_LEVELS(name, narrow, wide, widest)                                     \
-  COST_LEVEL(name, _narrow, narrow, false)                                          \
-  __attribute__((target("avx2"))) COST_LEVEL(name, _wide, wide, true)               \
-      __attribute__((target("avx512f"))) COST_LEVEL(name, _widest, widest, true)    \
-          static const costs_fn name##_levels[] = {name##_narrow, name##_wide, name##_widest};
+#define COST_LEVELS(name, narrow, wide, widest)                               \
+  COST_LEVEL(, name, _narrow, narrow, false)                                  \
+  COST_LEVEL(__attribute__((target("avx2"))), name, _wide, wide, true)        \
+  COST_LEVEL(__attribute__((target("avx512f"))), name, _widest, widest, true) \
+  static const costs_fn name##_levels[] = {name##_narrow, name##_wide, name##_widest};
 #else
 #define COST_LEVELS(name, narrow, wide, widest) \
-  COST_LEVEL(name, _narrow, narrow, true)       \
+  COST_LEVEL(, name, _narrow, narrow, true)     \
   static const costs_fn name##_levels[] = {name##_narrow};
 #endif
 
